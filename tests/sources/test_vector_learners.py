@@ -28,6 +28,7 @@ from icrl.envs import make_env
 from icrl.envs.rollout import rollout, start_streams
 from icrl.randomness import Noise, stream_seeds
 from icrl.rl.returns import gae, n_step_returns
+from icrl.sources import source_class
 from icrl.sources.heads import VectorHeads, heads_of
 from icrl.spaces import EnvSpec
 
@@ -124,6 +125,7 @@ class Plain:
 
     def update(self, steps: Rollout, targets: tuple[Tensor, Tensor, Tensor]) -> None:
         before, advantage, returns = self.targets(steps) if self.config.name == "a2c" else targets
+        advantage = advantage / self.moments(self.returns)[1]
         log_prob = self.log_prob(steps.obs, steps.action)
         actor_loss = -log_prob * advantage
         if self.config.name == "ppo":
@@ -261,6 +263,17 @@ def test_learners_take_these_spaces(obs: Any, action: Any) -> None:
     assert all(value.isfinite().all() for value in learn_from(learner, steps).metrics.values())
 
 
-def test_other_actions_are_refused() -> None:
-    with pytest.raises(ConfigError, match=r"env: an actor needs Discrete actions or a Box, not MultiDiscrete"):
-        learners_of("a2c", 1, EnvSpec(Box(-1, 1, (3,)), MultiDiscrete([2, 2]), (), 0, 10))
+@pytest.mark.parametrize(
+    ("name", "action", "told"),
+    [
+        ("a2c", MultiDiscrete([2, 2]), r"a2c needs Discrete actions or a Box of them, not MultiDiscrete\(\[2 2\]\)"),
+        (
+            "dqn",
+            Discrete(3),
+            r"dqn needs Discrete observations and actions, not Box\(.*Discrete\(3\); source=ppo takes",
+        ),
+    ],
+)
+def test_other_spaces_are_refused(name: str, action: Any, told: str) -> None:
+    with pytest.raises(ConfigError, match="source.name=" + told):
+        source_class(name).check_spaces(name, EnvSpec(Box(-1, 1, (3,)), action, (), 0, 10))

@@ -26,6 +26,7 @@ VARIANTS = {  # presets with the same rules
     "dark_key_to_door_hidden": ("env.size=3", "env.max_episode_steps=9", *FEW),
     "bandit_gaussian": ("env.num_arms=3", "env.num_tasks=20", *FEW),
 }
+VECTORS = dict.fromkeys(("cart_pole", "pendulum"), ("env.max_episode_steps=9", *FEW))
 ALL = ("data.min_final_success=0",)  # of the learners that have not come far in such a short life
 PARTS = ("source.unroll_length=10", "source.mini_batch_length=5", "source.mini_batch_size=2")
 SOURCES = {
@@ -56,7 +57,7 @@ PIPELINES = [  # every world and every source at least once
 
 
 def options_of(world: str, source: str, *more: str) -> tuple[str, ...]:
-    return (f"env={world}", f"source={source}", *SMALL, *(WORLDS | VARIANTS)[world], *SOURCES[source], *more)
+    return (f"env={world}", f"source={source}", *SMALL, *(WORLDS | VARIANTS | VECTORS)[world], *SOURCES[source], *more)
 
 
 @pytest.mark.parametrize(("world", "source"), PIPELINES)
@@ -81,19 +82,34 @@ def test_pipeline(tmp_path, world, source):
     assert bool(list((tmp_path / "videos").rglob("*.mp4"))) == films
 
 
-@pytest.mark.parametrize("world", ["dark_room_permuted", "bandit"])
-def test_memory_of_a_searcher_is_in_the_checkpoint(tmp_path, world):
+@pytest.mark.parametrize(
+    ("world", "source", "iterations"),
+    [
+        ("dark_room_permuted", "searcher", 24),
+        ("bandit", "searcher", 24),
+        ("cart_pole", "a3c", 48),
+        ("pendulum", "ppo", 12),
+    ],
+)
+def test_memories_and_moments_are_in_the_checkpoint(tmp_path, world, source, iterations):
     """A run that continues from the middle records the same histories."""
-    options = options_of(world, "searcher", "source.videos_per_task=0", "checkpoints.num_checkpoints=3")
+    options = options_of(world, source, "source.videos_per_task=0", "checkpoints.num_checkpoints=3")
 
     def record() -> dict[str, bytes]:
         done("train_agents", tmp_path, *options, preset=())
         return {path.name: path.read_bytes() for path in (tmp_path / "histories/small").glob("*.npy")}
 
     expected, logs = record(), tmp_path / "logs/small/source"
-    kill_late(logs, 23)
+    assert list(logs.glob(f"last-*{iterations}.json"))
+    kill_late(logs, iterations - 1)
     assert list(logs.glob("last-*.json"))
     assert record() == expected
+
+
+def test_world_of_vectors_without_tables_is_refused_before_anything_is_written(tmp_path):
+    message = refusal("train_agents", tmp_path, preset=options_of("pendulum", "q_learning"))
+    assert "source.name=q_learning needs Discrete observations and actions, not Box(" in message
+    assert not list(tmp_path.iterdir())
 
 
 def test_world_without_searcher_is_refused_before_anything_is_written(tmp_path):

@@ -28,7 +28,8 @@ SMALL = (
     *("source.num_learners=2", "source.num_envs=4", "source.num_env_steps=400", "source.history_steps=200"),
 )
 ROOM = ("env.size=3", "tasks.num_train=3", "env.max_episode_steps=6", *SMALL)
-WORLDS = {"room": ROOM, "points": ("experiment=point_game", "env.max_episode_steps=9", "source.hidden_size=8", *SMALL)}
+BRIEF = ("env.max_episode_steps=9", "source.hidden_size=8", *SMALL)
+WORLDS = {"room": ROOM, "points": ("experiment=point_game", *BRIEF), "vectors": ("env=pendulum", *BRIEF)}
 STATE = "parameters, gradients and the optimizer's state"
 
 

@@ -126,7 +126,7 @@ class TensorEnv:
         return inner
 
     def optimal_action(self, state: State) -> Tensor:
-        """Best action for states of any leading shape; `spec.num_actions` if it is unknown."""
+        """Best action for states of any leading shape; see `EnvSpec.unknown_action`."""
         raise NotImplementedError
 
     def unsolvable(self, tasks: Tensor) -> Tensor | None:

@@ -106,7 +106,11 @@ class SourceCurves:
                     logger.scalars("source", {name: float(value)}, steps)
         solved = {"fraction_solved": float((summary["success"] >= SOLVED).mean())}
         self._logger.scalars("source", solved, steps)
-        policy = lambda: (learner.action_probabilities(_last_step(transitions)), learner.outputs())  # noqa: E731
+
+        def policy() -> tuple[Tensor | None, dict[str, Tensor]]:
+            counted = not transitions.action.is_floating_point()
+            return learner.action_probabilities(_last_step(transitions)) if counted else None, learner.outputs()
+
         data = {name: getattr(transitions, name) for name in ("obs", "action", "reward", "timestep")}
         inspect(self._logger, self._options, steps, learner.parameters(), policy, data, "source_")
         return ({"return": float(summary["return"].mean())} if all_ended else {}) | solved

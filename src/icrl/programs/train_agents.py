@@ -35,6 +35,7 @@ from icrl.runs.files import Identity, check_owner, check_same, identity_of, only
 from icrl.runs.metrics import MetricLogger, profiled
 from icrl.runs.record import check_snapshots, record_session
 from icrl.runs.run_state import RunState
+from icrl.sources import source_class
 from icrl.sources.pace import clock_of, due_steps, num_iterations
 from icrl.spaces import EnvSpec
 from icrl.training.needs import check_stage_one
@@ -59,6 +60,7 @@ def record(config: Config) -> None:
     histories, folder = config.folder("histories"), config.folder("logs") / "source"
     with closing(make_env(config.env, device)) as env:
         all_tasks, split = env.all_tasks(), split_tasks(env, config)
+        source_class(source.name).check_spaces(source.name, env.spec)
         development_of(env, config, split.train)  # early checks for stage two
         check_stage_two(config, env.spec)
         with only_writer(histories):

@@ -5,23 +5,24 @@ Loss of one learner over its W windows of T steps, averaged over the T * W sampl
 
     L = -log pi(a|s) * (R - V(s)) + value_coefficient * (R - V(s))^2 - entropy_coefficient * H(pi(.|s))
 
-with R the longest n-step return (`rl.returns`) and no gradient through the advantage. The losses of all learners are
-summed and gradients are clipped per learner, so learner k alone equals learner k among others. The weights of samples
-are not read: an on-policy learner gives all its windows the same weight.
+with R the longest n-step return (`rl.returns`) and no gradient through the advantage. Policies and values are those of
+`sources.heads`; over vectors, advantages and errors of values are in running deviations of R. The losses of all
+learners are summed and gradients are clipped per learner, so learner k alone equals learner k among others. The weights
+of samples are not read: an on-policy learner gives all its windows the same weight.
 """
 
 from typing import Any, Literal
 
 import torch
-from gymnasium.spaces import Box
+from gymnasium.spaces import Box, Discrete
 from torch import Tensor
 
-from icrl.config.options import option
+from icrl.config.options import option, refuse
 from icrl.contracts import Learned, Rollout, Sample, Step
 from icrl.nn.networks import StackedAdam
 from icrl.rl.returns import gae, n_step_returns
 from icrl.sources import source
-from icrl.sources.heads import Heads, NetworkHeads, heads_of
+from icrl.sources.heads import Heads, heads_of
 from icrl.sources.learners import Learner
 from icrl.sources.options import Conflicts, NetworkConfig, NotNegative, Positive, named
 from icrl.spaces import EnvSpec
@@ -53,6 +54,11 @@ class A2C(Learner):
         self.network, self.outputs, self.refresh = self.heads.network, self.heads.outputs, self.heads.refresh
         self.optimizer = StackedAdam(self.network, config)
 
+    @classmethod
+    def check_spaces(cls, name: str, spec: EnvSpec) -> None:
+        fits, told = isinstance(spec.action_space, (Discrete, Box)), "Discrete actions or a Box of them, not"
+        refuse(not fits, f"source.name={name} needs {told} {spec.action_space}")
+
     def act(self, carry: Any, step: Step, noise: Tensor) -> tuple[Tensor, Any]:
         return self.heads.act(step.obs, noise), carry
 
@@ -60,7 +66,7 @@ class A2C(Learner):
         return self.heads.probabilities(step.obs)
 
     def act_in_evaluation(self, step: Step, noise: Tensor, sample_probability: float) -> Tensor:
-        if not (isinstance(self._spec.action_space, Box) and isinstance(self.heads, NetworkHeads)):
+        if isinstance(self._spec.action_space, Discrete):
             return super().act_in_evaluation(step, noise, sample_probability)
         sampled = (noise < sample_probability).view(-1, *(1 for _ in self._spec.action_shape))
         return torch.where(sampled, self.heads.act(step.obs, noise), self.heads.mode(step.obs))
@@ -87,7 +93,7 @@ class A2C(Learner):
         rollout, next_value = sample.rollout, self.heads.value(sample.rollout.next_obs)
         ends = rollout.terminated, rollout.truncated
         returns = n_step_returns(rollout.reward, next_value, *ends, self._discount)
-        return -log_prob * (returns - value), returns, {}
+        return -log_prob * self.heads.scaled(returns - value), returns, {}
 
 
 class PPOConfig(A2CConfig):
@@ -120,7 +126,7 @@ class PPO(A2C):
     def _fit(self, sample: Sample, log_prob: Tensor, value: Tensor) -> tuple[Tensor, Tensor, dict[str, Tensor]]:
         """Losses and metrics. approx_kl estimates KL(pi_old || pi) by the mean of ratio - 1 - log ratio, which is never
         negative (Schulman, "Approximating KL divergence", 2020)."""
-        advantage = sample.targets["advantage"]
+        advantage = self.heads.scaled(sample.targets["advantage"])
         if self.config.normalize_advantage:
             own = advantage.unflatten(1, (self.num_learners, -1))
             deviation, mean = torch.std_mean(own, dim=(0, 2), correction=0, keepdim=True)

@@ -57,4 +57,4 @@ class A3C(A2C):
             "actor_kl": self._per_learner(ratio - 1 - log_ratio),
             "clip_fraction": self._per_learner((ratio > given.rho_clip).float()),
         }
-        return -log_prob * advantage, returns, metrics
+        return -log_prob * self.heads.scaled(advantage), returns, metrics

@@ -11,7 +11,6 @@ from gymnasium.spaces import Box, Discrete
 from torch import Tensor
 from torch.nn.functional import one_hot
 
-from icrl.config.options import refuse
 from icrl.envs.core import look_up
 from icrl.nn.clipped_gaussian import ClippedGaussian
 from icrl.nn.networks import StackedNetwork, StackedPointNetwork
@@ -54,8 +53,12 @@ class Heads:
         """Sample actions for observations `[B, ...]`, given a uniform number each `[B]`."""
         raise NotImplementedError
 
+    def mode(self, obs: Tensor) -> Tensor:
+        """Means of continuous actions for observations `[B, ...]`, inside the bounds."""
+        raise NotImplementedError
+
     def probabilities(self, obs: Tensor) -> Tensor:
-        """Distribution that `act` samples from, `[B, A]`, if actions are discrete."""
+        """Distribution that `act` samples from, `[B, A]`, if actions are Discrete."""
         raise NotImplementedError
 
     def evaluate_actions(self, obs: Tensor, action: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -74,7 +77,7 @@ class Heads:
         """Take in observations `[T, B, ...]` and returns `[T, B]` that the learners have learned from."""
 
     def scaled(self, errors: Tensor) -> Tensor:
-        """Errors of values `[T, B]` in the unit of the value loss."""
+        """Errors of values, or advantages, `[T, B]` in the unit of the losses."""
         return errors
 
 
@@ -135,7 +138,6 @@ class NetworkHeads(Heads):
 
     @torch.no_grad()
     def mode(self, obs: Tensor) -> Tensor:
-        """The most probable actions before any clip, for observations `[B, ...]`."""
         return self.policy.mode(self._parameters(obs))
 
     @torch.no_grad()
@@ -169,13 +171,11 @@ class VectorHeads(NetworkHeads):
     """Heads over vectors: an observation is a row of numbers, whatever its shape; one of S integers is one-hot."""
 
     def __init__(self, spec: EnvSpec, hidden_size: int, seeds: Tensor, device: torch.device) -> None:
-        """Raises `ConfigError` unless actions are Discrete or a Box."""
         space, self._num_obs = spec.action_space, 0 if spec.obs_shape else spec.num_obs
         num_inputs = self._num_obs or math.prod(spec.obs_shape)
         if isinstance(space, Box):
             self.policy, sizes = ClippedGaussian(space).to(device), 2 * (math.prod(space.shape),)
         else:
-            refuse(not isinstance(space, Discrete), f"env: an actor needs Discrete actions or a Box, not {space}")
             self.policy, sizes = Categorical(), (spec.num_actions, 0)
         self.network = StackedActorCritic(num_inputs, *sizes, hidden_size, seeds).to(device)
 

@@ -39,6 +39,10 @@ class Learner:
         """Fresh learners for `tasks` `[G, task_dim]`. A source with more set-up, such as an expert, overrides this."""
         return cls(config.source, env.spec, seeds, device)
 
+    @classmethod
+    def check_spaces(cls, name: str, spec: EnvSpec) -> None:
+        """Raise `ConfigError` unless the learners of the source `name` can act in a world with `spec`."""
+
     def set_clock(self, clock: Clock) -> None:
         """Set the progress of the run, which the rates are functions of."""
         self.clock = clock

@@ -114,6 +114,12 @@ class NoiseDistillation(Learner):
         share = self._shares(len(noise)).view(-1, *[1] * low.dim())
         return torch.where(share == 1.0, uniform, share * uniform + (1 - share) * step.optimal_action), carry
 
+    def act_in_evaluation(self, step: Step, noise: Tensor, sample_probability: float) -> Tensor:
+        """In a Box as in training, whatever `sample_probability` is: the mixture is one action."""
+        if isinstance(self._spec.action_space, Box):
+            return self.act((), step, noise)[0]
+        return super().act_in_evaluation(step, noise, sample_probability)
+
     def _shares(self, num_streams: int) -> Tensor:
         """Noise of each stream, `[B]`."""
         return self.noise.repeat_interleave(num_streams // self.num_learners)

@@ -174,7 +174,9 @@ def _shown(value: Any) -> str:
 class NetworkConfig(SourceConfig):
     """Sources with a network, trained by Adam."""
 
-    hidden_size: int = option(128, "width of the embedding of observations", ge=1, le=2**16)
+    hidden_size: int = option(
+        128, "width of the embedding of observations; over vectors, of each hidden layer", ge=1, le=2**16
+    )
     learning_rate: NotNegative = option(0.003, "Adam's learning rate")
     adam_beta1: float = option(0.9, "Adam's decay of the mean of gradients", ge=0, le=0.9999)
     adam_beta2: float = option(0.999, "Adam's decay of the mean of squares", ge=0, le=0.99999)

@@ -18,9 +18,10 @@ from collections.abc import Iterator
 from typing import Annotated, Any, Literal
 
 import torch
+from gymnasium.spaces import Discrete
 from torch import Tensor, nn
 
-from icrl.config.options import Rate, option
+from icrl.config.options import Rate, option, refuse
 from icrl.contracts import Learned, Sample, Step
 from icrl.envs.core import look_up
 from icrl.nn.networks import StackedAdam, StackedNetwork
@@ -46,6 +47,13 @@ class ActionValues(Learner):
     def __init__(self, config: Any, spec: EnvSpec, seeds: Tensor, device: torch.device) -> None:
         super().__init__(config, spec, seeds, device)
         self._rows = table_rows(len(seeds), spec.num_obs, device)
+
+    @classmethod
+    def check_spaces(cls, name: str, spec: EnvSpec) -> None:
+        spaces = spec.observation_space, spec.action_space
+        listed = all(isinstance(space, Discrete) for space in spaces)
+        told = "Discrete observations and actions, not {} and {}; source=ppo takes vectors".format(*spaces)
+        refuse(not listed, f"source.name={name} needs {told}")
 
     def action_probabilities(self, step: Step) -> Tensor:
         """epsilon / A + (1 - epsilon) / (number of best actions) for each best action, `[B, A]`."""

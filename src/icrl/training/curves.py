@@ -67,13 +67,13 @@ def inspect(
     options: SummariesConfig,
     step: int,
     parameters: Iterable[tuple[str, Tensor]],
-    policy: Callable[[], tuple[Tensor, dict[str, Tensor]]],
+    policy: Callable[[], tuple[Tensor | None, dict[str, Tensor]]],
     data: Mapping[str, Tensor],
     prefix: str = "",
 ) -> None:
     """Add the curves and histograms chosen by `options`: of parameters and gradients, of the `policy` (its action
-    probabilities `[..., A]`, and outputs of its network), and of the data of the update. `prefix` precedes each tag,
-    for curves with another step axis."""
+    probabilities `[..., A]`, if actions can be counted, and outputs of its network), and of the data of the update.
+    `prefix` precedes each tag, for curves with another step axis."""
     for name, parameter in parameters if options.grads_and_vars else ():
         for kind, tensor in (("value", parameter.detach()), ("gradient", parameter.grad)):
             if tensor is not None:
@@ -82,7 +82,7 @@ def inspect(
                 logger.histograms({f"{prefix}{kind}/{name}": tensor}, step)
     if options.action_distributions or options.outputs:
         probabilities, outputs = policy()
-        if options.action_distributions:
+        if options.action_distributions and probabilities is not None:
             flat = probabilities.flatten(0, -2).float()
             entropy = -(flat * flat.clamp(min=1e-12).log()).sum(-1)  # in nats
             means = {f"probability_{action}": value for action, value in enumerate(flat.mean(0).tolist())}

@@ -1,0 +1,101 @@
+"""Recording in worlds of vectors: the pipeline's stage one without a learner, its store, resuming and refusals."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from harness import done, kill_late, refusal
+
+from icrl.config.compose import load_config
+from icrl.contracts import Rollout
+from icrl.data.history_store import open_histories
+from icrl.envs import make_env
+from icrl.envs.core import State
+from icrl.runs.files import read_json
+
+ROBOT = (
+    *("name=small", "device=cpu", "num_threads=1", "env=point_robot", "source=noise_distillation"),
+    *("tasks.num_train=6", "tasks.num_held_out=3", "source.num_learners=2", "source.num_envs=2"),
+    *("source.unroll_length=5", "source.num_env_steps=2400", "source.history_steps=2400", "source.evaluate=true"),
+    *("source.videos_per_task=1", "source.max_videos=1", "summaries.num_summaries=4", "checkpoints.num_checkpoints=4"),
+    *("evals.num_evals=1", "evals.async_eval=false", "evals.num_eval_episodes=4", "evals.num_eval_environments=2"),
+    *("data.num_development_tasks=1", "evaluation.num_episodes=4"),
+)
+
+
+@pytest.fixture(scope="module")
+def recorded(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Root of histories of the point robot; only to be read."""
+    root = tmp_path_factory.mktemp("robot")
+    done("train_agents", root, preset=ROBOT)
+    return root
+
+
+def test_recorded_steps_follow_the_rules_and_improve(recorded: Path) -> None:
+    """Every row, step by step, from the columns alone; actions go from uniform to the planner's."""
+    store = open_histories(recorded / "histories/small")
+    columns = {name: torch.from_numpy(np.array(store.columns[name])) for name in Rollout._fields}
+    assert (columns["obs"].dtype, columns["action"].dtype) == (torch.float32, torch.float32)
+    env = make_env(load_config(["env=point_robot"]).env)
+    tasks = torch.tensor(store.manifest["tasks"]["all"])
+    assert tasks.equal(env.all_tasks())
+    assert not {tuple(tasks[i].tolist()) for i in store.manifest["tasks"]["held_out"]} & {
+        tuple(tasks[i].tolist()) for i in store.manifest["tasks"]["train"]
+    }
+    goals = tasks[np.array(store.row_tasks)][:, None].expand(-1, columns["obs"].shape[1], -1)
+    zero = columns["timestep"].long()
+    after, reward, _ = env.move(State(goals, zero, zero, columns["obs"], zero), columns["action"])
+    assert after.equal(columns["next_obs"]) and reward.equal(torch.tensor(np.array(store.rewards())))
+    plan = env.optimal_action(State(goals, zero, zero, columns["obs"], zero))
+    assert plan.equal(columns["optimal_action"]) and columns["action"].abs().max() <= 1
+    off = (columns["action"] - plan).abs().mean((0, 2))
+    assert off[:20].mean() > 0.5 and off[-20:].max() == 0
+    returns = reward.view(len(reward), -1, 20).sum(-1)
+    assert (returns[:, -1] > returns[:, 0] + 5).all()
+
+
+def test_a_killed_run_records_the_same(recorded: Path, tmp_path: Path) -> None:
+    def columns() -> dict[str, bytes]:
+        done("train_agents", tmp_path, "source.videos_per_task=0", preset=ROBOT)
+        return {path.name: path.read_bytes() for path in (tmp_path / "histories/small").glob("*.npy")}
+
+    expected, logs = columns(), tmp_path / "logs/small/source"
+    kill_late(logs, 200)
+    assert list(logs.glob("last-*.json")) and not (logs / "finished.json").exists()
+    assert columns() == expected
+    assert expected == {path.name: path.read_bytes() for path in (recorded / "histories/small").glob("*.npy")}
+
+
+def test_agents_are_filmed_by_the_world_and_all_are_solved(recorded: Path) -> None:
+    films = sorted(path.name for path in (recorded / "videos/small/source").glob("goal_x_*.mp4"))
+    assert len(films) == 1
+    results = read_json(recorded / "logs/small/source/finished.json")
+    assert np.mean(results["success"]) == 1.0 and not results["unsolved"]
+
+
+@pytest.mark.parametrize("world", ["cart_pole", "pendulum"])
+def test_random_play_is_recorded_in_every_world(world: str, tmp_path: Path) -> None:
+    more: Any = ("source.num_env_steps=400", "source.history_steps=400", "env.max_episode_steps=40")
+    done("train_agents", tmp_path, *more, "source=random", f"env={world}", preset=ROBOT)
+    store = open_histories(tmp_path / "histories/small")
+    assert store.columns["action"].dtype == ("uint8" if world == "cart_pole" else "float32")
+    unknown = np.array(store.columns["optimal_action"], np.float64)
+    assert (unknown == 2).all() if world == "cart_pole" else np.isnan(unknown).all()
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (
+            ("env=pendulum", "source=optimal", "env.max_episode_steps=20"),
+            "source.name=optimal needs the optimal action",
+        ),
+        (("source.max_performance=0.5",), "source.max_performance=0.5 needs exact expectations"),
+        (("tasks.split=ring",), "tasks of env.name=point_robot have no place on a map"),
+        (("source=searcher", "source.evaluate=false"), "there is no such searcher with env.name=point_robot"),
+    ],
+)
+def test_what_does_not_fit_is_refused(options: tuple[str, ...], message: str, tmp_path: Path) -> None:
+    assert message in refusal("train_agents", tmp_path, *options, preset=ROBOT)
