@@ -243,7 +243,7 @@ def readable_spec(config: Config, spec: EnvSpec, trained: Json) -> EnvSpec:
 
 
 def _unchangeable(spec: EnvSpec) -> dict[str, Any]:
-    """What is the same in all worlds that a model can read, by its name in a message."""
+    """Properties that are the same in all worlds that a model can read, by their names in a message."""
     obs, action = spec.observation_space, spec.action_space
     layers = spec.num_obs // spec.width**2 if spec.width else 0
     counted = isinstance(action, Discrete)
