@@ -1,21 +1,24 @@
 """Imitation of actions that are no single integers: losses and metrics by hand, moments by NumPy, models that learn."""
 
-from types import SimpleNamespace
+from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 from critics import fresh_critic
-from space_worlds import ARM, IMAGE, WORLDS, elements, spec_of, window_of
+from space_worlds import ARM, HORIZON, IMAGE, WORLDS, elements, spec_of, window_of
 from torch import Tensor
 
 from icrl.config.compose import load_config
 from icrl.config.options import replace
-from icrl.contracts import Batch, ConfigError
+from icrl.contracts import Batch, ConfigError, Rollout
+from icrl.data.history_store import HistoryWriter, open_histories
 from icrl.data.moments import mean_and_std, moments_of
-from icrl.nn.encoders import set_moments
+from icrl.data.windows import DataConfig, Mixture, Windows
+from icrl.nn.encoders import Moments, set_moments
 from icrl.nn.gpt import GPT, Window, context_of
 from icrl.objectives.imitation import AlgorithmDistillation, DecisionPretraining, ObjectiveConfig
+from icrl.runs.device import recorded
 from icrl.spaces import EnvSpec, discrete_spec
 from icrl.training.program import check_stage_two
 
@@ -84,23 +87,42 @@ def test_critics_are_for_integers() -> None:
         fresh_critic(CONFIG, WORLDS["vector to arm"])
 
 
-def parts_of(spec: EnvSpec, *windows: Window) -> SimpleNamespace:
-    """What `moments_of` reads of a mixture of stores."""
-    columns = ({"obs": one.obs.flatten(0, 1), "reward": one.reward.flatten()} for one in windows)
-    return SimpleNamespace(parts=[SimpleNamespace(spec=spec, columns=each) for each in columns])
+def mixture_of(folder: Path, spec: EnvSpec, *windows: Window) -> Mixture:
+    """A mixture of one store for each of the `windows` `[rows, T, ...]`, recorded under `folder`."""
+    parts: list[Windows] = []
+    for window in windows:
+        rows, steps = window.reward.shape
+        path, tasks = folder / f"store{len(parts)}", {"all": [[0]], "seed": 0, "train": [0], "held_out": []}
+        writer = HistoryWriter(path, spec, steps, tasks, {"num_learners": rows, "num_envs": 1}, recorded(CONFIG))
+        obs, action, reward, timestep = (column.transpose(0, 1) for column in window)
+        ends = timestep == HORIZON - 1
+        writer.add(Rollout(obs, action, reward, obs, timestep, ends, ~ends & False, action))
+        writer.commit(0)
+        writer.finish()
+        data = DataConfig(keep_every=[1], kept_steps=0, min_final_success=0)
+        parts.append(Windows(open_histories(path), data, OBJECTIVE, [0], 5, torch.device("cpu")))
+    return Mixture(parts, [])
 
 
 @pytest.mark.parametrize("world", ["vector to arm", "image to integers"])
-def test_moments_are_those_of_numpy_over_all_stores(world: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_moments_are_those_of_numpy_over_all_stores(
+    world: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And windows of the stores have the recorded numbers, in the dtypes of the spaces."""
     monkeypatch.setattr("icrl.data.moments._CHUNK", 10)
     spec = WORLDS[world]
     one, two = window_of(spec, 3, 8), window_of(spec, 5, 7, seed=1)
-    found = moments_of(parts_of(spec, one, two))
+    mixture = mixture_of(tmp_path, spec, one, two)
     channels = spec.obs_shape[-1]
     obs = np.concatenate([window.obs.numpy().reshape(-1, channels) for window in (one, two)]).astype(np.float64)
     reward = np.concatenate([window.reward.numpy().ravel() for window in (one, two)])
-    for got, expected in zip(found, (obs.mean(0), obs.std(0), [reward.std()]), strict=True):
+    for got, expected in zip(moments_of(mixture), (obs.mean(0), obs.std(0), [reward.std()]), strict=True):
         np.testing.assert_allclose(got.numpy(), expected, rtol=1e-5)
+    batch = mixture.parts[1].at(torch.tensor([0, 4]))  # the first windows of the first two rows, each of 3 windows
+    for row, first in ((0, 0), (1, 1)):
+        for name, column in Window.of(batch)._asdict().items():
+            recorded_there = getattr(two, name)[row, first : first + 5]
+            assert torch.equal(column[row], recorded_there) and column.dtype == recorded_there.dtype
 
 
 def test_numbers_far_from_zero_lose_no_digits() -> None:
@@ -137,7 +159,7 @@ def test_models_learn_actions_of_vectors(head: str) -> None:
             return ((model.head.mode(objective.logits(model, windows)) - windows.action).abs() / span).mean().item()
 
     fixed = batch()
-    set_moments(model, moments_of(parts_of(spec, Window.of(fixed))))
+    set_moments(model, Moments(*mean_and_std([fixed.obs.flatten(0, 1)]), torch.ones(1)))
     before, descent = error(fixed), torch.optim.AdamW(model.parameters(), lr=3e-3)
     for _ in range(150):
         descent.zero_grad()
