@@ -69,12 +69,13 @@ CONFLICTS = [  # options, and parts of the lines about them
             "env.id=Taxi-v4",
             "env.max_episode_steps=200",
             "env.tasks=[{}, {is_rainy: true}, {is_rainy: true, rainy_probability: 0.7}]",
+            *("env.width=4", "env.reward_values=[0.0,1.0]"),
         ],
         ["env.id belongs to env=gymnasium", "env.width=4", "env.reward_values=[0.0, 1.0]: lacks -10, -1, 20"],
     ),
     (
         ["env=gymnasium", "env.id=CliffWalking-v1", "env.tasks=[{}, {is_slippery: true}]", "tasks.num_train=2"],
-        ["env.width=4", "lacks -100, -1", "env.success=goal needs a positive reward", "has 2 tasks"],
+        ["env.success=goal needs a positive reward", "has 2 tasks"],
     ),
     (
         ["source.num_env_steps=30050", "source.history_steps=30055", "modell.context_len=4000", "data.kept_steps=0"],

@@ -6,11 +6,12 @@ from typing import Any, ClassVar
 
 import gymnasium
 import numpy as np
-from gymnasium.spaces import Discrete
+from gymnasium.spaces import Box, Dict, Discrete, MultiDiscrete, Sequence, Text
 
 from icrl.envs.gym.gymnasium_env import GymnasiumConfig
 
 DRAWN = "toy_env:icrl-tests/Drawn-v0"
+SHAPED = "toy_env:icrl-tests/Shaped-v0"
 TOY = "toy_env:icrl-tests/Toy-v0"  # other processes import this module by its name
 
 
@@ -77,12 +78,78 @@ class Drawn(Toy):
         return np.full((20, 30, 3), 40 * self.cell, np.uint8)
 
 
+class Halved(gymnasium.RewardWrapper):
+    def reward(self, reward: Any) -> Any:
+        return reward / 2
+
+
+OBSERVATIONS = {
+    "vector": Box(-np.inf, np.inf, (3,), np.float64),
+    "image": Box(0, 255, (4, 5, 3), np.uint8),
+    "multi": MultiDiscrete([3, 7]),
+    "dict": Dict({"place": Box(-1.0, 1.0, (2,)), "flag": Discrete(2)}),
+    "matrix": Box(-1.0, 1.0, (2, 2)),
+    "late": Discrete(4, start=1),
+    "text": Text(5),
+    "list": Sequence(Discrete(2)),
+}
+ACTIONS = {
+    "discrete": Discrete(3),
+    "multi": MultiDiscrete([2, 4]),
+    "box": Box(np.array([-0.1, 0.0]), np.array([0.1, 3.3]), dtype=np.float64),
+    "free": Box(-np.inf, np.inf, (2,)),
+    "late": Discrete(3, start=1),
+    "whole": Box(0, 5, (2,), np.int64),
+}
+
+
+class Shaped(gymnasium.Env):
+    """Sums of its actions, noise and attributes, as observations and actions of any kind. The `fault` occurs in step
+    `at` of an episode, which has 6 steps."""
+
+    made: ClassVar[list["Shaped"]] = []
+
+    def __init__(self, obs: str = "vector", action: str = "box", fault: str = "", at: int = 4, weight: float = 1.0):
+        self.observation_space, self.action_space = OBSERVATIONS[obs], ACTIONS[action]
+        self.kind, self.fault, self.at, self.weight = obs, fault, at, weight
+        self.inner, self.gains = Toy, np.ones(2)
+        self.acted, self.options = list[Any](), list[Any]()
+        Shaped.made.append(self)
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None):
+        super().reset(seed=seed)
+        self.options.append(options)
+        self.total, self.time = self.np_random.random() + (options or {}).get("start", 0.0), 0
+        return self._seen(), {}
+
+    def step(self, action: Any):
+        self.time += 1
+        self.acted.append(action)
+        self.total += self.weight * float(np.sum(action * self.gains)) + 0.01 * self.np_random.random()
+        reward = np.nan if (self.fault, self.time) == ("reward", self.at) else self.total / 3
+        return self._seen(), reward, self.time == 6, False, {}
+
+    def _seen(self) -> Any:
+        numbers = np.array([self.total, -self.total, self.time])
+        if self.time == self.at and self.fault in ("nan", "inf"):
+            numbers[1] = float(self.fault)
+        if (self.fault, self.time) == ("shape", self.at):
+            numbers = numbers[:2]
+        return {
+            "vector": numbers,
+            "image": np.full((4, 5, 3), int(10 * self.total) % 256, np.uint8),
+            "multi": np.array([self.time % 3, self.time + (9 if self.fault == "range" else 0)]),
+            "dict": {"place": np.tanh(numbers[:2]).astype(np.float32), "flag": self.time % 2},
+        }[self.kind]
+
+
 class Unpicklable(Exception):  # noqa: N818
     def __str__(self):
         return "cannot\ngo on"
 
 
 gymnasium.register("icrl-tests/Toy-v0", Toy, max_episode_steps=50)
+gymnasium.register("icrl-tests/Shaped-v0", Shaped, max_episode_steps=50)
 gymnasium.register("icrl-tests/Drawn-v0", Drawn, max_episode_steps=50)
 
 LAKES = [
@@ -108,3 +175,11 @@ def use_too_much_memory() -> Any:
 
 def toy(**arguments: Any) -> GymnasiumConfig:
     return lake(id=TOY, tasks=[arguments], width=0, success="end")
+
+
+def shaped(**changes: Any) -> GymnasiumConfig:
+    """World of `Shaped` with the arguments among `changes`, and other options."""
+    arguments = {key: changes.pop(key) for key in ("obs", "action", "fault", "at") if key in changes}
+    tasks = [arguments, arguments | {"weight": 0.5}]
+    plain = {"id": SHAPED, "tasks": tasks, "width": 0, "success": "end", "reward_values": [], "max_episode_steps": 20}
+    return lake(**plain | changes)

@@ -8,7 +8,7 @@ command line, notebooks, searches and tests. `presets=FOLDER` among the override
 import copy
 import math
 import re
-from collections.abc import Callable, Iterable, Sized
+from collections.abc import Callable, Iterable, Mapping, Sized
 from functools import cache, lru_cache
 from pathlib import Path
 from types import ModuleType
@@ -60,6 +60,12 @@ def _recorded(horizon: Any, num_envs: Any, made: Any) -> int:
     return max(int(min(_life(horizon, num_envs, 1), made)) // num_envs, 1) * num_envs
 
 
+def _two_thirds(tasks: Any) -> int:
+    """Training tasks among listed ones, or among those of a draw."""
+    number = tasks.get("count") if isinstance(tasks, Mapping) else len(tasks) if isinstance(tasks, Sized) else 0
+    return max(2, number * 2 // 3) if isinstance(number, int) and number else 0
+
+
 def _episodes(horizon: Any, _root_: DictConfig) -> int:
     """Episodes of an evaluation: as many as the histories hold after a first one that is cut, at most 40. Searchers
     have histories of the length that the evaluation needs."""
@@ -78,7 +84,8 @@ _RESOLVERS: dict[str, Callable[[Any], object] | Callable[[Any, Any], object] | C
     "recorded": _recorded,
     "episodes": _episodes,
     "world": lambda name: "gymnasium" if name in ("", _LAKE) else re.sub(r"\W+", "_", str(name).lower().split(":")[-1]),
-    "two_thirds": lambda tasks: max(2, len(tasks) * 2 // 3) if isinstance(tasks, Sized) else 0,
+    "lake": lambda name, on_lake, elsewhere: on_lake if name in ("", _LAKE) else elsewhere,
+    "two_thirds": _two_thirds,
     "development": lambda number: max(1, min(_DEVELOPMENT, number // 3)) if _number_of(number) else _DEVELOPMENT,
     "first_starts": lambda length, steps: length + steps - 1,  # in reach of windows that begin in episode 1
 }

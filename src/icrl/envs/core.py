@@ -150,6 +150,9 @@ class TensorEnv:
         the world cannot draw it."""
         return []
 
+    def check_films(self) -> None:
+        """Raise `ConfigError` if the world can be shown neither by pictures of its own nor as a map."""
+
     def cell(self, obs: Tensor, action: Tensor) -> Tensor:
         """Cell of the map for a stream that sees `obs` after `action` (-1: before its first); -1 is no cell."""
         return obs % self.spec.width**2 if self.spec.width else obs

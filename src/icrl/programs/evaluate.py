@@ -72,6 +72,8 @@ def main(config: Config) -> Path:
         refuse(changes and config.evaluation.calibration, away)
         store, path, sections = None, folder / RESULTS, dict[str, Any]()
         if not path.exists():
+            if config.evaluation.videos:
+                env.check_films()
             # In another world a source appears only in videos, and is the configured one unless there is a mixture.
             if not changes or (config.evaluation.videos and is_mixture):
                 store = trained.training_store(config, opened.described)

@@ -65,6 +65,8 @@ def record(config: Config) -> None:
         source_class(source.name).check_spaces(source.name, env.spec)
         development_of(env, config, split.train)  # early checks for stage two
         check_stage_two(config, env.spec)
+        if source.videos_per_task or config.evaluation.videos:
+            env.check_films()
         with only_writer(histories):
             if (histories / "manifest.json").exists():
                 check_same(config, read_manifest(histories)["config"], compared(config), str(histories))

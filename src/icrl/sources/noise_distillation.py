@@ -19,7 +19,7 @@ from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, Literal, Self
 
 import torch
-from gymnasium.spaces import Box
+from gymnasium.spaces import Box, Discrete, MultiDiscrete
 from torch import Tensor
 from torch.nn.functional import one_hot
 
@@ -104,6 +104,11 @@ class NoiseDistillation(Learner):
         constant = self.constant_noise
         return self.least_noise.clamp(min=self.rate("noise") if constant is None else constant)
 
+    @classmethod
+    def check_spaces(cls, name: str, spec: EnvSpec) -> None:
+        mixed, told = isinstance(spec.action_space, (Discrete, Box)), "Discrete actions or a Box of them, not"
+        refuse(not mixed and cls.constant_noise != 1, f"source.name={name} needs {told} {spec.action_space}")
+
     def act(self, carry: Any, step: Step, noise: Tensor) -> tuple[Tensor, Any]:
         """A sample of `action_probabilities`, or in a Box the mixture of a uniform action and the expert's."""
         space = self._spec.action_space
@@ -116,7 +121,7 @@ class NoiseDistillation(Learner):
 
     def act_in_evaluation(self, step: Step, noise: Tensor, sample_probability: float) -> Tensor:
         """In a Box as in training, whatever `sample_probability` is: the mixture is one action."""
-        if isinstance(self._spec.action_space, Box):
+        if not isinstance(self._spec.action_space, Discrete):
             return self.act((), step, noise)[0]
         return super().act_in_evaluation(step, noise, sample_probability)
 
@@ -151,6 +156,13 @@ class Random(NoiseDistillation):
     """Uniformly random actions, from the first step to the last."""
 
     constant_noise = 1.0
+
+    def act(self, carry: Any, step: Step, noise: Tensor) -> tuple[Tensor, Any]:
+        space = self._spec.action_space
+        if not isinstance(space, MultiDiscrete):
+            return super().act(carry, step, noise)
+        sizes = torch.from_numpy(space.nvec).to(noise.device)
+        return (spread(noise, len(sizes)) * sizes).long(), carry
 
 
 def open_teacher(config: Config, teacher: str, device: torch.device) -> tuple[dict[str, Any], Json]:

@@ -108,12 +108,11 @@ def test_observations_of_no_square_are_folded_into_rows(num_obs: int) -> None:
         ({"tasks": [*LAKES, {}]}, ["env.tasks[3]={}", "16 observations", "env.tasks[0]", "9 observations"]),
         ({"tasks": [LAKES[0], LAKES[1] | {"max_episode_steps": 7}]}, ["env.tasks[1]", "env.max_episode_steps"]),
         ({"tasks": [*LAKES, {}, dict(LAKES[1])]}, ["env.tasks[1]", "env.tasks[4]", "must differ"]),
-        ({"id": "CartPole-v1", "tasks": [{}]}, ["env.tasks[0]={}", "CartPole-v1", "Box", "Discrete"]),
+        ({"id": "CartPole-v1", "tasks": [{}]}, ["env.width=3", "Box", "number no cells"]),
         ({"id": TOY, "tasks": [{"first": 1}]}, ["env.tasks[0]={'first': 1}", "from 0"]),
         ({"width": 2}, ["env.width=2", "number of observations, which is 9"]),
         ({"reward_values": [0.0, 0.5]}, ["env.reward_values=[0.0, 0.5]", "lacks 1"]),
         ({"reward_values": [0.0, 1.0, 0.0]}, ["env.reward_values=[0.0, 1.0, 0.0]", "none twice"]),
-        ({"reward_values": []}, ["env.reward_values=[]"]),
         ({"width": 2}, ["give env.width=3"]),
         ({"reward_values": [-1.0, 0.5]}, ["lacks 0, 1", "give env.reward_values=[0.0,1.0]"]),
         ({"id": TOY, "tasks": [{}], "width": 0, "reward_values": [-1.0, 0.0]}, ["env.success=goal", "env.success=end"]),
@@ -125,6 +124,16 @@ def test_wrong_options_are_refused_before_any_work(changes: dict[str, Any], part
         GymnasiumEnv(lake(**changes))
     message = str(refused.value)
     assert all(part in message for part in parts) and "\n" not in message, message
+
+
+def test_rewards_are_those_of_the_tables_unless_they_are_given() -> None:
+    listed, found = GymnasiumEnv(lake()), GymnasiumEnv(lake(reward_values=[]))
+    assert found.spec == listed.spec and found.has_planner
+    taxi = GymnasiumEnv(lake(id="Taxi-v4", tasks=[{}], width=0, reward_values=[], max_episode_steps=2))
+    assert taxi.spec.reward_values == (-10.0, -1.0, 20.0) and taxi.spec.is_discrete
+    assert (
+        GymnasiumEnv(lake(id=TOY, tasks=[{}], width=0, reward_values=[])).spec.reward_values == ()
+    )  # there is no table
 
 
 def test_the_preset_has_different_maps_that_can_all_be_solved() -> None:

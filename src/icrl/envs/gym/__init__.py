@@ -39,3 +39,4 @@ def register_all() -> None:
     for name, (module, limit, options) in _IDS.items():
         points = {"entry_point": f"{module}:make_single", "vector_entry_point": f"{module}:make_batched"}
         gymnasium.register(f"icrl/{name}-v0", max_episode_steps=limit, kwargs=options, **points)
+    gymnasium.register("icrl/HalfCheetahVel-v0", "icrl.envs.gym.half_cheetah:HalfCheetahVel", max_episode_steps=200)

@@ -1,6 +1,6 @@
-"""Any registered Gymnasium environment with discrete observations and actions as one of our worlds.
+"""Any registered Gymnasium environment as one of our worlds.
 
-A task is a set of keyword arguments. If the environments have a transition table, as those of
+A task is a mapping, see `making.py`. If the environments have a transition table, as those of
 `gymnasium.envs.toy_text` do (`P[state][action]` lists probability, next state, reward and whether it terminates), the
 optimum is known as well. N tasks, S states, A actions, K outcomes, M steps an episode, B streams.
 """
@@ -9,24 +9,26 @@ import json
 from collections.abc import Mapping, Sequence
 from contextlib import closing
 from functools import partial
-from inspect import signature
 from math import isqrt
-from typing import Any, Literal, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple
 
 import gymnasium
 import gymnasium.error
 import numpy as np
 import torch
-from gymnasium.spaces import Discrete
+from gymnasium.spaces import Discrete, Space
+from pydantic import BeforeValidator
 from torch import Tensor
 
-from icrl.config.options import EnvId, option, refuse
-from icrl.contracts import ConfigError, Step
+from icrl.config.options import EnvId, OneOrMore, Text, option, refuse
+from icrl.contracts import ConfigError, PipelineError, Step
 from icrl.envs.core import NAME, EnvConfig, MapView, Outcomes, State, TensorEnv
 from icrl.envs.exact import best_actions
+from icrl.envs.gym.border import action_space, described, obs_space, rows_of
+from icrl.envs.gym.making import Maker, Task, describe_error, draw_tasks, wrapper_of
 from icrl.envs.gym.registered import registered
-from icrl.envs.gym.streams import GymnasiumStreams, PlayedState, creator_of, describe_error, reward_indices
-from icrl.spaces import EnvSpec, discrete_spec
+from icrl.envs.gym.streams import GymnasiumStreams, PlayedState, reward_indices
+from icrl.spaces import EnvSpec
 
 
 class GymnasiumConfig(EnvConfig):
@@ -36,23 +38,37 @@ class GymnasiumConfig(EnvConfig):
         "a registered Gymnasium environment; `module:Name-v0` imports the module first; a class of your own: "
         "`FILE.py:Class`",
     )
-    tasks: list[dict[str, Any]] = option([], "arguments of `gymnasium.make`, a mapping for each task")
-    reward_values: list[float] = option([0.0, 1.0], "list of all possible rewards")
-    success: Literal["reward", "goal", "end", "survival", "return"] = option(
+    tasks: Annotated[list[Task], BeforeValidator(draw_tasks), "a list of mappings, or the mapping of a draw"] = option(
+        [],
+        "a mapping for each task: arguments of `gymnasium.make`, `set.NAME` for an attribute of the environment, and "
+        "`reset.NAME` for an option of its reset; or {random: {NAME: [LOW, HIGH], ...}, count: n, seed: s}, which "
+        "draws n tasks",
+    )
+    wrappers: Annotated[list[Text], OneOrMore, "a list of names"] = option(
+        [], "wrappers around the environment, the innermost first: names in gymnasium.wrappers, or module:Class"
+    )
+    reward_values: list[float] = option(
+        [], "list of all possible rewards ([]: those of the transition tables; without tables, any number)"
+    )
+    success: Literal["reward", "goal", "end", "survival", "return", "final_reward"] = option(
         "goal",
         "definition of a successful episode. reward: a positive reward; goal: an end with a positive "
         "reward; end: an end; survival: no end before env.max_episode_steps; return: a return of at least "
-        "env.success_return",
+        "env.success_return; final_reward: a last reward of at least that",
     )
-    success_return: float = option(0.0, "least return of a successful episode if env.success is return")
+    success_return: float = option(
+        0.0, "least return of a successful episode if env.success is return, or last reward if it is final_reward"
+    )
     width: int = option(
-        4, "side of the square room whose cells the observations number, row by row (0: no room)", ge=0, le=1000
+        0, "side of the square room whose cells the observations number, row by row (0: no room)", ge=0, le=1000
     )
 
 
-class _Task(NamedTuple):
-    num_obs: int
-    num_actions: int
+class _Rules(NamedTuple):
+    """Spaces and rules of the environment of a task."""
+
+    obs: Space[Any]
+    actions: Space[Any]
     table: Mapping[int, Any] | None  # `P`, if it is over observations and actions
     starts: tuple[int, ...]  # of the table, if all are equally likely; else ()
 
@@ -65,30 +81,30 @@ class GymnasiumEnv(TensorEnv):
 
     def __init__(self, config: GymnasiumConfig) -> None:
         """`env.max_episode_steps` replaces the time limit that `env.id` is registered with. An environment may truncate
-        sooner by itself, which no table says. Raises `ConfigError` unless `env.id` is registered, can be made and is
-        discrete, and tasks differ in their rules alone."""
+        sooner by itself, which no table says. Raises `ConfigError` unless `env.id` is registered, can be made and has
+        spaces that a spec can hold, the same for all tasks."""
         _check_options(config)
-        limit, values = config.max_episode_steps, tuple(config.reward_values)
-        arguments = [task | {"max_episode_steps": limit} for task in config.tasks]
-        tasks = [_inspect(config, number, each) for number, each in enumerate(arguments)]
-        num_obs, num_actions, _, starts = tasks[0]
-        told = [f"{task.num_obs} observations and {task.num_actions} actions" for task in tasks]
-        for number, sizes in enumerate(told):
+        limit = config.max_episode_steps
+        maker = Maker(config.id, config.tasks, config.wrappers, limit)
+        tasks = [_inspect(maker, number) for number in range(len(config.tasks))]
+        obs, actions, _, starts = tasks[0]
+        told = [described(task.obs, task.actions) for task in tasks]
+        for number, spaces in enumerate(told):
             where = f"env.tasks[{number}]={config.tasks[number]}"
-            refuse(sizes != told[0], f"{where}: {sizes}, but env.tasks[0] has {told[0]}; they must agree")
-        side = isqrt(num_obs) if isqrt(num_obs) ** 2 == num_obs else 0
-        allowed = f"its square must be the number of observations, which is {num_obs}; 0: no square"
-        refuse(config.width not in (0, num_obs**0.5), f"env.width={config.width}: {allowed}; give env.width={side}")
-        _check_rewards(config, [task.table for task in tasks if task.table])
-        sizes = (num_obs, num_actions, values, config.width, limit, config.success)
-        self.spec = discrete_spec(*sizes, success_return=config.success_return)
-        self.make_streams = partial(GymnasiumStreams, config.id, arguments, self.spec)
+            refuse(spaces != told[0], f"{where}: {spaces}, but env.tasks[0] has {told[0]}; they must agree")
+        _check_width(config, obs)
+        tables = [task.table for task in tasks if task.table]
+        values = _reward_values(config, tables)
+        about = (values, config.width, limit, config.success)
+        self.spec = EnvSpec(obs, actions, *about, success_return=config.success_return)
+        self.make_streams = partial(GymnasiumStreams, maker, self.spec)
         self._streams = self.make_streams()
-        self._fingerprints = [json.dumps([config.id, task], sort_keys=True) for task in config.tasks]
+        made = [config.id, *([config.wrappers] if config.wrappers else [])]
+        self._fingerprints = [json.dumps([*made, task], sort_keys=True) for task in config.tasks]
         self.has_planner = bool(starts) and all(task.table and task.starts == starts for task in tasks)
         if self.has_planner:
             self.starts = torch.tensor(starts)
-            rules = _stack_tables([task.table for task in tasks if task.table], self.spec)
+            rules = _stack_tables(tables, self.spec)
             self._probability, self._next_state, self._reward, self._terminated = rules
             self._best = best_actions(rules, torch.tensor(values, dtype=torch.float64), limit)
 
@@ -108,7 +124,7 @@ class GymnasiumEnv(TensorEnv):
     def optimal_action(self, state: State | PlayedState) -> Tensor:
         """Best action for the steps that are left, from the table; see `best_actions`."""
         if not self.has_planner:
-            return torch.full_like(state.inner, self.spec.num_actions)
+            return self.spec.unknown_action(state.timestep)
         return self._best[state.task[..., 0], state.timestep, state.inner].long()
 
     def label(self, task: Tensor) -> str:
@@ -119,7 +135,10 @@ class GymnasiumEnv(TensorEnv):
 
     def map_view(self, task: Tensor) -> MapView:
         """Square of the observations, or a grid of them row by row that is wider than high, by less than a factor of
-        two, and has as few empty cells as possible. Its goals are ends that pay in the table."""
+        two, and has as few empty cells as possible. Its goals are ends that pay in the table. Observations that are no
+        single integers have one cell together."""
+        if not isinstance(self.spec.observation_space, Discrete):
+            return MapView(1, 1, ())
         num_obs = self.spec.num_obs
         side = isqrt(num_obs - 1) + 1
         columns = self.spec.width or min(range(side, 2 * side), key=lambda width: -num_obs % width)
@@ -131,9 +150,21 @@ class GymnasiumEnv(TensorEnv):
             goals = tuple(self._next_state[number][reached].unique().tolist())
         return MapView(-(-num_obs // columns), columns, goals)
 
+    def cell(self, obs: Tensor, action: Tensor) -> Tensor:
+        return obs if isinstance(self.spec.observation_space, Discrete) else torch.zeros(len(obs), dtype=torch.long)
+
+    def check_films(self) -> None:
+        if isinstance(self.spec.observation_space, Discrete):
+            return  # a map takes the place of pictures
+        try:
+            self._streams.pictures(0, 0, 0, [], [])
+        except PipelineError as error:
+            other = "give source.videos_per_task=0 evaluation.videos=false"
+            raise ConfigError(f"{error}: videos need its pictures, so install what it lacks, or {other}") from error
+
     def pictures(self, task: Tensor, seed: int, episode: int, obs: Tensor, action: Tensor) -> list[Any]:
         """Pictures by the environment's own `render()`."""
-        return self._streams.pictures(int(task[0]), seed, episode, obs.tolist(), action.tolist())
+        return self._streams.pictures(int(task[0]), seed, episode, rows_of(obs), rows_of(action))
 
     def reset(self, tasks: Tensor, seeds: Tensor) -> tuple[Any, Step]:
         state, step = self._streams.reset(tasks, seeds)
@@ -151,8 +182,7 @@ def _check_options(config: GymnasiumConfig) -> None:
     """Rules of the options that need no environment."""
     values, tasks = config.reward_values, config.tasks
     refuse(not tasks, "env.tasks=[]: must have a mapping for each task")
-    valid = values and len(set(values)) == len(values)
-    refuse(not valid, f"env.reward_values={values}: must have at least one number, and none twice")
+    refuse(len(set(values)) < len(values), f"env.reward_values={values}: must have none twice")
     for number, task in enumerate(tasks):
         here, first = f"env.tasks[{number}]", tasks.index(task)
         clock = "give env.max_episode_steps for all tasks instead of here"
@@ -162,41 +192,66 @@ def _check_options(config: GymnasiumConfig) -> None:
         registered(config.id)
     except gymnasium.error.Error as error:
         raise ConfigError(f"env.id={config.id}: {describe_error(error)}") from error
+    for wrapper in config.wrappers:
+        wrapper_of(wrapper)
 
 
-def _check_rewards(config: GymnasiumConfig, tables: Sequence[Mapping[int, Any]]) -> None:
-    """Rules of the rewards, as far as the transition tables of the tasks tell them."""
+def _check_width(config: GymnasiumConfig, obs: Space[Any]) -> None:
+    """Refuse a room that the observations do not number."""
+    if not isinstance(obs, Discrete):
+        refuse(config.width, f"env.width={config.width}: observations {obs} number no cells; give env.width=0")
+        return
+    side = isqrt(obs.n) if isqrt(obs.n) ** 2 == obs.n else 0
+    allowed = f"its square must be the number of observations, which is {obs.n}; 0: no square"
+    refuse(config.width not in (0, obs.n**0.5), f"env.width={config.width}: {allowed}; give env.width={side}")
+
+
+def _reward_values(config: GymnasiumConfig, tables: Sequence[Mapping[int, Any]]) -> tuple[float, ...]:
+    """Rewards of the spec: those given, else those of the transition tables if all tasks have one. Raises `ConfigError`
+    for what the tables show to be wrong."""
     outcomes = (outcome for table in tables for of_state in table.values() for outcome in of_state.values())
     paid = sorted({float(value) for each in outcomes for _, _, value, _ in each})
-    given, all_paid = config.reward_values, f"give env.reward_values={paid}".replace(", ", ",")
-    lacking = [f"{value:g}" for value in paid if not np.isclose(value, given, rtol=1e-6, atol=1e-9).any()]
-    refuse(lacking, f"env.reward_values={given}: lacks {', '.join(lacking)}, rewards of this world: {all_paid}")
-    no_success = config.success in ("reward", "goal") and max(given) <= 0
-    alternatives = "give env.success=end, or survival, or return with env.success_return"
-    refuse(no_success, f"env.success={config.success} needs a positive reward, and there is none: {alternatives}")
+    given = config.reward_values or (paid if len(tables) == len(config.tasks) else [])
+    if given:
+        all_paid = f"give env.reward_values={paid}".replace(", ", ",")
+        lacking = [f"{value:g}" for value in paid if not np.isclose(value, given, rtol=1e-6, atol=1e-9).any()]
+        refuse(lacking, f"env.reward_values={given}: lacks {', '.join(lacking)}, rewards of this world: {all_paid}")
+        no_success = config.success in ("reward", "goal") and max(given) <= 0
+        alternatives = "give env.success=end, or survival, or return with env.success_return"
+        refuse(no_success, f"env.success={config.success} needs a positive reward, and there is none: {alternatives}")
+    return tuple(given)
 
 
-def _inspect(config: GymnasiumConfig, number: int, arguments: dict[str, Any]) -> _Task:
+def _inspect(maker: Maker, number: int) -> _Rules:
     """Make the environment of a task once, to see what it is."""
-    where = f"env.tasks[{number}]={config.tasks[number]}"
+    where = f"env.tasks[{number}]={maker.tasks[number]}"
     try:
-        made = gymnasium.make(registered(config.id), disable_env_checker=True, **arguments)
+        made = maker.make(number)
+    except ConfigError as error:
+        raise ConfigError(f"{where}: {error}") from error
     except Exception as error:  # an environment from outside may raise anything
-        names = [name for name in signature(creator_of(config.id)).parameters if name not in ("render_mode", "kwargs")]
-        known = f"; env.id={config.id} takes {', '.join(names) or 'no arguments'}" if type(error) is TypeError else ""
+        known = f"; {maker.known_arguments}" if type(error) is TypeError else ""
         raise ConfigError(f"{where}: {describe_error(error)}{known}") from error
     with closing(made) as env:
-        obs, actions = env.observation_space, env.action_space
-        if not (isinstance(obs, Discrete) and isinstance(actions, Discrete) and obs.start == actions.start == 0):
-            found = f"observations {obs} and actions {actions}"
-            raise ConfigError(f"{where}: {found} of env.id={config.id} must be Discrete, from 0")
-        sizes, table = dict.fromkeys(range(obs.n), int(actions.n)), getattr(env.unwrapped, "P", None)
-        if not isinstance(table, Mapping) or {state: len(table[state]) for state in table} != sizes:
-            table = None
-        chances = np.asarray(getattr(env.unwrapped, "initial_state_distrib", ()))
-        starts = np.flatnonzero(chances > 0)
-        alike = chances.shape == (obs.n,) and np.allclose(chances[starts], 1 / max(len(starts), 1))
-        return _Task(int(obs.n), int(actions.n), table, tuple(starts.tolist()) if alike else ())
+        try:
+            obs, actions = obs_space(env.observation_space), action_space(env.action_space)
+        except ValueError as error:
+            raise ConfigError(f"{where}: env.id={maker.env_id}: {error}") from error
+        table, starts = None, ()
+        if isinstance(obs, Discrete) and isinstance(actions, Discrete):
+            table, starts = _table_of(env.unwrapped, int(obs.n), int(actions.n))
+        return _Rules(obs, actions, table, starts)
+
+
+def _table_of(env: Any, num_obs: int, num_actions: int) -> tuple[Mapping[int, Any] | None, tuple[int, ...]]:
+    """Transition table and starts of an environment, see `_Rules`."""
+    table, sizes = getattr(env, "P", None), dict.fromkeys(range(num_obs), num_actions)
+    if not isinstance(table, Mapping) or {s: len(table[s]) for s in table} != sizes:
+        table = None
+    chances = np.asarray(getattr(env, "initial_state_distrib", ()))
+    starts = np.flatnonzero(chances > 0)
+    alike = chances.shape == (num_obs,) and np.allclose(chances[starts], 1 / max(len(starts), 1))
+    return table, tuple(starts.tolist()) if alike else ()
 
 
 def _stack_tables(tables: Sequence[Mapping[int, Any]], spec: EnvSpec) -> Outcomes:

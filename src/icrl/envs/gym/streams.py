@@ -1,4 +1,4 @@
-"""Streams of any Gymnasium environment with discrete spaces, stepped one after the other in this process. B streams.
+"""Streams of any Gymnasium environment, stepped one after the other in this process. B streams, M steps an episode.
 
 Every episode is reset with a seed of its own, a function of (seed of the stream, episode), so its randomness does not
 depend on earlier episodes. A Gymnasium environment cannot be put into a state: to restore one, its episode is replayed.
@@ -12,18 +12,18 @@ from typing import Any, NamedTuple
 import gymnasium
 import numpy as np
 import torch
-from gymnasium.envs.registration import load_env_creator
-from gymnasium.spaces import Discrete
 from numpy.typing import NDArray
 from torch import Tensor
 
 from icrl.contracts import ConfigError, PipelineError, Step
-from icrl.envs.gym.registered import registered
+from icrl.envs.gym.border import read_obs, rows_of, write_action
+from icrl.envs.gym.making import Maker, creator_of, describe_error
 from icrl.randomness import integers
 from icrl.spaces import EnvSpec
 
 _WITHOUT_WINDOW = {"SDL_VIDEODRIVER": "dummy", "SDL_AUDIODRIVER": "dummy", "PYGAME_HIDE_SUPPORT_PROMPT": "1"}
 _NUM_SEEDS = 1 << 31  # even environments that keep their seed in 32 bits can take one of these
+_LARGEST_REWARD = float(np.finfo(np.float32).max)
 
 
 class PlayedState(NamedTuple):
@@ -32,9 +32,17 @@ class PlayedState(NamedTuple):
     task: Tensor  # [B, 1] int64
     seed: Tensor  # [B] int64
     episode: Tensor  # [B] int64: episodes finished so far
-    inner: Tensor  # [B] int64: the last observation
+    inner: Tensor  # [B, *obs_shape]: the last observation
     timestep: Tensor  # [B] int64: steps since the last reset
-    actions: Tensor  # [B, M] int64: of this episode; zeros from the time step on
+    actions: Tensor  # [B, M, *action_shape]: of this episode; zeros from the time step on
+
+    def after(self, action: Tensor, step: Step) -> "PlayedState":
+        """State after `action` `[B, *action_shape]` led to `step`."""
+        ended = step.terminated | step.truncated
+        actions = self.actions.clone()
+        actions[torch.arange(len(action), device=action.device), self.timestep] = action
+        actions[ended] = 0
+        return PlayedState(self.task, self.seed, self.episode + ended, step.obs, step.timestep, actions)
 
 
 class GymnasiumStreams:
@@ -42,38 +50,44 @@ class GymnasiumStreams:
 
     before_each: Callable[[], object] | None = None  # called before each environment's turn
 
-    def __init__(self, env_id: str, tasks: Sequence[dict[str, Any]], spec: EnvSpec) -> None:
-        """`tasks` are arguments of `gymnasium.make`; the environments are made by the first reset."""
-        self._id, self._tasks, self._spec = env_id, tasks, spec
+    def __init__(self, maker: Maker, spec: EnvSpec) -> None:
+        """The environments are made by the first reset."""
+        self._maker, self._spec = maker, spec
         self._streams: list[_Stream] = []
         self._state: PlayedState | None = None  # the state that the environments are in
 
     def reset(self, tasks: Tensor, seeds: Tensor) -> tuple[PlayedState, Step]:
-        zero = torch.zeros_like(seeds)
+        zero, spec = torch.zeros_like(seeds), self._spec
         with self._environments(len(seeds)):
-            first = self._each_stream(_Stream.begin, tasks[:, 0].tolist(), seeds.tolist(), zero.tolist())
-        obs = torch.tensor(first, device=seeds.device)
-        actions = zero[:, None].repeat(1, self._spec.max_episode_steps)
+            obs = self._begin(self._streams, tasks, seeds, zero)
+        shape = (len(seeds), spec.max_episode_steps, *spec.action_shape)
+        actions = torch.zeros(shape, dtype=spec.action_dtype, device=seeds.device)
         self._state = PlayedState(tasks, seeds, zero, obs, zero, actions)
-        unknown = self._spec.unknown_action(zero)
-        return self._state, Step(obs, zero.float(), zero.bool(), zero.bool(), obs, zero, unknown)
+        return self._state, Step(obs, zero.float(), zero.bool(), zero.bool(), obs, zero, spec.unknown_action(zero))
 
     def step(self, state: PlayedState, action: Tensor) -> tuple[PlayedState, Step]:
         """Any `state` is valid: environments in another one are set to it first."""
+        spec, device = self._spec, action.device
         with self._environments(len(action)):
             if state is not self._state:
-                columns = (field.flatten().tolist() for field in state[:-1])
-                self._each_stream(_Stream.restore, *columns, state.actions.tolist())
-            rows = self._each_stream(_Stream.act, action.tolist())
-            arrays = [np.array(column) for column in zip(*rows, strict=True)]
-            arrays[1] = np.array(self._spec.reward_values, np.float32)[reward_indices(arrays[1], self._spec)]
-        obs, reward, terminated, truncated, final_obs = (torch.from_numpy(each).to(action.device) for each in arrays)
-        ended = terminated | truncated
-        actions = state.actions.scatter(1, state.timestep[:, None], action[:, None]).masked_fill(ended[:, None], 0)
-        timestep = (state.timestep + 1).masked_fill(ended, 0)
-        self._state = PlayedState(state.task, state.seed, state.episode + ended, obs, timestep, actions)
-        unknown = self._spec.unknown_action(timestep)
-        return self._state, Step(obs, reward, terminated, truncated, final_obs, timestep, unknown)
+                where = (state.task, state.episode, _seeds(state.seed, state.episode))
+                self._each(self._streams, _Stream.restore, *(column.flatten() for column in where), *state[3:])
+            seen, rewards, *ends = zip(*self._each(self._streams, _Stream.act, action), strict=True)
+            reward = np.array(rewards)
+            if spec.reward_values:
+                reward = np.array(spec.reward_values)[reward_indices(reward, spec)]
+            terminated, truncated = (torch.tensor(end, device=device) for end in ends)
+            obs = final_obs = self._tensor(seen, device)
+            ended = (terminated | truncated).nonzero()[:, 0]
+            if len(ended):
+                over = [self._streams[stream] for stream in ended.tolist()]
+                begun = self._begin(over, state.task[ended], state.seed[ended], state.episode[ended] + 1)
+                obs = final_obs.index_copy(0, ended, begun)
+        timestep = (state.timestep + 1).index_fill(0, ended, 0)
+        paid, unknown = torch.from_numpy(reward).float().to(device), spec.unknown_action(timestep)
+        step = Step(obs, paid, terminated, truncated, final_obs, timestep, unknown)
+        self._state = state.after(action, step)
+        return self._state, step
 
     def close(self) -> None:
         """Close the environments; the next reset or step makes new ones."""
@@ -82,21 +96,22 @@ class GymnasiumStreams:
         self._streams.clear()
         self._state = None
 
-    def pictures(self, task: int, seed: int, episode: int, seen: list[int], actions: list[int]) -> list[Any]:
+    def pictures(self, task: int, seed: int, episode: int, seen: list[Any], actions: list[Any]) -> list[Any]:
         """Pictures `[H, W, 3]` by the environment's own `render()`: of the start of an episode, and of the state after
-        each of its M `actions`, by replay. `seen` are its M + 1 observations. Raises `PipelineError` if the environment
-        has no pictures, lacks a package that draws them, or does other things in a replay."""
+        each of its M `actions`, by replay. `seen` are its M + 1 observations; without any, only the start is drawn.
+        Raises `PipelineError` if the environment has no pictures, lacks a package that draws them, or does other things
+        in a replay."""
         for name, value in _WITHOUT_WINDOW.items():
             os.environ.setdefault(name, value)
-        stream = _Stream(self._id, [each | {"render_mode": "rgb_array"} for each in self._tasks], self._spec.num_obs)
+        env_id, stream = self._maker.env_id, _Stream(self._maker, self._spec, render_mode="rgb_array")
         try:
-            modes = getattr(creator_of(self._id), "metadata", {}).get("render_modes", ["rgb_array"])
+            modes = getattr(creator_of(env_id), "metadata", {}).get("render_modes", ["rgb_array"])
             if "rgb_array" not in modes:
                 raise ValueError(f"rgb_array is none of its render modes {modes}")
             with closing(stream):
-                return stream.pictures(task, seed, episode, seen, actions)
+                return stream.pictures(task, episode, int(_seeds(torch.tensor(seed), episode)), seen, actions)
         except Exception as error:  # an environment from outside may raise anything
-            raise PipelineError(f"env.id={self._id}: {describe_error(error)}") from error
+            raise PipelineError(f"env.id={env_id}: {describe_error(error)}") from error
 
     @contextmanager
     def _environments(self, num_streams: int) -> Iterator[None]:
@@ -104,67 +119,81 @@ class GymnasiumStreams:
         try:
             if len(self._streams) != num_streams:
                 self.close()
-                self._streams = [_Stream(self._id, self._tasks, self._spec.num_obs) for _ in range(num_streams)]
+                self._streams = [_Stream(self._maker, self._spec) for _ in range(num_streams)]
             yield
         except BaseException:
             self.close()
             raise
 
-    def _each_stream(self, method: Callable[..., Any], *columns: list[Any]) -> list[Any]:
+    def _begin(self, streams: list["_Stream"], tasks: Tensor, seeds: Tensor, episodes: Tensor) -> Tensor:
+        """First observations of the next episodes of `streams`, `[B, *obs_shape]`."""
+        found = self._each(streams, _Stream.begin, tasks[:, 0], episodes, _seeds(seeds, episodes))
+        return self._tensor(found, seeds.device)
+
+    def _tensor(self, obs: Sequence[Any], device: torch.device) -> Tensor:
+        return torch.from_numpy(np.array(obs)).to(device, self._spec.obs_dtype)
+
+    def _each(self, streams: list["_Stream"], method: Callable[..., Any], *columns: Tensor) -> list[Any]:
         """Results of `method` for each stream with its row of `columns`. Raises `PipelineError` for any error there."""
         results = []
-        for stream, *row in zip(self._streams, *columns, strict=True):
+        for stream, *row in zip(streams, *map(rows_of, columns), strict=True):
             if self.before_each:
                 self.before_each()
             try:
                 results.append(method(stream, *row))
             except Exception as error:  # an environment from outside may raise anything
-                where = f"env.id={self._id}, env.tasks[{stream.task}]"
+                where = f"env.id={self._maker.env_id}, env.tasks[{stream.task}], {stream.place}"
                 raise PipelineError(f"{where}: {describe_error(error)}") from error
         return results
 
 
 class _Stream:
-    def __init__(self, env_id: str, tasks: Sequence[dict[str, Any]], num_obs: int) -> None:
-        self._id, self._tasks, self._space = env_id, tasks, Discrete(num_obs)
-        self._env: gymnasium.Env[Any, Any] | None = None
-        self.task = self._seed = self._episode = 0
+    """One environment. A `seed` here is that of an episode."""
 
-    def begin(self, task: int, seed: int, episode: int) -> int:
+    def __init__(self, maker: Maker, spec: EnvSpec, **arguments: Any) -> None:
+        self._maker, self._arguments, self._space = maker, arguments, spec.observation_space
+        self._env: gymnasium.Env[Any, Any] | None = None
+        self.task = self._episode = self._time = 0
+
+    @property
+    def place(self) -> str:
+        """Words for the episode and its step, both counted from 1."""
+        return f"episode {self._episode + 1}, {f'step {self._time}' if self._time else 'reset'}"
+
+    def begin(self, task: int, episode: int, seed: int) -> Any:
         """First observation of an episode."""
-        self._seed, self._episode = seed, episode
+        self._episode, self._time = episode, 0
         if self._env is None or self.task != task:
             self.close()
             self.task = task
-            made = registered(self._id)
-            self._env = gymnasium.make(made, disable_env_checker=True, **self._tasks[task])  # `_checked` checks it
-        return self._checked(self._env.reset(seed=int(integers(torch.tensor(seed), episode, _NUM_SEEDS)))[0])
+            self._env = self._maker.make(task, **self._arguments)
+        return read_obs(self._env.reset(seed=seed, options=self._maker.reset_options(task))[0], self._space)
 
-    def act(self, action: int) -> tuple[int, float, bool, bool, int]:
-        """Observation (of the next episode after an end), reward, terminated, truncated, final observation."""
+    def act(self, action: Any) -> tuple[Any, float, bool, bool]:
+        """Observation, reward, terminated, truncated."""
         assert self._env is not None, "a stream begins with a reset"
-        seen, reward, terminated, truncated, _ = self._env.step(action)
-        obs = final_obs = self._checked(seen)
-        if terminated or truncated:
-            obs = self.begin(self.task, self._seed, self._episode + 1)
-        return obs, float(reward), bool(terminated), bool(truncated), final_obs
+        self._time += 1
+        obs, reward, terminated, truncated, _ = self._env.step(write_action(action, self._env.action_space))
+        reward = float(reward)
+        if not abs(reward) <= _LARGEST_REWARD:
+            raise ValueError(f"its reward {reward} is not a finite float32 number")
+        return read_obs(obs, self._space), reward, bool(terminated), bool(truncated)
 
-    def restore(self, task: int, seed: int, episode: int, last_obs: int, timestep: int, actions: list[int]) -> None:
+    def restore(self, task: int, episode: int, seed: int, last_obs: Any, timestep: int, actions: Any) -> None:
         """Bring the environment to a state by replaying its episode."""
-        obs = self.begin(task, seed, episode)
+        obs = self.begin(task, episode, seed)
         for action in actions[:timestep]:
-            assert self._env is not None
-            obs = self._checked(self._env.step(action)[0])
-        if obs != last_obs:
+            obs = self.act(action)[0]
+        if not np.array_equal(obs, last_obs):
             raise ValueError(f"the same seed and actions led to {last_obs} before, now to {obs}: it cannot be resumed")
 
-    def pictures(self, task: int, seed: int, episode: int, seen: list[int], actions: list[int]) -> list[Any]:
+    def pictures(self, task: int, episode: int, seed: int, seen: list[Any], actions: list[Any]) -> list[Any]:
         """Pictures of an episode by replay, see `GymnasiumStreams.pictures`."""
-        self.restore(task, seed, episode, seen[0], 0, [])
+        obs, found = self.begin(task, episode, seed), list[Any]()
         assert self._env is not None
-        found = [self._env.render()]
-        for action, last_obs in zip(actions, seen[1:], strict=True):
-            if (obs := self._checked(self._env.step(action)[0])) != last_obs:
+        for number, last_obs in enumerate(seen or [obs]):
+            obs = self.act(actions[number - 1])[0] if number else obs
+            if not np.array_equal(obs, last_obs):
                 raise ValueError(f"the same seed and actions led to {last_obs} before, now to {obs}")
             found.append(self._env.render())
         return found
@@ -174,21 +203,10 @@ class _Stream:
             self._env.close()
         self._env = None
 
-    def _checked(self, obs: Any) -> int:
-        if not self._space.contains(obs):
-            raise ValueError(f"its observation {obs} is not in {self._space}")
-        return int(obs)
 
-
-def creator_of(env_id: str) -> Any:
-    """Class or function that makes the environment `env_id`."""
-    entry_point = registered(env_id).entry_point
-    return load_env_creator(entry_point) if isinstance(entry_point, str) else entry_point
-
-
-def describe_error(error: Exception) -> str:
-    """Type and message of an error in one line."""
-    return f"{type(error).__name__}: {' '.join(str(error).split())}"
+def _seeds(seeds: Tensor, episodes: Tensor | int) -> Tensor:
+    """Seeds of episodes, given those of their streams."""
+    return integers(seeds, episodes, _NUM_SEEDS)
 
 
 def reward_indices(values: NDArray[np.float64], spec: EnvSpec) -> NDArray[np.int64]:

@@ -19,6 +19,7 @@ from icrl.contracts import PipelineError, Step
 from icrl.envs import make_env
 from icrl.envs.core import EnvConfig
 from icrl.envs.gym.gymnasium_env import GymnasiumEnv
+from icrl.envs.gym.streams import PlayedState
 from icrl.runs.processes import end_with_parent, killed_at_the_end, without_signals
 
 # A fork of a process with threads may inherit a lock that nobody releases, and torch has threads. A fork server has
@@ -72,7 +73,9 @@ class ProcessEnv:
         self._num_streams, self._state = 0, None
 
     def _call(self, method: str, first: Any, second: Tensor) -> tuple[Any, Step]:
-        """Call a method of all environments; `first` and `second` are tensors, or named tuples of them, `[B, ...]`."""
+        """Call a method of all environments; `first` and `second` are tensors, or named tuples of them, `[B, ...]`. A
+        state that follows from the step is not sent back, because it holds all actions of an episode."""
+        follows = isinstance(first, PlayedState)
         try:
             if self._num_streams != len(second):
                 self.close()
@@ -80,9 +83,11 @@ class ProcessEnv:
             with self._failures():
                 for connection, share in zip(self._connections, self._shares, strict=True):
                     given = None if first is self._state else _arrays(first, share)
-                    connection.send((method, given, _arrays(second, share)))
+                    connection.send((method, given, _arrays(second, share), follows))
                 answers = [_answer(connection, self.step_seconds) for connection in self._connections]
-            state, step = (_tensors(parts, second.device) for parts in zip(*answers, strict=True))
+            states, steps = zip(*answers, strict=True)
+            step: Step = _tensors(steps, second.device)
+            state: Any = first.after(second, step) if follows else _tensors(states, second.device)
         except BaseException:  # after Ctrl-C too: an answer may be on its way, which nobody would read
             self.close(terminate=True)
             raise
@@ -147,10 +152,10 @@ def _serve(connection: Connection, make: Callable[[], Any], num_streams: int) ->
             connection.send(())  # it has started
             state = None
             while True:
-                method, first, second = connection.recv()
+                method, first, second, follows = connection.recv()
                 given = state if first is None else _tensors([first])
                 state, step = getattr(env, method)(given, _tensors([second]))
-                connection.send((_arrays(state), _arrays(step)))
+                connection.send((None if follows else _arrays(state), _arrays(step)))
     except (EOFError, ConnectionError):
         pass
     except PipelineError as error:

@@ -1,0 +1,223 @@
+"""Observations and actions of every kind against the same environments stepped by hand, and refusals of the others."""
+
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import gymnasium
+import numpy as np
+import pytest
+import torch
+from gymnasium.spaces import Box, Discrete, MultiDiscrete
+from harness import TINY, done, refusal
+from toy_env import ACTIONS, SHAPED, Shaped, shaped
+
+from icrl.contracts import ConfigError, PipelineError
+from icrl.data.history_store import open_histories
+from icrl.envs.gym.border import action_space, obs_space, write_action
+from icrl.envs.gym.gymnasium_env import GymnasiumConfig, GymnasiumEnv
+from icrl.envs.gym.streams import PlayedState
+from icrl.envs.gym.workers import ProcessEnv
+from icrl.randomness import integers, stream_seeds
+from icrl.spaces import EnvSpec
+
+NUM_STREAMS = 3
+TASKS, SEEDS = torch.tensor([[0], [1], [1]]), stream_seeds(0, NUM_STREAMS)
+KINDS = [("vector", "box"), ("vector", "discrete"), ("image", "multi"), ("multi", "multi"), ("dict", "box")]
+
+
+def config_of(obs: str, action: str, **changes: Any) -> GymnasiumConfig:
+    return shaped(obs=obs, action=action, wrappers=["FlattenObservation"] * (obs == "dict"), **changes)
+
+
+def random_actions(spec: EnvSpec, num_steps: int) -> torch.Tensor:
+    """Actions `[T, B, ...]`, those of a Box also beyond its bounds."""
+    generator = torch.Generator().manual_seed(0)
+    part = torch.rand(num_steps, NUM_STREAMS, *spec.action_shape, generator=generator)
+    if isinstance(spec.action_space, Box):
+        low, high = (torch.from_numpy(bound) for bound in (spec.action_space.low, spec.action_space.high))
+        return low + (high - low) * (1.2 * part - 0.1)
+    sizes = getattr(spec.action_space, "nvec", spec.num_actions)
+    return (part * torch.as_tensor(sizes)).long()
+
+
+def by_hand(config: GymnasiumConfig, stream: int, actions: torch.Tensor) -> list[tuple[Any, ...]]:
+    """Transitions of a stream: what is seen after each action, and after the reset that may follow."""
+    env = gymnasium.make(config.id, disable_env_checker=True, **config.tasks[int(TASKS[stream, 0])])
+    if config.wrappers:
+        env = gymnasium.wrappers.FlattenObservation(env)
+    episode, found = 0, list[tuple[Any, ...]]()
+    obs, _ = env.reset(seed=int(integers(SEEDS[stream], 0, 2**31)))
+    for action in actions[:, stream].numpy():
+        space = env.action_space
+        given = np.clip(action.astype(np.float64), space.low, space.high) if isinstance(space, Box) else action
+        obs, reward, terminated, truncated, _ = env.step(given)
+        last = np.array(obs)
+        if terminated or truncated:
+            episode += 1
+            obs, _ = env.reset(seed=int(integers(SEEDS[stream], episode, 2**31)))
+        found.append((np.array(obs), np.float32(reward), terminated, last))
+    return found
+
+
+@pytest.mark.parametrize(("obs", "action"), KINDS)
+@pytest.mark.parametrize("way", [GymnasiumEnv, lambda config: ProcessEnv(config, 2)], ids=["here", "workers"])
+def test_steps_are_those_of_the_environment_stepped_by_hand(way: Any, obs: str, action: str) -> None:
+    config = config_of(obs, action)
+    with closing(way(config)) as env:
+        spec = env.spec
+        assert EnvSpec.of(spec.to_json()) == spec and not spec.is_discrete
+        state, step = env.reset(TASKS, SEEDS)
+        actions = random_actions(spec, 15)
+        expected = [by_hand(config, stream, actions) for stream in range(NUM_STREAMS)]
+        for time, chosen in enumerate(actions):
+            assert step.obs.dtype == step.final_obs.dtype == spec.obs_dtype == state.inner.dtype
+            assert step.obs.shape == (NUM_STREAMS, *spec.obs_shape) and step.reward.dtype == torch.float32
+            state, step = env.step(state, chosen)
+            seen, reward, terminated, last = zip(*(lives[time] for lives in expected), strict=True)
+            assert np.array_equal(step.obs.numpy(), np.array(seen).astype(step.obs.numpy().dtype))
+            assert np.array_equal(step.final_obs.numpy(), np.array(last).astype(step.obs.numpy().dtype))
+            assert step.reward.tolist() == [float(one) for one in reward]
+            assert step.terminated.tolist() == [*terminated] and not step.truncated.any()
+            assert torch.equal(state.inner, step.obs)
+        assert state.episode.tolist() == [2, 2, 2] and state.timestep.tolist() == [3, 3, 3]
+        assert torch.equal(state.actions[:, :3], actions[-3:].transpose(0, 1)) and not state.actions[:, 3:].any()
+
+
+@pytest.mark.parametrize(("obs", "action"), KINDS)
+def test_any_state_is_restored_exactly(obs: str, action: str) -> None:
+    env, other = (GymnasiumEnv(config_of(obs, action)) for _ in range(2))
+    actions, played = random_actions(env.spec, 20), [env.reset(TASKS, SEEDS)]
+    for chosen in actions:
+        played.append(env.step(played[-1][0], chosen))
+    for start in (9, 0, 16):
+        state = PlayedState(*(field.clone() for field in played[start][0]))
+        for expected, chosen in zip(played[start + 1 :], actions[start:], strict=True):
+            state, step = other.step(state, chosen)
+            pairs = zip((*state, *step), (*expected[0], *expected[1]), strict=True)
+            assert all(torch.allclose(a, b, rtol=0, atol=0, equal_nan=True) for a, b in pairs)
+    changed = played[9][0]._replace(inner=played[9][0].inner + 1)
+    with pytest.raises(PipelineError, match="cannot be resumed"):
+        other.step(changed, actions[0])
+
+
+def test_actions_reach_the_environment_in_its_own_space() -> None:
+    low, high = ACTIONS["box"].low, ACTIONS["box"].high
+    largest = high.astype(np.float32)
+    assert largest[0] > high[0]  # by rounding
+    written = write_action(largest, ACTIONS["box"])
+    assert ACTIONS["box"].contains(written) and written.tolist() == [0.1, largest[1]]
+    assert write_action(np.array([-9.0, 1.5], np.float32), ACTIONS["box"]).tolist() == [low[0], 1.5]
+    assert type(write_action(np.int64(2), ACTIONS["discrete"])) is int
+    assert ACTIONS["multi"].contains(write_action(np.array([1, 3]), ACTIONS["multi"]))
+    with pytest.raises(ValueError, match="not finite"):
+        write_action(np.array([np.nan, 0.0], np.float32), ACTIONS["box"])
+    Shaped.made.clear()
+    env = GymnasiumEnv(shaped(obs="vector", action="box"))
+    env.step(env.reset(TASKS[:1], SEEDS[:1])[0], torch.tensor([[9.0, 0.1]]))
+    assert Shaped.made[-1].acted[0].tolist() == [0.1, pytest.approx(0.1)]
+
+
+@pytest.mark.parametrize("space", [Box(0, 9, (3,), np.uint8), Box(-3, 3, (3,), np.int64), Box(-1, 1, (3,), np.float16)])
+def test_vectors_of_any_numbers_become_float32(space: Box) -> None:
+    found = obs_space(space)
+    assert isinstance(found, Box) and found.dtype == np.float32 and found.low.tolist() == space.low.tolist()
+
+
+def test_bounds_beyond_float32_are_none() -> None:
+    found = obs_space(Box(-1e300, 1e300, (2,), np.float64))
+    assert isinstance(found, Box) and not found.is_bounded("below") and not found.is_bounded("above")
+
+
+def test_spaces_of_integers_stay_as_they_are() -> None:
+    for space in (Discrete(4), MultiDiscrete([2, 3])):
+        assert obs_space(space) == action_space(space) == space
+
+
+@pytest.mark.parametrize(
+    ("changes", "parts"),
+    [
+        ({"obs": "dict"}, ["observations Dict", "env.wrappers=[FlattenObservation]"]),
+        ({"obs": "matrix"}, ["observations Box", "one axis", "env.wrappers=[FlattenObservation]"]),
+        ({"obs": "late"}, ["observations Discrete(4, start=1)", "from 0"]),
+        ({"obs": "text"}, ["observations Text", "env.wrappers=[FlattenObservation]"]),
+        ({"obs": "list"}, ["observations Sequence", "needs one of your own"]),
+        ({"action": "free"}, ["actions Box(-inf, inf", "finite bounds"]),
+        ({"action": "late"}, ["actions Discrete(3, start=1)", "from 0"]),
+        ({"action": "whole"}, ["actions Box(0, 5", "a Box of floats"]),
+        ({"wrappers": ["Flatten"]}, ["env.wrappers: there is no Flatten", "gymnasium.wrappers"]),
+        ({"wrappers": ["ClipReward"], "obs": "vector"}, ["InvalidBound", "max_reward"]),
+        ({"wrappers": ["FrameStackObservation"]}, ["TypeError", "stack_size"]),
+        ({"width": 2}, ["env.width=2", "number no cells", "give env.width=0"]),
+        ({"tasks": [{}, {"action": "discrete"}]}, ["env.tasks[1]={'action': 'discrete'}", "3 actions", "must agree"]),
+    ],
+)
+def test_spaces_without_a_place_are_refused_before_any_work(changes: dict[str, Any], parts: list[str]) -> None:
+    with pytest.raises(ConfigError) as refused:
+        GymnasiumEnv(shaped(**changes))
+    message = str(refused.value)
+    assert all(part in message for part in parts) and "\n" not in message, message
+
+
+@pytest.mark.parametrize("way", [GymnasiumEnv, ProcessEnv])
+@pytest.mark.parametrize(
+    ("changes", "part"),
+    [
+        ({"fault": "nan"}, "not finite"),
+        ({"fault": "inf"}, "not finite"),
+        ({"fault": "shape"}, "its observation"),
+        ({"fault": "reward"}, "its reward nan is not a finite"),
+        ({"fault": "range", "obs": "multi"}, "MultiDiscrete([3 7])"),
+    ],
+)
+def test_wrong_numbers_are_refused_with_task_episode_and_step(way: Any, changes: dict[str, Any], part: str) -> None:
+    config = shaped(**changes)
+    config.tasks[1] |= {"at": 2}
+    with closing(way(config)) as env, pytest.raises(PipelineError) as failed:
+        state, _ = env.reset(TASKS[1:2], SEEDS[1:2])
+        for _ in range(3):
+            state, _ = env.step(state, torch.zeros(1, 2))
+    where = "reset" if changes["fault"] == "range" else "step 2"
+    assert f"env.id={SHAPED}, env.tasks[1], episode 1, {where}: " in str(failed.value) and part in str(failed.value)
+
+
+@pytest.mark.parametrize(
+    ("source", "part"),
+    [("q_learning", "source.name=q_learning needs Discrete observations"), ("optimal", "optimal action")],
+)
+def test_sources_that_do_not_fit_are_refused_before_any_work(source: str, part: str, tmp_path: Path) -> None:
+    options = ("env=gymnasium_cart_pole", f"source={source}", "name=x", "evaluation.num_episodes=2")
+    assert part in refusal("train_agents", tmp_path, *options, preset=())
+
+
+def test_videos_that_cannot_be_drawn_are_refused_before_any_work(tmp_path: Path) -> None:
+    options = (f"env.id={SHAPED}", "env.tasks=[{}, {weight: 0.5}, {weight: 2}]", "env.success=end", "tasks.num_train=2")
+    message = refusal("train_agents", tmp_path, "env=gymnasium", "source=random", *options, "name=x", preset=())
+    assert "rgb_array" in message and "source.videos_per_task=0 evaluation.videos=false" in message
+
+
+PLAIN = tuple(option for option in TINY if not option.startswith(("env.", "source.hidden", "source.evaluate")))
+
+
+@pytest.mark.parametrize("world", ["gymnasium_cart_pole", "gymnasium_pendulum"])
+def test_random_play_is_recorded_as_the_environment_says(world: str, tmp_path: Path) -> None:
+    options = (f"env={world}", "source=random", "source.num_envs=1", "tasks.num_train=5", "env.max_episode_steps=20")
+    done("train_agents", tmp_path, *options, "source.num_env_steps=80", "source.history_steps=80", preset=PLAIN)
+    (folder,) = (tmp_path / "histories").iterdir()
+    histories = open_histories(folder)
+    config = histories.manifest["config"]["env"]
+    spec, columns = histories.spec, histories.columns
+    assert columns["obs"].dtype == columns["reward"].dtype == np.float32 and columns["obs"].ndim == 3
+    assert str(columns["action"].dtype) == ("float32" if "pendulum" in world else "uint8")
+    assert len(config["tasks"]) == 40 and all(isinstance(task, dict) for task in config["tasks"])
+    for row, task in enumerate(histories.row_tasks):
+        replayed = GymnasiumConfig(**config | {"tasks": [config["tasks"][task]]})
+        env = GymnasiumEnv(replayed)
+        state, step = env.reset(TASKS[:1], stream_seeds(0, len(histories.row_tasks))[row : row + 1])
+        for time in range(columns["obs"].shape[1]):
+            assert np.array_equal(columns["obs"][row, time], step.obs[0].numpy())
+            action = torch.from_numpy(np.array(columns["action"][row, time])).to(spec.action_dtype)[None]
+            state, step = env.step(state, action)
+            assert histories.rewards()[row, time] == step.reward.item()
+            assert np.array_equal(columns["next_obs"][row, time], step.final_obs[0].numpy())
+        assert (spec.action_space.low <= columns["action"][row]).all() if "pendulum" in world else True

@@ -1,0 +1,136 @@
+"""Tasks of Gymnasium environments: arguments, attributes, options of resets, wrappers, and drawn tasks."""
+
+import json
+from typing import Any
+
+import gymnasium
+import numpy as np
+import pytest
+import torch
+from toy_env import Shaped, shaped
+
+from icrl.config.compose import load_config
+from icrl.contracts import ConfigError
+from icrl.envs import make_env
+from icrl.envs.gym.gymnasium_env import GymnasiumEnv
+from icrl.envs.gym.making import Maker, draw_tasks
+from icrl.randomness import stream_seeds
+
+PENDULUM = {"g": [5.0, 15.0], "set.m": [0.5, 1.5]}
+
+
+def test_attributes_are_set_inside_all_wrappers_and_options_reach_every_reset() -> None:
+    Shaped.made.clear()
+    task = {"weight": 2.0, "set.gains": [0.5, -1.0], "set.inner.steps_of_all": 7, "reset.start": 3.0}
+    env = GymnasiumEnv(shaped(tasks=[task, {}], wrappers=["FlattenObservation", "RecordEpisodeStatistics"]))
+    state, step = env.reset(torch.tensor([[0]]), stream_seeds(0, 1))
+    assert 3.0 <= step.obs[0, 0] < 4.0
+    for _ in range(7):  # an episode of 6 steps
+        state, step = env.step(state, torch.tensor([[0.1, 0.2]]))
+    toy = Shaped.made[-1]
+    assert toy.options == [{"start": 3.0}] * 2 and toy.gains.tolist() == [0.5, -1.0] and toy.inner.steps_of_all == 7
+    assert toy.weight == 2.0 and state.episode.item() == 1
+    assert step.obs[0, 0].item() == np.float32(toy.total)
+    other = GymnasiumEnv(shaped(tasks=[{}, task]))
+    other.reset(torch.tensor([[0]]), stream_seeds(0, 1))
+    assert Shaped.made[-1].options == [None] and Shaped.made[-1].gains.tolist() == [1.0, 1.0]
+
+
+def test_a_set_attribute_is_the_physics_of_the_task() -> None:
+    """The pendulum of a task moves as one whose attributes were set by hand."""
+    config = load_config(["env=gymnasium_pendulum"]).env
+    ours, task = make_env(config), config.tasks[3]
+    state, step = ours.reset(torch.tensor([[3]]), stream_seeds(5, 1))
+    by_hand = gymnasium.make("Pendulum-v1", g=task["g"])
+    by_hand.reset(seed=0)
+    by_hand.unwrapped.m, by_hand.unwrapped.l = task["set.m"], task["set.l"]
+    cosine, sine, speed = step.obs[0].double().tolist()
+    by_hand.unwrapped.state = np.array([np.arctan2(sine, cosine), speed])
+    state, step = ours.step(state, torch.tensor([[1.5]]))
+    obs, reward, *_ = by_hand.step(np.array([1.5], np.float32))
+    assert np.allclose(step.obs[0].numpy(), obs, atol=1e-5) and step.reward.item() == pytest.approx(reward, rel=1e-5)
+
+
+def test_drawn_tasks_lie_in_their_ranges_and_do_not_depend_on_their_number() -> None:
+    ranges = PENDULUM | {"steps": [3, 6], "map": ["a", "b", "c"], "fixed": True, "list": [[[1, 2]], [[3]], [[4]]]}
+    tasks = draw_tasks({"random": ranges, "count": 100, "seed": 3})
+    assert tasks == draw_tasks(draw_tasks(json.loads(json.dumps({"random": ranges, "count": 100, "seed": 3}))))
+    assert draw_tasks({"random": ranges, "count": 20, "seed": 3}) == tasks[:20]
+    assert (
+        tasks[:20] != draw_tasks({"random": ranges, "count": 20}) and len({json.dumps(task) for task in tasks}) == 100
+    )
+    assert {task["steps"] for task in tasks} == {3, 4, 5, 6} and {task["map"] for task in tasks} == {"a", "b", "c"}
+    assert all(task["fixed"] is True and type(task["steps"]) is int for task in tasks)
+    g, m = (np.array([task[name] for task in tasks]) for name in ("g", "set.m"))
+    assert 5 <= g.min() < 5.6 and 14.4 < g.max() <= 15 and abs(g.mean() - 10) < 5 * 10 / 12**0.5 / 100**0.5
+    assert m.min() >= 0.5 and m.max() <= 1.5 and abs(np.corrcoef(g, m)[0, 1]) < 0.4
+
+
+def test_a_drawn_world_says_its_tasks_and_has_training_and_held_out_ones() -> None:
+    draw = "env.tasks={random: {g: [5.0, 15.0], set.m: [0.5, 1.5]}, count: 9}"
+    config = load_config(["env=gymnasium", "env.id=Pendulum-v1", draw])
+    assert config.env.tasks == draw_tasks({"random": PENDULUM, "count": 9}) and config.tasks.num_train == 6
+    again = load_config(
+        ["env=gymnasium", "env.id=Pendulum-v1", "env.tasks=" + json.dumps(config.env.tasks).replace('"', "")]
+    )
+    assert again.env == config.env
+    assert len(set(make_env(config.env).fingerprint(torch.arange(9)[:, None]))) == 9
+
+
+@pytest.mark.parametrize(
+    ("given", "part"),
+    [
+        ({"random": {}, "count": 3}, "must be a list of mappings, or {random"),
+        ({"random": PENDULUM}, "with 0 < n <= 10000"),
+        ({"random": PENDULUM, "count": 0}, "with 0 < n"),
+        ({"random": PENDULUM, "count": 3, "seed": -1}, "0 <= s"),
+        ({"random": PENDULUM, "number": 3}, "must be a list"),
+        ({"random": {"g": [9.0, 5.0]}, "count": 3}, "env.tasks.random.g=[9.0, 5.0]: must be [LOW, HIGH]"),
+        ({"random": {"g": []}, "count": 3}, "env.tasks.random.g=[]"),
+        ({"random": {"map": ["a", "b"]}, "count": 3}, "env.tasks.count=3: the values make fewer"),
+    ],
+)
+def test_wrong_draws_are_refused(given: dict[str, Any], part: str) -> None:
+    with pytest.raises(ConfigError) as refused:
+        draw_tasks(given)
+    assert part in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("task", "part"),
+    [
+        ({"set.mass": 1.0}, "set.mass=1.0: Shaped has no attribute mass"),
+        ({"set.inner.mass": 1.0}, "set.inner.mass=1.0: type has no attribute mass"),
+        ({"set.gains": [1.0, 2.0, 3.0]}, "ValueError"),
+        ({"speed": 1.0}, "Shaped-v0 takes obs, action, fault, at, weight"),
+    ],
+)
+def test_wrong_attributes_and_arguments_are_refused(task: dict[str, Any], part: str) -> None:
+    with pytest.raises(ConfigError) as refused:
+        GymnasiumEnv(shaped(tasks=[{}, task]))
+    assert "env.tasks[1]" in str(refused.value) and part in str(refused.value)
+
+
+def test_a_wrapper_of_ones_own_is_named_with_its_module() -> None:
+    maker = Maker("CartPole-v1", [{}], ["toy_env:Halved"], 9)
+    env = maker.make(0)
+    env.reset(seed=0)
+    assert env.step(0)[1] == 0.5
+
+
+def test_half_cheetah_runs_at_a_hidden_velocity() -> None:
+    """Reward of Finn et al. (2017), on the physics of Gymnasium's HalfCheetah."""
+    pytest.importorskip("mujoco")
+    config = load_config(["env=half_cheetah_vel"]).env
+    env, plain = make_env(config), gymnasium.make("HalfCheetah-v5")
+    assert [task["velocity"] for task in config.tasks] == [round(0.075 * i, 3) for i in range(1, 41)]
+    state, step = env.reset(torch.tensor([[19]]), stream_seeds(0, 1))
+    simulation = env._streams._streams[0]._env.unwrapped.data
+    plain.reset(seed=0)
+    plain.unwrapped.set_state(simulation.qpos.copy(), simulation.qvel.copy())
+    for action in torch.rand(20, 1, 6, generator=torch.Generator().manual_seed(0)) * 2 - 1:
+        state, step = env.step(state, action)
+        obs, _, _, _, info = plain.step(action[0].numpy())
+        assert np.array_equal(step.obs[0].numpy(), obs.astype(np.float32))
+        expected = -abs(info["x_velocity"] - 1.5) - 0.05 * float((action**2).sum())
+        assert step.reward.item() == pytest.approx(expected, abs=1e-5)
