@@ -182,6 +182,8 @@ def _in_world(config: Config) -> Iterator[str]:
             if attrgetter(key)(config) != needed:
                 allowed = str(needed).lower()
                 yield f"${key} does not fit $env.name: must be {allowed}, {reason}; give {key}={allowed}"
+    if config.env.name == "recorded" and config.trainer.evaluate:
+        yield "$trainer.evaluate plays, and nothing can be played in $env.name; give trainer.evaluate=false"
     if max(config.search.goal_row, config.search.goal_column) >= getattr(config.env, "size", math.inf):
         yield "$search.goal_row and $search.goal_column must be below $env.size"
     for key in ("source.evaluate", "summaries.action_distributions", "summaries.outputs"):

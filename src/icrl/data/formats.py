@@ -5,9 +5,12 @@ pyarrow and minari are optional: `pip install "in-context-rl[hdf5]"`, `[parquet]
 """
 
 import io
+import json
+import math
 import os
 import re
 import tempfile
+import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from importlib import import_module
 from pathlib import Path
@@ -46,7 +49,7 @@ def package(name: str, form: str) -> Any:
         return import_module(name)
     except ImportError as error:
         how = f'pip install "in-context-rl[{form}]", or in a clone pip install -e ".[{form}]"'
-        raise ConfigError(f"format={form} needs the package {name}: {how}") from error
+        raise ConfigError(f"format={form} needs the package {name.partition('.')[0]}: {how}") from error
 
 
 # ---- writing: columns `[N, T, ...]` and the task `[N]` of each row as the contents of files
@@ -69,16 +72,19 @@ def hdf5_files(arrays: Arrays, spec: EnvSpec) -> list[bytes]:
 
 
 def parquet_files(arrays: Arrays, spec: EnvSpec) -> list[bytes]:
-    """A line for each env step, with its `row` and `task`; a column of K numbers is a list of K."""
+    """A line for each env step, with its `row` and `task`. A column of K numbers is a list of K; the metadata `shapes`
+    have their shape."""
     pa, parquet = (package(name, "parquet") for name in ("pyarrow", "pyarrow.parquet"))
     num_rows, num_steps = arrays["reward"].shape
     of_row = {"row": np.arange(num_rows), "task": arrays["task"]}
     columns = {name: pa.array(np.repeat(each, num_steps)) for name, each in of_row.items()}
-    for name in Rollout._fields:
-        flat, size = pa.array(arrays[name].ravel()), int(np.prod(arrays[name].shape[2:]))
-        columns[name] = pa.FixedSizeListArray.from_arrays(flat, size) if arrays[name].ndim > 2 else flat
+    shapes = {name: arrays[name].shape[2:] for name in Rollout._fields}
+    for name, shape in shapes.items():
+        flat = pa.array(arrays[name].ravel())
+        columns[name] = pa.FixedSizeListArray.from_arrays(flat, math.prod(shape)) if shape else flat
+    table = pa.table(columns).replace_schema_metadata({"shapes": json.dumps(shapes)})
     content = io.BytesIO()
-    parquet.write_table(pa.table(columns), content, compression="zstd")
+    parquet.write_table(table, content, compression="zstd")
     return [content.getvalue()]
 
 
@@ -109,7 +115,8 @@ def minari_files(arrays: Arrays, spec: EnvSpec) -> list[bytes]:
         os.environ[_ROOT] = folder
         try:
             made = {"data_format": "hdf5", "jpeg_encoding": False, "description": about}
-            minari.create_dataset_from_buffers(_ID, buffers, **spaces, **made)
+            with warnings.catch_warnings(action="ignore", category=UserWarning):  # about authors and scores
+                minari.create_dataset_from_buffers(_ID, buffers, **spaces, **made)
         finally:
             os.environ.pop(_ROOT) if before is None else os.environ.update({_ROOT: before})
         return [(Path(folder) / _ID / "data" / name).read_bytes() for name in _MINARI]
@@ -225,12 +232,12 @@ def read_parquet(path: Path, names: dict[str, str]) -> Iterator[Life]:
     """A line for each env step, in the order of time. Lines with the same `row` are a life; without such a column,
     lines with the same task are."""
     table = package("pyarrow.parquet", "parquet").read_table(path)
-    arrays: Arrays = {}
+    arrays, shapes = dict[str, np.ndarray](), json.loads((table.schema.metadata or {}).get(b"shapes", b"{}"))
     for name in table.column_names:
         column = table[name].combine_chunks()
         if hasattr(column.type, "value_type"):  # lists of equal length
             flat = column.flatten().to_numpy(zero_copy_only=False)
-            arrays[name] = flat.reshape(len(column), -1)
+            arrays[name] = flat.reshape(len(column), *shapes.get(name, [-1]))
         else:
             arrays[name] = column.to_numpy(zero_copy_only=False)
     columns = _renamed(arrays, names, path.name)

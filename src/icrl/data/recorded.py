@@ -1,13 +1,12 @@
 """World that is known from histories alone: its spaces and tasks, but no rules to play by."""
 
-from typing import Any, Literal
+from typing import Literal
 
 import torch
 from torch import Tensor
 
-from icrl.config.options import PathName, option
+from icrl.config.options import PathName, option, refuse
 from icrl.config.paths import PROJECT
-from icrl.contracts import ConfigError, Step
 from icrl.data.history_store import read_manifest
 from icrl.envs.core import NAME, EnvConfig, TensorEnv
 from icrl.spaces import EnvSpec
@@ -35,11 +34,8 @@ class RecordedWorld(TensorEnv):
     def label(self, task: Tensor) -> str:
         return f"task_{int(task[0])}"
 
-    def reset(self, tasks: Tensor, seeds: Tensor) -> tuple[Any, Step]:
-        raise ConfigError(UNPLAYABLE)
 
-
-UNPLAYABLE = (
-    "env=recorded: the world of these histories is not known, so nothing can be played in it. Import them once more "
-    "with env= and the options of their world"
-)
+def check_playable(config: EnvConfig) -> None:
+    """Raise `ConfigError` if nothing can be played in the world of `config`."""
+    unknown = "env=recorded: the world of these histories is not known, so nothing can be played in it"
+    refuse(isinstance(config, RecordedConfig), f"{unknown}. Import them once more with env= and the options of it")

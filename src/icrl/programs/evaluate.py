@@ -23,6 +23,7 @@ from icrl.config.options import refuse, replace
 from icrl.config.root import Config
 from icrl.contracts import Batch, ConfigError, Env, Json, Policy, Rollout
 from icrl.data.history_store import Histories
+from icrl.data.recorded import check_playable
 from icrl.envs import make_env
 from icrl.envs.core import State, TensorEnv
 from icrl.envs.rooms import DarkRoom
@@ -49,6 +50,7 @@ _STREAMS = 100  # that the model plays in one job
 
 def main(config: Config) -> Path:
     """Evaluate, or print the results of an earlier evaluation; returns the folder with `results.json`."""
+    check_playable(config.env)
     device = prepare(config)
     opened = trained.open_trained(config, device)
     before, is_mixture = opened.described["config"], len(config.histories) > 1

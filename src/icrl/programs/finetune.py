@@ -15,6 +15,7 @@ from torch import Tensor
 from icrl.config.options import refuse, replace
 from icrl.config.root import Config
 from icrl.contracts import ConfigError, Json
+from icrl.data.recorded import check_playable
 from icrl.data.windows import check_stores
 from icrl.envs import make_env
 from icrl.envs.core import TensorEnv
@@ -35,6 +36,7 @@ _PLAYED = ("finetune.num_streams", "finetune.trial_steps")
 
 def main(config: Config) -> Path:
     """Train, or resume training; returns the folder with the checkpoints."""
+    check_playable(config.env)
     options, folder = config.finetune, config.folder("logs") / config.finetune.experiment_name
     steps, length = options.trial_steps, config.model.context_len
     longer = f"finetune.trial_steps={steps} is longer than model.context_len={length}, and an update reads whole trials"

@@ -19,6 +19,7 @@ from icrl.config.paths import PROJECT
 from icrl.config.root import Config
 from icrl.contracts import ConfigError, Env, Json, PipelineError
 from icrl.data.history_store import HistoryWriter, open_histories, read_manifest
+from icrl.data.recorded import check_playable
 from icrl.envs import make_env
 from icrl.envs.core import State
 from icrl.envs.gym.workers import ProcessEnv
@@ -55,6 +56,7 @@ def record(config: Config) -> None:
     """Train and record, or resume, until the histories are complete."""
     check_snapshots(config.summaries.code_snapshots, PROJECT)
     check_alone("train_agents", "all its agents are one batch")
+    check_playable(config.env)
     device, source = prepare(config), config.source
     histories, folder = config.folder("histories"), config.folder("logs") / "source"
     with closing(make_env(config.env, device)) as env:

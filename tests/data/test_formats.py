@@ -1,0 +1,210 @@
+"""Tables of every kind of space through every file format and back, and layouts that other programs write."""
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from icrl.contracts import ConfigError, PipelineError, Rollout
+from icrl.data.formats import FORMATS, WRITERS, read_lives
+from icrl.data.imports import checked, complete, evened, spec_of
+
+EXTRAS = {"hdf5": "h5py", "parquet": "pyarrow", "minari": "minari"}
+N, T, HORIZON = 3, 12, 4
+COLUMNS = {  # observations and actions of a step
+    "integers": (lambda g: g.integers(0, 9, (N, T + 1)), lambda g: g.integers(0, 3, (N, T))),
+    "many integers": (lambda g: g.integers(0, 5, (N, T + 1, 3)), lambda g: g.integers(0, 2, (N, T, 2))),
+    "vectors": (lambda g: g.normal(size=(N, T + 1, 3)), lambda g: g.uniform(-1, 1, (N, T, 2))),
+    "images": (lambda g: g.integers(0, 256, (N, T + 1, 4, 5, 3)).astype(np.uint8), lambda g: g.integers(0, 3, (N, T))),
+}
+
+
+def lives_of(kind: str) -> dict[str, np.ndarray]:
+    """Columns `[N, T, ...]` of lives with episodes of 4 steps, as a world with these spaces would fill them."""
+    g = np.random.default_rng(0)
+    obs, action = (make(g) for make in COLUMNS[kind])
+    obs, action = (each.astype(np.float32) if each.dtype.kind == "f" else each for each in (obs, action))
+    timestep = np.tile(np.arange(T) % HORIZON, (N, 1))
+    last = timestep == HORIZON - 1
+    won = g.random((N, T)) < 0.5
+    reward = g.choice([-0.1, 0.0, 1.0], (N, T))
+    best = np.full_like(action, np.nan) if action.dtype.kind == "f" else action
+    ends = {"terminated": last & won, "truncated": last & ~won}
+    table = {"obs": obs[:, :T], "action": action, "reward": reward, "next_obs": obs[:, 1:], "timestep": timestep}
+    return table | ends | {"optimal_action": best, "task": np.array([5, 2, 7])}
+
+
+def stored(form: str, path: Path, names: dict[str, str] | None = None) -> dict[str, np.ndarray]:
+    """Columns `[N, T, ...]` of what a file holds, after all checks."""
+    lives = read_lives(form, path, names or {})
+    lives = [life._replace(columns=complete(life)) for life in lives]
+    spec = spec_of([life.columns for life in lives])
+    parts = [checked(life, spec, len(life.columns["reward"])) for life in lives]
+    tasks = {"task": np.array([life.task for life in lives])}
+    return tasks | {name: torch.stack([part[name] for part in parts]).numpy() for name in Rollout._fields}
+
+
+def written(form: str, folder: Path, table: dict[str, np.ndarray]) -> Path:
+    lives = read_npz(folder, table)
+    names, write = WRITERS[form]
+    for name, content in zip(names, write(table, spec_of(lives)), strict=True):
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_bytes(content)
+    return folder / ("minari" if form == "minari" else names[0])
+
+
+def read_npz(folder: Path, table: dict[str, np.ndarray]) -> list[Any]:
+    np.savez(folder / "table.npz", **table)
+    return [complete(life) for life in read_lives("npz", folder / "table.npz", {})]
+
+
+@pytest.mark.parametrize("kind", COLUMNS)
+@pytest.mark.parametrize("form", FORMATS)
+def test_every_format_gives_back_what_was_written(tmp_path, form, kind):
+    if form in EXTRAS:
+        pytest.importorskip(EXTRAS[form])
+    table = lives_of(kind)
+    found = stored(form, written(form, tmp_path, table))
+    for name, column in table.items():
+        np.testing.assert_array_equal(found[name], column.astype(found[name].dtype), err_msg=name)
+        assert found[name].shape == column.shape
+
+
+def test_rewards_that_cannot_be_listed_stay_numbers(tmp_path):
+    table = {name: np.concatenate([column] * 3) for name, column in lives_of("integers").items()}
+    table["reward"] = np.random.default_rng(1).normal(size=table["reward"].shape).astype(np.float32)
+    lives = read_npz(tmp_path, table)
+    assert spec_of(lives).reward_values == () and spec_of(lives[:1]).reward_values != ()
+    np.testing.assert_array_equal(stored("npz", tmp_path / "table.npz")["reward"], table["reward"])
+
+
+def test_missing_columns_are_derived(tmp_path):
+    """By hand: two episodes, the second one cut by the end of the row."""
+    np.savez(
+        tmp_path / "a.npz", obs=[3, 4, 5, 3, 4], action=[1, 1, 0, 1, 1], reward=[0, 0, 1, 0, 0], done=[0, 0, 1, 0, 0]
+    )
+    (life,) = read_lives("npz", tmp_path / "a.npz", {})
+    found = complete(life)
+    assert found["timestep"].tolist() == [0, 1, 2, 0, 1] and not found["truncated"].any()
+    assert found["next_obs"].tolist() == [4, 5, 5, 4, 4]  # the last one stays where the file does not say
+    parts = checked(life._replace(columns=found), spec_of([found]), 5)
+    assert parts["optimal_action"].tolist() == [2] * 5  # unknown
+
+
+WRONG = {  # by what a message must say: a column, and what is wrong with it
+    "column action has 11 steps, and reward has 12": ("action", lambda a: a[:, :-1]),
+    "column obs, step 4: -1 must be in Discrete": ("obs", lambda a: put(a, (1, 4), -1)),
+    "column reward, step 3: nan must be finite": ("reward", lambda a: put(a, (1, 3), np.nan)),
+    "column timestep, step 0: 1 must count from 0": ("timestep", lambda a: a + 1),
+    "column timestep, step 5: 0 must count from 0": ("timestep", lambda a: put(a, (1, 5), 0)),
+    "column next_obs, step 1: 8 must be the next observation": ("next_obs", lambda a: put(a, (1, 1), 8)),
+    "column terminated, step 1: 2 must be 0 or 1": ("terminated", lambda a: put(a.astype(int), (1, 1), 2)),
+    "column action, step 7: 3 must be in Discrete(3)": ("action", lambda a: put(a, (1, 7), 3)),
+    "column action, step 7: 0.5 must be in Discrete(3)": ("action", lambda a: put(a.astype(float), (1, 7), 0.5)),
+    "column reward, step 4: 0.3 must be one of the rewards of this world": ("reward", lambda a: put(a, (1, 4), 0.3)),
+    "lacks obs": ("obs", None),
+}
+
+
+def put(column: np.ndarray, where: tuple[int, int], value: float) -> np.ndarray:
+    column = column.copy()
+    column[where] = value
+    return column
+
+
+@pytest.mark.parametrize("message", WRONG)
+def test_a_wrong_file_is_refused_with_place_column_and_step(tmp_path, message):
+    table = lives_of("integers")
+    table["obs"] = table["obs"].copy()
+    table["obs"][:, 1:] = table["next_obs"][:, :-1]
+    spec = spec_of(read_npz(tmp_path, table))
+    name, change = WRONG[message]
+    table = {key: value for key, value in table.items() if key != name} | (
+        {name: change(table[name])} if change else {}
+    )
+    np.savez(tmp_path / "wrong.npz", **table)
+    with pytest.raises(ConfigError) as refused:
+        for life in read_lives("npz", tmp_path / "wrong.npz", {}):
+            checked(life._replace(columns=complete(life)), spec, T)
+    assert message in str(refused.value) and "wrong.npz, row " in str(refused.value)
+
+
+def test_layouts_of_other_programs(tmp_path):
+    """XLand: a group for each task, of many histories. Vintix: a file for each history, in parts along time."""
+    h5py = pytest.importorskip("h5py")
+    table = lives_of("vectors")
+    done = table["terminated"] | table["truncated"]
+    with h5py.File(tmp_path / "xland.hdf5", "w") as file:
+        for task in range(12):  # more than ten, whose names are not in order as texts
+            names = {"states": "obs", "actions": "action", "rewards": "reward", "expert_actions": "optimal_action"}
+            for there, here in names.items():
+                file[f"{task}/{there}"] = table[here] + task
+            file[f"{task}/dones"] = done
+    found = stored("hdf5", tmp_path / "xland.hdf5")
+    assert found["task"].tolist() == np.repeat(np.arange(12), N).tolist()
+    np.testing.assert_array_equal(found["obs"][2 * N + 1], (table["obs"] + 2)[1])
+    np.testing.assert_array_equal(found["terminated"][1], done[1])
+    folder = tmp_path / "vintix"
+    folder.mkdir()
+    for row in range(N):
+        with h5py.File(folder / f"trajectory_{row}.h5", "w") as file:
+            for part in range(T):
+                group = file.create_group(str(part))
+                for there, here in {"proprio_observation": "obs", "action": "action", "reward": "reward"}.items():
+                    group[there] = table[here][row, part : part + 1]
+                group["step_num"], group["done"] = table["timestep"][row, part : part + 1], done[row, part : part + 1]
+    found = stored("hdf5", folder)
+    assert found["task"].tolist() == [0, 1, 2]
+    for name in ("obs", "action", "timestep"):
+        np.testing.assert_array_equal(found[name], table[name])
+
+
+def test_columns_by_other_names(tmp_path):
+    table = lives_of("integers")
+    table["seen"] = table.pop("obs")
+    np.savez(tmp_path / "a.npz", **table)
+    np.testing.assert_array_equal(stored("npz", tmp_path / "a.npz", {"obs": "seen"})["obs"], table["seen"])
+    with pytest.raises(ConfigError, match=r"columns=\{obs: saw\}: a\.npz has .*seen"):
+        read_lives("npz", tmp_path / "a.npz", {"obs": "saw"})
+    with pytest.raises(ConfigError, match="columns: o: must be among obs"):
+        read_lives("npz", tmp_path / "a.npz", {"o": "seen"})
+
+
+def test_rows_are_made_even(tmp_path):
+    """Task 1 has one life and task 0 two, of different lengths."""
+    for name, (tasks, steps) in {"a": ([0, 1], 5), "b": ([0], 7)}.items():
+        shape = (len(tasks), steps)
+        np.savez(tmp_path / f"{name}.npz", task=tasks, **{key: np.zeros(shape, int) for key in _NEEDED})
+    said: list[str] = []
+    lives = read_lives("npz", tmp_path, {})
+    kept, steps = evened(lives, [1, 0], said.append)
+    assert [life.task for life in kept] == [1, 0] and steps == 5 and "1 rows of each task" in said[0]
+    assert evened(lives[1:], [0, 1], said.append)[1] == 5 and "cut to 5 steps" in said[-1]
+
+
+_NEEDED = ("obs", "action", "reward", "terminated")
+
+
+def test_files_that_cannot_be_read(tmp_path):
+    with pytest.raises(ConfigError, match="there is no such file or folder"):
+        read_lives("npz", tmp_path / "a.npz", {})
+    np.savez(tmp_path / "a.npz", obs=np.array([{}], dtype=object))
+    with pytest.raises(PipelineError, match="cannot be read as npz"):
+        read_lives("npz", tmp_path / "a.npz", {})
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(ConfigError, match="has no histories in format=npz"):
+        read_lives("npz", tmp_path / "empty", {})
+
+
+@pytest.mark.parametrize(("form", "name"), EXTRAS.items())
+def test_an_extra_that_is_missing_is_named(tmp_path, monkeypatch, form, name):
+    for module in (name, f"{name}.parquet"):
+        monkeypatch.setitem(sys.modules, module, None)
+    path = tmp_path / "data/data" if form == "minari" else tmp_path
+    path.mkdir(parents=True, exist_ok=True)
+    (tmp_path / f"a.{form}").write_bytes(b"")
+    with pytest.raises(ConfigError, match=rf"format={form} needs the package {name}.*pip install"):
+        read_lives(form, tmp_path / "data" if form == "minari" else tmp_path / f"a.{form}", {})

@@ -1,0 +1,132 @@
+"""Exported histories are imported as they were; stages two and three go on from what is imported."""
+
+import math
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+from harness import TINY, done, flip, refusal
+
+from icrl.config.compose import load_config
+from icrl.contracts import ConfigError, PipelineError, Rollout
+from icrl.data.formats import FORMATS
+from icrl.data.history_store import open_histories
+from icrl.programs import export_histories, import_histories
+from icrl.runs.files import read_json
+
+EXTRAS = {"hdf5": "h5py", "parquet": "pyarrow", "minari": "minari"}
+WORLD = ("name=again", "histories=again", "run=again")
+
+
+def exported(root: Path, form: str) -> Path:
+    (folder,) = export_histories.main(load_config([*TINY, f"root={root}", f"format={form}"]))
+    return folder / ("minari" if form == "minari" else f"histories.{form}")
+
+
+def imported(root: Path, path: Path, *more: str) -> Path:
+    form = path.suffix.removeprefix(".") or "minari"
+    return import_histories.main(load_config([*TINY, f"root={root}", f"path={path}", f"format={form}", *WORLD, *more]))
+
+
+@pytest.mark.parametrize("form", FORMATS)
+def test_a_store_comes_back_in_every_column(root, form):
+    if form in EXTRAS:
+        pytest.importorskip(EXTRAS[form])
+    before, after = open_histories(root / "histories/tiny"), open_histories(imported(root, exported(root, form)))
+    for name in Rollout._fields:
+        np.testing.assert_array_equal(after.columns[name], before.columns[name], err_msg=name)
+        assert after.columns[name].dtype == before.columns[name].dtype
+    assert after.tasks == before.tasks and after.spec == before.spec
+    assert np.array_equal(after.row_tasks, before.row_tasks) and np.array_equal(after.rewards(), before.rewards())
+
+
+def test_all_stages_go_on_from_what_was_imported(root):
+    imported(root, exported(root, "npz"))
+    shutil.rmtree(root / "histories/tiny")
+    done("train_gpt", root, *WORLD)
+    done("evaluate", root, *WORLD)
+    curves = read_json(root / "logs/again/evaluation/results.json")["curves"]
+    assert {"model, held-out tasks", "imported, training tasks, start of life"} <= set(curves)
+    assert all(math.isfinite(value) for curve in curves.values() for value in curve["returns"]["mean"])
+    others = [option for option in TINY if not option.startswith("source.")]
+    message = refusal("train_agents", root, "source=imported", "name=x", preset=others)
+    assert "source.name=imported: made by src.import_histories" in message
+
+
+def test_histories_of_an_unknown_world_can_be_learned_from_but_not_played(root):
+    left_out = ("env.", "source.", "tasks.", "data.num_dev", "evaluation.checkpoint")
+    unknown = [*(option for option in TINY if not option.startswith(left_out)), "env=recorded", "name=again"]
+    path = exported(root, "npz")
+    import_histories.main(load_config([*unknown, f"root={root}", f"path={path}", "format=npz"]))
+    before, after = (open_histories(root / "histories" / name) for name in ("tiny", "again"))
+    for name in Rollout._fields:
+        np.testing.assert_array_equal(after.columns[name], before.columns[name], err_msg=name)
+    assert after.tasks["held_out"] == [] and after.tasks["train"] == before.tasks["train"]
+    assert "give trainer.evaluate=false" in refusal("train_gpt", root, "trainer.evaluate=true", preset=unknown)
+    done("train_gpt", root, preset=unknown)
+    for stage in ("evaluate", "train_agents", "finetune"):
+        assert "env=recorded: the world of these histories is not known" in refusal(stage, root, preset=unknown)
+
+
+def test_an_import_is_repeated_and_continued_but_not_replaced(root):
+    path = exported(root, "npz")
+    store = imported(root, path)
+    before = {one.name: one.stat().st_mtime_ns for one in store.iterdir()}
+    imported(root, path)
+    assert {
+        one.name: one.stat().st_mtime_ns for one in store.iterdir() if one.name != ".lock"
+    }.items() <= before.items()
+    with np.load(path) as found:
+        np.savez(path, **{**found, "action": (found["action"] + 1) % 5})
+    with pytest.raises(PipelineError, match="is from import_histories"):
+        imported(root, path)
+    with pytest.raises(PipelineError, match="is from train_agents"):
+        imported(root, path, "name=tiny")
+    flip(path, 100)
+    with pytest.raises(PipelineError, match="cannot be read as npz"):
+        imported(root, path, "name=new")
+    assert not (root / "histories/new").exists()
+
+
+def test_held_out_tasks_of_the_file_are_left_out(root, capsys):
+    path = exported(root, "npz")
+    tasks = open_histories(root / "histories/tiny").tasks["train"]
+    store = open_histories(imported(root, path, "tasks.split=list", f"tasks.held_out=[{tasks[1]},{tasks[3]}]"))
+    assert store.tasks["train"] == [tasks[0], tasks[2], tasks[4]] and set(store.tasks["held_out"]) == {
+        tasks[1],
+        tasks[3],
+    }
+    assert "rows of 2 held-out tasks are left out" in capsys.readouterr().out
+    assert np.array_equal(store.columns["obs"], np.load(root / "histories/tiny/obs.npy")[[0, 1, 4, 5, 8, 9]])
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"task": [0] * 9 + [8]}, "row 9: task 8 must be below 8, the number of tasks"),
+        ({"task": None}, "row 0: lacks task, the number of the task of each row"),
+        ({"task": [0, 1, 2, 3, 4, 5, 6, 7, 7, 7]}, "all tasks of this world are in the file.*tasks.held_out=\\[7\\]"),
+        ({"action": 5}, "histories.npz, row 0: column action, step 0: 5 must be in Discrete\\(5\\)"),
+        ({"reward": 0.5}, "column reward, step 0: 0.5 must be one of the rewards of this world, \\[0.0, 1.0\\]"),
+    ],
+)
+def test_files_that_do_not_fit_the_world_are_refused(root, change, message):
+    path = exported(root, "npz")
+    with np.load(path) as found:
+        columns = dict(found)
+    for name, value in change.items():
+        columns[name] = np.full_like(columns[name], value) if isinstance(value, (int, float)) else value
+    np.savez(path, **{name: column for name, column in columns.items() if column is not None})
+    with pytest.raises(ConfigError, match=message):
+        imported(root, path)
+    assert not (root / "histories/again").exists()
+
+
+def test_what_cannot_be_imported_is_said(root):
+    for options, message in (
+        (("format=txt",), "format=txt: cannot be imported"),
+        (("format=npz",), "path=none: must be"),
+    ):
+        with pytest.raises(ConfigError, match=message):
+            import_histories.main(load_config([*TINY, f"root={root}", *options]))

@@ -1,0 +1,174 @@
+"""Worlds, sources and histories of the user's own: the files in `examples/`, and what is refused."""
+
+import json
+import math
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from harness import TINY, done, kill_late, refusal
+
+import icrl
+from icrl.config.compose import load_config
+from icrl.config.paths import PROJECT
+from icrl.contracts import ConfigError
+from icrl.data.history_store import open_histories
+from icrl.envs import make_env
+from icrl.programs import import_histories
+from icrl.runs.files import read_json, write_json
+
+EXAMPLES = PROJECT / "examples"
+HOUSES = "env.tasks=[{house: 0}, {house: 1}, {house: 2}, {house: 3}, {house: 5}, {house: 6}, {house: 7}, {house: 8}]"
+STREET = ("env=gymnasium", "env.max_episode_steps=4", "env.width=0", HOUSES)
+ANY = tuple(option for option in TINY if not option.startswith(("env.", "source.hidden")))  # of any world and source
+WORKERS = ("evals.async_eval=true", "source.vectorization=process", "source.num_workers=2")
+
+
+def street(folder: Path) -> tuple[str, ...]:
+    return (*ANY, *STREET, f"env.id={folder}/my_world.py:Street", "source=q_learning", "source.unroll_length=5")
+
+
+def rule(folder: Path) -> tuple[str, ...]:
+    modules = f"module=[{folder}/my_rule.py,{folder}/my_source.py]"
+    return (*ANY, modules, "env=street", "env.max_episode_steps=4", "env.length=9", "source=expected_sarsa")
+
+
+@pytest.fixture
+def mine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Folder of the user's own files."""
+    folder = tmp_path / "mine"
+    folder.mkdir()
+    for path in EXAMPLES.glob("my_*.py"):
+        shutil.copy(path, folder)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    for name in ("my_world", "my_rule", "my_source"):
+        monkeypatch.delitem(sys.modules, name, raising=False)
+    return folder
+
+
+@pytest.mark.parametrize("options", [street, rule], ids=["class", "rule and source"])
+def test_files_of_ones_own_go_through_all_stages_with_worker_processes(tmp_path, mine, options):
+    root = tmp_path / "root"
+    for stage in ("train_agents", "train_gpt", "evaluate", "finetune"):
+        done(stage, root, *WORKERS, preset=options(mine))
+    curves = read_json(root / "logs/tiny/evaluation/results.json")["curves"]
+    assert all(math.isfinite(value) for curve in curves.values() for value in curve["returns"]["mean"])
+    assert len(read_json(root / "logs/tiny/evaluation/results.json")["held_out_tasks"]) == 3
+    assert ("optimum" in curves) == (options is rule)
+
+
+def test_the_rule_is_the_class(mine):
+    """Both streets, stepped by the same actions."""
+    one, two = (make_env(load_config(options(mine)).env) for options in (street, rule))
+    tasks, seeds = torch.arange(8)[:, None], torch.arange(8)
+    (state, first), (other, same) = one.reset(tasks, seeds), two.reset(two.all_tasks(), seeds)
+    generator = torch.Generator().manual_seed(0)
+    for _ in range(30):
+        for name in ("obs", "reward", "terminated", "truncated", "final_obs", "timestep"):
+            assert getattr(first, name).tolist() == getattr(same, name).tolist(), name
+        action = torch.randint(2, (8,), generator=generator)
+        (state, first), (other, same) = one.step(state, action), two.step(other, action)
+
+
+@pytest.mark.parametrize(("options", "name"), [(street, "my_world"), (rule, "my_rule"), (rule, "my_source")])
+def test_a_changed_file_is_refused_wherever_its_run_continues(tmp_path, mine, options, name):
+    root, path = tmp_path / "root", mine / f"{name}.py"
+    for stage in ("train_agents", "train_gpt"):
+        done(stage, root, preset=options(mine))
+    before = path.read_text()
+    path.write_text(before + "\n# changed\n")
+    for stage in ("train_agents", "train_gpt", "evaluate"):
+        assert f"was made with another {name}.py (sha256 " in refusal(stage, root, preset=options(mine))
+    kill_late(root / "logs/tiny/source", 4)
+    assert f"another {name}.py" in refusal("train_agents", root, preset=options(mine))
+    path.write_text(before)
+    elsewhere = mine.rename(tmp_path / "elsewhere")  # what counts is the text
+    if options is rule:
+        for module in ("my_rule", "my_source"):
+            del sys.modules[module]
+        done("train_agents", root, preset=rule(elsewhere))
+
+
+def test_a_changed_file_is_imported_again(mine):
+    path = mine / "my_rule.py"
+    assert load_config(rule(mine)).env.name == "street"
+    path.write_text(path.read_text().replace("length: int", "houses: int").replace("config.length", "config.houses"))
+    with pytest.raises(ConfigError, match=r"env\.length: there is no such option"):
+        load_config(rule(mine))
+
+
+WRONG = {
+    "module=nothing.py: there is no such file, relative to the working directory": ("module=nothing.py",),
+    "module=no_such.module: ModuleNotFoundError: No module named 'no_such'": ("module=no_such.module",),
+    "module={mine}/broken.py: SyntaxError": ("module={mine}/broken.py",),
+    "module={mine}/raises.py: ZeroDivisionError: division by zero": ("module={mine}/raises.py",),
+    "module={mine}/a-b.py: must be named as a module is": ("module={mine}/a-b.py",),
+    "is another module json; rename the file": ("module={mine}/json.py",),
+    "@world('bandit') of twice.Twice: there is another world of this name": ("module={mine}/twice.py",),
+    "@source('a2c') of thrice.Thrice: there is another source of this name": ("module={mine}/thrice.py",),
+    "env.id={mine}/my_world.py:Streat: {mine}/my_world.py has no class Streat": (
+        *("env=gymnasium", "env.id={mine}/my_world.py:Streat", HOUSES),
+    ),
+    "env.id=nothing.py:Street: there is no such file": ("env=gymnasium", "env.id=nothing.py:Street"),
+    "env=street: must be one of": ("env=street",),
+    "env.lenth: there is no such option (did you mean env.length?)": (
+        *("module={mine}/my_rule.py", "env=street", "env.lenth=3"),
+    ),
+    "env.length=2: must be int >= 3 and <= 1000": ("module={mine}/my_rule.py", "env=street", "env.length=2"),
+    "this environment has 8 tasks": ("module={mine}/my_rule.py", "env=street", "tasks.num_train=57"),
+}
+
+
+@pytest.mark.parametrize("message", WRONG)
+def test_what_is_wrong_is_said_in_one_line_before_any_work(tmp_path, mine, monkeypatch, message):
+    (mine / "broken.py").write_text("def f(:\n")
+    (mine / "raises.py").write_text("1 / 0\n")
+    (mine / "a-b.py").write_text("")
+    (mine / "json.py").write_text("")
+    (mine / "twice.py").write_text(
+        "from icrl.envs.core import EnvConfig, world\n@world('bandit', EnvConfig)\nclass Twice: ...\n"
+    )
+    (mine / "thrice.py").write_text("from icrl.sources import source\n@source('a2c', int)\nclass Thrice: ...\n")
+    monkeypatch.setattr("icrl.envs.OWN", {})
+    options = [option.format(mine=mine) if option != HOUSES else option for option in WRONG[message]]
+    assert message.format(mine=mine) in refusal("train_agents", tmp_path / "root", preset=options)
+
+
+def test_no_file_of_a_run_makes_a_program_import_a_module(tmp_path, mine, monkeypatch):
+    """Histories and checkpoints name the files of their worlds. These are imported if the command names them."""
+    root = tmp_path / "root"
+    for stage in ("train_agents", "train_gpt"):
+        done(stage, root, preset=street(mine))
+        done(stage, root, "name=rule", preset=rule(mine))
+    (mine / "evil.py").write_text(f"open({str(tmp_path / 'mark')!r}, 'w')\n" + (mine / "my_world.py").read_text())
+    for path in (root / "histories/tiny/manifest.json", *(root / "logs/tiny/gpt").glob("*.json")):
+        path.write_text(path.read_text().replace("my_world.py", "evil.py").replace('"my_world"', '"evil"'))
+        content = json.loads(path.read_text())
+        content.pop("sha256", None)
+        write_json(path, content)
+    before = {*sys.modules}
+    icrl.load(root / "logs/tiny").act([4])
+    icrl.open_histories(root / "histories/tiny")
+    for stage in ("train_gpt", "evaluate"):
+        assert "env.id=" in refusal(stage, root, preset=street(mine))
+    assert not (tmp_path / "mark").exists() and "evil" not in {*sys.modules} - before
+    monkeypatch.setattr("icrl.envs.OWN", {})
+    with pytest.raises(ConfigError, match="env.name=street: must be one of .*module=FILE"):
+        icrl.load(root / "logs/rule")
+
+
+def test_histories_of_ones_own_agents_are_imported_and_learned_from(tmp_path, mine):
+    command = [sys.executable, mine / "my_histories.py", tmp_path / "my.npz"]
+    ran = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert ran.returncode == 0 and "20 rows of 600 steps" in ran.stdout, ran.stderr
+    options = [option for option in street(mine) if not option.startswith(("source", "env.max"))]
+    options += [f"root={tmp_path}", "env.max_episode_steps=12", "data.min_final_success=0"]
+    folder = import_histories.main(load_config([*options, f"path={tmp_path / 'my.npz'}", "format=npz"]))
+    store = open_histories(folder)
+    assert store.tasks["train"] == [0, 2, 3, 4, 6] and sorted(store.tasks["held_out"]) == [1, 5, 7]
+    assert (store.final_success() > 0.9).all()  # the agents have learned
+    for stage in ("train_gpt", "evaluate"):
+        done(stage, tmp_path, preset=options)
