@@ -16,7 +16,7 @@ from icrl.config.compose import load_config
 from icrl.config.paths import PROJECT
 from icrl.contracts import ConfigError
 from icrl.data.history_store import open_histories
-from icrl.envs import make_env
+from icrl.envs import OWN, make_env
 from icrl.programs import import_histories
 from icrl.runs.files import read_json, write_json
 
@@ -24,6 +24,7 @@ EXAMPLES = PROJECT / "examples"
 HOUSES = "env.tasks=[{house: 0}, {house: 1}, {house: 2}, {house: 3}, {house: 5}, {house: 6}, {house: 7}, {house: 8}]"
 STREET = ("env=gymnasium", "env.max_episode_steps=4", "env.width=0", HOUSES)
 ANY = tuple(option for option in TINY if not option.startswith(("env.", "source.hidden")))  # of any world and source
+TUNED = ("finetune.trial_steps=8", "finetune.num_iterations=1", "finetune.num_streams=2")
 WORKERS = ("evals.async_eval=true", "source.vectorization=process", "source.num_workers=2")
 
 
@@ -46,6 +47,7 @@ def mine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr(sys, "path", [*sys.path])
     for name in ("my_world", "my_rule", "my_source"):
         monkeypatch.delitem(sys.modules, name, raising=False)
+    monkeypatch.delitem(OWN, "street", raising=False)
     return folder
 
 
@@ -53,7 +55,7 @@ def mine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_files_of_ones_own_go_through_all_stages_with_worker_processes(tmp_path, mine, options):
     root = tmp_path / "root"
     for stage in ("train_agents", "train_gpt", "evaluate", "finetune"):
-        done(stage, root, *WORKERS, preset=options(mine))
+        done(stage, root, *WORKERS, *TUNED, preset=options(mine))
     curves = read_json(root / "logs/tiny/evaluation/results.json")["curves"]
     assert all(math.isfinite(value) for curve in curves.values() for value in curve["returns"]["mean"])
     assert len(read_json(root / "logs/tiny/evaluation/results.json")["held_out_tasks"]) == 3
@@ -112,9 +114,9 @@ WRONG = {
     "env.id={mine}/my_world.py:Streat: {mine}/my_world.py has no class Streat": (
         *("env=gymnasium", "env.id={mine}/my_world.py:Streat", HOUSES),
     ),
-    "env.id=nothing.py:Street: there is no such file": ("env=gymnasium", "env.id=nothing.py:Street"),
+    "env.id=nothing.py: there is no such file": ("env=gymnasium", "env.id=nothing.py:Street"),
     "env=street: must be one of": ("env=street",),
-    "env.lenth: there is no such option (did you mean env.length?)": (
+    "env.lenth: there is no such option with env.name=street (did you mean env.length?)": (
         *("module={mine}/my_rule.py", "env=street", "env.lenth=3"),
     ),
     "env.length=2: must be int >= 3 and <= 1000": ("module={mine}/my_rule.py", "env=street", "env.length=2"),
@@ -123,7 +125,7 @@ WRONG = {
 
 
 @pytest.mark.parametrize("message", WRONG)
-def test_what_is_wrong_is_said_in_one_line_before_any_work(tmp_path, mine, monkeypatch, message):
+def test_what_is_wrong_is_said_in_one_line_before_any_work(tmp_path, mine, message):
     (mine / "broken.py").write_text("def f(:\n")
     (mine / "raises.py").write_text("1 / 0\n")
     (mine / "a-b.py").write_text("")
@@ -132,12 +134,11 @@ def test_what_is_wrong_is_said_in_one_line_before_any_work(tmp_path, mine, monke
         "from icrl.envs.core import EnvConfig, world\n@world('bandit', EnvConfig)\nclass Twice: ...\n"
     )
     (mine / "thrice.py").write_text("from icrl.sources import source\n@source('a2c', int)\nclass Thrice: ...\n")
-    monkeypatch.setattr("icrl.envs.OWN", {})
     options = [option.format(mine=mine) if option != HOUSES else option for option in WRONG[message]]
     assert message.format(mine=mine) in refusal("train_agents", tmp_path / "root", preset=options)
 
 
-def test_no_file_of_a_run_makes_a_program_import_a_module(tmp_path, mine, monkeypatch):
+def test_no_file_of_a_run_makes_a_program_import_a_module(tmp_path, mine):
     """Histories and checkpoints name the files of their worlds. These are imported if the command names them."""
     root = tmp_path / "root"
     for stage in ("train_agents", "train_gpt"):
@@ -155,7 +156,7 @@ def test_no_file_of_a_run_makes_a_program_import_a_module(tmp_path, mine, monkey
     for stage in ("train_gpt", "evaluate"):
         assert "env.id=" in refusal(stage, root, preset=street(mine))
     assert not (tmp_path / "mark").exists() and "evil" not in {*sys.modules} - before
-    monkeypatch.setattr("icrl.envs.OWN", {})
+    del OWN["street"]
     with pytest.raises(ConfigError, match="env.name=street: must be one of .*module=FILE"):
         icrl.load(root / "logs/rule")
 

@@ -144,6 +144,8 @@ def corrections(message: str, arguments: Sequence[str]) -> list[str]:
     if given := re.search(r"\bgive ((?:[a-z_]+(?:\.\w+)*=[^\s;]*[^\s;,.:)] ?)+)", message):
         new = given[1].split()
         keys = {one.partition("=")[0] for one in new}
+        if keys & {"env.id", "module"}:  # it may be from a file of a run, which must not make this import a module
+            return []
         return [one for one in arguments if one.lstrip("+").partition("=")[0] not in keys] + new
     if meant := re.match(r"([\w.]+): there is no such option.*\(did you mean ([\w.]+)\?\)", message):
         return [re.sub(rf"^\+?{re.escape(meant[1])}(?=[.=])", meant[2], one) for one in arguments]

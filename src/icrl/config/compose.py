@@ -183,7 +183,8 @@ def _chosen_and_written(
             continue
         if value not in names:
             names = [*dict.fromkeys([*names, *registered])]
-            raise ConfigError(f"{override}: must be one of {', '.join(names)}{nearest(value, names)}")
+            more = "; module=FILE registers one of your own" if key in ("env", "source") else ""
+            raise ConfigError(f"{override}: must be one of {', '.join(names)}{nearest(value, names)}{more}")
         chosen.append(f"{key}={value}")
     return chosen, written
 
