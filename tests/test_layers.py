@@ -70,12 +70,7 @@ def test_imports_point_down(path: Path) -> None:
 
 def test_folders_are_small() -> None:
     for folder in {path.parent for path in FILES}:
-<<<<<<< HEAD
         assert len([path for path in folder.glob("*.py") if not path.name.startswith("_")]) <= 13, folder
-=======
-        most = 14 if folder.name == "programs" else 12  # each program is a file
-        assert len([path for path in folder.glob("*.py") if not path.name.startswith("_")]) <= most, folder
->>>>>>> 9a35e06 (A refusal never makes a program import a module that a run names; page of one's own worlds, sources and histories)
 
 
 @pytest.mark.parametrize("path", FILES, ids=name)
