@@ -78,10 +78,9 @@ def test_agents_are_filmed_by_the_world_and_all_are_solved(recorded: Path) -> No
     assert np.mean(results["success"]) == 1.0 and not results["unsolved"]
 
 
-@pytest.mark.parametrize("world", ["cart_pole", "pendulum"])
-def test_trained_agents_teach(world: str, tmp_path: Path) -> None:
-    """Noise falls to 0: then every action is the teacher's mean, or its most probable one, which its weights give."""
-    short = (f"env={world}", "env.max_episode_steps=20", "source.num_env_steps=400", "source.history_steps=400")
+def test_trained_agents_teach(tmp_path: Path) -> None:
+    """Noise falls to 0: then every action is the mean of the teacher's Gaussian."""
+    short = ("env=pendulum", "env.max_episode_steps=20", "source.num_env_steps=400", "source.history_steps=400")
     done("train_agents", tmp_path, *short, "source=ppo", "source.hidden_size=8", "name=taught", preset=ROBOT)
     done("train_agents", tmp_path, *short, "source.teacher=taught", preset=ROBOT)
     config = load_config([*ROBOT, *short, "source.teacher=taught", f"root={tmp_path}"])
@@ -92,7 +91,7 @@ def test_trained_agents_teach(world: str, tmp_path: Path) -> None:
     zero = torch.zeros(len(obs))
     step = Step(obs, zero, zero > 0, zero > 0, obs, zero.long(), env.spec.unknown_action(obs))
     expected = teacher.act_in_evaluation(step, zero, 0.0)
-    assert torch.allclose(action.to(expected.dtype), expected, atol=1e-6)
+    assert torch.allclose(action, expected, atol=1e-6)
 
 
 @pytest.mark.parametrize("world", ["cart_pole", "pendulum"])
@@ -109,14 +108,10 @@ def test_a_model_is_trained_and_evaluated_beside_random_play_and_the_optimum(rec
     """All three stages with continuous actions, at the smallest size."""
     root = Path(shutil.copytree(recorded, tmp_path / "root"))
     small = (
-        "data.keep_every=1",
-        "data.kept_steps=0",
-        "model.context_len=12",
-        "model.embed_dim=8",
-        "model.num_layers=1",
+        *("data.keep_every=1", "data.kept_steps=0", "model.context_len=12", "model.embed_dim=8", "model.num_layers=1"),
+        *("model.num_heads=2", "model.ff_dim=16", "trainer.num_iterations=4", "trainer.mini_batch_size=4"),
+        *("evaluation.num_streams=2", "evaluation.num_probe_streams=1", "evaluation.num_train_streams=1"),
     )
-    small += ("model.num_heads=2", "model.ff_dim=16", "trainer.num_iterations=4", "trainer.mini_batch_size=4")
-    small += ("evaluation.num_streams=2", "evaluation.num_probe_streams=1", "evaluation.num_train_streams=1")
     for stage in ("train_gpt", "evaluate"):
         done(stage, root, *small, "evaluation.num_bootstrap=100", preset=ROBOT)
     curves = read_json(root / "logs/small/evaluation/results.json")["curves"]
