@@ -231,7 +231,6 @@ def test_random_actions_are_uniform_in_the_box_and_need_no_planner() -> None:
         (["env=pendulum", "source=optimal"], "needs the optimal action, which is unknown with env.name=pendulum"),
         (["env=cart_pole", "source=noise_distillation"], "needs the optimal action, which is unknown"),
         (["env=point_robot", "source=noise_distillation", "source.max_performance=0.5"], "needs exact expectations"),
-        (["env=point_robot", "source=noise_distillation", "source.teacher=x", "source.max_performance=1"], "Discrete"),
     ],
 )
 def test_sources_that_do_not_fit_are_refused(options: list[str], message: str) -> None:

@@ -1,5 +1,6 @@
 """Recording in worlds of vectors: the pipeline's stage one without a learner, its store, resuming and refusals."""
 
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -9,11 +10,13 @@ import torch
 from harness import done, kill_late, refusal
 
 from icrl.config.compose import load_config
-from icrl.contracts import Rollout
+from icrl.contracts import Rollout, Step
 from icrl.data.history_store import open_histories
 from icrl.envs import make_env
 from icrl.envs.core import State
+from icrl.randomness import stream_seeds
 from icrl.runs.files import read_json
+from icrl.sources.noise_distillation import trained_agents
 
 ROBOT = (
     *("name=small", "device=cpu", "num_threads=1", "env=point_robot", "source=noise_distillation"),
@@ -75,6 +78,22 @@ def test_agents_are_filmed_by_the_world_and_all_are_solved(recorded: Path) -> No
     assert np.mean(results["success"]) == 1.0 and not results["unsolved"]
 
 
+def test_trained_agents_teach(tmp_path: Path) -> None:
+    """Noise falls to 0: then every action is the mean of the teacher's Gaussian."""
+    short = ("env=pendulum", "env.max_episode_steps=20", "source.num_env_steps=400", "source.history_steps=400")
+    done("train_agents", tmp_path, *short, "source=ppo", "source.hidden_size=8", "name=taught", preset=ROBOT)
+    done("train_agents", tmp_path, *short, "source.teacher=taught", preset=ROBOT)
+    config = load_config([*ROBOT, *short, "source.teacher=taught", f"root={tmp_path}"])
+    store, env, cpu = open_histories(tmp_path / "histories/small"), make_env(config.env), torch.device("cpu")
+    train = env.all_tasks()[store.manifest["tasks"]["train"]]
+    teacher = trained_agents(config, "taught", env.spec, train, stream_seeds(0, 1), cpu)
+    obs, action = (torch.tensor(np.array(store.columns[name][:, -1])) for name in ("obs", "action"))
+    zero = torch.zeros(len(obs))
+    step = Step(obs, zero, zero > 0, zero > 0, obs, zero.long(), env.spec.unknown_action(obs))
+    expected = teacher.act_in_evaluation(step, zero, 0.0)
+    assert torch.allclose(action, expected, atol=1e-6)
+
+
 @pytest.mark.parametrize("world", ["cart_pole", "pendulum"])
 def test_random_play_is_recorded_in_every_world(world: str, tmp_path: Path) -> None:
     more: Any = ("source.num_env_steps=400", "source.history_steps=400", "env.max_episode_steps=40")
@@ -83,6 +102,24 @@ def test_random_play_is_recorded_in_every_world(world: str, tmp_path: Path) -> N
     assert store.columns["action"].dtype == ("uint8" if world == "cart_pole" else "float32")
     unknown = np.array(store.columns["optimal_action"], np.float64)
     assert (unknown == 2).all() if world == "cart_pole" else np.isnan(unknown).all()
+
+
+def test_a_model_is_trained_and_evaluated_beside_random_play_and_the_optimum(recorded: Path, tmp_path: Path) -> None:
+    """All three stages with continuous actions, at the smallest size."""
+    root = Path(shutil.copytree(recorded, tmp_path / "root"))
+    small = (
+        *("data.keep_every=1", "data.kept_steps=0", "model.context_len=12", "model.embed_dim=8", "model.num_layers=1"),
+        *("model.num_heads=2", "model.ff_dim=16", "trainer.num_iterations=4", "trainer.mini_batch_size=4"),
+        *("evaluation.num_streams=2", "evaluation.num_probe_streams=1", "evaluation.num_train_streams=1"),
+    )
+    for stage in ("train_gpt", "evaluate"):
+        done(stage, root, *small, "evaluation.num_bootstrap=100", preset=ROBOT)
+    curves = read_json(root / "logs/small/evaluation/results.json")["curves"]
+    for name, measures in curves.items():
+        assert np.isfinite(measures["returns"]["mean"]).all(), name
+    optimum, random = (np.mean(curves[name]["returns"]["mean"]) for name in ("optimum", "random"))
+    assert -4.6 < optimum < -3 and random < -12
+    assert list((root / "videos/small").rglob("in_context*/goal_x_*.mp4"))
 
 
 @pytest.mark.parametrize(

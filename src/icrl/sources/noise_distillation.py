@@ -79,8 +79,6 @@ class NoiseDistillation(Learner):
         teacher, best = getattr(options, "teacher", "none"), getattr(options, "max_performance", 1.0)
         where, limited = f"env.name={config.env.name}", best < 1 and not env.spec.is_discrete
         refuse(limited, f"source.max_performance={best} needs exact expectations, and {where} has none: give 1")
-        taught = teacher != "none" and isinstance(env.spec.action_space, Box)
-        refuse(taught, f"source.teacher={teacher} needs Discrete actions; {where} has {env.spec.action_space}")
         if teacher != "none":
             learners.expert = trained_agents(config, teacher, env.spec, tasks, seeds, device)
         elif cls.constant_noise != 1:
@@ -117,7 +115,8 @@ class NoiseDistillation(Learner):
         low, high = (torch.from_numpy(bound).to(noise.device) for bound in (space.low, space.high))
         uniform = low + (high - low) * spread(noise, low.numel()).view(-1, *low.shape)
         share = self._shares(len(noise)).view(-1, *[1] * low.dim())
-        return torch.where(share == 1.0, uniform, share * uniform + (1 - share) * step.optimal_action), carry
+        best = self.expert.act_in_evaluation(step, noise, 0.0) if self.expert else step.optimal_action
+        return torch.where(share == 1.0, uniform, share * uniform + (1 - share) * best), carry
 
     def act_in_evaluation(self, step: Step, noise: Tensor, sample_probability: float) -> Tensor:
         """In a Box as in training, whatever `sample_probability` is: the mixture is one action."""
