@@ -1,4 +1,4 @@
-"""Recording in worlds of vectors: the pipeline's stage one without a learner, its store, resuming and refusals."""
+"""Worlds of vectors: stage one without a learner, its store, resuming and refusals, and a model of its histories."""
 
 import shutil
 from pathlib import Path
@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from harness import done, kill_late, refusal
+from harness import done, kill_late, refusal, results_of
 
 from icrl.config.compose import load_config
 from icrl.contracts import Rollout, Step
@@ -15,6 +15,7 @@ from icrl.data.history_store import open_histories
 from icrl.envs import make_env
 from icrl.envs.core import State
 from icrl.randomness import stream_seeds
+from icrl.runs.checkpoint import load_newest
 from icrl.runs.files import read_json
 from icrl.sources.noise_distillation import trained_agents
 
@@ -25,6 +26,12 @@ ROBOT = (
     *("source.videos_per_task=1", "source.max_videos=1", "summaries.num_summaries=4", "checkpoints.num_checkpoints=4"),
     *("evals.num_evals=1", "evals.async_eval=false", "evals.num_eval_episodes=4", "evals.num_eval_environments=2"),
     *("data.num_development_tasks=1", "evaluation.num_episodes=4"),
+)
+
+MODEL = (
+    *("histories=small", "run=small", "model.context_len=20", "model.embed_dim=16", "model.num_layers=1"),
+    *("model.num_heads=2", "model.ff_dim=32", "model.num_bins=8", "trainer.num_iterations=8"),
+    *("trainer.mini_batch_size=4", "evaluation.ablations=false", "evaluation.videos=false"),
 )
 
 
@@ -69,6 +76,30 @@ def test_a_killed_run_records_the_same(recorded: Path, tmp_path: Path) -> None:
     assert list(logs.glob("last-*.json")) and not (logs / "finished.json").exists()
     assert columns() == expected
     assert expected == {path.name: path.read_bytes() for path in (recorded / "histories/small").glob("*.npy")}
+
+
+@pytest.mark.parametrize("options", [("objective=ad", "model.head=binned"), ("objective=dpt", "model.tokens=cross")])
+def test_a_killed_model_ends_with_the_same_bits_and_its_own_moments(
+    recorded: Path, tmp_path: Path, options: tuple[str, ...]
+) -> None:
+    """The checkpoint has the mean and deviation of the observations of the rows that it learned from; frozen, it plays
+    tasks that it has not seen."""
+    shutil.copytree(recorded / "histories", tmp_path / "histories")
+    arguments = (*MODEL, *options, "objective.weighting=none")
+    done("train_gpt", tmp_path, *arguments, preset=ROBOT)
+    undisturbed, logs = results_of(tmp_path), tmp_path / "logs/small/gpt"
+    kill_late(logs, 4)
+    done("train_gpt", tmp_path, *arguments, preset=ROBOT)
+    assert results_of(tmp_path) == undisturbed
+    state, about = load_newest(logs, "last", torch.device("cpu"))
+    store, tasks = open_histories(tmp_path / "histories/small"), about["description"]["tasks"]
+    learned = np.isin(store.row_tasks, [task for task in tasks["train"] if task not in tasks["development"]])
+    obs = store.columns["obs"][learned].reshape(-1, 2).astype(np.float64)
+    moments = (state["model"][f"obs.encoder.standardize.{name}"].numpy() for name in ("mean", "std"))
+    for got, expected in zip(moments, (obs.mean(0), obs.std(0)), strict=True):
+        np.testing.assert_allclose(got, expected, rtol=1e-5)
+    done("evaluate", tmp_path, *arguments, preset=ROBOT)
+    assert "model, held-out tasks" in read_json(tmp_path / "logs/small/evaluation/results.json")["curves"]
 
 
 def test_agents_are_filmed_by_the_world_and_all_are_solved(recorded: Path) -> None:
