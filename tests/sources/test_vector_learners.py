@@ -68,7 +68,7 @@ def test_best_actions_of_probe_worlds(kind: str) -> None:
     assert best_actions(near, SHOWS)[:, 0].tolist() == pytest.approx([-0.4, 0.0, 0.4], abs=0.15)
     assert near.network.free.item() < -1  # the deviation shrinks, from a log of 0
     assert best_actions(learned(kind, BEYOND, 100), SHOWS[1:2])[:, 0].tolist() == pytest.approx([3.0], abs=0.1)
-    assert best_actions(learned(kind, REMEMBERED, 250), SHOWS[1:2])[:, 0].tolist() == pytest.approx([2.0], abs=0.2)
+    assert best_actions(learned(kind, REMEMBERED, 350), SHOWS[1:2])[:, 0].tolist() == pytest.approx([2.0], abs=0.3)
 
 
 # ---- against a plain learner
