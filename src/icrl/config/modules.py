@@ -20,7 +20,8 @@ _texts: dict[str, str] = {}  # checksum of each file when it was imported, by mo
 
 def load_module(name: str, given: str) -> ModuleType:
     """Import the module `name`, a dotted name or the path of a Python file; a file that changed since is imported
-    again. Raises `ConfigError`, which begins with the option as `given`, if it is missing, fails, or has the name of another module."""
+    again. Raises `ConfigError`, which begins with the option as `given`, if it is missing, fails, or has the name of
+    another module."""
     path = None
     if name.endswith(".py"):
         path = Path(name).resolve()
