@@ -114,7 +114,7 @@ WRONG = {
     "env.id={mine}/my_world.py:Streat: {mine}/my_world.py has no class Streat": (
         *("env=gymnasium", "env.id={mine}/my_world.py:Streat", HOUSES),
     ),
-    "env.id=nothing.py: there is no such file": ("env=gymnasium", "env.id=nothing.py:Street"),
+    "env.id=nothing.py:Street: there is no such file": ("env=gymnasium", "env.id=nothing.py:Street"),
     "env=street: must be one of": ("env=street",),
     "env.lenth: there is no such option with env.name=street (did you mean env.length?)": (
         *("module={mine}/my_rule.py", "env=street", "env.lenth=3"),

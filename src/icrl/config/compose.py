@@ -136,13 +136,14 @@ def own_modules(overrides: Iterable[str]) -> list[ModuleType]:
     """Import the modules that `module=` among the `overrides` names."""
     named = [_parsed(override)["module"] for override in overrides if override.lstrip("+").startswith("module=")]
     names = [name for each in named[-1:] for name in (each if isinstance(each, list) else [each])]
-    return [load_module(str(name), "module") for name in names]
+    return [load_module(str(name), f"module={name}") for name in names]
 
 
 def module_of_id(env: Any) -> list[ModuleType]:
     """Import the file in `env.id=FILE.py:Name`, if the world `env` is one of these."""
-    file = str(env.get("id", "")).rpartition(":")[0] if isinstance(env, dict) else ""
-    return [load_module(file, "env.id")] if file.endswith(".py") else []
+    given = str(env.get("id", "")) if isinstance(env, dict) else ""
+    file = given.rpartition(":")[0]
+    return [load_module(file, f"env.id={given}")] if file.endswith(".py") else []
 
 
 def compose_config(root: type[AnyConfig], overrides: Iterable[str]) -> AnyConfig:

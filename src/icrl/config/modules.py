@@ -18,10 +18,11 @@ from icrl.contracts import ConfigError
 _texts: dict[str, str] = {}  # checksum of each file when it was imported, by module
 
 
-def load_module(name: str, option: str) -> ModuleType:
+def load_module(name: str, given: str) -> ModuleType:
     """Import the module `name`, a dotted name or the path of a Python file; a file that changed since is imported
-    again. Raises `ConfigError`, which names `option`, if it is missing, fails, or has the name of another module."""
-    given, path = f"{option}={name}", None
+    again. Raises `ConfigError`, which begins with the option as `given`, if it is missing, fails, or has the name of
+    another module."""
+    path = None
     if name.endswith(".py"):
         path = Path(name).resolve()
         refuse(not path.is_file(), f"{given}: there is no such file, relative to the working directory")
@@ -31,14 +32,15 @@ def load_module(name: str, option: str) -> ModuleType:
             sys.path.append(str(path.parent))
     try:
         module = importlib.import_module(name)
+        there = module.__file__ or "built in"
+        other = path and Path(there).resolve() != path
+        refuse(other, f"{given}: {there} is another module {name}; rename the file")
         if path and (text := text_of(path)) != _texts.setdefault(name, text):
             module, _texts[name] = importlib.reload(module), text
     except ConfigError:
         raise
     except (Exception, SystemExit) as error:
         raise ConfigError(f"{given}: {type(error).__name__}: {' '.join(str(error).split())}") from error
-    there = module.__file__ or "built in"
-    refuse(path and Path(there).resolve() != path, f"{given}: {there} is another module {name}; rename the file")
     return module
 
 

@@ -233,7 +233,9 @@ def in_words(
     first = first_of(error)
     name = str(first["loc"][depth])
     if (field := kind.model_fields.get(name)) is None:
-        return f"{prefix}{name}: there is no such option{nearest(name, kind.model_fields, prefix)}"
+        groups = [one for one, field in kind.model_fields.items() if field.default_factory]
+        names = groups if groups and isinstance(values.get(name), Mapping) else kind.model_fields
+        return f"{prefix}{name}: there is no such option{nearest(name, names, prefix)}"
     if reason := str(first.get("ctx", {}).get("error", "")):
         return f"{prefix}{name}: {reason}"
     if first["type"] == "missing":

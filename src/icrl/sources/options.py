@@ -9,7 +9,7 @@ from icrl.config.options import Name, OneOrMore, Options, Rate, option
 from icrl.contracts import ConfigError
 from icrl.sources.pace import env_steps
 
-LEARN_NOTHING = ("noise_distillation", "searcher", "optimal", "random")
+LEARN_NOTHING = ("noise_distillation", "searcher", "optimal", "random", "imported")
 
 NoneOrMore = BeforeValidator(lambda value: [] if value == "none" else value if isinstance(value, list) else [value])
 NotNegative = Annotated[Any, Rate(ge=0)]

@@ -12,7 +12,7 @@ def registered(env_id: str) -> EnvSpec:
     module first, or `module:Class`. A module is a dotted name or a Python file. Raises `ConfigError` if the module
     cannot be imported or has no such class, and Gymnasium's error if no such environment is registered."""
     module, _, name = env_id.rpartition(":")
-    found = load_module(module, "env.id") if module else None
+    found = load_module(module, f"env.id={env_id}") if module else None
     if found and isinstance(getattr(found, name, None), type):
         return EnvSpec(f"{name}-v0", entry_point=f"{found.__name__}:{name}")
     try:
