@@ -181,5 +181,5 @@ def shaped(**changes: Any) -> GymnasiumConfig:
     """World of `Shaped` with the arguments among `changes`, and other options."""
     arguments = {key: changes.pop(key) for key in ("obs", "action", "fault", "at") if key in changes}
     tasks = [arguments, arguments | {"weight": 0.5}]
-    plain = {"id": SHAPED, "tasks": tasks, "width": 0, "success": "end", "reward_values": [], "max_episode_steps": 20}
+    plain = {"id": SHAPED, "tasks": tasks, "width": 0, "success": "end", "reward_values": None, "max_episode_steps": 20}
     return lake(**plain | changes)

@@ -127,13 +127,15 @@ def test_wrong_options_are_refused_before_any_work(changes: dict[str, Any], part
 
 
 def test_rewards_are_those_of_the_tables_unless_they_are_given() -> None:
-    listed, found = GymnasiumEnv(lake()), GymnasiumEnv(lake(reward_values=[]))
+    listed, found = GymnasiumEnv(lake()), GymnasiumEnv(lake(reward_values=None))
     assert found.spec == listed.spec and found.has_planner
-    taxi = GymnasiumEnv(lake(id="Taxi-v4", tasks=[{}], width=0, reward_values=[], max_episode_steps=2))
+    taxi = GymnasiumEnv(lake(id="Taxi-v4", tasks=[{}], width=0, reward_values=None, max_episode_steps=2))
     assert taxi.spec.reward_values == (-10.0, -1.0, 20.0) and taxi.spec.is_discrete
-    assert (
-        GymnasiumEnv(lake(id=TOY, tasks=[{}], width=0, reward_values=[])).spec.reward_values == ()
-    )  # there is no table
+    no_table = {"id": TOY, "tasks": [{}], "width": 0}
+    assert GymnasiumEnv(lake(**no_table, reward_values=None)).spec.reward_values == (0.0, 1.0)
+    assert GymnasiumEnv(lake(**no_table, reward_values=[])).spec.reward_values == ()
+    any_number = GymnasiumEnv(lake(reward_values=[]))
+    assert any_number.spec.reward_values == () and not any_number.has_planner
 
 
 def test_the_preset_has_different_maps_that_can_all_be_solved() -> None:

@@ -47,8 +47,10 @@ class GymnasiumConfig(EnvConfig):
     wrappers: Annotated[list[Text], OneOrMore, "a list of names"] = option(
         [], "wrappers around the environment, the innermost first: names in gymnasium.wrappers, or module:Class"
     )
-    reward_values: list[float] = option(
-        [], "list of all possible rewards ([]: those of the transition tables; without tables, any number)"
+    reward_values: Annotated[list[float] | None, "null or a list of floats"] = option(
+        None,
+        "list of all possible rewards ([]: any number; null: those of the transition tables, without tables [0, 1] if "
+        "observations and actions are single integers, and otherwise any number)",
     )
     success: Literal["reward", "goal", "end", "survival", "return", "final_reward"] = option(
         "goal",
@@ -94,14 +96,14 @@ class GymnasiumEnv(TensorEnv):
             refuse(spaces != told[0], f"{where}: {spaces}, but env.tasks[0] has {told[0]}; they must agree")
         _check_width(config, obs)
         tables = [task.table for task in tasks if task.table]
-        values = _reward_values(config, tables)
+        values = _reward_values(config, tables, isinstance(obs, Discrete) and isinstance(actions, Discrete))
         about = (values, config.width, limit, config.success)
         self.spec = EnvSpec(obs, actions, *about, success_return=config.success_return)
         self.make_streams = partial(GymnasiumStreams, maker, self.spec)
         self._streams = self.make_streams()
         made = [config.id, *([config.wrappers] if config.wrappers else [])]
         self._fingerprints = [json.dumps([*made, task], sort_keys=True) for task in config.tasks]
-        self.has_planner = bool(starts) and all(task.table and task.starts == starts for task in tasks)
+        self.has_planner = bool(starts and values) and all(task.table and task.starts == starts for task in tasks)
         if self.has_planner:
             self.starts = torch.tensor(starts)
             rules = _stack_tables(tables, self.spec)
@@ -180,7 +182,7 @@ class GymnasiumEnv(TensorEnv):
 
 def _check_options(config: GymnasiumConfig) -> None:
     """Rules of the options that need no environment."""
-    values, tasks = config.reward_values, config.tasks
+    values, tasks = config.reward_values or [], config.tasks
     refuse(not tasks, "env.tasks=[]: must have a mapping for each task")
     refuse(len(set(values)) < len(values), f"env.reward_values={values}: must have none twice")
     for number, task in enumerate(tasks):
@@ -206,12 +208,14 @@ def _check_width(config: GymnasiumConfig, obs: Space[Any]) -> None:
     refuse(config.width not in (0, obs.n**0.5), f"env.width={config.width}: {allowed}; give env.width={side}")
 
 
-def _reward_values(config: GymnasiumConfig, tables: Sequence[Mapping[int, Any]]) -> tuple[float, ...]:
-    """Rewards of the spec: those given, else those of the transition tables if all tasks have one. Raises `ConfigError`
-    for what the tables show to be wrong."""
+def _reward_values(config: GymnasiumConfig, tables: Sequence[Mapping[int, Any]], counted: bool) -> tuple[float, ...]:
+    """Rewards of the spec, () for any number; `counted`: observations and actions are single integers. Raises
+    `ConfigError` for what the transition tables show to be wrong."""
     outcomes = (outcome for table in tables for of_state in table.values() for outcome in of_state.values())
     paid = sorted({float(value) for each in outcomes for _, _, value, _ in each})
-    given = config.reward_values or (paid if len(tables) == len(config.tasks) else [])
+    given = config.reward_values
+    if given is None:
+        given = paid if len(tables) == len(config.tasks) else [0.0, 1.0] if counted else []
     if given:
         all_paid = f"give env.reward_values={paid}".replace(", ", ",")
         lacking = [f"{value:g}" for value in paid if not np.isclose(value, given, rtol=1e-6, atol=1e-9).any()]
