@@ -40,7 +40,7 @@ class Street(TensorEnv):
         return certain(place, found.long(), found)  # found is also the index of the reward
 
     def optimal_action(self, state: State) -> Tensor:
-        return (state.task[..., 0] > state.state_index).long()
+        return (state.task[..., 0] > state.inner).long()
 
     def label(self, task: Tensor) -> str:
         return f"house_{int(task[0])}"

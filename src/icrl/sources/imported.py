@@ -16,5 +16,5 @@ class Imported:
     """Stand-in for the agents of imported histories, of which nothing but their lives is known."""
 
     @classmethod
-    def create(cls, *_: Any) -> Any:
+    def check_spaces(cls, *_: Any) -> None:
         raise ConfigError("source.name=imported: made by src.import_histories, and cannot play; choose another source")
