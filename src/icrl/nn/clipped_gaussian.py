@@ -4,14 +4,15 @@ import math
 
 import torch
 from gymnasium.spaces import Box
-from torch import Tensor, nn
+from torch import Tensor
 
+from icrl.nn.heads import Head
 from icrl.randomness import normal
 
 _HALF_LOG_TWO_PI = 0.5 * math.log(2 * math.pi)
 
 
-class ClippedGaussian(nn.Module):
+class ClippedGaussian(Head):
     """Distribution of actions `[..., *shape]` of a Box with k numbers, given k means and k logarithms of standard
     deviations `[..., 2 k]`. Both are in units of half the distance between two finite bounds, means from their middle.
 
@@ -34,6 +35,7 @@ class ClippedGaussian(nn.Module):
         super().__init__()
         self.shape = space.shape
         self.num_noise = math.prod(space.shape)
+        self.num_parameters = 2 * self.num_noise
         low, high = (torch.as_tensor(bound).float().flatten() for bound in (space.low, space.high))
         bounded = (half := (high - low) / 2).isfinite()
         parts = {
@@ -62,10 +64,10 @@ class ClippedGaussian(nn.Module):
         """The clipped means, `[..., *shape]`."""
         return self._action(parameters.chunk(2, -1)[0])
 
-    def sample(self, parameters: Tensor, noise: Tensor) -> Tensor:
-        """Actions `[B, *shape]` for `[B, 2 k]`, given uniform `noise` `[B, k]` in [0, 1)."""
+    def sample(self, parameters: Tensor, noise: Tensor, temperature: float = 1.0) -> Tensor:
+        """Actions `[B, *shape]`; the temperature multiplies the variance."""
         mean, log_std = parameters.chunk(2, -1)
-        return self._action(mean + log_std.exp() * normal(noise))
+        return self._action(mean + math.sqrt(temperature) * log_std.exp() * normal(noise))
 
     def _action(self, x: Tensor) -> Tensor:
         return torch.clamp(self.middle + self.unit * x, self.low, self.high).unflatten(-1, self.shape)

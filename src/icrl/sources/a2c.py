@@ -17,8 +17,9 @@ import torch
 from gymnasium.spaces import Box, Discrete
 from torch import Tensor
 
-from icrl.config.options import option, refuse
+from icrl.config.options import option
 from icrl.contracts import Learned, Rollout, Sample, Step
+from icrl.nn.heads import make_head
 from icrl.nn.networks import StackedAdam
 from icrl.rl.returns import gae, n_step_returns
 from icrl.sources import source
@@ -56,8 +57,8 @@ class A2C(Learner):
 
     @classmethod
     def check_spaces(cls, name: str, spec: EnvSpec) -> None:
-        fits, told = isinstance(spec.action_space, (Discrete, Box)), "Discrete actions or a Box of them, not"
-        refuse(not fits, f"source.name={name} needs {told} {spec.action_space}")
+        if not isinstance(spec.action_space, Box):
+            make_head(spec.action_space)  # raises
 
     def act(self, carry: Any, step: Step, noise: Tensor) -> tuple[Tensor, Any]:
         return self.heads.act(step.obs, noise), carry

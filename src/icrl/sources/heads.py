@@ -1,4 +1,5 @@
 """Heads of actor-critics: networks of many learners with their policies and values, one class per kind of observation.
+The distribution of an action is one of `nn.heads`.
 
 T steps, B streams, L learners, S observations, A actions, P parameters of a policy.
 """
@@ -13,32 +14,14 @@ from torch.nn.functional import one_hot
 
 from icrl.envs.core import look_up
 from icrl.nn.clipped_gaussian import ClippedGaussian
+from icrl.nn.heads import Categorical, Head, make_head
 from icrl.nn.networks import StackedNetwork, StackedPointNetwork
 from icrl.nn.stacked_mlp import StackedActorCritic
-from icrl.randomness import cumulative, draw, draw_possible, spread
+from icrl.randomness import cumulative, draw, spread
 from icrl.sources.learners import table_rows
 from icrl.spaces import EnvSpec
 
 _IMPOSSIBLE = -1e30  # logit of an illegal action: its probability is 0, and p log p stays finite
-
-
-class Categorical:
-    """Distribution of actions `[...]`, given their logits `[..., A]`."""
-
-    num_noise = 1
-
-    def log_prob(self, parameters: Tensor, action: Tensor) -> Tensor:
-        return parameters.log_softmax(-1).gather(-1, action[..., None])[..., 0]
-
-    def entropy(self, parameters: Tensor) -> Tensor:
-        log_policy = parameters.log_softmax(-1)
-        return -(log_policy.exp() * log_policy).sum(-1)
-
-    def mode(self, parameters: Tensor) -> Tensor:
-        return parameters.argmax(-1)
-
-    def sample(self, parameters: Tensor, noise: Tensor) -> Tensor:
-        return draw_possible(parameters.log_softmax(-1).exp(), noise[:, 0])
 
 
 class Heads:
@@ -54,7 +37,7 @@ class Heads:
         raise NotImplementedError
 
     def mode(self, obs: Tensor) -> Tensor:
-        """Means of continuous actions for observations `[B, ...]`, inside the bounds."""
+        """The most probable actions for observations `[B, ...]`; of a Box, the means inside the bounds."""
         raise NotImplementedError
 
     def probabilities(self, obs: Tensor) -> Tensor:
@@ -121,7 +104,7 @@ class TableHeads(Heads):
 class NetworkHeads(Heads):
     """Networks that run on each observation. A subclass sets `network` and `policy`, and gives `_both`."""
 
-    policy: Categorical | ClippedGaussian
+    policy: Head  # from parameters to actions
 
     def _both(self, obs: Tensor) -> tuple[Tensor, Tensor]:
         """Parameters of the policies `[T, B, P]` and values `[T, B]` for observations `[T, B, ...]`."""
@@ -142,9 +125,9 @@ class NetworkHeads(Heads):
 
     @torch.no_grad()
     def probabilities(self, obs: Tensor) -> Tensor:
-        if isinstance(self.policy, ClippedGaussian):
-            raise TypeError("the actions of a Box cannot be listed, so they have no probabilities")
-        return self._parameters(obs).log_softmax(-1).exp()
+        if not isinstance(self.policy, Categorical):
+            raise TypeError("only Discrete actions have probabilities")
+        return self._parameters(obs).softmax(-1)
 
     def evaluate_actions(self, obs: Tensor, action: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         parameters, value = self._both(obs)
@@ -159,7 +142,7 @@ class PointHeads(NetworkHeads):
     """Heads over point sets. Illegal actions have probability 0."""
 
     def __init__(self, spec: EnvSpec, hidden_size: int, seeds: Tensor, device: torch.device) -> None:
-        self._spec, self.policy = spec, Categorical()
+        self._spec, self.policy = spec, Categorical(spec.num_actions)
         self.network = StackedPointNetwork(spec, spec.num_actions + 1, hidden_size, seeds).to(device)
 
     def _both(self, obs: Tensor) -> tuple[Tensor, Tensor]:
@@ -173,10 +156,10 @@ class VectorHeads(NetworkHeads):
     def __init__(self, spec: EnvSpec, hidden_size: int, seeds: Tensor, device: torch.device) -> None:
         space, self._num_obs = spec.action_space, 0 if spec.obs_shape else spec.num_obs
         num_inputs = self._num_obs or math.prod(spec.obs_shape)
-        if isinstance(space, Box):
-            self.policy, sizes = ClippedGaussian(space).to(device), 2 * (math.prod(space.shape),)
-        else:
-            self.policy, sizes = Categorical(), (spec.num_actions, 0)
+        is_box = isinstance(space, Box)
+        self.policy = (ClippedGaussian(space) if is_box else make_head(space)).to(device)
+        number = self.policy.num_parameters
+        sizes = (number // 2, number // 2) if is_box else (number, 0)  # deviations do not depend on the observation
         self.network = StackedActorCritic(num_inputs, *sizes, hidden_size, seeds).to(device)
 
     def _rows(self, obs: Tensor) -> Tensor:
