@@ -14,7 +14,7 @@ import sys
 import numpy as np
 from my_world import Street
 
-HOUSES, TASKS, AGENTS, STEPS, TIME_LIMIT = (0, 1, 2, 3, 5, 6, 7, 8), (0, 2, 3, 4, 6), 4, 600, 12
+HOUSES, TASKS, AGENTS, STEPS, TIME_LIMIT = (0, 1, 2, 3, 5, 6, 7, 8), (0, 2, 3, 4, 6), 4, 3000, 12
 
 rng = np.random.default_rng(0)
 shape = (len(TASKS) * AGENTS, STEPS)  # a row is the whole life of one agent

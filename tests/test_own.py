@@ -164,7 +164,7 @@ def test_no_file_of_a_run_makes_a_program_import_a_module(tmp_path, mine):
 def test_histories_of_ones_own_agents_are_imported_and_learned_from(tmp_path, mine):
     command = [sys.executable, mine / "my_histories.py", tmp_path / "my.npz"]
     ran = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
-    assert ran.returncode == 0 and "20 rows of 600 steps" in ran.stdout, ran.stderr
+    assert ran.returncode == 0 and "20 rows of 3000 steps" in ran.stdout, ran.stderr
     options = [option for option in street(mine) if not option.startswith(("source", "env.max"))]
     options += [f"root={tmp_path}", "env.max_episode_steps=12", "data.min_final_success=0"]
     folder = import_histories.main(load_config([*options, f"path={tmp_path / 'my.npz'}", "format=npz"]))
