@@ -31,9 +31,8 @@ from icrl.programs.train_players import main as train_players
 
 KINDS, NUM_GAMES = ("early", "three", "league"), 500
 UPDATES, EARLY = 3000, (1000, 2000, 3000)
-REDUCTIONS: dict[
-    str, dict[str, tuple[int, ...]]
-] = {  # with the updates of the agents by training; at the end a league holds its newest four
+# The updates of the agents by training; at the end a league holds its newest four.
+REDUCTIONS: dict[str, dict[str, tuple[int, ...]]] = {
     "dominance": {"early": EARLY, "league": (1500, 2000, 2500, 3000)},
     "hull": {"early": (3000,), "league": (3000,)},
 }
