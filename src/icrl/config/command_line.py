@@ -181,7 +181,10 @@ def help_text(module: str, meaning: str, root: type[AnyConfig], arguments: Seque
             lines += [f"  {name:12} {about}"]
             lines += [f"  {'':12} {name}={'|'.join(presets_of(name, own))}"] if name in presets else []
         lines += ["", "Options of the run, with their values (all stages take the same options; give each the same):"]
-        return "\n".join(lines + _explained([one for one in options if "." not in one[0]]))
+        of_run = [one for one in options if "." not in one[0]]
+        if not module.endswith("_histories"):
+            of_run = [one for one in of_run if not {"export", "import"}.issuperset(one[2].stages.split(", "))]
+        return "\n".join(lines + _explained(of_run))
     for group in asked:
         lines.append(f"{group}=NAME, NAME one of:")
         for name, path in presets_of(group, own).items():
