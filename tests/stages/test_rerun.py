@@ -19,7 +19,7 @@ from kin import all_gone, family
 from icrl.config.paths import PROJECT
 
 NUM_KILLS = int(os.environ.get("ICRL_KILLS", "1"))  # of each training stage at random moments; 20 before a release
-EVERY = 1 if NUM_KILLS >= 20 else 5  # of the writes, this one in so many is the last of a run
+EVERY = 1 if NUM_KILLS >= 20 else 8  # of the writes, this one in so many is the last of a run
 # Work for more than half a second after each kill, with a checkpoint every few milliseconds; evaluations in a process
 # of their own.
 LONG = (

@@ -87,7 +87,6 @@ def test_pipeline(tmp_path, world, source):
     [
         ("dark_room_permuted", "searcher", 24),
         ("bandit", "searcher", 24),
-        ("cart_pole", "a3c", 48),
         ("pendulum", "ppo", 12),
     ],
 )
