@@ -57,9 +57,14 @@ class Noise:
         return uniform(self.seeds, times[:, None])
 
 
+def seeds_of(noise: Tensor) -> Tensor:
+    """Seeds `[B]` int64 for more random numbers, from a policy's `noise` `[B]`."""
+    return (noise * (1 << _UNIFORM_BITS)).long()
+
+
 def spread(noise: Tensor, number: int) -> Tensor:
     """`number` uniform numbers `[B, number]` from one `noise` `[B]` of a policy, unrelated to it and to each other."""
-    seed = mix((noise * (1 << _UNIFORM_BITS)).long(), 0)
+    seed = mix(seeds_of(noise), 0)
     return uniform(seed[:, None], torch.arange(number, device=noise.device))
 
 

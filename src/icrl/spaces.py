@@ -74,7 +74,7 @@ class EnvSpec(NamedTuple):
 
     @property
     def is_discrete(self) -> bool:
-        """Whether actions are one integer each, observations consist of integers, and rewards can be listed."""
+        """True if actions are one integer each, observations consist of integers, and rewards can be listed."""
         spaces = isinstance(self.action_space, Discrete) and not isinstance(self.observation_space, Box)
         return spaces and bool(self.reward_values)
 

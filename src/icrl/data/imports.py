@@ -103,8 +103,10 @@ def checked(life: Life, spec: EnvSpec, steps: int) -> dict[str, torch.Tensor]:
     """First `steps` of a complete life in the dtypes of a `Rollout`. Raises `ConfigError`, which names place, column,
     step and value, for what is not in the spaces of `spec`."""
     found = {name: column[:steps] for name, column in life.columns.items()}
-    for names, space, shape in ((OBSERVATIONS, spec.observation_space, spec.obs_shape),
-                                (ACTIONS, spec.action_space, spec.action_shape)):  # fmt: skip
+    for names, space, shape in (
+        (OBSERVATIONS, spec.observation_space, spec.obs_shape),
+        (ACTIONS, spec.action_space, spec.action_shape),
+    ):
         for name in (name for name in names if name in found):
             column = found[name]
             fits = column[0].size == math.prod(shape)
@@ -128,7 +130,7 @@ def checked(life: Life, spec: EnvSpec, steps: int) -> dict[str, torch.Tensor]:
 
 
 def contained(space: Space[Any], column: np.ndarray) -> np.ndarray:
-    """Whether each step of a column `[T, ...]` is in `space`, `[T]`."""
+    """Mask of the steps of a column `[T, ...]` that are in `space`, `[T]` bool."""
     flat = column.reshape(len(column), -1)
     if isinstance(space, Box):
         inside = np.isfinite(flat) & (flat >= space.low.ravel()) & (flat <= space.high.ravel())
@@ -139,7 +141,7 @@ def contained(space: Space[Any], column: np.ndarray) -> np.ndarray:
 
 
 def unknown(spec: EnvSpec, column: np.ndarray) -> np.ndarray:
-    """Whether each step of a column of optimal actions `[T, ...]` stands for an unknown one, `[T]`."""
+    """Mask of the steps of a column of optimal actions `[T, ...]` that stand for an unknown one, `[T]` bool."""
     flat = column.reshape(len(column), -1)
     return np.asarray((np.isnan(flat) if isinstance(spec.action_space, Box) else flat == spec.num_actions).all(axis=1))
 
@@ -151,8 +153,10 @@ def evened(lives: Sequence[Life], train: Sequence[int], say: Callable[[str], obj
     counts = {task: len(each) for task, each in of_task.items()}
     fewest = min(counts.values())
     if max(counts.values()) > fewest:
-        say(f"{fewest} rows of each task are used, as many as the task with the fewest has; some have up to "
-            f"{max(counts.values())}")  # fmt: skip
+        say(
+            f"{fewest} rows of each task are used, as many as the task with the fewest has; some have up to "
+            f"{max(counts.values())}"
+        )
     kept = [life for each in of_task.values() for life in each[:fewest]]
     lengths = [len(life.columns["reward"]) for life in kept]
     if max(lengths) > min(lengths):

@@ -84,7 +84,7 @@ class TensorEnv:
 
     @property
     def is_exact(self) -> bool:
-        """Whether expectations of episodes can be computed (`exact.py`)."""
+        """True if expectations of episodes can be computed (`exact.py`)."""
         return self.has_planner and self.spec.is_discrete
 
     @property

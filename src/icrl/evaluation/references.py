@@ -30,7 +30,7 @@ from icrl.evaluation.trained import policy_of
 from icrl.nn.gpt import GPT, Window, context_of
 from icrl.nn.gpt_policy import GPTCarry, GPTPolicy, Guided
 from icrl.point_game.world import PointFamily, PointGameConfig, fixed_players
-from icrl.randomness import mix
+from icrl.randomness import mix, seeds_of
 from icrl.rl.statistics import Floats
 from icrl.sources.bandit_policies import UCB1
 from icrl.sources.explorers import CoveringPlan, PersistentWalk, UniformWalk, has_explorers
@@ -43,7 +43,6 @@ if TYPE_CHECKING:
 
 COVERING_PLAN = "covering plan"
 NUM_EPISODES = 6  # of coverage
-_NOISE_BITS = 24  # random bits in a policy's noise
 
 # The new past `[n, T, ...]` of n streams, given their past, the indices of the streams `[n]`, the number of steps they
 # played, and their noise `[n]`.
@@ -203,7 +202,7 @@ class Wiped:
 def shuffled(window: Window, begun: Tensor, time: int, noise: Tensor) -> Window:
     """Rewrite that puts the transitions in an order drawn from the stream's noise."""
     num_steps = window.timestep.shape[1]
-    keys = mix((noise * (1 << _NOISE_BITS)).long()[:, None], torch.arange(num_steps, device=noise.device))
+    keys = mix(seeds_of(noise)[:, None], torch.arange(num_steps, device=noise.device))
     streams, order = torch.arange(len(noise), device=noise.device)[:, None], keys.argsort(dim=1)
     return window.at((streams, order))
 

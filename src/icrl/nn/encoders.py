@@ -216,7 +216,7 @@ def set_moments(model: nn.Module, moments: Moments) -> None:
 
 
 def is_image(space: Space[Any]) -> bool:
-    """Whether observations are images `[height, width, channels]`."""
+    """True for a space of images `[height, width, channels]`."""
     return str(space.dtype) == "uint8" and len(space.shape or ()) == 3
 
 

@@ -28,7 +28,7 @@ from torch import Tensor, nn
 
 from icrl.config.options import refuse
 from icrl.nn.networks import in_full
-from icrl.randomness import cumulative, draw_possible
+from icrl.randomness import cumulative, draw_possible, normal
 
 _INSIDE = 1 - 1e-4  # largest |tanh u|: actions on a bound have no finite u, so they are read as actions beside it
 _LOG_STD = 4.0  # largest |log s|
@@ -131,8 +131,8 @@ class SquashedGaussian(_Bounded):
         mean, log_std = self._normal(parameters)
         squashed = ((action - self._middle) / self._half).clamp(-_INSIDE, _INSIDE)
         z = (squashed.atanh() - mean) * (-log_std).exp()
-        normal = -0.5 * z.square() - log_std - 0.5 * math.log(2 * math.pi)
-        return (normal - (-squashed.square()).log1p() - self._half.log()).sum(-1)
+        density = -0.5 * z.square() - log_std - 0.5 * math.log(2 * math.pi)
+        return (density - (-squashed.square()).log1p() - self._half.log()).sum(-1)
 
     def entropy(self, parameters: Tensor) -> Tensor:
         """Entropy of u, plus the mean of log(h (1 - tanh^2 u)) by Gauss-Hermite quadrature."""
@@ -140,16 +140,15 @@ class SquashedGaussian(_Bounded):
         nodes, weights = (mean.new_tensor(each) for each in _hermite())
         u = mean[..., None] + log_std.exp()[..., None] * nodes
         log_slope = 2 * (math.log(2) - u - nn.functional.softplus(-2 * u))  # log(1 - tanh^2 u)
-        normal = log_std + 0.5 * math.log(2 * math.pi * math.e)
-        return (normal + (log_slope * weights).sum(-1) + self._half.log()).sum(-1)
+        of_u = log_std + 0.5 * math.log(2 * math.pi * math.e)
+        return (of_u + (log_slope * weights).sum(-1) + self._half.log()).sum(-1)
 
     def mode(self, parameters: Tensor) -> Tensor:
         return self._squash(self._normal(parameters)[0])
 
     def sample(self, parameters: Tensor, noise: Tensor, temperature: float = 1.0) -> Tensor:
         mean, log_std = self._normal(parameters)
-        normal = torch.special.ndtri(noise.double() + 2.0**-25)  # the middle of a step of uniform numbers: never 0 or 1
-        return self._squash(mean + math.sqrt(temperature) * log_std.exp() * normal.to(mean.dtype))
+        return self._squash(mean + math.sqrt(temperature) * log_std.exp() * normal(noise).to(mean.dtype))
 
     @property
     def _middle(self) -> Tensor:

@@ -10,10 +10,9 @@ import torch
 from torch import Tensor
 
 from icrl.contracts import Step
-from icrl.randomness import mix, normal, uniform
+from icrl.randomness import mix, normal, seeds_of, uniform
 from icrl.spaces import EnvSpec
 
-_NOISE_BITS = 24  # of a policy's noise
 _TRIES = 8  # candidates for each gamma number; all are rejected once in 10^10 times
 
 
@@ -60,7 +59,7 @@ class ThompsonSampling(_BanditPolicy):
     N(r / (n + deviation^2), deviation^2 / (n + deviation^2)) after n pulls with rewards r in all."""
 
     def scores(self, count: Tensor, total: Tensor, noise: Tensor) -> Tensor:
-        seed = mix((noise * (1 << _NOISE_BITS)).long(), 0)[:, None]  # many numbers from one
+        seed = mix(seeds_of(noise), 0)[:, None]  # many numbers from one
         seed = mix(seed, torch.arange(self._num_arms, device=noise.device))  # [B, A]
         if self._deviation is None:
             wins, losses = (gamma(1 + n, mix(seed, i)) for i, n in enumerate((total, count - total)))
