@@ -53,8 +53,9 @@ class InContextPolicy:
     def act(
         self, obs: Any, reward: Any = None, terminated: Any = None, truncated: Any = None
     ) -> np.ndarray[Any, np.dtype[Any]]:
-        """Choose actions `[B, *action_shape]`, int64 or in a Box float32, for observations `obs` `[B, *obs_shape]`; leave
-        out the others in the first step only.
+        """Choose actions `[B, *action_shape]`, int64 or in a Box float32, for observations `obs` `[B, *obs_shape]`.
+
+        Leave out the others in the first step only.
 
         `reward` `[B]` and the flags `terminated` and `truncated` `[B]` are the answer to the action before. Where an
         episode ended, `obs` is the first observation of the next one (Gymnasium's SAME_STEP mode). Raises `ValueError`
