@@ -93,6 +93,10 @@ class EnvSpec(NamedTuple):
         filling = math.nan if box else self.num_actions
         return torch.full((len(like), *self.action_shape), filling, dtype=self.action_dtype, device=like.device)
 
+    def is_unknown(self, action: np.ndarray) -> np.ndarray:
+        """Where an optimal action is unknown, of the shape of `action`."""
+        return np.isnan(action) if isinstance(self.action_space, Box) else action == self.num_actions
+
     def legal(self, obs: Tensor) -> Tensor | None:
         """Legal actions for observations `[..., K]`, `[..., A]` bool; None if all actions are always legal."""
         return obs[..., -self.num_actions :] > 0 if self.points[0] else None

@@ -9,7 +9,7 @@ from gymnasium.spaces import Box, Discrete, Space
 from torch import Tensor
 
 from icrl.envs.core import State
-from icrl.envs.vectors import VectorEnv
+from icrl.envs.vectors import VectorConfig, VectorEnv
 from icrl.spaces import EnvSpec
 
 Rule = Callable[[Tensor, Tensor], tuple[Tensor, Tensor, Tensor]]
@@ -22,7 +22,7 @@ class VectorProbe(VectorEnv):
     second 0. `rule` gives the next numbers, the reward and whether the task ended."""
 
     def __init__(self, action_space: Space[Any], rule: Rule, *, varied: bool = False, limit: int = 5) -> None:
-        super().__init__(torch.zeros(1, 1), (float(varied), 0.0))
+        super().__init__(VectorConfig(), torch.zeros(1, 1), (float(varied), 0.0))
         self.spec = EnvSpec(Box(-np.inf, np.inf, (2,)), action_space, (), 0, limit)
         self._rule = rule
 

@@ -14,7 +14,6 @@ from icrl.contracts import Rollout, Step
 from icrl.data.history_store import open_histories
 from icrl.envs import make_env
 from icrl.envs.core import State
-from icrl.randomness import stream_seeds
 from icrl.runs.checkpoint import load_newest
 from icrl.runs.files import read_json
 from icrl.sources.noise_distillation import trained_agents
@@ -117,7 +116,7 @@ def test_trained_agents_teach(tmp_path: Path) -> None:
     config = load_config([*ROBOT, *short, "source.teacher=taught", f"root={tmp_path}"])
     store, env, cpu = open_histories(tmp_path / "histories/small"), make_env(config.env), torch.device("cpu")
     train = env.all_tasks()[store.manifest["tasks"]["train"]]
-    teacher = trained_agents(config, "taught", env.spec, train, stream_seeds(0, 1), cpu)
+    teacher = trained_agents(config, "taught", train, cpu)
     obs, action = (torch.tensor(np.array(store.columns[name][:, -1])) for name in ("obs", "action"))
     zero = torch.zeros(len(obs))
     step = Step(obs, zero, zero > 0, zero > 0, obs, zero.long(), env.spec.unknown_action(obs))

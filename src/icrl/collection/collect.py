@@ -17,6 +17,7 @@ from icrl.randomness import Noise, stream_seeds
 from icrl.runs.divergence import DivergedError, Watch, bad_rows, diverged
 from icrl.sources import source_class
 from icrl.sources.learners import Learner
+from icrl.sources.noise_distillation import Informed
 from icrl.sources.options import SourceConfig
 from icrl.sources.pace import clock_of, num_iterations, unrolled
 
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
 class EpsilonGreedy:
     """Policies of learners for evaluation: sampled with probability `epsilon`, else the most probable action."""
 
-    def __init__(self, learner: Learner, epsilon: float) -> None:
+    def __init__(self, learner: Learner | Informed, epsilon: float) -> None:
         self._learner, self._epsilon = learner, epsilon
 
     def initial_carry(self, num_streams: int) -> tuple[()]:
@@ -40,9 +41,11 @@ class EpsilonGreedy:
 def make_learners(
     config: Config, env: Env[State], tasks: Tensor, device: torch.device
 ) -> tuple[Learner, Streams[State, Any], Noise]:
-    """New learners for `tasks` `[G, task_dim]`: `source.num_learners` per task with `source.num_envs` streams each."""
-    source, num_learners = config.source, len(tasks) * config.source.num_learners
-    counts = (num_learners * source.num_envs, num_learners * source.num_envs, num_learners)
+    """New learners for `tasks` `[G, task_dim]`: `source.num_learners` per task with `source.num_envs` streams each, or
+    with `source.shared` one learner that plays all these streams."""
+    source, num_learners = config.source, config.source.learners_for(len(tasks))
+    num_streams = len(tasks) * source.num_learners * source.num_envs
+    counts = (num_streams, num_streams, num_learners)
     starts, noise, parameters = (stream_seeds(config.seed, n, i).to(device) for i, n in enumerate(counts))
     learner: Learner = source_class(source.name).create(config, env, tasks, parameters, device)
     learner.set_clock(clock_of(source, 0))
@@ -141,7 +144,7 @@ def collect(
             raise _diverged(source, f"in update {update}", bad, torch.stack([*bad.values()]).any(0), streams)
         learner.set_clock(clock_of(source, iteration))
         worker.learned()
-        yield transitions, metrics, streams
+        yield learner.recorded(transitions) if len(transitions.obs) else transitions, metrics, streams
 
 
 def check_parameters(learner: Learner, source: SourceConfig, streams: Streams[State, Any], where: str) -> None:
@@ -158,5 +161,6 @@ def _diverged(
     tasks, number, num_bad = streams.state.task, int(bad.int().argmax()), int(bad.sum())
     task = tasks[number * (len(tasks) // len(bad))].tolist()
     others = f" (and {num_bad - 1} others of {len(bad)})" if num_bad > 1 else ""
-    where = f"source.name={source.name}, {where}, learner {number % source.num_learners} of task {task}{others}"
+    whose = "the learner of all tasks" if source.shared else f"learner {number % source.num_learners} of task {task}"
+    where = f"source.name={source.name}, {where}, {whose}{others}"
     return diverged(where, names, "a lower source.learning_rate")

@@ -37,7 +37,7 @@ class Experience:
         """Samples for `source.num_learners` learners on each of `tasks` `[G, task_dim]`."""
         self.source = source = config.source
         self._seed = torch.tensor(config.seed, device=device)
-        self._num_learners = len(tasks) * source.num_learners
+        self._num_learners = source.learners_for(len(tasks))
         self._replay: Replay[Rollout] | None = None
         self._offline: OfflineWindows | None = None
         self._drawn: Drawn | None = None
@@ -130,8 +130,8 @@ def mini_batches(
     """Mini-batches of an unroll `[T, L * N]` and its `targets`, one per update, in an order given by `key` (one int64).
 
     Each of `source.num_updates_per_train_iter` sweeps cuts it into windows of `source.mini_batch_length` steps. It
-    draws them without replacement, `source.mini_batch_size` for each learner. All learners draw the same window
-    numbers, so learner k does not depend on the others."""
+    draws them without replacement, `source.mini_batch_size` for each learner, and for each task if it is shared. All
+    learners draw the same window numbers, so learner k does not depend on the others."""
     for sweep in range(source.num_updates_per_train_iter):
         if not source.mini_batch_length and not source.mini_batch_size:
             yield evenly_weighted(transitions, targets)
@@ -141,7 +141,8 @@ def mini_batches(
         # [T / length, length, L * N] -> [length, L, W] with the W = T / length * N windows of each learner
         windows = [column.unflatten(2, (num_learners, -1)).movedim(0, 2).flatten(2, 3) for column in cut]
         num_windows = windows[0].shape[2]
-        for chosen in shuffled(num_windows, mix(key, sweep)).split(source.mini_batch_size or num_windows):
+        each = num_windows * source.mini_batch_size // (len(transitions.obs) // length * source.num_envs) or num_windows
+        for chosen in shuffled(num_windows, mix(key, sweep)).split(each):
             columns = iter([column[:, :, chosen].flatten(1, 2) for column in windows])
             yield evenly_weighted(Rollout(*islice(columns, len(transitions))), dict(zip(targets, columns, strict=True)))
 

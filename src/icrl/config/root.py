@@ -201,6 +201,8 @@ def _in_splits(config: Config) -> Iterator[str]:
     if data.development == "random" and 0 < tasks.num_train <= data.num_development_tasks:
         fewer = f"give data.num_development_tasks={max(1, tasks.num_train // 3)}"
         yield f"$data.num_development_tasks must be below $tasks.num_train: {fewer}"
+    if config.source.task_change and getattr(config.env, "task_visible", False):
+        yield "$source.task_change changes the task that $env.task_visible shows: give source.task_change=0"
     if both := set(data.development_tasks) & set(tasks.held_out):
         yield f"$data.development_tasks and $tasks.held_out share the tasks {sorted(both)}"
 

@@ -120,9 +120,7 @@ class Windows:
             used = slice(config.kept_steps if config.kept_steps and config.keep_every == [1] else steps)
             columns["optimal_action"] = columns["optimal_action"].copy()
             columns["optimal_action"][:, used] = labels({name: column[:, used] for name, column in columns.items()})
-        best = columns["optimal_action"]
-        unknown = np.isnan(best) if best.dtype.kind == "f" else best == spec.num_actions
-        without = objective.name == "dpt" and unknown.any()
+        without = objective.name == "dpt" and spec.is_unknown(columns["optimal_action"]).any()
         refuse(without, f"objective.name=dpt: optimal actions are unknown in {folder}")
         done = (columns["terminated"] | columns["truncated"]) > 0
         columns["training_reward"] = training_rewards(plugin, histories, rows, steps) if plugin else rewards

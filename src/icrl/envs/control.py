@@ -53,7 +53,7 @@ class Physics(VectorEnv):
         tasks = torch.tensor(list(constants.values()), dtype=torch.float64) * config.spread**power
         if config.flip:
             tasks[1::2, -1] *= -1
-        super().__init__(tasks, start)
+        super().__init__(config, tasks, start)
 
     def read_task(self, given: Sequence[Any]) -> list[float]:
         task = super().read_task(given)
@@ -74,10 +74,10 @@ class CartPole(Physics):
 
     def __init__(self, config: CartPoleConfig) -> None:
         super().__init__(config, CART_POLE, (0.05,) * 4)
-        high = torch.tensor([2 * CART_LIMIT, math.inf, 2 * POLE_LIMIT, math.inf]).numpy()
+        obs = self.obs_box(2 * CART_LIMIT, math.inf, 2 * POLE_LIMIT, math.inf)
         # No step pays 0, but the first observation of a stream comes with that reward.
         about = ((0.0, 1.0), 0, config.max_episode_steps, "survival")
-        self.spec = EnvSpec(Box(-high, high), Discrete(2), *about)
+        self.spec = EnvSpec(obs, Discrete(2), *about)
 
     def move(self, state: State, action: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Euler step of the equations of Florian (2005, https://coneural.org/florian/papers/05_cart_pole.pdf)."""
@@ -116,8 +116,7 @@ class Pendulum(Physics):
 
     def __init__(self, config: PendulumConfig) -> None:
         super().__init__(config, PENDULUM, (math.pi, 1.0))
-        high = torch.tensor([1.0, 1.0, MAX_SPEED]).numpy()
-        spaces = Box(-high, high), Box(-MAX_TORQUE, MAX_TORQUE, (1,))
+        spaces = self.obs_box(1.0, 1.0, MAX_SPEED), Box(-MAX_TORQUE, MAX_TORQUE, (1,))
         self.spec = EnvSpec(*spaces, (), 0, config.max_episode_steps, "final_reward", success_return=-0.1)
 
     def observe(self, inner: Tensor) -> Tensor:

@@ -15,12 +15,13 @@ import torch
 from torch import Tensor
 
 from icrl.config.options import Name, Options, option, refuse
-from icrl.contracts import Step
+from icrl.contracts import ConfigError, Step
 from icrl.envs import OWN, WORLDS
 from icrl.randomness import integers, mix, uniform
 from icrl.spaces import EnvSpec
 
 NAME = "rules of the world; the preset `env=` sets all of this group"
+TASK_VISIBLE = "observations end with the numbers of the task: a world for experts (source.teacher)"
 _OUTCOMES = 1 << 40  # added to the episode number, so that outcomes and starts use different random numbers
 
 
@@ -123,7 +124,17 @@ class TensorEnv:
         raise NotImplementedError
 
     def observe(self, inner: Tensor) -> Tensor:
+        """Observation of the inner states `[B, ...]`."""
         return inner
+
+    def task_numbers(self, tasks: Tensor) -> Tensor:
+        """Numbers that an expert is shown for `tasks` `[N, task_dim]`, `[N, k]` float32; those of the observations if
+        `env.task_visible`. Raises `ConfigError` if this world has none."""
+        raise ConfigError("env.task_visible needs a world of vectors whose tasks are numbers")
+
+    def seen(self, state: State) -> Tensor:
+        """Observation of states, `[B, *obs_shape]`."""
+        return self.observe(state.inner)
 
     def optimal_action(self, state: State) -> Tensor:
         """Best action for states of any leading shape; see `EnvSpec.unknown_action`."""
@@ -174,7 +185,7 @@ class TensorEnv:
         """Start a stream for each row of `tasks` `[B, task_dim]`; see `contracts.Env`."""
         zero = torch.zeros_like(seeds)
         state = State(tasks, seeds, zero, self.start(seeds, zero), zero)
-        obs = self.observe(state.inner)
+        obs = self.seen(state)
         return state, Step(obs, zero.float(), zero.bool(), zero.bool(), obs, zero, self.optimal_action(state))
 
     def start(self, seed: Tensor, episode: Tensor) -> Tensor:
@@ -203,9 +214,10 @@ class TensorEnv:
         inner, reward, terminated = self.move(state, action)
         timestep = state.timestep + 1
         truncated = timestep >= self.spec.max_episode_steps
-        final_obs = self.observe(inner)
-        state = self.next_episode(state._replace(inner=inner, timestep=timestep), terminated | truncated)
-        obs, best = self.observe(state.inner), self.optimal_action(state)
+        state = state._replace(inner=inner, timestep=timestep)
+        final_obs = self.seen(state)
+        state = self.next_episode(state, terminated | truncated)
+        obs, best = self.seen(state), self.optimal_action(state)
         return state, Step(obs, reward, terminated, truncated, final_obs, state.timestep, best)
 
 

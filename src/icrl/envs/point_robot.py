@@ -43,10 +43,10 @@ class PointRobot(VectorEnv):
         generator, half = torch.Generator().manual_seed(config.tasks_seed), config.goals == "semicircle"
         angle, area = torch.rand(2, config.num_tasks, generator=generator, dtype=torch.float64)
         angle, radius = angle * math.pi * (1 if half else 2), torch.ones_like(area) if half else area.sqrt()
-        super().__init__(torch.stack([radius * angle.cos(), radius * angle.sin()], dim=1), (0.0, 0.0))
+        super().__init__(config, torch.stack([radius * angle.cos(), radius * angle.sin()], dim=1), (0.0, 0.0))
         self._half, self._sparse = half, config.reward == "sparse"
         values, success, least = ((0.0, 1.0), "reward", 0.0) if self._sparse else ((), "final_reward", -RADIUS)
-        spaces = Box(-math.inf, math.inf, (2,)), Box(-1.0, 1.0, (2,))
+        spaces = self.obs_box(math.inf, math.inf), Box(-1.0, 1.0, (2,))
         self.spec = EnvSpec(*spaces, values, 0, config.max_episode_steps, success, success_return=least)
 
     def move(self, state: State, action: Tensor) -> tuple[Tensor, Tensor, Tensor]:

@@ -1,5 +1,6 @@
 """Worlds whose state is a vector of numbers: tasks drawn once, starts, bounded actions and pictures. B streams."""
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -10,7 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from icrl.config.options import option
-from icrl.envs.core import EnvConfig, MapView, State, TensorEnv
+from icrl.envs.core import TASK_VISIBLE, EnvConfig, MapView, State, TensorEnv
 from icrl.envs.render import Canvas
 from icrl.randomness import mix, uniform
 
@@ -18,6 +19,7 @@ from icrl.randomness import mix, uniform
 class VectorConfig(EnvConfig):
     num_tasks: int = option(100, "tasks in all, drawn by env.tasks_seed", ge=3, le=10**5)
     tasks_seed: int = option(0, "seed of the tasks", ge=0, le=10**9)
+    task_visible: bool = option(False, TASK_VISIBLE)
 
 
 class VectorEnv(TensorEnv):
@@ -29,9 +31,15 @@ class VectorEnv(TensorEnv):
     has_planner = False
     view: float  # half the side of a picture, in the world's units
 
-    def __init__(self, tasks: Tensor, start: tuple[float, ...]) -> None:
+    def __init__(self, config: VectorConfig, tasks: Tensor, start: tuple[float, ...]) -> None:
         """`tasks` `[num_tasks, task_dim]`; coordinate i of a start lies within `start[i]` around 0."""
-        self._tasks, self._start = tasks.float(), torch.tensor(start)
+        self._tasks, self._start, self._visible = tasks.float(), torch.tensor(start), config.task_visible
+
+    def obs_box(self, *high: float) -> Box:
+        """Space of observations whose coordinate i lies within `high[i]` around 0, with the task if it is visible."""
+        self._num_seen = len(high)
+        bounds = np.array([*high, *[math.inf] * len(self.task_columns) * self._visible], np.float32)
+        return Box(-bounds, bounds)
 
     def all_tasks(self) -> Tensor:
         return self._tasks.cpu()
@@ -45,6 +53,13 @@ class VectorEnv(TensorEnv):
         if task.shape != (len(self.task_columns),) or not np.isfinite(task).all():
             raise ValueError(f"must be finite numbers ({', '.join(self.task_columns)})")
         return task.tolist()
+
+    def task_numbers(self, tasks: Tensor) -> Tensor:
+        return tasks
+
+    def seen(self, state: State) -> Tensor:
+        obs = super().seen(state)
+        return torch.cat([obs, state.task], dim=-1) if self._visible else obs
 
     def start(self, seed: Tensor, episode: Tensor) -> Tensor:
         """Inner state `[B, n]` where an episode starts."""
@@ -81,7 +96,7 @@ class VectorEnv(TensorEnv):
         frames = list[NDArray[np.uint8]]()
         for time in range(len(obs)):
             canvas = Canvas(self.view)
-            self.draw(canvas, task, obs[: time + 1], action[:time])
+            self.draw(canvas, task, obs[: time + 1, : self._num_seen], action[:time])
             frames.append(canvas.picture())
         return frames
 

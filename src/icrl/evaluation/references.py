@@ -17,6 +17,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from icrl.collection.collect import EpsilonGreedy
+from icrl.config.options import refuse
 from icrl.config.schedules import Clock
 from icrl.contracts import Policy, Rollout, Step
 from icrl.envs.bandit import BanditConfig
@@ -34,7 +36,7 @@ from icrl.randomness import mix, seeds_of
 from icrl.rl.statistics import Floats
 from icrl.sources.bandit_policies import UCB1
 from icrl.sources.explorers import CoveringPlan, PersistentWalk, UniformWalk, has_explorers
-from icrl.sources.noise_distillation import NoiseDistillation, Optimal, Random
+from icrl.sources.noise_distillation import NoiseDistillation, Optimal, Random, is_shared, restored
 from icrl.sources.pace import BLOCK
 from icrl.sources.searcher import in_context_learner
 
@@ -69,6 +71,20 @@ def references_of(env: TensorEnv, config: Config) -> dict[str, Policy[Any]]:
     if env.is_exact:
         return {}
     return {"random": chance(env, config)} | ({"optimum": unlearned(Optimal, env, config)} if env.has_planner else {})
+
+
+def agents_of(config: Config, tasks: Tensor) -> dict[str, Policy[Any]]:
+    """Agents of stage one that learned all tasks at once, for `tasks` `[G, task_dim]`, by name: the teacher of the
+    source, if it is one of these, and `evaluation.agents`. They choose their most probable actions. Raises
+    `ConfigError` if one is missing, or learned each task alone."""
+    teacher, found = getattr(config.source, "teacher", "none"), dict[str, Policy[Any]]()
+    if teacher != "none" and is_shared(config, teacher, tasks.device):
+        found["expert, sees the task"] = EpsilonGreedy(restored(config, teacher, tasks, tasks.device), 0.0)
+    for name in config.evaluation.agents:
+        alone = f"evaluation.agents={name}: it learned each task alone, so it cannot play others: source.shared=true"
+        refuse(not is_shared(config, name, tasks.device), alone)
+        found[f"agent {name}"] = EpsilonGreedy(restored(config, name, tasks, tasks.device), 0.0)
+    return found
 
 
 def exact_references(env: TensorEnv, tasks: Tensor) -> dict[str, Expectation]:

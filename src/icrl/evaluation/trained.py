@@ -126,7 +126,7 @@ def check_streams(config: Config, learner: Any, num_tasks: int) -> None:
     source, streams = config.source, config.evals.num_eval_environments
     while isinstance(learner, NoiseDistillation):
         learner = learner.expert
-        per_task = getattr(learner, "num_learners", num_tasks) // num_tasks  # a planner has no learners: one per task
+        per_task = getattr(learner, "num_learners", num_tasks) // num_tasks or 1  # a planner, or one for all tasks: 1
         if source.num_learners * streams % per_task:
             raise ConfigError(
                 f"source.num_learners={source.num_learners} x evals.num_eval_environments={streams} must be a multiple "

@@ -65,7 +65,7 @@ class GPTConfig(Options):
     head: Literal["auto", "gaussian", "binned"] = option(
         "auto",
         "density of actions in a Box. gaussian: a Gaussian squashed into the bounds; binned: a histogram of "
-        "model.num_bins bins per number of an action, which can have several modes; auto: gaussian",
+        "model.num_bins bins per number of an action, which can have several modes; auto: binned",
     )
     num_bins: int = option(64, "bins of each number of an action if model.head is binned", ge=2, le=4096)
     max_size: int = option(17, "largest room side the coordinate tables cover", ge=2, le=64)

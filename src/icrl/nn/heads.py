@@ -203,12 +203,12 @@ class Binned(_Bounded):
 
 
 def make_head(space: Space[Any], kind: Literal["auto", "gaussian", "binned"] = "auto", num_bins: int = 64) -> Head:
-    """Head of the actions in `space`; `kind` chooses that of a Box (auto: gaussian). Raises `ConfigError` for a space
+    """Head of the actions in `space`; `kind` chooses that of a Box (auto: binned). Raises `ConfigError` for a space
     that has none, and for a `kind` that does not fit it."""
     if isinstance(space, Box):
         refuse(len(space.shape) != 1, f"actions in {space} have the shape {space.shape}: a head needs a vector")
         refuse(not space.is_bounded(), f"actions in {space} have no bounds: a head needs a lowest and a highest action")
-        return Binned(space, num_bins) if kind == "binned" else SquashedGaussian(space)
+        return SquashedGaussian(space) if kind == "gaussian" else Binned(space, num_bins)
     refuse(kind != "auto", f"model.head={kind} is for actions in a Box, not in {space}: must be auto")
     if isinstance(space, Discrete):
         return Categorical(int(space.n))

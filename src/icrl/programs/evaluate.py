@@ -108,9 +108,9 @@ def evaluate(
 ) -> dict[str, Any]:
     """Play `tasks` (by part, the main one first) and write episodes, plots and videos to folders with `suffix`; returns
     the content of `results.json`, with `sections`. The source is that of `store`, or the configured one."""
-    options, learners = config.evaluation, references.references_of(env, config)
+    options, (main_part, shown), *further = config.evaluation, *tasks.items()
+    learners = references.references_of(env, config) | references.agents_of(config, shown)
     policy, folder = trained.policy_of(config, model), config.folder("logs") / f"evaluation{suffix}"
-    (main_part, shown), *further = tasks.items()
     width = torch.get_num_threads() if shown.is_cpu else 1
     probes = references.probes_for(config, model, env, shown)
     players = {name: (probe, shown, options.num_probe_streams) for name, probe in reversed(probes.items())}

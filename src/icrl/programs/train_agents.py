@@ -15,6 +15,8 @@ from icrl.collection.async_unroll import make_unroll_worker
 from icrl.collection.collect import Learner, check_parameters, collect, make_learners
 from icrl.collection.experience import Experience
 from icrl.collection.source_run import Position, align_writer, check_continues, compared, inputs_of
+from icrl.config.compose import load_config
+from icrl.config.options import refuse, replace
 from icrl.config.paths import PROJECT
 from icrl.config.root import Config
 from icrl.contracts import ConfigError, Env, Json, PipelineError
@@ -37,11 +39,14 @@ from icrl.runs.metrics import MetricLogger, profiled
 from icrl.runs.record import check_snapshots, record_session
 from icrl.runs.run_state import RunState
 from icrl.sources import source_class
+from icrl.sources.noise_distillation import NoiseDistillationConfig
 from icrl.sources.pace import clock_of, due_steps, num_iterations
 from icrl.spaces import EnvSpec
 from icrl.training.needs import check_stage_one
 from icrl.training.program import check_stage_two
 
+# As a teacher has no model: values that break no rule.
+_UNUSED = ("tasks.num_train=2", "data.num_development_tasks=1", "model.context_len=2", "evaluation.num_episodes=2")
 _NAMED = 10  # unsolved tasks that are printed
 _FOUND = {"num_tasks": int, "unsolved": [{"task": (str, int), "success": [float]}]}
 
@@ -54,7 +59,10 @@ def main(config: Config) -> Path:
 
 
 def record(config: Config) -> None:
-    """Train and record, or resume, until the histories are complete."""
+    """Train and record, or resume, until the histories are complete, after those of the teacher (`source.expert`)."""
+    if teacher := teacher_of(config):
+        record(teacher)
+        announce(teacher, finish(teacher))
     check_snapshots(config.summaries.code_snapshots, PROJECT)
     check_alone("train_agents", "all its agents are one batch")
     check_playable(config.env)
@@ -81,6 +89,24 @@ def record(config: Config) -> None:
                 processes = closing(ProcessEnv(config.env, source.num_workers, device)) if has_processes else None
                 with processes or nullcontext(env) as world:
                     train(config, world, all_tasks, split, device)
+
+
+def teacher_of(config: Config) -> Config | None:
+    """Configuration of the run that trains the teacher of a run with `config`; None if its options do not say how.
+    Raises `ConfigError` for wrong options, or a world that cannot show its tasks."""
+    name = config.env.name
+    if not isinstance(config.source, NoiseDistillationConfig) or not (given := config.source.expert):
+        return None
+    shows = hasattr(config.env, "task_visible")
+    refuse(not shows, f"source.expert={given}: env.name={name} has no env.task_visible, so no expert can see its tasks")
+    try:
+        world = [f"env.name={name}", f"env.max_episode_steps={config.env.max_episode_steps}"]
+        source = load_config([*world, *_UNUSED, *given]).source
+    except ConfigError as error:
+        raise ConfigError(f"source.expert={given}: {error}") from error
+    refuse(getattr(source, "teacher", "none") != "none", f"source.expert={given}: a teacher must learn by itself")
+    names = {"name": config.source.teacher, "run": config.source.teacher, "histories": [config.source.teacher]}
+    return replace(config, source=source, env=replace(config.env, task_visible=True), **names)
 
 
 def finish(config: Config) -> Json:

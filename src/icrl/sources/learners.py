@@ -75,6 +75,10 @@ class Learner:
         """Columns `[T, B]` of an unroll, computed by the learners that played it, and cut into mini-batches like it."""
         return {}
 
+    def recorded(self, transitions: Rollout) -> Rollout:
+        """Transitions `[T, B]` that were played, as histories record them."""
+        return transitions
+
     def update(self, sample: Sample) -> Learned:
         """Improve every learner once on its windows; metrics are `[L]`."""
         raise NotImplementedError

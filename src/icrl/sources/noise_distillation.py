@@ -16,16 +16,16 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import closing
 from functools import cached_property, partial
-from typing import TYPE_CHECKING, Any, Literal, Self
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
 import torch
 from gymnasium.spaces import Box, Discrete, MultiDiscrete
 from torch import Tensor
 from torch.nn.functional import one_hot
 
-from icrl.config.options import Name, option, refuse
+from icrl.config.options import Name, OneOrMore, Text, option, refuse, replace
 from icrl.config.paths import PROJECT
-from icrl.contracts import ConfigError, Env, Json, Learned, Sample, Step
+from icrl.contracts import ConfigError, Env, Json, Learned, Rollout, Sample, Step
 from icrl.envs import make_env
 from icrl.envs.core import EnvConfig
 from icrl.envs.exact import noisy_exact
@@ -49,8 +49,15 @@ class NoiseDistillationConfig(SourceConfig):
     max_performance: float = option(1.0, "best performance of the planner, from chance to the optimum", gt=0, le=1)
     teacher: Name = option("none", "name of the stage-one run whose trained agents are the experts (none: the planner)")
 
+    expert: Annotated[list[Text], OneOrMore, "a list of KEY=VALUE"] = option(
+        [],
+        "options of a run that trains the teacher first, in the same world but with env.task_visible=true: "
+        "source=PRESET and options of that source ([]: the teacher exists)",
+    )
+
     def conflicts(self) -> Conflicts:
         yield from super().conflicts()
+        yield self.expert and self.teacher == "none", "{expert} trains a teacher that has no name: give {teacher}"
         both = "{max_performance} limits the noisy planner, but {teacher} replaces it: give source.max_performance=1"
         yield self.teacher != "none" and self.max_performance < 1, both
 
@@ -80,7 +87,7 @@ class NoiseDistillation(Learner):
         where, limited = f"env.name={config.env.name}", best < 1 and not env.spec.is_discrete
         refuse(limited, f"source.max_performance={best} needs exact expectations, and {where} has none: give 1")
         if teacher != "none":
-            learners.expert = trained_agents(config, teacher, env.spec, tasks, seeds, device)
+            learners.expert = trained_agents(config, teacher, tasks, device)
         elif cls.constant_noise != 1:
             with closing(make_env(config.env)) as world:
                 known = world.has_planner
@@ -138,6 +145,16 @@ class NoiseDistillation(Learner):
         best = self.expert.action_probabilities(step) if self.expert else one_hot(step.optimal_action, num_actions)
         return share / num_actions + (1 - share) * best
 
+    def recorded(self, transitions: Rollout) -> Rollout:
+        """Where the world knows no optimal action, that of the agents who are the experts."""
+        if not self.expert or not self._spec.is_unknown(transitions.optimal_action.cpu().numpy()).all():
+            return transitions
+        num_steps, (obs, time) = len(transitions.obs), (_by_stream(transitions.obs), _by_stream(transitions.timestep))
+        zero, never = torch.zeros(len(obs), device=obs.device), torch.zeros(len(obs), dtype=torch.bool)
+        step = Step(obs, zero, never, never, obs, time, self._spec.unknown_action(time))
+        best = self.expert.act_in_evaluation(step, zero, 0.0)
+        return transitions._replace(optimal_action=best.unflatten(0, (-1, num_steps)).transpose(0, 1))
+
     def update(self, sample: Sample) -> Learned:
         """Report the noise; nothing is learned."""
         return Learned({"noise": self.noise})
@@ -164,6 +181,29 @@ class Random(NoiseDistillation):
         return (spread(noise, len(sizes)) * sizes).long(), carry
 
 
+def _by_stream(column: Tensor) -> Tensor:
+    """`[T, B, ...]` as rows `[B * T, ...]`, stream after stream."""
+    return column.transpose(0, 1).flatten(0, 1)
+
+
+class Informed:
+    """Agents as experts of streams in which no observation shows the task, though theirs do (`env.task_visible`)."""
+
+    def __init__(self, agents: Learner, numbers: Tensor) -> None:
+        """`numbers` `[G, k]` of the tasks; streams are ordered by task."""
+        self._agents, self._numbers, self.num_learners = agents, numbers, agents.num_learners
+
+    def act_in_evaluation(self, step: Step, noise: Tensor, sample_probability: float) -> Tensor:
+        return self._agents.act_in_evaluation(self._shown(step), noise, sample_probability)
+
+    def action_probabilities(self, step: Step) -> Tensor:
+        return self._agents.action_probabilities(self._shown(step))
+
+    def _shown(self, step: Step) -> Step:
+        numbers = self._numbers.repeat_interleave(len(step.obs) // len(self._numbers), dim=0)
+        return step._replace(obs=torch.cat([step.obs, numbers], dim=-1))
+
+
 def open_teacher(config: Config, teacher: str, device: torch.device) -> tuple[dict[str, Any], Json]:
     """Last state and sidecar of the finished run `teacher`. Raises `ConfigError` if there is none."""
     folder = PROJECT / config.root / "logs" / teacher / "source"
@@ -173,25 +213,42 @@ def open_teacher(config: Config, teacher: str, device: torch.device) -> tuple[di
     return found
 
 
-def trained_agents(
-    config: Config, teacher: str, spec: EnvSpec, tasks: Tensor, seeds: Tensor, device: torch.device
-) -> Learner:
-    """Learners of `tasks` `[G, task_dim]` as the run `teacher` ended with them. Raises `ConfigError` if they do not fit
-    this run."""
+def is_shared(config: Config, name: str, device: torch.device) -> bool:
+    """Whether the finished run `name` trained one learner for all tasks."""
+    return open_teacher(config, name, device)[1]["description"]["config"]["source"].get("shared", False)
+
+
+def trained_agents(config: Config, teacher: str, tasks: Tensor, device: torch.device) -> Learner | Informed:
+    """Learners of `tasks` `[G, task_dim]` as the run `teacher` ended with them. They may have seen the task. Raises
+    `ConfigError` if they do not fit this run."""
+    agents, source, where = restored(config, teacher, tasks, device), config.source, f"source.teacher={teacher}"
+    per_task = agents.num_learners // len(tasks) or 1  # one for all tasks
+    streams = f"source.num_learners={source.num_learners} x source.num_envs={source.num_envs}"
+    uneven = source.num_learners * source.num_envs % per_task
+    refuse(uneven, f"{streams} must be a multiple of the {per_task} learners per task of {where}")
+    return agents
+
+
+def restored(config: Config, teacher: str, tasks: Tensor, device: torch.device) -> Learner | Informed:
+    """Learners of the finished run `teacher` for `tasks` `[G, task_dim]`; of these tasks alone, unless it is one for
+    all. Raises `ConfigError` if they are of another world."""
     state, about = open_teacher(config, teacher, device)
-    recorded, where, source = about["description"]["config"], f"source.teacher={teacher}", config.source
-    check_same(config, recorded, ("env", "tasks"), where)
+    recorded, where, env = about["description"]["config"], f"source.teacher={teacher}", config.env
+    informed = recorded["env"].get("task_visible", False) and not getattr(env, "task_visible", True)
+    if informed:
+        env = replace(env, task_visible=True)
+    check_same(replace(config, env=env), recorded, ("env", "tasks"), where)
     kind = source_class(recorded["source"]["name"])
     options = kind.options(**recorded["source"])
     refuse(options.name == "searcher", f"{where} is a searcher, which needs its own past and cannot teach")
     if (above := getattr(options, "teacher", "none")) != "none":
         raise ConfigError(f"{where} does not learn, but imitates source.teacher={above}: give that one")
-    streams = f"source.num_learners={source.num_learners} x source.num_envs={source.num_envs}"
-    uneven = source.num_learners * source.num_envs % options.num_learners
-    refuse(uneven, f"{streams} must be a multiple of the {options.num_learners} learners per task of {where}")
-    agents = kind(options, spec, seeds[:1].expand(len(tasks) * options.num_learners), device)
+    with closing(make_env(env)) as world:
+        numbers = world.task_numbers(tasks.cpu()).to(device) if informed else None
+        seeds = torch.zeros(options.learners_for(len(tasks)), dtype=torch.long, device=device)
+        agents = kind(options, world.spec, seeds, device)
     agents.load_state_dict(state["learner"])
-    return agents
+    return agents if numbers is None else Informed(agents, numbers)
 
 
 def least_noise(config: EnvConfig, tasks: Tensor, max_performance: float) -> Tensor:

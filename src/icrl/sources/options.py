@@ -33,7 +33,8 @@ class SourceConfig(Options):
 
     name: str = named("")
     num_learners: int = option(10, "independent learners per training task", ge=1, le=10**5)
-    num_envs: int = option(10, "environments per learner; each is one history row", ge=1, le=10**6)
+    shared: bool = option(False, "one learner for all tasks, in place of source.num_learners for each of them")
+    num_envs: int = option(10, "environments per learner and task; each is one history row", ge=1, le=10**6)
     num_iterations: int = option(
         0,
         "iterations of unroll and updates (0: what source.num_env_steps needs; more: with a replay, updates go "
@@ -62,7 +63,7 @@ class SourceConfig(Options):
     initial_collect_steps: int = option(0, "env steps per learner before its first update", ge=0)
     num_updates_per_train_iter: int = option(1, "sweeps of updates over an iteration's transitions", ge=1, le=10**6)
     mini_batch_length: int = option(0, "env steps of a training window (0: the unroll, or 1 with a replay)", ge=0)
-    mini_batch_size: int = option(0, "windows per learner and update (0: all)", ge=0)
+    mini_batch_size: int = option(0, "windows per learner, task and update (0: all)", ge=0)
     async_unroll: bool = option(False, "collect unrolls in another process while this one learns from earlier unrolls")
     unroll_queue_size: int = option(2, "iterations that an unroll's parameters are behind at least", ge=1, le=10**4)
     unroll_parameter_update_period: int = option(1, "iterations between transfers of parameters to that process", ge=1)
@@ -108,6 +109,10 @@ class SourceConfig(Options):
         """Iterations before the first env step."""
         return getattr(self, "rl_train_after_update_steps", 0)
 
+    def learners_for(self, num_tasks: int) -> int:
+        """Learners in all, for `num_tasks` training tasks."""
+        return self.num_learners * (1 if self.shared else num_tasks)
+
     def conflicts(self) -> Conflicts:
         steps, asked, unroll, made = self.num_env_steps, self.num_iterations, self.unroll_length, env_steps(self)
         fits = max(min(self.history_steps, made) // self.num_envs, 1) * self.num_envs
@@ -133,6 +138,10 @@ class SourceConfig(Options):
             yield from self.unused(
                 ("async_", "initial_", "num_updates_", "mini_"), "has no effect: {name} learns nothing"
             )
+        alone = "{shared} is one learner for all tasks: give source.num_learners=1"
+        yield self.shared and self.num_learners > 1, alone
+        own = "{shared} needs a learner that learns from its newest unroll alone, such as ppo, not {name}"
+        yield self.shared and (self.name in (*LEARN_NOTHING, "a3c") or self.replays or self.has_offline), own
         apart = "{task_change} needs source.vectorization=tensor and source.async_unroll=false"
         yield self.task_change and not (tensors and not self.async_unroll), apart
         yield (

@@ -22,10 +22,10 @@ from torch import Tensor
 
 from icrl.config.options import EnvId, OneOrMore, Text, option, refuse
 from icrl.contracts import ConfigError, PipelineError, Step
-from icrl.envs.core import NAME, EnvConfig, MapView, Outcomes, State, TensorEnv
+from icrl.envs.core import NAME, TASK_VISIBLE, EnvConfig, MapView, Outcomes, State, TensorEnv
 from icrl.envs.exact import best_actions
 from icrl.envs.gym.border import action_space, described, obs_space, rows_of
-from icrl.envs.gym.making import Maker, Task, describe_error, draw_tasks, wrapper_of
+from icrl.envs.gym.making import Maker, Task, describe_error, draw_tasks, numbers_of, wrapper_of
 from icrl.envs.gym.registered import registered
 from icrl.envs.gym.streams import GymnasiumStreams, PlayedState, reward_indices
 from icrl.spaces import EnvSpec
@@ -44,6 +44,7 @@ class GymnasiumConfig(EnvConfig):
         "`reset.NAME` for an option of its reset; or {random: {NAME: [LOW, HIGH], ...}, count: n, seed: s}, which "
         "draws n tasks",
     )
+    task_visible: bool = option(False, TASK_VISIBLE)
     wrappers: Annotated[list[Text], OneOrMore, "a list of names"] = option(
         [], "wrappers around the environment, the innermost first: names in gymnasium.wrappers, or module:Class"
     )
@@ -87,7 +88,7 @@ class GymnasiumEnv(TensorEnv):
         spaces that a spec can hold, the same for all tasks."""
         _check_options(config)
         limit = config.max_episode_steps
-        maker = Maker(config.id, config.tasks, config.wrappers, limit)
+        maker = Maker(config.id, config.tasks, config.wrappers, limit, config.task_visible)
         tasks = [_inspect(maker, number) for number in range(len(config.tasks))]
         obs, actions, _, starts = tasks[0]
         told = [described(task.obs, task.actions) for task in tasks]
@@ -102,6 +103,7 @@ class GymnasiumEnv(TensorEnv):
         self.make_streams = partial(GymnasiumStreams, maker, self.spec)
         self._streams = self.make_streams()
         made = [config.id, *([config.wrappers] if config.wrappers else [])]
+        self._tasks = config.tasks
         self._fingerprints = [json.dumps([*made, task], sort_keys=True) for task in config.tasks]
         self.has_planner = bool(starts and values) and all(task.table and task.starts == starts for task in tasks)
         if self.has_planner:
@@ -112,6 +114,10 @@ class GymnasiumEnv(TensorEnv):
 
     def all_tasks(self) -> Tensor:
         return torch.arange(len(self._fingerprints))[:, None]
+
+    def task_numbers(self, tasks: Tensor) -> Tensor:
+        """The values of the mappings, in their order."""
+        return torch.tensor([numbers_of(self._tasks[task]) for task in tasks[:, 0].tolist()], device=tasks.device)
 
     def outcomes(self, task: Tensor, state_index: Tensor, action: Tensor) -> Outcomes:
         """Outcomes in the table; if there are fewer than K, the others have probability 0."""

@@ -16,6 +16,7 @@ import gymnasium
 import numpy as np
 import torch
 from gymnasium.envs.registration import load_env_creator
+from gymnasium.spaces import Box
 
 from icrl.config.modules import load_module
 from icrl.config.options import MOST_SEEDS, refuse
@@ -37,6 +38,7 @@ class Maker:
     tasks: list[Task]
     wrappers: list[str]  # names in `gymnasium.wrappers`, or `module:Class`; the first is the innermost
     max_episode_steps: int
+    task_visible: bool = False  # the numbers of the task are at the end of each observation
 
     def make(self, task: int, **further: Any) -> gymnasium.Env[Any, Any]:
         """Environment of a task, with `further` arguments of `gymnasium.make`. Raises `ConfigError` for a wrong
@@ -46,7 +48,8 @@ class Maker:
         env = gymnasium.make(registered(self.env_id), disable_env_checker=True, **arguments)  # `border.read_obs` checks
         for path, value in _starting_with(SET, self.tasks[task]).items():
             _set_attribute(env.unwrapped, path, value)
-        return reduce(lambda inner, name: wrapper_of(name)(inner), self.wrappers, env)
+        env = reduce(lambda inner, name: wrapper_of(name)(inner), self.wrappers, env)
+        return VisibleTask(env, numbers_of(self.tasks[task])) if self.task_visible else env
 
     def reset_options(self, task: int) -> Task | None:
         """Options of every reset of a task; None if it has none."""
@@ -59,6 +62,28 @@ class Maker:
             name for name in signature(creator_of(self.env_id)).parameters if name not in ("render_mode", "kwargs")
         ]
         return f"env.id={self.env_id} takes {', '.join(names) or 'no arguments'}"
+
+
+class VisibleTask(gymnasium.ObservationWrapper[Any, Any, Any]):
+    """Environment of vectors with the `numbers` of its task at the end of each. Raises `ConfigError` for others."""
+
+    def __init__(self, env: gymnasium.Env[Any, Any], numbers: list[float]) -> None:
+        super().__init__(env)
+        space, bounds = env.observation_space, np.full(len(numbers), np.inf, np.float32)
+        if not isinstance(space, Box) or len(space.shape) != 1:
+            raise ConfigError(f"env.task_visible=true needs vectors as observations, not {space}")
+        low, high = np.append(space.low, -bounds), np.append(space.high, bounds)
+        self.observation_space, self._numbers = Box(low, high, dtype=np.float32), np.array(numbers, np.float32)
+
+    def observation(self, observation: Any) -> Any:
+        return np.append(observation, self._numbers).astype(np.float32)
+
+
+def numbers_of(task: Task) -> list[float]:
+    """Values of a task, in the order of its keys. Raises `ConfigError` unless they are numbers."""
+    for key, value in task.items():
+        refuse(type(value) not in (int, float), f"env.task_visible=true: {key}={value} of env.tasks must be a number")
+    return [float(value) for value in task.values()]
 
 
 def draw_tasks(given: Any) -> Any:

@@ -1,0 +1,171 @@
+"""An expert that sees the task: worlds that show it, one learner for all tasks, the labels and the references."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from harness import done, kill_late, refusal
+
+from icrl.config.compose import load_config
+from icrl.contracts import ConfigError, Step
+from icrl.data.history_store import open_histories
+from icrl.envs import make_env
+from icrl.runs.checkpoint import load_newest
+from icrl.runs.files import read_json
+from icrl.sources.noise_distillation import restored
+
+CPU = torch.device("cpu")
+LEARNER = ("source=expert", "source.num_env_steps=256", "source.history_steps=256", "source.hidden_size=8")
+TAUGHT = (
+    *("name=taught", "device=cpu", "num_threads=1", "env=pendulum", "env.max_episode_steps=16", "env.num_tasks=9"),
+    *("tasks.num_train=6", "data.num_development_tasks=1", "source.videos_per_task=0", "experiment=expert"),
+    *(f"source.expert=[{','.join(repr(one) for one in LEARNER)}]", "source.num_env_steps=640"),
+    *("source.history_steps=640", "source.num_learners=2", "checkpoints.num_checkpoints=4"),
+)
+MODEL = (
+    *("model.context_len=20", "model.embed_dim=16", "model.num_layers=1", "model.num_heads=2", "model.ff_dim=32"),
+    *("model.num_bins=8", "trainer.num_iterations=4", "trainer.mini_batch_size=4", "trainer.evaluate=false"),
+    *("evaluation.ablations=false", "evaluation.temperatures=[]", "evaluation.videos=false"),
+    *("evaluation.num_episodes=2", "evaluation.num_streams=2"),
+)
+ALONE = (*(one for one in TAUGHT if not one.startswith(("experiment", "source", "name"))), *MODEL)
+LAKES = ("env=gymnasium", "env.tasks=[{is_slippery: 1}, {is_slippery: 0}]")
+CARTS = ("env=gymnasium_cart_pole", "env.max_episode_steps=9")
+
+
+@pytest.fixture(scope="module")
+def taught(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Root of the runs of all three stages, after that of a policy without memory; only to be read."""
+    root = tmp_path_factory.mktemp("taught")
+    done("train_agents", root, *LEARNER, "name=blind", preset=ALONE)
+    done("pipeline", root, *MODEL, "evaluation.agents=[blind]", preset=TAUGHT)
+    return root
+
+
+@pytest.mark.parametrize("world", ["env=point_robot", "env=cart_pole", "env=pendulum", "env=gymnasium_pendulum"])
+def test_a_world_shows_its_task_at_the_end_of_each_observation(world: str) -> None:
+    """Over the ends of episodes, beside the same world without; pictures are the same."""
+    plain, shown = (
+        make_env(load_config([world, "env.max_episode_steps=3", f"env.task_visible={visible}"]).env)
+        for visible in ("false", "true")
+    )
+    tasks, seeds = plain.all_tasks()[:4], torch.arange(4)
+    numbers = shown.task_numbers(tasks)
+    assert len(numbers.unique(dim=0)) == 4
+    (state, step), (there, after) = plain.reset(tasks, seeds), shown.reset(tasks, seeds)
+    for time in range(5):
+        for name in ("obs", "final_obs"):
+            expected = torch.cat([getattr(step, name), numbers], dim=1)
+            assert getattr(after, name).equal(expected)
+            assert all(row in shown.spec.observation_space for row in expected.numpy())
+        assert after.reward.equal(step.reward) and after.timestep.equal(step.timestep)
+        action = torch.full((4, *plain.spec.action_shape), time % 2, dtype=plain.spec.action_dtype)
+        (state, step), (there, after) = plain.step(state, action), shown.step(there, action)
+    if world != "env=gymnasium_pendulum":
+        seen = torch.cat([step.obs[:1], numbers[:1]], dim=1), step.obs[:1]
+        worlds = zip((shown, plain), seen, strict=True)
+        assert np.array_equal(*(env.pictures(tasks[0], 0, 0, obs, action[:0]) for env, obs in worlds))
+    plain.close()
+    shown.close()
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ((*LAKES, "env.task_visible=true"), "needs vectors as observations, not Discrete"),
+        ((*CARTS, "env.task_visible=true", "env.tasks=[{sutton_barto_reward: true}, {}]"), "must be a number"),
+    ],
+)
+def test_worlds_that_cannot_show_their_tasks_are_refused(options: tuple[str, ...], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        make_env(load_config(options).env)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (("env=cart_pole", "source=expert", "source.num_learners=2"), "give source.num_learners=1"),
+        (("source=dqn", "source.shared=true", "source.num_learners=1"), "needs a learner that learns from its newest"),
+        (("source=random", "source.shared=true", "source.num_learners=1"), "not source.name=random"),
+        (("env=cart_pole", "env.task_visible=true", "source.task_change=0.5"), "that env.task_visible=true shows"),
+        (("env=cart_pole", "source=noise_distillation", "source.expert=[source=expert]"), "has no name: give source"),
+    ],
+)
+def test_options_that_do_not_fit_are_refused(options: tuple[str, ...], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        load_config([one.replace("[source=expert]", "['source=expert']") for one in options])
+
+
+def test_wrong_options_of_a_teacher_are_refused_before_any_work(tmp_path: Path) -> None:
+    for options, message in (
+        (("env=dark_room", "source=taught"), "env.name=dark_room has no env.task_visible"),
+        (("env=cart_pole", "source=taught", "source.expert=['source=ppo','source.clipp=1']"), "source.clipp"),
+        (("env=cart_pole", "source=taught", "source.expert=['source=taught']"), "a teacher must learn by itself"),
+    ):
+        assert message in refusal("train_agents", tmp_path, *options, preset=())
+        assert not list(tmp_path.glob("histories/*"))
+
+
+def test_one_learner_learns_from_all_tasks_and_resumes(taught: Path, tmp_path: Path) -> None:
+    """Its network has one learner; there is a row for each task and environment. Killed, it ends with the same bits."""
+    store = open_histories(taught / "histories/taught-expert")
+    assert store.manifest["rows"] == {"num_learners": 1, "num_envs": 2} and len(store.columns["obs"]) == 12
+    saved = load_newest(taught / "logs/taught-expert/source", "last", CPU)
+    assert saved
+    network = saved[0]["learner"]["network"]
+    assert {len(value) for name, value in network.items() if "count" not in name} == {1}
+    done("train_agents", tmp_path, preset=TAUGHT)
+    logs = tmp_path / "logs/taught-expert/source"
+    expected = load_newest(logs, "last", CPU)
+    kill_late(logs, 1)
+    done("train_agents", tmp_path, preset=TAUGHT)
+    again = load_newest(logs, "last", CPU)
+    assert expected and again
+    for name, value in expected[0]["learner"]["network"].items():
+        assert value.equal(again[0]["learner"]["network"][name]), name
+
+
+def test_labels_are_the_actions_of_an_expert_that_sees_the_task(taught: Path) -> None:
+    """Row by row: the most probable action on the observation with the task's numbers, whatever was played."""
+    config = load_config([*TAUGHT, f"root={taught}"])
+    store, env = open_histories(taught / "histories/taught"), make_env(config.env)
+    columns = {name: torch.tensor(np.array(store.columns[name])) for name in ("obs", "action", "optimal_action")}
+    tasks = env.all_tasks()[store.row_tasks]  # a row for each
+    assert len(tasks) == 12
+    expert: Any = restored(config, "taught-expert", tasks, CPU)
+    num_steps = columns["obs"].shape[1]
+    for time in (0, 7, num_steps - 1):
+        obs, zero = columns["obs"][:, time], torch.zeros(len(tasks))
+        step = Step(obs, zero, zero > 0, zero > 0, obs, zero.long(), env.spec.unknown_action(obs))
+        best = expert.act_in_evaluation(step, zero, 0.0)
+        torch.testing.assert_close(columns["optimal_action"][:, time], best)
+        blind = expert._agents.act_in_evaluation(step._replace(obs=torch.cat([obs, tasks.roll(1, 0)], 1)), zero, 0.0)
+        assert not torch.allclose(blind, best)
+    torch.testing.assert_close(columns["action"][:, -1], columns["optimal_action"][:, -1])
+    assert (columns["action"][:, 0] - columns["optimal_action"][:, 0]).abs().mean() > 0.1
+
+
+def test_the_expert_and_the_policy_without_memory_are_references(taught: Path) -> None:
+    curves = read_json(taught / "logs/taught/evaluation/results.json")["curves"]
+    assert {"model, held-out tasks", "expert, sees the task", "agent blind", "random"} <= set(curves)
+    returns = [curves[name]["returns"]["mean"] for name in ("expert, sees the task", "agent blind", "random")]
+    assert len({tuple(each) for each in returns}) == 3
+
+
+def test_agents_of_one_task_each_are_no_references(taught: Path) -> None:
+    short = ("source=ppo_vectors", "source.num_env_steps=384", "source.history_steps=384", "source.unroll_length=8")
+    short += ("source.mini_batch_size=0", "source.videos_per_task=0")
+    done("train_agents", taught, *short, "name=each", preset=ALONE)
+    told = refusal(
+        "evaluate",
+        taught,
+        *MODEL,
+        "evaluation.agents=[each]",
+        "name=other",
+        "run=taught",
+        "histories=taught",
+        preset=TAUGHT,
+    )
+    assert "learned each task alone" in told
