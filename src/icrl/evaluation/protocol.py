@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal, NamedTuple, Self
 import numpy as np
 from pydantic import Field, PlainValidator, model_validator
 
-from icrl.config.options import Name, OneOrMore, Options, option, refuse
+from icrl.config.options import Options, option, refuse
 from icrl.envs.exact import Expectation
 from icrl.evaluation import first_success
 from icrl.evaluation.in_context import Adaptation
@@ -109,9 +109,6 @@ class EvaluationConfig(Options):
         "test", "test: held-out tasks, and development tasks beside them; development: these alone, to choose a recipe"
     )
     num_episodes: int = option(40, "episodes per stream", ge=2, le=10**6)
-    agents: Annotated[list[Name], OneOrMore] = option(
-        [], "names of finished stage-one runs with source.shared=true, whose agents also play, as references"
-    )
     num_streams: int = option(20, "streams per held-out task, or development task in its place", ge=1, le=10**5)
     num_train_tasks: int = option(0, "training tasks of the model that are also played, for comparison (0: all)", ge=0)
     num_train_streams: int = option(4, "streams per training task, or further development task", ge=1, le=10**5)

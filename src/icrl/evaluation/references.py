@@ -18,7 +18,6 @@ import torch
 from torch import Tensor
 
 from icrl.collection.collect import EpsilonGreedy
-from icrl.config.options import refuse
 from icrl.config.schedules import Clock
 from icrl.contracts import Policy, Rollout, Step
 from icrl.envs.bandit import BanditConfig
@@ -74,17 +73,14 @@ def references_of(env: TensorEnv, config: Config) -> dict[str, Policy[Any]]:
 
 
 def agents_of(config: Config, tasks: Tensor) -> dict[str, Policy[Any]]:
-    """Agents of stage one that learned all tasks at once, for `tasks` `[G, task_dim]`, by name: the teacher of the
-    source, if it is one of these, and `evaluation.agents`. They choose their most probable actions. Raises
-    `ConfigError` if one is missing, or learned each task alone."""
-    teacher, found = getattr(config.source, "teacher", "none"), dict[str, Policy[Any]]()
+    """Agents that learned all tasks at once, for `tasks` `[G, task_dim]`: the teacher, and the source itself. They
+    choose their most probable actions."""
+    found, teacher = dict[str, str](), getattr(config.source, "teacher", "none")
     if teacher != "none" and is_shared(config, teacher, tasks.device):
-        found["expert, sees the task"] = EpsilonGreedy(restored(config, teacher, tasks, tasks.device), 0.0)
-    for name in config.evaluation.agents:
-        alone = f"evaluation.agents={name}: it learned each task alone, so it cannot play others: source.shared=true"
-        refuse(not is_shared(config, name, tasks.device), alone)
-        found[f"agent {name}"] = EpsilonGreedy(restored(config, name, tasks, tasks.device), 0.0)
-    return found
+        found["expert, sees the task"] = teacher
+    if config.source.shared and len(config.histories) == 1:
+        found["one agent for all tasks"] = config.histories[0]
+    return {name: EpsilonGreedy(restored(config, run, tasks, tasks.device), 0.0) for name, run in found.items()}
 
 
 def exact_references(env: TensorEnv, tasks: Tensor) -> dict[str, Expectation]:
