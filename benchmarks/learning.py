@@ -26,7 +26,10 @@ from benchmarks.tables import (
     OF_STUDY,
     RETURN,
     RETURN_4,
+    RETURN_END,
+    RETURN_FIRST,
     STEPS,
+    SUCCESS_END,
     TABLES,
     Line,
     Table,
@@ -49,6 +52,8 @@ _MEASURES = {  # column: measure, digits
     RETURN: ("returns", 2),
     STEPS: ("steps_to_goal", 2),
     "normalised area": ("area", 3),
+    RETURN_END: ("returns", 2),
+    SUCCESS_END: ("success", 3),
     "solved at .5": ("fraction_solved", 2),
     "solved at .9": ("fraction_solved_90", 2),
     AFTER: ("success_after_first", 3),
@@ -104,6 +109,11 @@ def _late(curves: Json) -> dict[str, str]:
 def _early(curves: Json) -> dict[str, str]:
     success, returns = curves["success"]["mean"], curves.get("returns", {"mean": []})["mean"]
     early = {f"episode {number}": f"{success[number - 1]:.3f}" for number in _EPISODES if number <= len(success)}
+    if "low" in curves.get("returns", {}):
+        bounds = ("mean", "low", "high")
+        early[RETURN_FIRST] = _interval({bound: curves["returns"][bound][0] for bound in bounds}, 2)
+    elif returns:
+        early[RETURN_FIRST] = f"{returns[0]:.2f}"
     return early | ({RETURN_4: f"{returns[3]:.2f}"} if len(returns) > 3 else {})
 
 

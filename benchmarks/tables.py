@@ -34,7 +34,8 @@ _REFERENCES = (
     "random",
 )
 VISITED = [f"cells by {episode}" for episode in range(1, 7)]
-RETURN_4 = "return, episode 4"
+RETURN_4, RETURN_FIRST, RETURN_END = "return, episode 4", "return, episode 1", "return, last quarter"
+SUCCESS_END = "success, last quarter"
 OF_STUDY = (
     LATE,
     RETURN,
@@ -79,6 +80,8 @@ _COVERAGE_LINES = [
 ]
 _SPOILED = ("context wiped at reset", "rewards blanked", "another task's context", "context shuffled", "greedy")
 _SPOILED += ("temperature 0.5",)
+_EXPERT = {"expert, sees the task": ""}
+_VECTORS = {"point robot": {"optimum": ""}, "cart pole": _EXPERT, "pendulum": _EXPERT}
 TABLES = {
     "headlines": Table(_HEADLINES, [LATE, STEPS, "episode 5", COVERED, MEMORY]),
     "search": Table(
@@ -93,6 +96,19 @@ TABLES = {
         "policy; goals held out",
     ),
     "coverage": Table(_COVERAGE_LINES, VISITED),
+    "vectors": Table(
+        [
+            Line("vectors", variant, policy, f"{variant}: {label or policy}")
+            for variant, others in _VECTORS.items()
+            for policy, label in ((MODEL, "model"), *others.items(), ("random", ""))
+        ]
+        + [
+            Line("vectors", f"{world}, no memory", "one agent for all tasks", f"{world}: best agent without memory")
+            for world in ("cart pole", "pendulum")
+        ],
+        [RETURN_FIRST, RETURN_4, RETURN_END, SUCCESS_END],
+        "world: policy",
+    ),
     "spoiled": Table(
         [
             Line(name, variant, f"model, {way}", f"model of {label}, {way}")

@@ -94,7 +94,7 @@ class EnvSpec(NamedTuple):
         return torch.full((len(like), *self.action_shape), filling, dtype=self.action_dtype, device=like.device)
 
     def is_unknown(self, action: np.ndarray) -> np.ndarray:
-        """Where an optimal action is unknown, of the shape of `action`."""
+        """Mask of the optimal actions that are unknown, of the shape of `action`."""
         return np.isnan(action) if isinstance(self.action_space, Box) else action == self.num_actions
 
     def legal(self, obs: Tensor) -> Tensor | None:

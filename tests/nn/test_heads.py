@@ -15,7 +15,7 @@ BOX = Box(np.array([-2.0, 0.5], np.float32), np.array([1.0, 0.75], np.float32))
 SPACES: dict[str, tuple[Space, str]] = {
     "categorical": (Discrete(5), "auto"),
     "multi": (MultiDiscrete([3, 2, 4]), "auto"),
-    "gaussian": (BOX, "auto"),
+    "gaussian": (BOX, "gaussian"),
     "binned": (BOX, "binned"),
 }
 NUMBER = 40_000

@@ -14,7 +14,7 @@ from icrl.contracts import Step
 from icrl.envs import make_env
 from icrl.evaluation.in_context import play_episodes
 from icrl.randomness import Noise, stream_seeds
-from icrl.sources.bandit_policies import UCB1, Pulls, ThompsonSampling
+from icrl.sources.searchers.bandits import UCB1, Pulls, ThompsonSampling
 from icrl.spaces import discrete_spec
 
 VALUES = (-1.0, 0.0, 0.5, 2.0)

@@ -19,10 +19,10 @@ from icrl.contracts import ConfigError
 from icrl.envs import make_env
 from icrl.evaluation.references import coverage_of
 from icrl.randomness import Noise, stream_seeds
-from icrl.sources.bandit_policies import ThompsonSampling
-from icrl.sources.explorers import CoveringPlan
-from icrl.sources.room_searchers import PermutedSearcher, PosteriorSampler, RoomSearcher
-from icrl.sources.searcher import Searcher, relabelled, searcher_of
+from icrl.sources.searchers.bandits import ThompsonSampling
+from icrl.sources.searchers.explorers import CoveringPlan
+from icrl.sources.searchers.rooms import PermutedSearcher, PosteriorSampler, RoomSearcher
+from icrl.sources.searchers.searcher import Searcher, relabelled, searcher_of
 
 
 def pick(options: list[int], noise: float) -> int:

@@ -17,9 +17,9 @@ from icrl.randomness import Noise, stream_seeds
 from icrl.runs.divergence import DivergedError, Watch, bad_rows, diverged
 from icrl.sources import source_class
 from icrl.sources.learners import Learner
-from icrl.sources.noise_distillation import Informed
 from icrl.sources.options import SourceConfig
 from icrl.sources.pace import clock_of, num_iterations, unrolled
+from icrl.sources.teachers import Informed
 
 if TYPE_CHECKING:
     from icrl.config.root import Config

@@ -295,7 +295,5 @@ def _in_starts(config: Config) -> Iterator[str]:
         yield "$optimizer.initialize: critic.initial_model_prefix is none; give optimizer.initialize=false"
     fixed = critic.value_trunk_grad == "none" and (critic.separate_value or not critic.imitation_scaling)
     if fixed and alone and config.encoder.load_from == critic.initial_model == "none":
-        yield (
-            "$critic.value_trunk_grad with $critic.imitation_scaling and $critic.separate_value leaves a trunk that "
-            "nothing trains; give a trained one by encoder.load_from"
-        )
+        parts = "$critic.value_trunk_grad with $critic.imitation_scaling and $critic.separate_value"
+        yield f"{parts} leaves a trunk that nothing trains; give a trained one by encoder.load_from"

@@ -17,8 +17,8 @@ from icrl.envs.rooms import DarkRoom
 from icrl.evaluation.in_context import Adaptation
 from icrl.evaluation.protocol import MISLEADING, MOVED
 from icrl.rl.statistics import Floats
-from icrl.sources.explorers import Explorer
-from icrl.sources.room_searchers import RoomSearcher
+from icrl.sources.searchers.explorers import Explorer
+from icrl.sources.searchers.rooms import RoomSearcher
 
 
 class MovedGoal:

@@ -33,11 +33,12 @@ from icrl.nn.gpt_policy import GPTCarry, GPTPolicy, Guided
 from icrl.point_game.world import PointFamily, PointGameConfig, fixed_players
 from icrl.randomness import mix, seeds_of
 from icrl.rl.statistics import Floats
-from icrl.sources.bandit_policies import UCB1
-from icrl.sources.explorers import CoveringPlan, PersistentWalk, UniformWalk, has_explorers
-from icrl.sources.noise_distillation import NoiseDistillation, Optimal, Random, is_shared, restored
+from icrl.sources.noise_distillation import NoiseDistillation, Optimal, Random
 from icrl.sources.pace import BLOCK
-from icrl.sources.searcher import in_context_learner
+from icrl.sources.searchers.bandits import UCB1
+from icrl.sources.searchers.explorers import CoveringPlan, PersistentWalk, UniformWalk, has_explorers
+from icrl.sources.searchers.searcher import in_context_learner
+from icrl.sources.teachers import is_shared, restored
 
 if TYPE_CHECKING:
     from icrl.config.root import Config

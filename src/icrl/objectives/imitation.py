@@ -122,7 +122,7 @@ class AlgorithmDistillation(Imitation):
 class DecisionPretraining(AlgorithmDistillation):
     """Decision pretraining (Lee et al., 2023): a_t is the action of a planner that knows the task. A model trained in
     this way performs posterior sampling. With `objective.labels` of a searcher, a_t is what this would do at that step
-    (`sources.searcher.relabelled`), and the model learns to search as it does.
+    (`sources.searchers.searcher.relabelled`), and the model learns to search as it does.
 
     *Differences from the paper:* the context is the stream's own past, in order and across episodes, and every step of
     it is a query, instead of a shuffled set of transitions with one query state."""

@@ -1,7 +1,8 @@
-"""Source algorithms, one file each, found by scanning this folder; many learners are one batched learner.
+"""Source algorithms, one file each (those that search in `searchers/`); many learners are one batched learner.
 
-A new source is one file here, with a `Learner` under the decorator `@source(name, options)`, and one preset
-`conf/source/<name>.yaml`. A source of the user's own is a file of the same form that `module=` names.
+The folder is scanned for them. A new source is one file here, with a `Learner` under the decorator
+`@source(name, options)`, and one preset `conf/source/<name>.yaml`. A source of the user's own is a file of the same
+form that `module=` names.
 
 Shapes: T steps, L learners, N environments or W windows of each, B = L * N or L * W streams (learner by learner),
 S observations, A actions.
@@ -12,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import cache
 from importlib import import_module
-from pkgutil import iter_modules
+from pkgutil import walk_packages
 from typing import TYPE_CHECKING, Any
 
 from icrl.config.modules import load_installed
@@ -55,7 +56,7 @@ def source_options() -> dict[str, type[SourceConfig]]:
 
 @cache
 def _scan() -> None:
-    for module in iter_modules(__path__, f"{__name__}."):
+    for module in walk_packages(__path__, f"{__name__}."):
         import_module(module.name)
     load_installed("icrl.sources")
 

@@ -23,18 +23,16 @@ from gymnasium.spaces import Box, Discrete, MultiDiscrete
 from torch import Tensor
 from torch.nn.functional import one_hot
 
-from icrl.config.options import Name, OneOrMore, Text, option, refuse, replace
-from icrl.config.paths import PROJECT
-from icrl.contracts import ConfigError, Env, Json, Learned, Rollout, Sample, Step
+from icrl.config.options import Name, OneOrMore, Text, option, refuse
+from icrl.contracts import Env, Learned, Rollout, Sample, Step
 from icrl.envs import make_env
 from icrl.envs.core import EnvConfig
 from icrl.envs.exact import noisy_exact
 from icrl.randomness import spread
-from icrl.runs import checkpoint
-from icrl.runs.files import check_same
-from icrl.sources import source, source_class
+from icrl.sources import source
 from icrl.sources.learners import Learner
 from icrl.sources.options import Conflicts, Share, SourceConfig, falling, named
+from icrl.sources.teachers import trained_agents
 from icrl.spaces import EnvSpec
 
 if TYPE_CHECKING:
@@ -146,7 +144,7 @@ class NoiseDistillation(Learner):
         return share / num_actions + (1 - share) * best
 
     def recorded(self, transitions: Rollout) -> Rollout:
-        """Where the world knows no optimal action, that of the agents who are the experts."""
+        """With agents as experts, their best actions in place of optimal ones that the world does not know."""
         if not self.expert or not self._spec.is_unknown(transitions.optimal_action.cpu().numpy()).all():
             return transitions
         num_steps, (obs, time) = len(transitions.obs), (_by_stream(transitions.obs), _by_stream(transitions.timestep))
@@ -181,76 +179,6 @@ class Random(NoiseDistillation):
         return (spread(noise, len(sizes)) * sizes).long(), carry
 
 
-def _by_stream(column: Tensor) -> Tensor:
-    """`[T, B, ...]` as rows `[B * T, ...]`, stream after stream."""
-    return column.transpose(0, 1).flatten(0, 1)
-
-
-class Informed:
-    """Agents as experts of streams in which no observation shows the task, though theirs do (`env.task_visible`)."""
-
-    def __init__(self, agents: Learner, numbers: Tensor) -> None:
-        """`numbers` `[G, k]` of the tasks; streams are ordered by task."""
-        self._agents, self._numbers, self.num_learners = agents, numbers, agents.num_learners
-
-    def act_in_evaluation(self, step: Step, noise: Tensor, sample_probability: float) -> Tensor:
-        return self._agents.act_in_evaluation(self._shown(step), noise, sample_probability)
-
-    def action_probabilities(self, step: Step) -> Tensor:
-        return self._agents.action_probabilities(self._shown(step))
-
-    def _shown(self, step: Step) -> Step:
-        numbers = self._numbers.repeat_interleave(len(step.obs) // len(self._numbers), dim=0)
-        return step._replace(obs=torch.cat([step.obs, numbers], dim=-1))
-
-
-def open_teacher(config: Config, teacher: str, device: torch.device) -> tuple[dict[str, Any], Json]:
-    """Last state and sidecar of the finished run `teacher`. Raises `ConfigError` if there is none."""
-    folder = PROJECT / config.root / "logs" / teacher / "source"
-    found = checkpoint.open_finished(folder, "last", "train_agents", device)
-    if found is None:
-        raise ConfigError(f"source.teacher={teacher}: no finished run in {folder}. Run src.train_agents with that name")
-    return found
-
-
-def is_shared(config: Config, name: str, device: torch.device) -> bool:
-    """Whether the finished run `name` trained one learner for all tasks."""
-    return open_teacher(config, name, device)[1]["description"]["config"]["source"].get("shared", False)
-
-
-def trained_agents(config: Config, teacher: str, tasks: Tensor, device: torch.device) -> Learner | Informed:
-    """Learners of `tasks` `[G, task_dim]` as the run `teacher` ended with them. They may have seen the task. Raises
-    `ConfigError` if they do not fit this run."""
-    agents, source, where = restored(config, teacher, tasks, device), config.source, f"source.teacher={teacher}"
-    per_task = agents.num_learners // len(tasks) or 1  # one for all tasks
-    streams = f"source.num_learners={source.num_learners} x source.num_envs={source.num_envs}"
-    uneven = source.num_learners * source.num_envs % per_task
-    refuse(uneven, f"{streams} must be a multiple of the {per_task} learners per task of {where}")
-    return agents
-
-
-def restored(config: Config, teacher: str, tasks: Tensor, device: torch.device) -> Learner | Informed:
-    """Learners of the finished run `teacher` for `tasks` `[G, task_dim]`; of these tasks alone, unless it is one for
-    all. Raises `ConfigError` if they are of another world."""
-    state, about = open_teacher(config, teacher, device)
-    recorded, where, env = about["description"]["config"], f"source.teacher={teacher}", config.env
-    informed = recorded["env"].get("task_visible", False) and not getattr(env, "task_visible", True)
-    if informed:
-        env = replace(env, task_visible=True)
-    check_same(replace(config, env=env), recorded, ("env", "tasks"), where)
-    kind = source_class(recorded["source"]["name"])
-    options = kind.options(**recorded["source"])
-    refuse(options.name == "searcher", f"{where} is a searcher, which needs its own past and cannot teach")
-    if (above := getattr(options, "teacher", "none")) != "none":
-        raise ConfigError(f"{where} does not learn, but imitates source.teacher={above}: give that one")
-    with closing(make_env(env)) as world:
-        numbers = world.task_numbers(tasks.cpu()).to(device) if informed else None
-        seeds = torch.zeros(options.learners_for(len(tasks)), dtype=torch.long, device=device)
-        agents = kind(options, world.spec, seeds, device)
-    agents.load_state_dict(state["learner"])
-    return agents if numbers is None else Informed(agents, numbers)
-
-
 def least_noise(config: EnvConfig, tasks: Tensor, max_performance: float) -> Tensor:
     """Noise at which the planner's return is `max_performance` of the way from that of random actions to the optimum,
     `[G]` for `tasks` `[G, task_dim]`. Bisection on exact expectations, exact to 2^-12."""
@@ -263,3 +191,8 @@ def least_noise(config: EnvConfig, tasks: Tensor, max_performance: float) -> Ten
             too_good = noisy_exact(env, tasks, middle).episode_return > target
             low, high = torch.where(too_good, middle, low), torch.where(too_good, high, middle)
     return high
+
+
+def _by_stream(column: Tensor) -> Tensor:
+    """`[T, B, ...]` as rows `[B * T, ...]`, stream after stream."""
+    return column.transpose(0, 1).flatten(0, 1)

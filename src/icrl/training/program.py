@@ -27,7 +27,7 @@ from icrl.runs.device import Need, check_memory, prepare, recorded
 from icrl.runs.distributed import Ranks, joined
 from icrl.runs.files import Identity, check_owner, check_same, identity_of, only_writer, read_owned, recorded_value
 from icrl.runs.record import check_snapshots
-from icrl.sources.searcher import relabelled, searcher_of
+from icrl.sources.searchers.searcher import relabelled, searcher_of
 from icrl.spaces import EnvSpec
 from icrl.training.critics import check_described
 from icrl.training.needs import EVALS, playing

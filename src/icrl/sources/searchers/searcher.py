@@ -1,7 +1,7 @@
 """Searchers as a source: policies that learn in context with a perfect memory, whose histories show this.
 
 In bandits it is Thompson sampling. In rooms a searcher goes to the nearest cell where the goal may be, by all that its
-stream has shown (`room_searchers`), or looks for it in another way (`explorers`).
+stream has shown (`rooms`), or looks for it in another way (`explorers`).
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ from icrl.envs.core import EnvConfig, TensorEnv
 from icrl.envs.rooms import DarkKeyToDoor, DarkRoom
 from icrl.randomness import Noise, stream_seeds
 from icrl.sources import source
-from icrl.sources.bandit_policies import ThompsonSampling
-from icrl.sources.explorers import CoveringPlan, PersistentWalk, TurningWalk, UniformWalk, has_explorers
 from icrl.sources.learners import Learner
 from icrl.sources.options import Share, SourceConfig, named
-from icrl.sources.room_searchers import PermutedSearcher, PosteriorSampler, RoomSearcher
+from icrl.sources.searchers.bandits import ThompsonSampling
+from icrl.sources.searchers.explorers import CoveringPlan, PersistentWalk, TurningWalk, UniformWalk, has_explorers
+from icrl.sources.searchers.rooms import PermutedSearcher, PosteriorSampler, RoomSearcher
 
 if TYPE_CHECKING:
     from icrl.config.root import Config

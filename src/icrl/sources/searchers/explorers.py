@@ -1,6 +1,6 @@
 """Explorers: policies for DarkRoom that look for the goal in a fixed way, and take a shortest path to it once found.
 
-They stand beside the model as references, and their histories teach it to search (`sources.searcher`). They remember
+They stand beside the model as references, and their histories teach it to search (`searcher`). They remember
 the goal, until they miss it there. One of them follows a covering plan: paths through a room, one per episode, that
 visit all cells and waste few steps.
 
