@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from probes import SPEC, START, learn_from, learners_of, random_rollout, restored, step_of
 
+from icrl import sources
 from icrl.contracts import ConfigError
 from icrl.randomness import cumulative, draw, draw_possible
 from icrl.sources import source, source_class
@@ -27,7 +28,9 @@ LEARN_NOTHING: dict[str, Any] = {"searcher": ({"noise": [0.2]}, 30, 2, {}), "noi
 every_kind = pytest.mark.parametrize("name", KINDS)
 
 
-def test_a_source_is_registered_by_its_decorator() -> None:
+def test_a_source_is_registered_by_its_decorator(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sources, "_CLASSES", {**sources._CLASSES})  # other tests know nothing of this one
+
     @source("mine", dict)
     class Mine(Learner): ...
 
