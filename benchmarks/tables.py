@@ -82,6 +82,14 @@ _SPOILED = ("context wiped at reset", "rewards blanked", "another task's context
 _SPOILED += ("temperature 0.5",)
 _EXPERT = {"expert, sees the task": ""}
 _VECTORS = {"point robot": {"optimum": ""}, "cart pole": _EXPERT, "pendulum": _EXPERT}
+_WORLDS = {
+    "Key-to-Door": ("searcher", "random", "optimum"),
+    "Key-to-Door, key not seen": ("searcher",),
+    "hard room": ("searcher", "persistent walk with goal memory", "random"),
+    "permuted actions": ("searcher", "random"),
+    "bandit": ("Thompson sampling", "UCB1", "random"),
+    "FrozenLake": ("random", "optimum"),
+}
 TABLES = {
     "headlines": Table(_HEADLINES, [LATE, STEPS, "episode 5", COVERED, MEMORY]),
     "search": Table(
@@ -107,6 +115,15 @@ TABLES = {
             for world in ("cart pole", "pendulum")
         ],
         [RETURN_FIRST, RETURN_4, RETURN_END, SUCCESS_END],
+        "world: policy",
+    ),
+    "worlds_in_context": Table(
+        [
+            Line("worlds", world, policy, f"{world}: {policy}")
+            for world, others in _WORLDS.items()
+            for policy in (MODEL, *others)
+        ],
+        [RETURN_FIRST, RETURN_END, SUCCESS_END],
         "world: policy",
     ),
     "spoiled": Table(
