@@ -58,7 +58,7 @@ def test_gaussian_outcomes_are_a_rounded_normal() -> None:
         expected = [high - low for low, high in zip(below[::2], below[1::2], strict=True)]
         chance = env.outcomes(torch.tensor([task]), torch.tensor(0), torch.tensor(arm)).probability
         assert chance.tolist() == pytest.approx(expected, abs=1e-12)
-    assert (env.means - drawn).abs().max() < 1e-3
+    assert (env.means[:, 0] - drawn).abs().max() < 1e-3
     wide = bandit(num_arms=2, num_tasks=50, distribution="gaussian", deviation=10.0)
     chance = wide.outcomes(wide.all_tasks(), torch.tensor(0), torch.tensor(0)).probability
     assert torch.allclose(chance.sum(-1), torch.ones(50, dtype=chance.dtype))
@@ -67,7 +67,7 @@ def test_gaussian_outcomes_are_a_rounded_normal() -> None:
 
 def test_the_seed_decides_the_arms_and_bernoulli_means_fill_the_unit_interval() -> None:
     means, quarters = bandit(tasks_seed=3).means, torch.tensor([0.25, 0.5, 0.75]).double()
-    assert means.shape == (1100, 10) and (means.flatten().quantile(quarters) - quarters).abs().max() < 0.02
+    assert means.shape == (1100, 1, 10) and (means.flatten().quantile(quarters) - quarters).abs().max() < 0.02
     assert torch.equal(means, bandit(tasks_seed=3).means) and not torch.equal(means, bandit(tasks_seed=4).means)
 
 
@@ -89,7 +89,7 @@ def test_sizes_descriptions_and_the_best_arm(kind: str) -> None:
     assert env.spec == discrete_spec(1, 4, values, 0, 9, "best_action")
     assert env.all_tasks().tolist() == [[number] for number in range(6)] and env.goal_cell(env.all_tasks()) is None
     best = env.reset(env.all_tasks(), stream_seeds(0, 6))[1].optimal_action
-    assert torch.equal(best, env.means.argmax(1))
+    assert torch.equal(best, env.means[:, 0].argmax(1))
     assert env.map_view(torch.tensor([4])) == (1, 4, (int(best[4]),)) and env.label(torch.tensor([5])) == "bandit_5"
     assert env.cell(torch.tensor([0, 0]), torch.tensor([3, -1])).tolist() == [3, -1]
     assert len(set(env.fingerprint(env.all_tasks()))) == 6

@@ -60,7 +60,8 @@ def test_thompson_sampling_draws_from_the_posterior(count: list[int], deviation:
         means = rng.normal(total / deviation**2 / precision, precision**-0.5, (size, 3))
     expected = np.bincount(means.argmax(1), minlength=3) / size
     policy, nothing = ThompsonSampling(COIN if deviation is None else SPEC, deviation), torch.zeros(size).long()
-    known = Pulls(*(torch.tensor(values).float().expand(size, -1) for values in (n, total)), nothing)
+    counted = (torch.tensor(values).float().expand(size, 1, -1) for values in (n, total))
+    known = Pulls(*counted, nothing, nothing)
     action, _ = policy.act(known, fresh(nothing), Noise(stream_seeds(0, size)).draw(1)[0])
     np.testing.assert_allclose(action.bincount(minlength=3) / size, expected, atol=0.015)
 

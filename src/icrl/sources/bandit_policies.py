@@ -1,6 +1,6 @@
-"""Bandit policies from theory that learn in context: Thompson sampling and UCB1.
+"""Bandit policies from theory that learn in context: Thompson sampling and upper confidence bounds.
 
-B streams, A arms. Pulls are counted over the whole stream.
+B streams, C contexts, A arms, d features. Pulls are counted over the whole stream.
 """
 
 import math
@@ -10,57 +10,64 @@ import torch
 from torch import Tensor
 
 from icrl.contracts import Step
-from icrl.randomness import mix, normal, seeds_of, uniform
+from icrl.randomness import mix, normal, seeds_of, spread, uniform
 from icrl.spaces import EnvSpec
 
 _TRIES = 8  # candidates for each gamma number; all are rejected once in 10^10 times
+_WIDTH = 1 + math.sqrt(math.log(2 / 0.1) / 2)  # deviations that LinUCB adds, for delta = 0.1
 
 
 class Pulls(NamedTuple):
     """Statistics of the arms of each stream."""
 
-    count: Tensor  # [B, A] float: pulls of each arm
-    total: Tensor  # [B, A] float: sum of its rewards
+    count: Tensor  # [B, C, A] float: pulls of each arm in each context
+    total: Tensor  # [B, C, A] float: sum of its rewards
+    context: Tensor  # [B] int64: of the last pull
     last: Tensor  # [B] int64: the arm pulled last
 
 
 class _BanditPolicy:
     """Policy that counts pulls and rewards and pulls the arm with the largest score."""
 
-    def __init__(self, spec: EnvSpec, deviation: float | None) -> None:
-        """`deviation` of the rewards of an arm; None: they are 0 or 1."""
-        self._num_arms, self._deviation = spec.num_actions, deviation
+    def __init__(self, spec: EnvSpec, deviation: float | None, features: Tensor | None = None) -> None:
+        """`deviation` of the rewards of an arm; None: they are 0 or 1. `features` `[C, A, d]` of a linear bandit."""
+        self._shape, self._deviation, self._features = (spec.num_obs, spec.num_actions), deviation, features
 
     def initial_carry(self, num_streams: int) -> Pulls:
-        nothing = torch.zeros(num_streams, self._num_arms)
-        return Pulls(nothing, nothing, torch.zeros(num_streams, dtype=torch.long))
+        nothing, none = torch.zeros(num_streams, *self._shape), torch.zeros(num_streams, dtype=torch.long)
+        return Pulls(nothing, nothing, none, none)
 
     def act(self, carry: Pulls, step: Step, noise: Tensor) -> tuple[Tensor, Pulls]:
-        count, total, last = (column.to(noise.device) for column in carry)
+        count, total, context, last = (column.to(noise.device) for column in carry)
         acted = (step.timestep > 0) | step.terminated | step.truncated  # false before a stream's first pull
-        pulled = torch.nn.functional.one_hot(last, self._num_arms) * acted[:, None]
+        streams = torch.arange(len(last), device=last.device)
+        pulled = torch.zeros_like(count)
+        pulled[streams, context, last] = acted.float()
         count = count + pulled
-        total = total + pulled * step.reward[:, None]
-        action = self.scores(count, total, noise).argmax(dim=1)
-        return action, Pulls(count, total, action)
+        total = total + pulled * step.reward[:, None, None]
+        action = self.scores(count, total, step.obs, noise).argmax(dim=1)
+        return action, Pulls(count, total, step.obs, action)
 
     def replace_action(self, carry: Pulls, action: Tensor) -> Pulls:
         """The next reward is credited to the `action` `[B]` that was done."""
         return carry._replace(last=action)
 
-    def scores(self, count: Tensor, total: Tensor, noise: Tensor) -> Tensor:
-        """Scores `[B, A]` of the arms after so many pulls with this sum of rewards, `[B, A]` each."""
+    def scores(self, count: Tensor, total: Tensor, context: Tensor, noise: Tensor) -> Tensor:
+        """Scores `[B, A]` of the arms in the `context` `[B]`, after so many pulls with these sums of rewards,
+        `[B, C, A]` each."""
         raise NotImplementedError
 
 
 class ThompsonSampling(_BanditPolicy):
     """Draws a mean for each arm from its posterior and pulls the arm with the largest (Thompson, 1933). For rewards 0
     and 1 that is Beta(1 + wins, 1 + losses). For rewards with a known `deviation` and the prior N(0, 1) it is
-    N(r / (n + deviation^2), deviation^2 / (n + deviation^2)) after n pulls with rewards r in all."""
+    N(r / (n + deviation^2), deviation^2 / (n + deviation^2)) after n pulls with rewards r in all. Contexts share
+    nothing."""
 
-    def scores(self, count: Tensor, total: Tensor, noise: Tensor) -> Tensor:
+    def scores(self, count: Tensor, total: Tensor, context: Tensor, noise: Tensor) -> Tensor:
+        count, total = in_context(count, context), in_context(total, context)
         seed = mix(seeds_of(noise), 0)[:, None]  # many numbers from one
-        seed = mix(seed, torch.arange(self._num_arms, device=noise.device))  # [B, A]
+        seed = mix(seed, torch.arange(count.shape[1], device=noise.device))  # [B, A]
         if self._deviation is None:
             wins, losses = (gamma(1 + n, mix(seed, i)) for i, n in enumerate((total, count - total)))
             return wins / (wins + losses)
@@ -73,12 +80,65 @@ class UCB1(_BanditPolicy):
 
         mean + 2 * deviation * sqrt(2 * ln(t) / n)
 
-    after t pulls in all and n of the arm. For rewards from [0, 1], whose deviation is at most 1/2, this is UCB1."""
+    after t pulls in all and n of the arm, in each context by itself. For rewards from [0, 1], whose deviation is at
+    most 1/2, this is UCB1."""
 
-    def scores(self, count: Tensor, total: Tensor, noise: Tensor) -> Tensor:
+    def scores(self, count: Tensor, total: Tensor, context: Tensor, noise: Tensor) -> Tensor:
+        count, total = in_context(count, context), in_context(total, context)
         pulls = count.sum(dim=1, keepdim=True).clamp(min=1)
         bound = total / count + 2 * (self._deviation or 0.5) * (2 * pulls.log() / count).sqrt()
         return bound.masked_fill(count == 0, math.inf)
+
+
+class _LinearPolicy(_BanditPolicy):
+    """Policy for a linear bandit, where an arm with features phi pays theta . phi plus noise of deviation s. With the
+    prior theta ~ N(0, I) the posterior of theta is N(P^-1 b, P^-1) (Agrawal and Goyal, 2013, arXiv 1209.3352):
+
+        P = I + sum_t phi_t phi_t^T / s^2,    b = sum_t r_t phi_t / s^2
+    """
+
+    def posterior(self, count: Tensor, total: Tensor) -> tuple[Tensor, Tensor]:
+        """Mean `[B, d]` of theta, and the lower triangle L `[B, d, d]` of P = L L^T."""
+        assert self._features is not None and self._deviation is not None
+        features = self._features.to(count)
+        precision = torch.einsum("bca,cad,cae->bde", count, features, features) / self._deviation**2
+        precision = precision + torch.eye(features.shape[-1], device=count.device)
+        summed = torch.einsum("bca,cad->bd", total, features) / self._deviation**2
+        lower = torch.linalg.cholesky(precision)
+        return torch.cholesky_solve(summed[..., None], lower)[..., 0], lower
+
+    def features_in(self, context: Tensor, like: Tensor) -> Tensor:
+        """Features `[B, A, d]` of the arms in the `context` `[B]`."""
+        assert self._features is not None
+        return self._features.to(like)[context]
+
+
+class LinearThompsonSampling(_LinearPolicy):
+    """Draws theta from its posterior and pulls the arm with the largest mean for it."""
+
+    def scores(self, count: Tensor, total: Tensor, context: Tensor, noise: Tensor) -> Tensor:
+        mean, lower = self.posterior(count, total)
+        drawn = normal(spread(noise, mean.shape[1]))[..., None]  # L^-T x ~ N(0, P^-1) for x ~ N(0, I)
+        theta = mean + torch.linalg.solve_triangular(lower.mT, drawn, upper=True)[..., 0]
+        return torch.einsum("bad,bd->ba", self.features_in(context, count), theta)
+
+
+class LinUCB(_LinearPolicy):
+    """Pulls the arm with the largest upper bound of its mean (Li et al., 2010, arXiv 1003.0146):
+
+        mean . phi + alpha * sqrt(phi^T P^-1 phi),    alpha = 1 + sqrt(ln(2 / delta) / 2)
+    """
+
+    def scores(self, count: Tensor, total: Tensor, context: Tensor, noise: Tensor) -> Tensor:
+        mean, lower = self.posterior(count, total)
+        features = self.features_in(context, count)
+        deviation = torch.linalg.solve_triangular(lower, features.mT, upper=False).norm(dim=1)  # [B, A]
+        return torch.einsum("bad,bd->ba", features, mean) + _WIDTH * deviation
+
+
+def in_context(statistics: Tensor, context: Tensor) -> Tensor:
+    """Statistics `[B, C, A]` of the arms in the `context` `[B]`, `[B, A]`."""
+    return statistics[torch.arange(len(context), device=context.device), context]
 
 
 def gamma(shape: Tensor, seed: Tensor) -> Tensor:
