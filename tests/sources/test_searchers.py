@@ -19,10 +19,11 @@ from icrl.contracts import ConfigError
 from icrl.envs import make_env
 from icrl.evaluation.references import coverage_of
 from icrl.randomness import Noise, stream_seeds
-from icrl.sources.bandit_policies import ThompsonSampling
+from icrl.sources.bandit_policies import LinearThompsonSampling, ThompsonSampling
 from icrl.sources.explorers import CoveringPlan
 from icrl.sources.room_searchers import PermutedSearcher, PosteriorSampler, RoomSearcher
 from icrl.sources.searcher import Searcher, relabelled, searcher_of
+from icrl.sources.table_searchers import PosteriorSamplingRL
 
 
 def pick(options: list[int], noise: float) -> int:
@@ -180,6 +181,7 @@ def test_a_searcher_concludes_from_the_actions_that_were_done() -> None:
 
 def test_every_world_has_its_own_searcher_or_is_refused() -> None:
     kinds = {"dark_room": RoomSearcher, "dark_key_to_door": RoomSearcher, "bandit": ThompsonSampling}
+    kinds |= {"bandit_linear": LinearThompsonSampling, "garnet": PosteriorSamplingRL, "anymdp": PosteriorSamplingRL}
     for world, kind in (kinds | {"dark_room_permuted": PermutedSearcher}).items():
         assert type(searcher_in(f"env={world}")[0].policy) is kind
     with pytest.raises(ConfigError, match=r"strategy=nearest: there is no such searcher with env\.name=gymnasium"):

@@ -58,8 +58,9 @@ def references_of(env: TensorEnv, config: Config) -> dict[str, Policy[Any]]:
     learner = in_context_learner(env, config.env)
     if isinstance(env, Bandit) and isinstance(config.env, BanditConfig):
         deviation = config.env.deviation if config.env.distribution == "gaussian" else 0.5  # of rewards in [0, 1]
-        bound = UCB1 if env.features is None else LinUCB
-        return {"Thompson sampling": learner, bound.__name__: bound(env.spec, deviation, env.features)}
+        features = env.features
+        bound = UCB1(env.spec, deviation) if features is None else LinUCB(env.spec, deviation, features)
+        return {"Thompson sampling": learner, type(bound).__name__: bound}
     if learner and isinstance(env, DarkRoom) and has_explorers(env):
         walks = {"persistent": PersistentWalk(env), "uniform": UniformWalk(env)}
         named = {f"{name} walk with goal memory": walk for name, walk in walks.items()}

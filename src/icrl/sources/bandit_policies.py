@@ -29,9 +29,9 @@ class Pulls(NamedTuple):
 class _BanditPolicy:
     """Policy that counts pulls and rewards and pulls the arm with the largest score."""
 
-    def __init__(self, spec: EnvSpec, deviation: float | None, features: Tensor | None = None) -> None:
-        """`deviation` of the rewards of an arm; None: they are 0 or 1. `features` `[C, A, d]` of a linear bandit."""
-        self._shape, self._deviation, self._features = (spec.num_obs, spec.num_actions), deviation, features
+    def __init__(self, spec: EnvSpec, deviation: float | None) -> None:
+        """`deviation` of the rewards of an arm; None: they are 0 or 1."""
+        self._shape, self._deviation = (spec.num_obs, spec.num_actions), deviation
 
     def initial_carry(self, num_streams: int) -> Pulls:
         nothing, none = torch.zeros(num_streams, *self._shape), torch.zeros(num_streams, dtype=torch.long)
@@ -97,19 +97,22 @@ class _LinearPolicy(_BanditPolicy):
         P = I + sum_t phi_t phi_t^T / s^2,    b = sum_t r_t phi_t / s^2
     """
 
+    def __init__(self, spec: EnvSpec, deviation: float, features: Tensor) -> None:
+        """`features` `[C, A, d]` of the arms in each context."""
+        super().__init__(spec, deviation)
+        self._features, self._variance = features, deviation**2
+
     def posterior(self, count: Tensor, total: Tensor) -> tuple[Tensor, Tensor]:
         """Mean `[B, d]` of theta, and the lower triangle L `[B, d, d]` of P = L L^T."""
-        assert self._features is not None and self._deviation is not None
         features = self._features.to(count)
-        precision = torch.einsum("bca,cad,cae->bde", count, features, features) / self._deviation**2
+        precision = torch.einsum("bca,cad,cae->bde", count, features, features) / self._variance
         precision = precision + torch.eye(features.shape[-1], device=count.device)
-        summed = torch.einsum("bca,cad->bd", total, features) / self._deviation**2
+        summed = torch.einsum("bca,cad->bd", total, features) / self._variance
         lower = torch.linalg.cholesky(precision)
         return torch.cholesky_solve(summed[..., None], lower)[..., 0], lower
 
     def features_in(self, context: Tensor, like: Tensor) -> Tensor:
         """Features `[B, A, d]` of the arms in the `context` `[B]`."""
-        assert self._features is not None
         return self._features.to(like)[context]
 
 
@@ -126,7 +129,7 @@ class LinearThompsonSampling(_LinearPolicy):
 class LinUCB(_LinearPolicy):
     """Pulls the arm with the largest upper bound of its mean (Li et al., 2010, arXiv 1003.0146):
 
-        mean . phi + alpha * sqrt(phi^T P^-1 phi),    alpha = 1 + sqrt(ln(2 / delta) / 2)
+    mean . phi + alpha * sqrt(phi^T P^-1 phi),    alpha = 1 + sqrt(ln(2 / delta) / 2)
     """
 
     def scores(self, count: Tensor, total: Tensor, context: Tensor, noise: Tensor) -> Tensor:

@@ -1,7 +1,8 @@
 """Searchers as a source: policies that learn in context with a perfect memory, whose histories show this.
 
-In bandits it is Thompson sampling, in random MDPs posterior sampling. In rooms a searcher goes to the nearest cell where the goal may be, by all that its
-stream has shown (`room_searchers`), or looks for it in another way (`explorers`).
+In bandits it is Thompson sampling, in random MDPs posterior sampling. In rooms a searcher goes to the nearest cell
+where the goal may be, by all that its stream has shown (`room_searchers`), or looks for it in another way
+(`explorers`).
 """
 
 from __future__ import annotations
@@ -45,8 +46,8 @@ class SearcherConfig(SourceConfig):
         "nearest", "covering_plan", "posterior_sampling", "persistent_walk", "turning_walk", "uniform_walk"
     ] = option(
         "nearest",
-        "how it looks for the goal. nearest: the nearest cell where it may be (bandits: Thompson sampling, random MDPs: "
-        "posterior sampling); in DarkRoom with one start also covering_plan: paths that visit all cells with few "
+        "how it looks for the goal. nearest: the nearest cell where it may be (bandits: Thompson sampling, random "
+        "MDPs: posterior sampling); in DarkRoom with one start also covering_plan: paths that visit all cells with few "
         "wasted steps, posterior_sampling: to a cell drawn from all where it may be, and three random walks",
     )
     noise: Annotated[list[Share], OneOrMore] = option(
@@ -84,8 +85,9 @@ def in_context_learner(env: TensorEnv, config: EnvConfig) -> Any:
     if isinstance(env, DarkRoom | DarkKeyToDoor):
         return RoomSearcher(env)
     if isinstance(env, Bandit) and isinstance(config, BanditConfig):
-        kind = ThompsonSampling if env.features is None else LinearThompsonSampling
-        return kind(env.spec, config.deviation if config.distribution == "gaussian" else None, env.features)
+        if env.features is not None:
+            return LinearThompsonSampling(env.spec, config.deviation, env.features)
+        return ThompsonSampling(env.spec, config.deviation if config.distribution == "gaussian" else None)
     return PosteriorSamplingRL(env) if isinstance(env, RandomMDP) else None
 
 

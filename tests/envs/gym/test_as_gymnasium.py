@@ -23,16 +23,17 @@ from icrl.envs.gym.as_gymnasium import BatchedEnv, SingleEnv, make_batched, make
 from icrl.envs.render import render_cells
 
 ROOMS = ["icrl/DarkRoom-v0", "icrl/DarkRoomClassic-v0", "icrl/DarkRoomHard-v0", "icrl/DarkRoomPermuted-v0"]
-BANDITS = ["icrl/Bandit-v0", "icrl/BanditGaussian-v0"]
-IDS = [*ROOMS, "icrl/DarkKeyToDoor-v0", *BANDITS]
+BANDITS = [f"icrl/Bandit{kind}-v0" for kind in ("", "Gaussian", "Linear", "Contextual")]
+MDPS = ["icrl/Garnet-v0", "icrl/AnyMDP-v0"]
+IDS = [*ROOMS, "icrl/DarkKeyToDoor-v0", *BANDITS, *MDPS]
 ROOM = {"name": "dark_room", "size": 3, "random_start": False, "terminate_on_goal": True, "permute_actions": False}
 KEY_TO_DOOR = {"name": "dark_key_to_door", "size": 3, "random_start": False, "show_key": True}
 BANDIT = {"name": "bandit", "num_arms": 4, "distribution": "bernoulli", "deviation": 0.5, "num_tasks": 9}
 BANDIT["tasks_seed"] = 0
 VECTORS = {"icrl/PointRobot-v0": 20, "icrl/PointRobotSparse-v0": 20, "icrl/CartPole-v0": 200, "icrl/Pendulum-v0": 200}
 POINT_GAMES = ["icrl/PointGameHost-v0", "icrl/PointGameAgent-v0"]
-LIMITS = dict.fromkeys(ROOMS, 20) | {IDS[4]: 50} | dict.fromkeys(BANDITS, 1) | VECTORS | dict.fromkeys(POINT_GAMES, 100)
-LIMITS |= {"icrl/HalfCheetahVel-v0": 200}
+LIMITS = dict.fromkeys(ROOMS, 20) | {IDS[4]: 50} | dict.fromkeys(BANDITS, 1) | dict.fromkeys(MDPS, 20) | VECTORS
+LIMITS |= dict.fromkeys(POINT_GAMES, 100) | {"icrl/HalfCheetahVel-v0": 200}
 
 
 def room(**options: Any) -> SingleEnv:
@@ -44,7 +45,7 @@ def rooms(num_envs: int, **options: Any) -> BatchedEnv:
 
 
 def test_importing_the_library_registers_every_world_without_pytorch() -> None:
-    program = "import sys, icrl, gymnasium; print('torch' in sys.modules, *list(gymnasium.registry)[-14:])"
+    program = "import sys, icrl, gymnasium; print('torch' in sys.modules, *list(gymnasium.registry)[-18:])"
     out = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout
     assert out.split() == ["False", *LIMITS]
     assert {name: gymnasium.spec(name).max_episode_steps for name in LIMITS} == LIMITS

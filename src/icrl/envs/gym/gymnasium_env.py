@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import closing
 from functools import partial
 from math import isqrt
-from typing import Annotated, Any, Literal, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple, cast
 
 import gymnasium
 import gymnasium.error
@@ -118,15 +118,17 @@ class GymnasiumEnv(TableEnv):
         return super().outcomes(task, state_index, action)
 
     def optimal_action(self, state: State | PlayedState) -> Tensor:
-        return super().optimal_action(state) if self.has_planner else self.spec.unknown_action(state.timestep)
+        if not self.has_planner:
+            return self.spec.unknown_action(state.timestep)
+        return super().optimal_action(cast(State, state))  # a `PlayedState` has the fields that are read
 
     def fingerprint(self, tasks: Tensor) -> list[str]:
         return [self._fingerprints[task] for task in tasks[:, 0]]
 
     def map_view(self, task: Tensor) -> MapView:
         """Square of the observations, or a grid of them row by row that is wider than high, by less than a factor of
-        two, and has as few empty cells as possible. Its goals are states that pay in the table. Observations that are no
-        single integers have one cell together."""
+        two, and has as few empty cells as possible. Its goals are states that pay in the table. Observations that are
+        no single integers have one cell together."""
         if not isinstance(self.spec.observation_space, Discrete):
             return MapView(1, 1, ())
         num_obs = self.spec.num_obs

@@ -90,7 +90,7 @@ def draw_tasks(given: Any) -> Any:
         refuse(wrong, f"env.tasks.{kind}.{name}={values}: must be [LOW, HIGH], with LOW <= HIGH, or a list of values")
     if kind == "spaced":
         shares = [i / max(number - 1, 1) for i in range(number)]
-        return [{name: _between(*values, share) for name, values in ranges.items()} for share in shares]
+        return [{name: _between(low, high, share) for name, (low, high) in ranges.items()} for share in shares]
     return _drawn_tasks(ranges, number, seed)
 
 
@@ -133,8 +133,8 @@ def _called(values: Mapping[str, Any], seed: int) -> Any:
     """Value that the function `call` returns for the other `values` and the seed."""
     where = f"env.tasks: call={values['call']}"
     module, _, name = str(values["call"]).rpartition(":")
-    function = getattr(load_module(module, where), name, None)
-    refuse(not callable(function), f"{where}: must be MODULE:FUNCTION or FILE.py:FUNCTION, and there is no such function")
+    function: Any = getattr(load_module(module, where), name, None)
+    refuse(not callable(function), f"{where}: there is no such function; must be MODULE:FUNCTION or FILE.py:FUNCTION")
     try:
         found = function(**{key: value for key, value in values.items() if key != "call"}, seed=seed)
         json.dumps(found)
