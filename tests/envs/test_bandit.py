@@ -98,10 +98,11 @@ def test_sizes_descriptions_and_the_best_arm(kind: str) -> None:
 # ---- contexts and features
 
 
+@pytest.mark.parametrize("num_steps", [1, 5])
 @pytest.mark.parametrize("kind", KINDS)
-def test_contexts_come_equally_often_and_each_has_its_own_arms(kind: str) -> None:
+def test_contexts_come_equally_often_and_each_has_its_own_arms(kind: str, num_steps: int) -> None:
     """Rewards of each arm in each context, over many pulls, within 5 standard deviations of its mean."""
-    env = bandit(num_arms=3, num_contexts=4, num_tasks=3, distribution=kind)
+    env = bandit(num_arms=3, num_contexts=4, num_tasks=3, distribution=kind, max_episode_steps=num_steps)
     assert env.means.shape == (3, 4, 3) and env.spec.num_obs == 4
     tasks = streams_of(env.all_tasks(), 1500)
     state, step = env.reset(tasks, stream_seeds(0, len(tasks)))
@@ -110,7 +111,7 @@ def test_contexts_come_equally_often_and_each_has_its_own_arms(kind: str) -> Non
         assert torch.equal(step.optimal_action, env.means[tasks[:, 0], step.obs].argmax(1))
         before, action = step.obs, torch.full((len(tasks),), time % 3)
         state, step = env.step(state, action)
-        assert torch.equal(step.final_obs, before) and step.terminated.all()
+        assert (step.terminated == (num_steps == 1)).all() and (num_steps > 1 or torch.equal(step.final_obs, before))
         shown.append(before), chosen.append(action), paid.append(step.reward)
     context, arm, reward = (torch.stack(column, 1) for column in (shown, chosen, paid))
     assert abs(context.flatten().bincount() / context.numel() - 0.25).max() < 0.01
@@ -148,7 +149,6 @@ def test_one_context_without_features_is_the_plain_bandit_and_a_map_has_a_row_fo
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"num_contexts": 2, "max_episode_steps": 3}, "env.num_contexts=2 with env.max_episode_steps=3: .*=1"),
         ({"num_features": 2}, "env.num_features=2 with env.distribution=bernoulli: .*env.distribution=gaussian"),
         ({"num_contexts": 1000}, "must be at most 1000000 arms"),
     ],

@@ -19,11 +19,10 @@ from icrl.contracts import ConfigError
 from icrl.envs import make_env
 from icrl.evaluation.references import coverage_of
 from icrl.randomness import Noise, stream_seeds
-from icrl.sources.bandit_policies import LinearThompsonSampling, ThompsonSampling
+from icrl.sources.bandit_policies import LinearThompsonSampling, PosteriorSamplingRL, ThompsonSampling
 from icrl.sources.explorers import CoveringPlan
 from icrl.sources.room_searchers import PermutedSearcher, PosteriorSampler, RoomSearcher
 from icrl.sources.searcher import Searcher, relabelled, searcher_of
-from icrl.sources.table_searchers import PosteriorSamplingRL
 
 
 def pick(options: list[int], noise: float) -> int:

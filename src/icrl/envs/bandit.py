@@ -46,9 +46,6 @@ class BanditConfig(EnvConfig):
         arms = f"env.num_tasks={self.num_tasks} x env.num_contexts={self.num_contexts} x env.num_arms={self.num_arms}"
         number = self.num_tasks * self.num_contexts * self.num_arms
         refuse(number > _MOST_ARMS, f"{arms} must be at most {_MOST_ARMS} arms")
-        pulls = f"env.num_contexts={self.num_contexts} with env.max_episode_steps={self.max_episode_steps}"
-        several = self.num_contexts > 1 and self.max_episode_steps > 1
-        refuse(several, f"{pulls}: contexts are drawn at the start of an episode; give env.max_episode_steps=1")
         coins = f"env.num_features={self.num_features} with env.distribution={self.distribution}"
         unlike = self.num_features and self.distribution != "gaussian"
         refuse(unlike, f"{coins}: means of a linear bandit are any numbers; give env.distribution=gaussian")
@@ -56,7 +53,7 @@ class BanditConfig(EnvConfig):
 
 
 class Bandit(TensorEnv):
-    """A task is the number of the bandit, `[B, 1]`; the observation is the context, uniform in each episode.
+    """A task is the number of the bandit, `[B, 1]`; the observation is the context, uniform in each pull.
 
     bernoulli: arm a pays 1 with probability mean_a, drawn from U(0, 1), else 0. gaussian: it pays mean_a, drawn from
     N(0, 1), plus noise of a given deviation, rounded to the nearest of a grid of reward values. In a linear bandit
@@ -104,12 +101,15 @@ class Bandit(TensorEnv):
         return torch.arange(len(self.means))[:, None]
 
     def outcomes(self, task: Tensor, state_index: Tensor, action: Tensor) -> Outcomes:
-        """Every reward value, each with its probability. The context stays until the next episode."""
+        """Every reward value with its probability, each with every context of the next pull. If that begins an episode,
+        the context stays until then."""
         task, state_index, action = torch.broadcast_tensors(task[..., 0], state_index, action)
         probability = self._probabilities[task, state_index, action]
-        reward = torch.arange(probability.shape[-1], device=task.device).expand_as(probability)
-        context = state_index[..., None].expand_as(reward)
-        return Outcomes(probability, context, reward, torch.full_like(reward, self._one_pull).bool())
+        number = 1 if self._one_pull else self.spec.num_obs
+        probability = (probability / number).repeat_interleave(number, dim=-1)
+        outcome = torch.arange(probability.shape[-1], device=task.device).expand_as(probability)
+        context = state_index[..., None].expand_as(outcome) if self._one_pull else outcome % number
+        return Outcomes(probability, context, outcome // number, torch.full_like(outcome, self._one_pull).bool())
 
     def optimal_action(self, state: State) -> Tensor:
         return self._best[state.task[..., 0], state.inner]
@@ -128,5 +128,5 @@ class Bandit(TensorEnv):
         return MapView(num_contexts, num_arms, tuple(best.tolist()))
 
     def cell(self, obs: Tensor, action: Tensor) -> Tensor:
-        """The arm that was pulled, in the row of its context; before a pull no cell."""
+        """The arm that was pulled, in the row of the context `obs`; before a pull no cell."""
         return torch.where(action < 0, -1, obs * self.spec.num_actions + action)

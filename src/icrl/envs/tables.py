@@ -40,8 +40,10 @@ class TableEnv(TensorEnv):
         return Outcomes(self._probability[where], self._next_state[where], self._reward[where], self._terminated[where])
 
     def optimal_action(self, state: State) -> Tensor:
-        """Best action for the steps that are left, from the table; see `best_actions`."""
-        return self._best[state.task[..., 0], state.timestep, state.inner].long()
+        """Best action for the steps that are left, from the table; see `best_actions`. Under a clock of Gymnasium that
+        runs longer than the plan, its last step."""
+        timestep = state.timestep.clamp(max=self._best.shape[1] - 1)
+        return self._best[state.task[..., 0], timestep, state.inner].long()
 
     def label(self, task: Tensor) -> str:
         return f"task_{int(task[0])}"

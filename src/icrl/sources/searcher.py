@@ -27,12 +27,11 @@ from icrl.envs.rooms import DarkKeyToDoor, DarkRoom
 from icrl.envs.tables import RandomMDP
 from icrl.randomness import Noise, stream_seeds
 from icrl.sources import source
-from icrl.sources.bandit_policies import LinearThompsonSampling, ThompsonSampling
+from icrl.sources.bandit_policies import LinearThompsonSampling, PosteriorSamplingRL, ThompsonSampling
 from icrl.sources.explorers import CoveringPlan, PersistentWalk, TurningWalk, UniformWalk, has_explorers
 from icrl.sources.learners import Learner
 from icrl.sources.options import Share, SourceConfig, named
 from icrl.sources.room_searchers import PermutedSearcher, PosteriorSampler, RoomSearcher
-from icrl.sources.table_searchers import PosteriorSamplingRL
 
 if TYPE_CHECKING:
     from icrl.config.root import Config

@@ -64,6 +64,7 @@ def test_check_env_has_no_complaint(env_id: str) -> None:
 def test_native_vector_equals_gymnasiums_own(env_id: str, options: str) -> None:
     """Every value, type and info of many episodes, with resets by seed, by list of seeds and by mask in between."""
     others = {"num_arms": 3} if env_id in BANDITS else {"random_start": True, "size": 4}
+    others = {"num_actions": 3, "num_states": 5} if env_id in MDPS else others
     others |= {"show_key": True} if "Key" in env_id else {}
     task = [41, 7] if env_id in ("icrl/DarkRoomPermuted-v0", "icrl/DarkKeyToDoor-v0") else [41]
     given = {"registered": {}, "others": {**others, "max_episode_steps": 6}, "task": {"task": task}}[options]
@@ -75,7 +76,9 @@ def test_native_vector_equals_gymnasiums_own(env_id: str, options: str) -> None:
     assert (native.observation_space, native.action_space) == (sync.observation_space, sync.action_space)
     side = given.get("size", 17 if "Hard" in env_id else 9)
     in_room = (side**2 * (1 + given.get("show_key", False)), 5)
-    sizes = (1, given.get("num_arms", 10)) if env_id in BANDITS else in_room
+    contexts, arms = (4, 5) if "Contextual" in env_id else (1, 10)
+    sizes = (contexts, given.get("num_arms", arms)) if env_id in BANDITS else in_room
+    sizes = (given.get("num_states", 16), given.get("num_actions", 4)) if env_id in MDPS else sizes
     assert (native.single_observation_space, native.single_action_space) == tuple(map(Discrete, sizes))
     rng = np.random.default_rng(0)
     resets = {
@@ -116,7 +119,7 @@ def test_streams_equal_the_tensors(name: str) -> None:
             ends += 1
         earned |= {*rewards}
     assert ends > 60
-    assert len(earned) == 2 or (name == "gaussian" and len(earned) > 10 and min(earned) < 0)
+    assert len(earned) == 2 or (name in ("gaussian", "linear") and len(earned) > 10 and min(earned) < 0)
 
 
 def test_the_seed_decides_goal_and_start_independently() -> None:

@@ -77,8 +77,8 @@ def draw_tasks(given: Any) -> Any:
     kind, keys = ("spaced", {"count"}) if "spaced" in given else ("random", {"count", "seed"})
     ranges, number, seed = given.get(kind), given.get("count"), given.get("seed", 0)
     form = (
-        f"env.tasks={given}: must be a list of mappings, {{random: {{NAME: [LOW, HIGH], ...}}, count: n, seed: s}}, or "
-        "{spaced: {NAME: [LOW, HIGH], ...}, count: n}"
+        f"env.tasks={given}: must be a list of mappings, or {{random: {{NAME: [LOW, HIGH], ...}}, count: n, seed: s}}, "
+        "or {spaced: {NAME: [LOW, HIGH], ...}, count: n}"
     )
     if not isinstance(ranges, Mapping) or not ranges or not given.keys() <= {kind, *keys}:
         raise ConfigError(form)

@@ -9,7 +9,7 @@ from icrl.envs.exact import optimal_exact, random_exact
 from icrl.envs.rollout import rollout, start_streams
 from icrl.evaluation.in_context import play_episodes
 from icrl.randomness import Noise, stream_seeds
-from icrl.sources.table_searchers import Knowledge, PosteriorSamplingRL, dirichlet
+from icrl.sources.bandit_policies import Knowledge, PosteriorSamplingRL, dirichlet
 
 MAKERS = {"garnet": garnet, "anymdp": anymdp}
 
