@@ -57,7 +57,7 @@ PIPELINES = [  # every world and every source at least once
     *(("dark_room", "a2c"), ("dark_room", "random"), ("dark_room_permuted", "searcher"), ("dark_room_permuted", "ppo")),
     *(("dark_key_to_door", "q_learning"), ("dark_key_to_door", "noise_distillation"), ("bandit", "dqn")),
     *(("bandit", "searcher"), ("bandit", "a3c"), ("gymnasium", "a2c"), ("gymnasium", "optimal")),
-    *(("garnet", "q_learning"), ("garnet", "searcher")),
+    ("garnet", "searcher"),
     *((world, "noise_distillation") for world in VARIANTS),
 ]
 
