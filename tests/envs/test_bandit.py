@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from worlds import bandit
 
-from icrl.contracts import Step
+from icrl.contracts import ConfigError, Step
 from icrl.envs.bandit import Bandit
 from icrl.envs.tasks import streams_of
 from icrl.randomness import stream_seeds
@@ -58,7 +58,7 @@ def test_gaussian_outcomes_are_a_rounded_normal() -> None:
         expected = [high - low for low, high in zip(below[::2], below[1::2], strict=True)]
         chance = env.outcomes(torch.tensor([task]), torch.tensor(0), torch.tensor(arm)).probability
         assert chance.tolist() == pytest.approx(expected, abs=1e-12)
-    assert (env.means - drawn).abs().max() < 1e-3
+    assert (env.means[:, 0] - drawn).abs().max() < 1e-3
     wide = bandit(num_arms=2, num_tasks=50, distribution="gaussian", deviation=10.0)
     chance = wide.outcomes(wide.all_tasks(), torch.tensor(0), torch.tensor(0)).probability
     assert torch.allclose(chance.sum(-1), torch.ones(50, dtype=chance.dtype))
@@ -67,7 +67,7 @@ def test_gaussian_outcomes_are_a_rounded_normal() -> None:
 
 def test_the_seed_decides_the_arms_and_bernoulli_means_fill_the_unit_interval() -> None:
     means, quarters = bandit(tasks_seed=3).means, torch.tensor([0.25, 0.5, 0.75]).double()
-    assert means.shape == (1100, 10) and (means.flatten().quantile(quarters) - quarters).abs().max() < 0.02
+    assert means.shape == (1100, 1, 10) and (means.flatten().quantile(quarters) - quarters).abs().max() < 0.02
     assert torch.equal(means, bandit(tasks_seed=3).means) and not torch.equal(means, bandit(tasks_seed=4).means)
 
 
@@ -89,7 +89,70 @@ def test_sizes_descriptions_and_the_best_arm(kind: str) -> None:
     assert env.spec == discrete_spec(1, 4, values, 0, 9, "best_action")
     assert env.all_tasks().tolist() == [[number] for number in range(6)] and env.goal_cell(env.all_tasks()) is None
     best = env.reset(env.all_tasks(), stream_seeds(0, 6))[1].optimal_action
-    assert torch.equal(best, env.means.argmax(1))
+    assert torch.equal(best, env.means[:, 0].argmax(1))
     assert env.map_view(torch.tensor([4])) == (1, 4, (int(best[4]),)) and env.label(torch.tensor([5])) == "bandit_5"
     assert env.cell(torch.tensor([0, 0]), torch.tensor([3, -1])).tolist() == [3, -1]
     assert len(set(env.fingerprint(env.all_tasks()))) == 6
+
+
+# ---- contexts and features
+
+
+@pytest.mark.parametrize("num_steps", [1, 5])
+@pytest.mark.parametrize("kind", KINDS)
+def test_contexts_come_equally_often_and_each_has_its_own_arms(kind: str, num_steps: int) -> None:
+    """Rewards of each arm in each context, over many pulls, within 5 standard deviations of its mean."""
+    env = bandit(num_arms=3, num_contexts=4, num_tasks=3, distribution=kind, max_episode_steps=num_steps)
+    assert env.means.shape == (3, 4, 3) and env.spec.num_obs == 4
+    tasks = streams_of(env.all_tasks(), 1500)
+    state, step = env.reset(tasks, stream_seeds(0, len(tasks)))
+    shown, chosen, paid = [], [], []
+    for time in range(12):
+        assert torch.equal(step.optimal_action, env.means[tasks[:, 0], step.obs].argmax(1))
+        before, action = step.obs, torch.full((len(tasks),), time % 3)
+        state, step = env.step(state, action)
+        assert (step.terminated == (num_steps == 1)).all() and (num_steps > 1 or torch.equal(step.final_obs, before))
+        shown.append(before), chosen.append(action), paid.append(step.reward)
+    context, arm, reward = (torch.stack(column, 1) for column in (shown, chosen, paid))
+    assert abs(context.flatten().bincount() / context.numel() - 0.25).max() < 0.01
+    for task, c, a in np.ndindex(3, 4, 3):
+        found = reward[(tasks == task) & (context == c) & (arm == a)]
+        assert abs(found.mean() - env.means[task, c, a]) < 5 * found.std() / len(found) ** 0.5
+
+
+def test_a_linear_bandit_by_hand() -> None:
+    """Means are products with the features, which lie on the unit sphere and are the same in all tasks; two means with
+    the features of two arms tell the third."""
+    env = bandit(num_arms=3, num_contexts=2, num_tasks=50, distribution="gaussian", num_features=2)
+    assert env.features is not None and torch.allclose(env.features.norm(dim=-1), torch.ones(2, 3).double())
+    for task in (0, 17, 49):
+        (a, b), (c, d) = env.features[0, :2].tolist()
+        x, y = env.means[task, 0, :2].tolist()
+        theta = ((x * d - b * y) / (a * d - b * c), (a * y - c * x) / (a * d - b * c))
+        for context, arm in np.ndindex(2, 3):
+            phi = env.features[context, arm].tolist()
+            assert float(env.means[task, context, arm]) == pytest.approx(
+                phi[0] * theta[0] + phi[1] * theta[1], abs=0.02
+            )
+    many = bandit(num_tasks=3000, distribution="gaussian", num_features=3).means
+    assert abs(many.mean()) < 0.05 and abs(many.std() - 1) < 0.05
+
+
+def test_one_context_without_features_is_the_plain_bandit_and_a_map_has_a_row_for_each() -> None:
+    plain, wide = bandit(num_arms=4, num_tasks=6), bandit(num_arms=2, num_contexts=2, num_tasks=6)
+    assert torch.equal(plain.means.view(6, 2, 2), wide.means)
+    best = wide.means[3].argmax(1).tolist()
+    assert wide.map_view(torch.tensor([3])) == (2, 2, (best[0], 2 + best[1]))
+    assert wide.cell(torch.tensor([1, 0, 1]), torch.tensor([0, 1, -1])).tolist() == [2, 1, -1]
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"num_features": 2}, "env.num_features=2 with env.distribution=bernoulli: .*env.distribution=gaussian"),
+        ({"num_contexts": 1000}, "must be at most 1000000 arms"),
+    ],
+)
+def test_bandits_that_cannot_be_are_refused(options: dict[str, int], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        bandit(**options)

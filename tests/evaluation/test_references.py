@@ -18,7 +18,10 @@ ROOM = ["searcher", "covering plan", "persistent walk with goal memory", "unifor
 BANDIT = ["Thompson sampling", "UCB1"]
 REFERENCES = {"dark_room": ROOM, "dark_room_classic": ROOM, "bandit": BANDIT, "bandit_gaussian": BANDIT}
 REFERENCES |= {"dark_room_permuted": ["searcher"], "dark_key_to_door": ["searcher"], "gymnasium": []}
+REFERENCES |= {"bandit_linear": ["Thompson sampling", "LinUCB"], "bandit_contextual": BANDIT}
+REFERENCES |= {"garnet": ["PSRL"], "anymdp": ["PSRL"]}
 WORLDS = {"bandit": ["env.num_arms=3"], "bandit_gaussian": ["env.num_arms=3"], "gymnasium": []}
+WORLDS |= {"bandit_linear": [], "bandit_contextual": [], "garnet": [], "anymdp": ["env.num_states=6"]}
 
 
 @pytest.mark.parametrize("name", REFERENCES)

@@ -6,6 +6,7 @@ from typing import Any
 from icrl.envs.bandit import Bandit, BanditConfig
 from icrl.envs.core import TensorEnv
 from icrl.envs.rooms import DarkKeyToDoor, DarkRoom, DarkRoomConfig, KeyToDoorConfig
+from icrl.envs.tables import AnyMDP, AnyMDPConfig, Garnet, GarnetConfig
 
 MOVES = ((0, 0), (-1, 0), (0, 1), (1, 0), (0, -1))
 
@@ -27,6 +28,14 @@ def bandit(**options: Any) -> Bandit:
     return Bandit(BanditConfig(**{"name": "bandit", "variant": "x", "max_episode_steps": 1} | defaults | options))
 
 
+def garnet(**options: Any) -> Garnet:
+    return Garnet(GarnetConfig(**{"name": "garnet", "variant": "x", "num_tasks": 20} | options))
+
+
+def anymdp(**options: Any) -> AnyMDP:
+    return AnyMDP(AnyMDPConfig(**{"name": "anymdp", "variant": "x", "num_tasks": 20} | options))
+
+
 # One small world of every kind, each made anew.
 WORLDS: dict[str, Callable[[], TensorEnv]] = {
     "terminating room": lambda: room(size=4, max_episode_steps=7),
@@ -36,6 +45,10 @@ WORLDS: dict[str, Callable[[], TensorEnv]] = {
     "hidden key": lambda: key_to_door(size=2, show_key=False, random_start=True, max_episode_steps=6),
     "bernoulli": lambda: bandit(num_arms=3, num_tasks=20),
     "gaussian": lambda: bandit(num_arms=3, num_tasks=20, distribution="gaussian", max_episode_steps=4),
+    "contexts": lambda: bandit(num_arms=3, num_tasks=20, num_contexts=2),
+    "linear": lambda: bandit(num_arms=3, num_tasks=20, distribution="gaussian", num_features=2),
+    "garnet": lambda: garnet(num_states=5, num_actions=3, max_episode_steps=6),
+    "anymdp": lambda: anymdp(num_states=5, num_actions=3, max_episode_steps=6),
 }
 
 

@@ -14,7 +14,7 @@ from icrl.contracts import Step
 from icrl.envs import make_env
 from icrl.evaluation.in_context import play_episodes
 from icrl.randomness import Noise, stream_seeds
-from icrl.sources.searchers.bandits import UCB1, Pulls, ThompsonSampling
+from icrl.sources.searchers.bandits import UCB1, LinearThompsonSampling, LinUCB, Pulls, ThompsonSampling
 from icrl.spaces import discrete_spec
 
 VALUES = (-1.0, 0.0, 0.5, 2.0)
@@ -60,7 +60,8 @@ def test_thompson_sampling_draws_from_the_posterior(count: list[int], deviation:
         means = rng.normal(total / deviation**2 / precision, precision**-0.5, (size, 3))
     expected = np.bincount(means.argmax(1), minlength=3) / size
     policy, nothing = ThompsonSampling(COIN if deviation is None else SPEC, deviation), torch.zeros(size).long()
-    known = Pulls(*(torch.tensor(values).float().expand(size, -1) for values in (n, total)), nothing)
+    counted = (torch.tensor(values).float().expand(size, 1, -1) for values in (n, total))
+    known = Pulls(*counted, nothing, nothing)
     action, _ = policy.act(known, fresh(nothing), Noise(stream_seeds(0, size)).draw(1)[0])
     np.testing.assert_allclose(action.bincount(minlength=3) / size, expected, atol=0.015)
 
@@ -75,3 +76,94 @@ def test_both_learn_and_thompson_sampling_learns_faster(preset: str) -> None:
     assert thompson[..., -20:].mean() > ucb[..., -20:].mean() > 0.4 > thompson[..., :2].mean()
     assert thompson[..., -20:].mean() > 0.7
     assert (ucb[..., :5].sum(-1) == 1).all()  # each arm once
+
+
+# ---- contexts and features
+
+
+def known_pulls(count: np.ndarray, total: np.ndarray, num_streams: int) -> Pulls:
+    """Statistics `[C, A]` of every stream, before a first step."""
+    nothing = torch.zeros(num_streams).long()
+    counted = (torch.tensor(values).float().expand(num_streams, -1, -1) for values in (count, total))
+    return Pulls(*counted, nothing, nothing)
+
+
+@pytest.mark.parametrize("kind", [UCB1, ThompsonSampling])
+def test_a_context_is_a_bandit_of_its_own(kind: type) -> None:
+    """The action for a context is that of a plain bandit which has seen the pulls of this context alone."""
+    rng, spec = np.random.default_rng(0), discrete_spec(4, 3, VALUES, 0, 1, success="best_action")
+    count = rng.integers(0, 5, (4, 3))
+    total = rng.normal(size=(4, 3)) * (count > 0)
+    noise, contexts = Noise(stream_seeds(0, 40)).draw(1)[0], torch.arange(40) % 4
+    found, _ = kind(spec, 0.5).act(known_pulls(count, total, 40), fresh(contexts), noise)
+    for context in range(4):
+        plain = known_pulls(count[context : context + 1], total[context : context + 1], 40)
+        expected, _ = kind(SPEC, 0.5).act(plain, fresh(torch.zeros(40).long()), noise)
+        assert torch.equal(found[contexts == context], expected[contexts == context])
+
+
+def test_pulls_are_counted_in_the_context_that_was_shown() -> None:
+    config = load_config(["env=bandit_contextual"])
+    env = make_env(config.env)
+    policy, (state, step) = UCB1(env.spec, 0.5), env.reset(env.all_tasks()[:6], stream_seeds(0, 6))
+    carry, count, total = policy.initial_carry(6), np.zeros((6, 4, 5)), np.zeros((6, 4, 5))
+    for _ in range(60):
+        shown = step.obs
+        action, carry = policy.act(carry, step, torch.zeros(6))
+        np.testing.assert_array_equal(carry.count, count)
+        np.testing.assert_array_equal(carry.total, total)
+        state, step = env.step(state, action)
+        np.add.at(count, (range(6), shown, action), 1)
+        np.add.at(total, (range(6), shown, action), step.reward)
+
+
+def linear(num_contexts: int) -> tuple[torch.Tensor, np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """Features `[C, 3, 2]`, pulls and rewards of each arm, and posterior mean and covariance by ridge regression."""
+    rng, deviation = np.random.default_rng(1), 0.5
+    features = rng.normal(size=(num_contexts, 3, 2))
+    count, total = rng.integers(0, 4, features.shape[:2]), np.zeros(features.shape[:2])
+    precision, summed = np.eye(2), np.zeros(2)
+    for context, arm in np.ndindex(count.shape):
+        for _ in range(count[context, arm]):
+            reward, phi = rng.normal(), features[context, arm]
+            total[context, arm] += reward
+            precision += np.outer(phi, phi) / deviation**2
+            summed += reward * phi / deviation**2
+    return torch.tensor(features), count, total, np.linalg.solve(precision, summed), np.linalg.inv(precision)
+
+
+@pytest.mark.parametrize("num_contexts", [1, 3])
+def test_linucb_equals_ridge_regression_pull_by_pull(num_contexts: int) -> None:
+    features, count, total, mean, covariance = linear(num_contexts)
+    spec = discrete_spec(num_contexts, 3, VALUES, 0, 1, success="best_action")
+    pulls, contexts = known_pulls(count, total, num_contexts), torch.arange(num_contexts)
+    scores = LinUCB(spec, 0.5, features).scores(pulls.count, pulls.total, contexts, torch.zeros(num_contexts))
+    alpha = 1 + math.sqrt(math.log(20) / 2)
+    for context, arm in np.ndindex(count.shape):
+        phi = features[context, arm].numpy()
+        expected = mean @ phi + alpha * math.sqrt(phi @ covariance @ phi)
+        assert float(scores[context, arm]) == pytest.approx(expected, rel=1e-4)
+
+
+def test_linear_thompson_sampling_draws_from_the_posterior() -> None:
+    size, rng = 40_000, np.random.default_rng(0)
+    features, count, total, mean, covariance = linear(2)
+    policy = LinearThompsonSampling(discrete_spec(2, 3, VALUES, 0, 1, success="best_action"), 0.5, features)
+    for context in range(2):
+        shown = torch.full((size,), context)
+        noise = Noise(stream_seeds(0, size)).draw(1)[0]
+        action, _ = policy.act(known_pulls(count, total, size), fresh(shown), noise)
+        theta = rng.multivariate_normal(mean, covariance, size)
+        expected = np.bincount((theta @ features[context].numpy().T).argmax(1), minlength=3) / size
+        np.testing.assert_allclose(action.bincount(minlength=3) / size, expected, atol=0.015)
+
+
+def test_features_make_learning_faster() -> None:
+    """With 20 arms and 2 features, 30 pulls are enough for policies that know the features, not for others."""
+    env = make_env(load_config(["env=bandit_linear", "env.num_arms=20"]).env)
+    tasks = env.all_tasks()[:60]
+    policies = [*(kind(env.spec, 0.5, env.features) for kind in (LinearThompsonSampling, LinUCB))]
+    policies += [ThompsonSampling(env.spec, 0.5)]
+    drawn, bound, plain = (play_episodes(one, env, tasks, 2, 30, seed=0)[0].returns[..., -5:] for one in policies)
+    best = env.means[:60, 0].amax(1).mean()
+    assert min(drawn.mean(), bound.mean()) > 0.9 * best > plain.mean() + 0.2

@@ -19,7 +19,7 @@ from icrl.contracts import ConfigError
 from icrl.envs import make_env
 from icrl.evaluation.references import coverage_of
 from icrl.randomness import Noise, stream_seeds
-from icrl.sources.searchers.bandits import ThompsonSampling
+from icrl.sources.searchers.bandits import LinearThompsonSampling, PosteriorSamplingRL, ThompsonSampling
 from icrl.sources.searchers.explorers import CoveringPlan
 from icrl.sources.searchers.rooms import PermutedSearcher, PosteriorSampler, RoomSearcher
 from icrl.sources.searchers.searcher import Searcher, relabelled, searcher_of
@@ -174,12 +174,13 @@ def test_a_searcher_concludes_from_the_actions_that_were_done() -> None:
     learner, env = searcher_in("env=bandit")
     played, streams = play(learner, env, env.all_tasks()[:40], 50)
     pulled = torch.nn.functional.one_hot(played.action[:-1], env.spec.num_actions)  # the last is not counted yet
-    assert torch.equal(streams.carry.count, pulled.sum(0).float())
-    assert torch.equal(streams.carry.total, (pulled * played.reward[:-1, :, None]).sum(0).float())
+    assert torch.equal(streams.carry.count[:, 0], pulled.sum(0).float())
+    assert torch.equal(streams.carry.total[:, 0], (pulled * played.reward[:-1, :, None]).sum(0).float())
 
 
 def test_every_world_has_its_own_searcher_or_is_refused() -> None:
     kinds = {"dark_room": RoomSearcher, "dark_key_to_door": RoomSearcher, "bandit": ThompsonSampling}
+    kinds |= {"bandit_linear": LinearThompsonSampling, "garnet": PosteriorSamplingRL, "anymdp": PosteriorSamplingRL}
     for world, kind in (kinds | {"dark_room_permuted": PermutedSearcher}).items():
         assert type(searcher_in(f"env={world}")[0].policy) is kind
     with pytest.raises(ConfigError, match=r"strategy=nearest: there is no such searcher with env\.name=gymnasium"):

@@ -19,12 +19,17 @@ WORLDS = {
     "dark_key_to_door": ("env.size=3", "env.max_episode_steps=9", *FEW),
     "bandit": ("env.num_arms=3", "env.num_tasks=20", *FEW),
     "gymnasium": ("env.max_episode_steps=9", "tasks.num_train=6", "tasks.num_held_out=3"),
+    "garnet": ("env.num_states=5", "env.max_episode_steps=6", "env.num_tasks=20", *FEW),
 }
 VARIANTS = {  # presets with the same rules
     "dark_room_classic": ("env.size=3", "env.max_episode_steps=4", "tasks.num_train=5"),
     "dark_room_hard": ("env.max_episode_steps=16", "tasks.num_train=5", "tasks.num_held_out=3"),
     "dark_key_to_door_hidden": ("env.size=3", "env.max_episode_steps=9", *FEW),
     "bandit_gaussian": ("env.num_arms=3", "env.num_tasks=20", *FEW),
+    "bandit_linear": ("env.num_arms=3", "env.num_tasks=20", *FEW),
+    "bandit_contextual": ("env.num_arms=3", "env.num_tasks=20", *FEW),
+    "anymdp": ("env.num_states=5", "env.max_episode_steps=6", "env.num_tasks=20", *FEW),
+    "frozen_lake": ("env.tasks.random.desc.size=3", "env.tasks.count=9", "env.max_episode_steps=9"),
 }
 VECTORS = dict.fromkeys(("cart_pole", "pendulum"), ("env.max_episode_steps=9", *FEW))
 ALL = ("data.min_final_success=0",)  # of the learners that have not come far in such a short life
@@ -52,6 +57,7 @@ PIPELINES = [  # every world and every source at least once
     *(("dark_room", "a2c"), ("dark_room", "random"), ("dark_room_permuted", "searcher"), ("dark_room_permuted", "ppo")),
     *(("dark_key_to_door", "q_learning"), ("dark_key_to_door", "noise_distillation"), ("bandit", "dqn")),
     *(("bandit", "searcher"), ("bandit", "a3c"), ("gymnasium", "a2c"), ("gymnasium", "optimal")),
+    ("garnet", "searcher"),
     *((world, "noise_distillation") for world in VARIANTS),
 ]
 
@@ -87,6 +93,7 @@ def test_pipeline(tmp_path, world, source):
     [
         ("dark_room_permuted", "searcher", 24),
         ("bandit", "searcher", 24),
+        ("garnet", "searcher", 24),
         ("pendulum", "ppo", 12),
     ],
 )

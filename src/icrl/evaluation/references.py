@@ -20,10 +20,11 @@ from torch import Tensor
 from icrl.collection.collect import EpsilonGreedy
 from icrl.config.schedules import Clock
 from icrl.contracts import Policy, Rollout, Step
-from icrl.envs.bandit import BanditConfig
+from icrl.envs.bandit import Bandit, BanditConfig
 from icrl.envs.core import TensorEnv
 from icrl.envs.exact import Expectation, optimal_exact, random_exact
 from icrl.envs.rooms import DarkRoom, Room
+from icrl.envs.tables import RandomMDP
 from icrl.evaluation.in_context import play_steps
 from icrl.evaluation.moved_goal import Counterfactual, can_move
 from icrl.evaluation.protocol import TEMPERATURE, decoding_name
@@ -35,7 +36,7 @@ from icrl.randomness import mix, seeds_of
 from icrl.rl.statistics import Floats
 from icrl.sources.noise_distillation import NoiseDistillation, Optimal, Random
 from icrl.sources.pace import BLOCK
-from icrl.sources.searchers.bandits import UCB1
+from icrl.sources.searchers.bandits import UCB1, LinUCB
 from icrl.sources.searchers.explorers import CoveringPlan, PersistentWalk, UniformWalk, has_explorers
 from icrl.sources.searchers.searcher import in_context_learner
 from icrl.sources.teachers import is_shared, restored
@@ -57,15 +58,17 @@ def references_of(env: TensorEnv, config: Config) -> dict[str, Policy[Any]]:
     In rooms with one start and unpermuted actions, these are the searcher, the covering plan and two walkers with a
     perfect goal memory. Other worlds have random play, and the planner's if there is one, unless both are exact."""
     learner = in_context_learner(env, config.env)
-    if learner and isinstance(config.env, BanditConfig):
+    if isinstance(env, Bandit) and isinstance(config.env, BanditConfig):
         deviation = config.env.deviation if config.env.distribution == "gaussian" else 0.5  # of rewards in [0, 1]
-        return {"Thompson sampling": learner, "UCB1": UCB1(env.spec, deviation)}
+        features = env.features
+        bound = UCB1(env.spec, deviation) if features is None else LinUCB(env.spec, deviation, features)
+        return {"Thompson sampling": learner, type(bound).__name__: bound}
     if learner and isinstance(env, DarkRoom) and has_explorers(env):
         walks = {"persistent": PersistentWalk(env), "uniform": UniformWalk(env)}
         named = {f"{name} walk with goal memory": walk for name, walk in walks.items()}
         return {"searcher": learner, COVERING_PLAN: CoveringPlan(env), **named}
     if learner:
-        return {"searcher": learner}
+        return {"PSRL" if isinstance(env, RandomMDP) else "searcher": learner}
     if isinstance(env, PointFamily) and isinstance(config.env, PointGameConfig):
         return {"random": chance(env, config), **fixed_players(env, config.env)}
     if env.is_exact:

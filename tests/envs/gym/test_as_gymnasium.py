@@ -23,16 +23,17 @@ from icrl.envs.gym.as_gymnasium import BatchedEnv, SingleEnv, make_batched, make
 from icrl.envs.render import render_cells
 
 ROOMS = ["icrl/DarkRoom-v0", "icrl/DarkRoomClassic-v0", "icrl/DarkRoomHard-v0", "icrl/DarkRoomPermuted-v0"]
-BANDITS = ["icrl/Bandit-v0", "icrl/BanditGaussian-v0"]
-IDS = [*ROOMS, "icrl/DarkKeyToDoor-v0", *BANDITS]
+BANDITS = [f"icrl/Bandit{kind}-v0" for kind in ("", "Gaussian", "Linear", "Contextual")]
+MDPS = ["icrl/Garnet-v0", "icrl/AnyMDP-v0"]
+IDS = [*ROOMS, "icrl/DarkKeyToDoor-v0", *BANDITS, *MDPS]
 ROOM = {"name": "dark_room", "size": 3, "random_start": False, "terminate_on_goal": True, "permute_actions": False}
 KEY_TO_DOOR = {"name": "dark_key_to_door", "size": 3, "random_start": False, "show_key": True}
 BANDIT = {"name": "bandit", "num_arms": 4, "distribution": "bernoulli", "deviation": 0.5, "num_tasks": 9}
 BANDIT["tasks_seed"] = 0
 VECTORS = {"icrl/PointRobot-v0": 20, "icrl/PointRobotSparse-v0": 20, "icrl/CartPole-v0": 200, "icrl/Pendulum-v0": 200}
 POINT_GAMES = ["icrl/PointGameHost-v0", "icrl/PointGameAgent-v0"]
-LIMITS = dict.fromkeys(ROOMS, 20) | {IDS[4]: 50} | dict.fromkeys(BANDITS, 1) | VECTORS | dict.fromkeys(POINT_GAMES, 100)
-LIMITS |= {"icrl/HalfCheetahVel-v0": 200}
+LIMITS = dict.fromkeys(ROOMS, 20) | {IDS[4]: 50} | dict.fromkeys(BANDITS, 1) | dict.fromkeys(MDPS, 20) | VECTORS
+LIMITS |= dict.fromkeys(POINT_GAMES, 100) | {"icrl/HalfCheetahVel-v0": 200}
 
 
 def room(**options: Any) -> SingleEnv:
@@ -44,7 +45,7 @@ def rooms(num_envs: int, **options: Any) -> BatchedEnv:
 
 
 def test_importing_the_library_registers_every_world_without_pytorch() -> None:
-    program = "import sys, icrl, gymnasium; print('torch' in sys.modules, *list(gymnasium.registry)[-14:])"
+    program = "import sys, icrl, gymnasium; print('torch' in sys.modules, *list(gymnasium.registry)[-18:])"
     out = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout
     assert out.split() == ["False", *LIMITS]
     assert {name: gymnasium.spec(name).max_episode_steps for name in LIMITS} == LIMITS
@@ -63,6 +64,7 @@ def test_check_env_has_no_complaint(env_id: str) -> None:
 def test_native_vector_equals_gymnasiums_own(env_id: str, options: str) -> None:
     """Every value, type and info of many episodes, with resets by seed, by list of seeds and by mask in between."""
     others = {"num_arms": 3} if env_id in BANDITS else {"random_start": True, "size": 4}
+    others = {"num_actions": 3, "num_states": 5} if env_id in MDPS else others
     others |= {"show_key": True} if "Key" in env_id else {}
     task = [41, 7] if env_id in ("icrl/DarkRoomPermuted-v0", "icrl/DarkKeyToDoor-v0") else [41]
     given = {"registered": {}, "others": {**others, "max_episode_steps": 6}, "task": {"task": task}}[options]
@@ -74,7 +76,9 @@ def test_native_vector_equals_gymnasiums_own(env_id: str, options: str) -> None:
     assert (native.observation_space, native.action_space) == (sync.observation_space, sync.action_space)
     side = given.get("size", 17 if "Hard" in env_id else 9)
     in_room = (side**2 * (1 + given.get("show_key", False)), 5)
-    sizes = (1, given.get("num_arms", 10)) if env_id in BANDITS else in_room
+    contexts, arms = (4, 5) if "Contextual" in env_id else (1, 10)
+    sizes = (contexts, given.get("num_arms", arms)) if env_id in BANDITS else in_room
+    sizes = (given.get("num_states", 16), given.get("num_actions", 4)) if env_id in MDPS else sizes
     assert (native.single_observation_space, native.single_action_space) == tuple(map(Discrete, sizes))
     rng = np.random.default_rng(0)
     resets = {
@@ -115,7 +119,7 @@ def test_streams_equal_the_tensors(name: str) -> None:
             ends += 1
         earned |= {*rewards}
     assert ends > 60
-    assert len(earned) == 2 or (name == "gaussian" and len(earned) > 10 and min(earned) < 0)
+    assert len(earned) == 2 or (name in ("gaussian", "linear") and len(earned) > 10 and min(earned) < 0)
 
 
 def test_the_seed_decides_goal_and_start_independently() -> None:

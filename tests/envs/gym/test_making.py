@@ -12,11 +12,13 @@ from toy_env import Shaped, shaped
 from icrl.config.compose import load_config
 from icrl.contracts import ConfigError
 from icrl.envs import make_env
+from icrl.envs.exact import optimal_exact
 from icrl.envs.gym.gymnasium_env import GymnasiumEnv
 from icrl.envs.gym.making import Maker, draw_tasks
 from icrl.randomness import stream_seeds
 
 PENDULUM = {"g": [5.0, 15.0], "set.m": [0.5, 1.5]}
+MAPS = {"call": "gymnasium.envs.toy_text.frozen_lake:generate_random_map", "size": 4}
 
 
 def test_attributes_are_set_inside_all_wrappers_and_options_reach_every_reset() -> None:
@@ -66,6 +68,40 @@ def test_drawn_tasks_lie_in_their_ranges_and_do_not_depend_on_their_number() -> 
     assert m.min() >= 0.5 and m.max() <= 1.5 and abs(np.corrcoef(g, m)[0, 1]) < 0.4
 
 
+def test_spaced_tasks_go_from_one_end_to_the_other_together() -> None:
+    found = draw_tasks({"spaced": {"g": [5.0, 9.0], "set.m": [1, 2]}, "count": 5})
+    assert found == [{"g": g, "set.m": m} for g, m in ((5, 1), (6, 1.25), (7, 1.5), (8, 1.75), (9, 2))]
+    assert draw_tasks({"spaced": {"g": [5.0, 9.0]}, "count": 1}) == [{"g": 5.0}]
+
+
+def test_values_of_a_function_are_functions_of_the_seed() -> None:
+    """Maps of the wanted size, all different, that a search of the cells shows to be solvable."""
+    tasks = draw_tasks({"random": {"desc": MAPS | {"p": 0.6}, "is_slippery": False}, "count": 40, "seed": 2})
+    assert tasks[:9] == draw_tasks({"random": {"desc": MAPS | {"p": 0.6}, "is_slippery": False}, "count": 9, "seed": 2})
+    assert len({*map(json.dumps, tasks)}) == 40 and not any(task["is_slippery"] for task in tasks)
+    for desc in (task["desc"] for task in tasks):
+        cells = {(r, c): cell for r, line in enumerate(desc) for c, cell in enumerate(line)}
+        assert len(cells) == 16 and cells[0, 0] == "S" and cells[3, 3] == "G"
+        reached, fresh = {(0, 0)}, [(0, 0)]
+        while fresh:
+            r, c = fresh.pop()
+            near = {(r + 1, c), (r - 1, c), (r, c + 1), (r, c - 1)} - reached
+            more = [cell for cell in near if cells.get(cell, "H") != "H"]
+            reached, fresh = reached | {*more}, fresh + more
+        assert (3, 3) in reached
+
+
+@pytest.mark.parametrize(("options", "size"), [([], 6), (["env.tasks.random.desc.size=8", "env.tasks.count=12"], 8)])
+def test_frozen_lakes_of_any_size(options: list[str], size: int) -> None:
+    """The planner reaches every goal, after as many steps as there are to the opposite corner, or more."""
+    config = load_config(["env=frozen_lake", *options])
+    env = make_env(config.env)
+    optimum = optimal_exact(env, env.all_tasks())
+    assert env.spec.width == size and env.spec.num_obs == size**2
+    assert config.tasks.num_train == len(env.all_tasks()) * 2 // 3
+    assert optimum.success.tolist() == [1.0] * len(env.all_tasks()) and (optimum.steps_to_goal >= 2 * size - 2).all()
+
+
 def test_a_drawn_world_says_its_tasks_and_has_training_and_held_out_ones() -> None:
     draw = "env.tasks={random: {g: [5.0, 15.0], set.m: [0.5, 1.5]}, count: 9}"
     config = load_config(["env=gymnasium", "env.id=Pendulum-v1", draw])
@@ -88,6 +124,15 @@ def test_a_drawn_world_says_its_tasks_and_has_training_and_held_out_ones() -> No
         ({"random": {"g": [9.0, 5.0]}, "count": 3}, "env.tasks.random.g=[9.0, 5.0]: must be [LOW, HIGH]"),
         ({"random": {"g": []}, "count": 3}, "env.tasks.random.g=[]"),
         ({"random": {"map": ["a", "b"]}, "count": 3}, "env.tasks.count=3: the values make fewer"),
+        ({"spaced": {"g": [9.0, 5.0]}, "count": 3}, "env.tasks.spaced.g=[9.0, 5.0]: must be [LOW, HIGH]"),
+        ({"spaced": {"g": 5.0}, "count": 3}, "env.tasks.spaced.g=5.0: must be [LOW, HIGH]"),
+        ({"spaced": {"g": [5.0, 9.0]}, "count": 3, "seed": 1}, "must be a list of mappings"),
+        (
+            {"random": {"desc": {"call": "toy_env:nothing"}}, "count": 1},
+            "call=toy_env:nothing: there is no such",
+        ),
+        ({"random": {"desc": {"call": "nowhere:map"}}, "count": 1}, "call=nowhere:map: ModuleNotFoundError"),
+        ({"random": {"desc": MAPS | {"width": 3}}, "count": 1}, "unexpected keyword argument 'width'"),
     ],
 )
 def test_wrong_draws_are_refused(given: dict[str, Any], part: str) -> None:

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import closing
 from functools import partial
 from math import isqrt
-from typing import Annotated, Any, Literal, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple, cast
 
 import gymnasium
 import gymnasium.error
@@ -22,12 +22,12 @@ from torch import Tensor
 
 from icrl.config.options import EnvId, OneOrMore, Text, option, refuse
 from icrl.contracts import ConfigError, PipelineError, Step
-from icrl.envs.core import NAME, TASK_VISIBLE, EnvConfig, MapView, Outcomes, State, TensorEnv
-from icrl.envs.exact import best_actions
+from icrl.envs.core import NAME, TASK_VISIBLE, EnvConfig, MapView, Outcomes, State
 from icrl.envs.gym.border import action_space, described, obs_space, rows_of
 from icrl.envs.gym.making import Maker, Task, describe_error, draw_tasks, numbers_of, wrapper_of
 from icrl.envs.gym.registered import registered
 from icrl.envs.gym.streams import GymnasiumStreams, PlayedState, reward_indices
+from icrl.envs.tables import TableEnv
 from icrl.spaces import EnvSpec
 
 
@@ -42,7 +42,7 @@ class GymnasiumConfig(EnvConfig):
         [],
         "a mapping for each task: arguments of `gymnasium.make`, `set.NAME` for an attribute of the environment, and "
         "`reset.NAME` for an option of its reset; or {random: {NAME: [LOW, HIGH], ...}, count: n, seed: s}, which "
-        "draws n tasks",
+        "draws n tasks, or {spaced: {NAME: [LOW, HIGH], ...}, count: n}, n tasks in equal steps",
     )
     task_visible: bool = option(False, TASK_VISIBLE)
     wrappers: Annotated[list[Text], OneOrMore, "a list of names"] = option(
@@ -76,11 +76,9 @@ class _Rules(NamedTuple):
     starts: tuple[int, ...]  # of the table, if all are equally likely; else ()
 
 
-class GymnasiumEnv(TensorEnv):
+class GymnasiumEnv(TableEnv):
     """A task is its index in `env.tasks`, `[B, 1]`. The environments run in this process, one after the other; those
     of `make_streams` can run elsewhere."""
-
-    task_columns = ("task",)
 
     def __init__(self, config: GymnasiumConfig) -> None:
         """`env.max_episode_steps` replaces the time limit that `env.id` is registered with. An environment may truncate
@@ -108,9 +106,7 @@ class GymnasiumEnv(TensorEnv):
         self.has_planner = bool(starts and values) and all(task.table and task.starts == starts for task in tasks)
         if self.has_planner:
             self.starts = torch.tensor(starts)
-            rules = _stack_tables(tables, self.spec)
-            self._probability, self._next_state, self._reward, self._terminated = rules
-            self._best = best_actions(rules, torch.tensor(values, dtype=torch.float64), limit)
+            self.set_rules(_stack_tables(tables, self.spec))
 
     def all_tasks(self) -> Tensor:
         return torch.arange(len(self._fingerprints))[:, None]
@@ -120,43 +116,31 @@ class GymnasiumEnv(TensorEnv):
         return torch.tensor([numbers_of(self._tasks[task]) for task in tasks[:, 0].tolist()], device=tasks.device)
 
     def outcomes(self, task: Tensor, state_index: Tensor, action: Tensor) -> Outcomes:
-        """Outcomes in the table; if there are fewer than K, the others have probability 0."""
         refuse(
             not self.has_planner,
             "env.name=gymnasium: no exact references for this env.id: it has no table P over its observations, or the "
             "starts of its tasks are not the same, all equally likely",
         )
-        where = (task[..., 0], state_index, action)
-        return Outcomes(self._probability[where], self._next_state[where], self._reward[where], self._terminated[where])
+        return super().outcomes(task, state_index, action)
 
     def optimal_action(self, state: State | PlayedState) -> Tensor:
-        """Best action for the steps that are left, from the table; see `best_actions`."""
         if not self.has_planner:
             return self.spec.unknown_action(state.timestep)
-        return self._best[state.task[..., 0], state.timestep, state.inner].long()
-
-    def label(self, task: Tensor) -> str:
-        return f"task_{int(task[0])}"
+        return super().optimal_action(cast(State, state))  # a `PlayedState` has the fields that are read
 
     def fingerprint(self, tasks: Tensor) -> list[str]:
         return [self._fingerprints[task] for task in tasks[:, 0]]
 
     def map_view(self, task: Tensor) -> MapView:
         """Square of the observations, or a grid of them row by row that is wider than high, by less than a factor of
-        two, and has as few empty cells as possible. Its goals are ends that pay in the table. Observations that are no
-        single integers have one cell together."""
+        two, and has as few empty cells as possible. Its goals are states that pay in the table. Observations that are
+        no single integers have one cell together."""
         if not isinstance(self.spec.observation_space, Discrete):
             return MapView(1, 1, ())
         num_obs = self.spec.num_obs
         side = isqrt(num_obs - 1) + 1
         columns = self.spec.width or min(range(side, 2 * side), key=lambda width: -num_obs % width)
-        goals: tuple[int, ...] = ()
-        if self.has_planner:
-            number = int(task[0])
-            pays = torch.tensor(self.spec.reward_values, device=self._reward.device)[self._reward[number]] > 0
-            reached = pays & self._terminated[number] & (self._probability[number] > 0)
-            goals = tuple(self._next_state[number][reached].unique().tolist())
-        return MapView(-(-num_obs // columns), columns, goals)
+        return MapView(-(-num_obs // columns), columns, self.rewarded(task) if self.has_planner else ())
 
     def cell(self, obs: Tensor, action: Tensor) -> Tensor:
         return obs if isinstance(self.spec.observation_space, Discrete) else torch.zeros(len(obs), dtype=torch.long)

@@ -87,25 +87,40 @@ def numbers_of(task: Task) -> list[float]:
 
 
 def draw_tasks(given: Any) -> Any:
-    """The list of tasks that `{random: {NAME: VALUES, ...}, count: n, seed: s}` stands for; any other value unchanged.
+    """The list of tasks that a mapping stands for; any other value unchanged.
 
-    VALUES are a range [low, high] of two numbers (integers if both are), a list of other values to choose from, or one
-    value for all tasks. Each is drawn uniformly and independently. Task i is a function of (seed, i) and of the values,
-    except that tasks that came before are left out. Raises `ConfigError` for a wrong form, or if there are not enough
-    different tasks."""
+    `{random: {NAME: VALUES, ...}, count: n, seed: s}` draws each value uniformly and independently. VALUES are a range
+    [low, high] of two numbers (integers if both are), a list of other values to choose from, a mapping
+    `{call: MODULE:FUNCTION, ...}` for what this function returns, given the other keys and a seed, or one value for all
+    tasks. Task i is a function of (seed, i) and of the values, except that tasks that came before are left out.
+
+    `{spaced: {NAME: [low, high], ...}, count: n}` are n tasks from low to high in equal steps, of all names together.
+
+    Raises `ConfigError` for a wrong form, or if there are not enough different tasks."""
     if not isinstance(given, Mapping):
         return given
-    ranges, number, seed = given.get("random"), given.get("count"), given.get("seed", 0)
+    kind, keys = ("spaced", {"count"}) if "spaced" in given else ("random", {"count", "seed"})
+    ranges, number, seed = given.get(kind), given.get("count"), given.get("seed", 0)
     form = (
-        f"env.tasks={given}: must be a list of mappings, or {{random: {{NAME: [LOW, HIGH], ...}}, count: n, seed: s}}"
+        f"env.tasks={given}: must be a list of mappings, or {{random: {{NAME: [LOW, HIGH], ...}}, count: n, seed: s}}, "
+        "or {spaced: {NAME: [LOW, HIGH], ...}, count: n}"
     )
-    if not isinstance(ranges, Mapping) or not ranges or not given.keys() <= {"random", "count", "seed"}:
+    if not isinstance(ranges, Mapping) or not ranges or not given.keys() <= {kind, *keys}:
         raise ConfigError(form)
     if type(number) is not int or type(seed) is not int or not 0 < number <= _MOST_TASKS or not 0 <= seed <= MOST_SEEDS:
         raise ConfigError(f"{form} with 0 < n <= {_MOST_TASKS} and 0 <= s <= {MOST_SEEDS}")
     for name, values in ranges.items():
         wrong = values == [] or (_is_range(values) and values[0] > values[1])
-        refuse(wrong, f"env.tasks.random.{name}={values}: must be [LOW, HIGH], with LOW <= HIGH, or a list of values")
+        wrong = wrong or (kind == "spaced" and not _is_range(values))
+        refuse(wrong, f"env.tasks.{kind}.{name}={values}: must be [LOW, HIGH], with LOW <= HIGH, or a list of values")
+    if kind == "spaced":
+        shares = [i / max(number - 1, 1) for i in range(number)]
+        return [{name: _between(low, high, share) for name, (low, high) in ranges.items()} for share in shares]
+    return _drawn_tasks(ranges, number, seed)
+
+
+def _drawn_tasks(ranges: Mapping[str, Any], number: int, seed: int) -> list[Task]:
+    """So many tasks with values that are drawn from `ranges`."""
     tasks = dict[str, Task]()
     for task_seed in stream_seeds(seed, _DRAWS_PER_TASK * number):
         task = {name: _drawn(values, task_seed, place) for place, (name, values) in enumerate(ranges.items())}
@@ -121,7 +136,9 @@ def _is_range(values: Any) -> bool:
 
 
 def _drawn(values: Any, seed: torch.Tensor, place: int) -> Any:
-    """Value of a task with `seed` at `place` among its keys; floats have six digits, so that manifests are short."""
+    """Value of a task with `seed` at `place` among its keys."""
+    if isinstance(values, Mapping) and "call" in values:
+        return _called(values, int(integers(seed, place, MOST_SEEDS)))
     if not isinstance(values, list):
         return values
     if not _is_range(values):
@@ -129,7 +146,26 @@ def _drawn(values: Any, seed: torch.Tensor, place: int) -> Any:
     low, high = values
     if type(low) is type(high) is int:
         return low + int(integers(seed, place, high - low + 1))
-    return float(f"{low + (high - low) * float(uniform(seed, place)):.6g}")
+    return _between(low, high, float(uniform(seed, place)))
+
+
+def _between(low: float, high: float, share: float) -> float:
+    """Number at this share of the way; it has six digits, so that manifests are short."""
+    return float(f"{low + (high - low) * share:.6g}")
+
+
+def _called(values: Mapping[str, Any], seed: int) -> Any:
+    """Value that the function `call` returns for the other `values` and the seed."""
+    where = f"env.tasks: call={values['call']}"
+    module, _, name = str(values["call"]).rpartition(":")
+    function: Any = getattr(load_module(module, where), name, None)
+    refuse(not callable(function), f"{where}: there is no such function; must be MODULE:FUNCTION or FILE.py:FUNCTION")
+    try:
+        found = function(**{key: value for key, value in values.items() if key != "call"}, seed=seed)
+        json.dumps(found)
+    except Exception as error:  # a function from outside may raise anything
+        raise ConfigError(f"{where}: {describe_error(error)}") from error
+    return found
 
 
 def _starting_with(prefix: str, task: Task) -> Task:

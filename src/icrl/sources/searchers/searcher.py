@@ -1,7 +1,8 @@
 """Searchers as a source: policies that learn in context with a perfect memory, whose histories show this.
 
-In bandits it is Thompson sampling. In rooms a searcher goes to the nearest cell where the goal may be, by all that its
-stream has shown (`rooms`), or looks for it in another way (`explorers`).
+In bandits it is Thompson sampling, in random MDPs posterior sampling. In rooms a searcher goes to the nearest cell
+where the goal may be, by all that its stream has shown (`rooms`), or looks for it in another way
+(`explorers`).
 """
 
 from __future__ import annotations
@@ -20,14 +21,15 @@ from icrl.config.options import OneOrMore, option, refuse
 from icrl.config.schedules import Schedule, make_schedule
 from icrl.contracts import Env, Learned, Sample, Step
 from icrl.envs import make_env
-from icrl.envs.bandit import BanditConfig
+from icrl.envs.bandit import Bandit, BanditConfig
 from icrl.envs.core import EnvConfig, TensorEnv
 from icrl.envs.rooms import DarkKeyToDoor, DarkRoom
+from icrl.envs.tables import RandomMDP
 from icrl.randomness import Noise, stream_seeds
 from icrl.sources import source
 from icrl.sources.learners import Learner
 from icrl.sources.options import Share, SourceConfig, named
-from icrl.sources.searchers.bandits import ThompsonSampling
+from icrl.sources.searchers.bandits import LinearThompsonSampling, PosteriorSamplingRL, ThompsonSampling
 from icrl.sources.searchers.explorers import CoveringPlan, PersistentWalk, TurningWalk, UniformWalk, has_explorers
 from icrl.sources.searchers.rooms import PermutedSearcher, PosteriorSampler, RoomSearcher
 
@@ -43,9 +45,9 @@ class SearcherConfig(SourceConfig):
         "nearest", "covering_plan", "posterior_sampling", "persistent_walk", "turning_walk", "uniform_walk"
     ] = option(
         "nearest",
-        "how it looks for the goal. nearest: the nearest cell where it may be (bandits: Thompson sampling); in DarkRoom"
-        " with one start also covering_plan: paths that visit all cells with few wasted steps, posterior_sampling: to a"
-        " cell drawn from all where it may be, and three random walks",
+        "how it looks for the goal. nearest: the nearest cell where it may be (bandits: Thompson sampling, random "
+        "MDPs: posterior sampling); in DarkRoom with one start also covering_plan: paths that visit all cells with few "
+        "wasted steps, posterior_sampling: to a cell drawn from all where it may be, and three random walks",
     )
     noise: Annotated[list[Share], OneOrMore] = option(
         [0.03],
@@ -75,15 +77,17 @@ def searcher_of(strategy: str, config: Config) -> Any:
     return policy
 
 
-def in_context_learner(env: TensorEnv, config: EnvConfig) -> RoomSearcher | PermutedSearcher | ThompsonSampling | None:
+def in_context_learner(env: TensorEnv, config: EnvConfig) -> Any:
     """Policy that learns in context in the world `env` with the options `config`; None if there is none."""
     if isinstance(env, DarkRoom) and env.permute_actions:
         return PermutedSearcher(env)
     if isinstance(env, DarkRoom | DarkKeyToDoor):
         return RoomSearcher(env)
-    if isinstance(config, BanditConfig):
+    if isinstance(env, Bandit) and isinstance(config, BanditConfig):
+        if env.features is not None:
+            return LinearThompsonSampling(env.spec, config.deviation, env.features)
         return ThompsonSampling(env.spec, config.deviation if config.distribution == "gaussian" else None)
-    return None
+    return PosteriorSamplingRL(env) if isinstance(env, RandomMDP) else None
 
 
 @source("searcher", SearcherConfig)

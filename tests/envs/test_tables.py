@@ -1,0 +1,150 @@
+"""Random MDPs against plain Python: their tables, play, and the best of all policies by enumeration."""
+
+import itertools
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from worlds import anymdp, garnet
+
+from icrl.contracts import ConfigError
+from icrl.envs.core import MapView
+from icrl.envs.exact import optimal_exact
+from icrl.envs.tables import AnyMDP, RandomMDP
+from icrl.randomness import stream_seeds
+
+MAKERS = {"garnet": garnet, "anymdp": anymdp}
+
+
+def table_of(env: RandomMDP, task: int) -> dict[tuple[int, int], list[tuple[float, int, float, bool]]]:
+    """Possible outcomes of each state and action: probability, next state, reward, end."""
+    table = {}
+    for state, action in itertools.product(range(env.num_states), range(env.spec.num_actions)):
+        found = env.outcomes(torch.tensor([task]), torch.tensor(state), torch.tensor(action))
+        rows = zip(*(column.tolist() for column in found), strict=True)
+        table[state, action] = [(p, s, env.spec.reward_values[r], end) for p, s, r, end in rows if p > 0]
+    return table
+
+
+@pytest.mark.parametrize(("num_states", "branching", "share"), [(9, 1, 0.1), (16, 3, 0.1), (5, 5, 0.9)])
+def test_garnets_lead_to_different_states_and_a_share_pays(num_states: int, branching: int, share: float) -> None:
+    env = garnet(num_states=num_states, branching=branching, reward_share=share, num_tasks=6)
+    paying = max(1, round(share * num_states))
+    assert env.reward_share == paying / num_states
+    for task in range(6):
+        every = list(itertools.chain(*table_of(env, task).values()))
+        for outcomes in table_of(env, task).values():
+            assert len({state for _, state, _, _ in outcomes}) == len(outcomes) == branching
+            assert sum(p for p, *_ in outcomes) == pytest.approx(1)
+        assert all(len({reward for _, s, reward, _ in every if s == state}) <= 1 for state in range(num_states))
+        pays = {s for _, s, reward, _ in every if reward}
+        assert len(pays) <= paying and 0 not in pays and not any(end for *_, end in every)
+        columns = math.ceil(math.sqrt(num_states))
+        assert env.map_view(torch.tensor([task])) == MapView(math.ceil(num_states / columns), columns, (*sorted(pays),))
+
+
+def test_probabilities_of_garnets_are_intervals_between_uniform_cuts() -> None:
+    """With two cuts the sorted intervals are those of a stick broken at two uniform places: 1/9, 5/18 and 11/18."""
+    found = garnet(branching=3, num_tasks=300)._probability.sort(dim=-1).values.flatten(0, 2).mean(0)
+    assert found.tolist() == pytest.approx([1 / 9, 5 / 18, 11 / 18], abs=5e-3)
+
+
+def test_places_of_an_anymdp_by_the_formula() -> None:
+    """Every probability from the drawn numbers, place by place, in plain Python."""
+    env = anymdp(num_states=7, num_actions=3, leap=2, fall=1, deviation=0.7, pitfall_share=0.4, num_tasks=12)
+    keys, shifts = env.draw(0, 7, 3), env.draw(1, 7, 3)
+    low, names = env.draw(2, 7) < 0.4, env.draw(3, 6)
+    for task in range(12):
+        name = [0, *(1 + int(one) for one in names[task].argsort())]
+        pitfalls = {p for p in range(1, 6) if low[task, p] and (p == 1 or not low[task, p - 1])}
+        expected = dict[tuple[int, int], dict[int, tuple[float, float, bool]]]()
+        for place, action in itertools.product(range(7), range(3)):
+            part = int(keys[task, place].argsort()[action]) + float(shifts[task, place, action])
+            centre = part / 3 * 3 - 1
+            weight = {o: math.exp(-((o - centre) ** 2) / (2 * 0.7**2)) for o in range(-1, 3) if 0 <= place + o < 7}
+            expected[name[place], action] = {
+                name[place + o]: (w / sum(weight.values()), float(place + o == 6), place + o in {*pitfalls, 6})
+                for o, w in weight.items()
+            }
+        for key, outcomes in table_of(env, task).items():
+            assert len(outcomes) == len(expected[key])
+            for probability, state, reward, end in outcomes:
+                assert (probability, reward, end) == (pytest.approx(expected[key][state][0]), *expected[key][state][1:])
+        assert env.map_view(torch.tensor([task])).goals == (name[6],)
+
+
+def test_no_two_pitfalls_are_neighbours_so_every_goal_can_be_reached() -> None:
+    env = anymdp(pitfall_share=0.9, num_tasks=50, max_episode_steps=40)
+    assert (optimal_exact(env, env.all_tasks()).success > 0).all()
+
+
+@pytest.mark.parametrize("name", MAKERS)
+def test_the_plan_is_the_best_of_all_policies(name: str) -> None:
+    """Every action for each of 3 states and 3 steps, valued by a recursion over all courses."""
+    few = {"branching": 2} if name == "garnet" else {"fall": 1, "leap": 2}
+    env = MAKERS[name](num_states=3, num_actions=2, num_tasks=4, max_episode_steps=3, **few)
+    found = optimal_exact(env, env.all_tasks()).episode_return
+    for task in range(4):
+        table = table_of(env, task)
+
+        def value(policy: tuple[int, ...], state: int, time: int, table: Any = table) -> float:
+            if time == 3:
+                return 0.0
+            outcomes = table[state, policy[3 * time + state]]
+            return sum(p * (r + (0.0 if end else value(policy, s, time + 1))) for p, s, r, end in outcomes)
+
+        best = max(value(policy, 0, 0) for policy in itertools.product(range(2), repeat=9))
+        assert float(found[task]) == pytest.approx(best, abs=1e-12)
+
+
+@pytest.mark.parametrize("name", MAKERS)
+def test_play_follows_the_table(name: str) -> None:
+    """Next states as often as the table says, within 5 standard deviations, and the rewards and ends of the table."""
+    env = MAKERS[name](num_states=5, num_actions=2, num_tasks=3, max_episode_steps=6)
+    tasks = env.all_tasks().repeat_interleave(2000, 0)
+    state, step = env.reset(tasks, stream_seeds(0, len(tasks)))
+    assert (step.obs == 0).all()
+    tables, seen = [table_of(env, task) for task in range(3)], np.zeros((3, 5, 2, 5))
+    for time in range(18):
+        before, action = step.obs, torch.full((len(tasks),), time // 2 % 2)
+        state, step = env.step(state, action)
+        np.add.at(seen, (tasks[:, 0], before, action, step.final_obs), 1)
+        for row in range(0, len(tasks), 97):
+            outcomes = {s: (r, end) for _, s, r, end in tables[int(tasks[row, 0])][int(before[row]), int(action[row])]}
+            assert outcomes[int(step.final_obs[row])] == (float(step.reward[row]), bool(step.terminated[row]))
+    for task, table in enumerate(tables):
+        for (place, action), outcomes in table.items():
+            times = seen[task, place, action].sum()
+            for probability, after, *_ in outcomes:
+                error = 5 * math.sqrt(times * probability * (1 - probability)) + 3  # of rare ones
+                assert abs(seen[task, place, action, after] - times * probability) <= error
+
+
+@pytest.mark.parametrize("name", MAKERS)
+def test_a_task_is_a_function_of_its_number_and_the_seed(name: str) -> None:
+    few, many, other = (MAKERS[name](num_tasks=n, tasks_seed=seed) for n, seed in ((4, 3), (9, 3), (4, 5)))
+    same = few.fingerprint(few.all_tasks())
+    assert same == many.fingerprint(many.all_tasks())[:4] and len({*same}) == 4
+    assert not {*same} & {*other.fingerprint(other.all_tasks())}
+    assert few.label(torch.tensor([2])) == "mdp_2"
+
+
+@pytest.mark.parametrize(
+    ("make", "options", "message"),
+    [
+        (garnet, {"num_states": 4, "branching": 5}, "env.branching=5: must be at most env.num_states=4"),
+        (garnet, {"num_states": 100, "num_tasks": 5000}, "num_tasks . num_states.2 . num_actions must be at most"),
+    ],
+)
+def test_tables_that_do_not_fit_are_refused(make: Any, options: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        make(**options)
+
+
+def test_pitfalls_end_and_do_not_pay() -> None:
+    env = anymdp(pitfall_share=0.9, num_tasks=5)
+    assert isinstance(env, AnyMDP) and env.spec.success == "goal"
+    ends = env._terminated & (env._reward == 0)
+    assert ends.any() and (env._terminated | (env._reward == 0)).all()
