@@ -85,7 +85,7 @@ class TensorEnv:
     @property
     def is_exact(self) -> bool:
         """True if expectations of episodes can be computed (`exact.py`)."""
-        return self.has_planner and self.spec.is_discrete
+        return self.has_planner and self.spec.is_discrete and not self.spec.action_mask
 
     @property
     def num_states(self) -> int:

@@ -20,6 +20,7 @@ from gymnasium.envs.registration import load_env_creator
 from icrl.config.modules import load_module
 from icrl.config.options import MOST_SEEDS, refuse
 from icrl.contracts import ConfigError
+from icrl.envs.gym.masks import ActionMask
 from icrl.envs.gym.registered import registered
 from icrl.randomness import integers, stream_seeds, uniform
 
@@ -37,6 +38,7 @@ class Maker:
     tasks: list[Task]
     wrappers: list[str]  # names in `gymnasium.wrappers`, or `module:Class`; the first is the innermost
     max_episode_steps: int
+    action_mask: bool = False  # whether observations end with flags of legal actions, see `masks`
 
     def make(self, task: int, **further: Any) -> gymnasium.Env[Any, Any]:
         """Environment of a task, with `further` arguments of `gymnasium.make`. Raises `ConfigError` for a wrong
@@ -46,7 +48,8 @@ class Maker:
         env = gymnasium.make(registered(self.env_id), disable_env_checker=True, **arguments)  # `border.read_obs` checks
         for path, value in _starting_with(SET, self.tasks[task]).items():
             _set_attribute(env.unwrapped, path, value)
-        return reduce(lambda inner, name: wrapper_of(name)(inner), self.wrappers, env)
+        env = reduce(lambda inner, name: wrapper_of(name)(inner), self.wrappers, env)
+        return ActionMask(env) if self.action_mask else env
 
     def reset_options(self, task: int) -> Task | None:
         """Options of every reset of a task; None if it has none."""
