@@ -14,8 +14,8 @@ LENGTH, LEFT, RIGHT, WAIT = 5, 0, 1, 2
 
 
 class Corridor(gymnasium.Env[Any, Any]):
-    """Cells in a row; reward 1 and the end at the `goal`. No walls can be walked into, and only at every other step can
-    one wait. Observations are the cell, or with `vector` a float64 vector that begins with it."""
+    """Cells in a row; reward 1 and the end at the `goal`. No walls can be walked into, and one can wait at every
+    other step, from the second on. Observations are the cell, or with `vector` a float64 vector that begins with it."""
 
     def __init__(self, goal: int, vector: bool = False, mask: Any = None) -> None:
         self.observation_space = Box(-9.0, 9.0, (2,), np.float64) if vector else Discrete(LENGTH)
@@ -37,7 +37,7 @@ class Corridor(gymnasium.Env[Any, Any]):
         return obs, float(found), found, False, {} if found else info
 
     def _legal(self) -> np.ndarray:
-        return np.array([self._cell > 0, self._cell < LENGTH - 1, self._time % 2 == 0], np.int8)
+        return np.array([self._cell > 0, self._cell < LENGTH - 1, self._time % 2 == 1], np.int8)
 
     def _seen(self) -> tuple[Any, dict[str, Any]]:
         mask = self._legal() if self._mask is None else np.array(self._mask)

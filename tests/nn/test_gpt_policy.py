@@ -50,7 +50,8 @@ CRITICS = {
 
 
 def gpt(world: str = "room", std: float = 0.3, **form) -> GPT:
-    return outspoken(GPT(replace(OFFLINE.model, **form), WORLDS[world].spec), std).eval()
+    fitting = {"obs_encoding": "coordinates"} if world == "mask" else {}
+    return outspoken(GPT(replace(OFFLINE.model, **fitting | form), WORLDS[world].spec), std).eval()
 
 
 def guided(form: str, has_prior: bool) -> Guided:
