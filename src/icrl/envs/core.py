@@ -155,6 +155,7 @@ class TensorEnv:
 
     def cell(self, obs: Tensor, action: Tensor) -> Tensor:
         """Cell of the map for a stream that sees `obs` after `action` (-1: before its first); -1 is no cell."""
+        obs = self.spec.plain(obs)
         return obs % self.spec.width**2 if self.spec.width else obs
 
     def goal_cell(self, tasks: Tensor) -> Tensor | None:

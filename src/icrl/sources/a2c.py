@@ -66,6 +66,7 @@ class A2C(Learner):
     def __init__(self, config: ActorCriticConfig, spec: EnvSpec, seeds: Tensor, device: torch.device) -> None:
         super().__init__(config, spec, seeds, device)
         self.heads: Heads = heads_of(spec, config.body)(spec, config.hidden_size, seeds, device)
+        self.has_memory = self.heads.memory_size > 0
         self.network, self.outputs, self.refresh = self.heads.network, self.heads.outputs, self.heads.refresh
         self.optimizer = StackedAdam(self.network, config)
 
@@ -74,20 +75,16 @@ class A2C(Learner):
         if not isinstance(spec.action_space, Box):
             make_head(spec.action_space)  # raises
 
-    @property
-    def has_memory(self) -> bool:  # pyrefly: ignore[bad-override]
-        return self.heads.memory_size > 0
-
     def initial_carry(self, num_streams: int) -> Any:
         """Memory of each stream, `[B, H]`; nothing without one."""
         nothing = super().initial_carry(num_streams)
         return torch.zeros(num_streams, self.heads.memory_size, device=self.device) if self.has_memory else nothing
 
-    @torch.no_grad()
     def remember(self, carry: Any, step: Step) -> tuple[Step, Any]:
         if not self.has_memory:
             return step, carry
-        seen = self.heads.unroll(step.obs[None], step.timestep[None], carry)[0]
+        with torch.no_grad():
+            seen = self.heads.unroll(step.obs[None], step.timestep[None], carry)[0]
         return step._replace(obs=seen), seen[:, : self.heads.memory_size]
 
     def act(self, carry: Any, step: Step, noise: Tensor) -> tuple[Tensor, Any]:

@@ -9,7 +9,7 @@ import torch
 from gymnasium.spaces import Box, Discrete, MultiDiscrete
 from harness import done, refusal
 from masked_env import LENGTH, Corridor, corridor, options_of
-from probes import learn_from, learners_of
+from probes import Probe, learn_from, learners_of
 from torch import Tensor
 
 import icrl
@@ -93,6 +93,29 @@ def test_no_source_takes_an_illegal_action(name: str, vector: bool) -> None:
     for epsilon in (0.0, 0.5):
         played, _ = played_by(EpsilonGreedy(learner, epsilon), env, 20)
         assert env.spec.legal(played.obs).gather(-1, played.action[..., None]).all()
+
+
+class Ring(Probe):
+    """Tensor world of four places, at each of which the action of its number modulo 3 is not legal; any action leads to
+    the next place."""
+
+    def __init__(self) -> None:
+        super().__init__(4, 3, 6, lambda s, a: ((s + 1) % 4, (s == 2).long(), s < 0), num_starts=4)
+        self.spec = self.spec._replace(observation_space=with_flags(Discrete(4), 3), action_mask=True)
+
+    def observe(self, inner: Tensor) -> Tensor:
+        flags = inner[..., None] % 3 != torch.arange(3)
+        return torch.cat([inner[..., None], flags.long()], dim=-1)
+
+
+@pytest.mark.parametrize("name", ["a2c", "a2c with a memory", "dqn", "random"])
+def test_masks_of_a_tensor_world(name: str) -> None:
+    env, streams = Ring(), stream_seeds(0, 8)
+    learner = learners_of(name.split(maxsplit=1)[0], 2, env.spec, **SOURCES[name])
+    where = start_streams(learner, env, torch.zeros(8, 1, dtype=torch.long), streams)
+    played, _ = rollout(learner, env, where, 30, Noise(streams))
+    assert (played.action != played.obs[..., 0] % 3).all() and len(played.action.unique()) == 3
+    assert not env.is_exact and torch.equal(env.cell(played.obs, played.action), played.obs[..., 0])
 
 
 def test_action_values_of_the_next_step_are_those_of_legal_actions() -> None:
