@@ -17,7 +17,8 @@ class EnvSpec(NamedTuple):
     """Spaces of an environment and what else a model or a source needs of it.
 
     With `points` = (N, n) an observation is K integers: N points of n coordinates, each stored as the coordinate plus
-    one and 0 for no point, then n + num_actions flags. The last num_actions flags mark legal actions.
+    one and 0 for no point, then n + num_actions flags. The last num_actions flags mark legal actions. With
+    `action_mask` an observation is integers or a vector that ends with such flags (`with_flags`).
     """
 
     observation_space: Space[Any]  # Discrete, MultiDiscrete, Box of float32, or Box of uint8 [height, width, channels]
@@ -28,6 +29,7 @@ class EnvSpec(NamedTuple):
     success: str = "reward"  # rule that makes an episode a success, see `envs.rollout.is_success`
     points: tuple[int, int] = (0, 0)
     success_return: float = 0.0  # least return of a successful episode, or least last reward, if `success` says so
+    action_mask: bool = False  # whether observations end with a flag for each action, 1 where it is legal, else 0
 
     @classmethod
     def of(cls, recorded: dict[str, Any]) -> "EnvSpec":
@@ -38,7 +40,8 @@ class EnvSpec(NamedTuple):
         return cls(**values | {name: read_space(recorded[name]) for name in _SPACES})
 
     def to_json(self) -> dict[str, Any]:
-        return self._asdict() | {name: written_space(getattr(self, name)) for name in _SPACES}
+        written = self._asdict() | {name: written_space(getattr(self, name)) for name in _SPACES}
+        return {name: value for name, value in written.items() if name != "action_mask" or value}  # as without masks
 
     @property
     def obs_shape(self) -> tuple[int, ...]:
@@ -97,9 +100,32 @@ class EnvSpec(NamedTuple):
         """Mask of the optimal actions that are unknown, of the shape of `action`."""
         return np.isnan(action) if isinstance(self.action_space, Box) else action == self.num_actions
 
+    @property
+    def plain_space(self) -> Space[Any]:
+        """Space of observations without the flags of `action_mask`; one integer is Discrete then."""
+        space, number = self.observation_space, self.num_actions if self.action_mask else 0
+        if isinstance(space, Box) and number:
+            return Box(space.low[:-number], space.high[:-number])
+        if isinstance(space, MultiDiscrete) and number:
+            sizes = space.nvec[:-number].tolist()
+            return MultiDiscrete(sizes) if len(sizes) > 1 else Discrete(sizes[0])
+        return space
+
+    def plain(self, obs: Tensor) -> Tensor:
+        """Observations `[..., *obs_shape]` as elements of `plain_space`."""
+        if not self.action_mask:
+            return obs
+        one_integer = isinstance(self.observation_space, MultiDiscrete) and obs.shape[-1] == 1 + self.num_actions
+        return obs[..., 0] if one_integer else obs[..., : -self.num_actions]
+
+    @property
+    def has_flags(self) -> bool:
+        """True if observations end with flags of legal actions."""
+        return self.action_mask or bool(self.points[0])
+
     def legal(self, obs: Tensor) -> Tensor | None:
         """Legal actions for observations `[..., K]`, `[..., A]` bool; None if all actions are always legal."""
-        return obs[..., -self.num_actions :] > 0 if self.points[0] else None
+        return obs[..., -self.num_actions :] > 0 if self.has_flags else None
 
     def legal_of(self, values: Tensor, obs: Tensor, otherwise: float = -math.inf) -> Tensor:
         """`values` `[..., A]` of actions for observations `[..., K]`, with `otherwise` for illegal actions."""
@@ -122,6 +148,18 @@ def discrete_spec(
     obs = MultiDiscrete([num_obs] * ((rows + 1) * dimension + num_actions)) if rows else Discrete(num_obs)
     about = (width, max_episode_steps, success, points, success_return)
     return EnvSpec(obs, Discrete(num_actions), reward_values, *about)
+
+
+def with_flags(space: Space[Any], num_actions: int) -> Space[Any]:
+    """Space of observations in `space` that end with a flag for each action, see `EnvSpec.action_mask`. Raises
+    `ValueError` for images."""
+    if isinstance(space, Discrete | MultiDiscrete):
+        sizes = np.atleast_1d(space.nvec if isinstance(space, MultiDiscrete) else space.n)
+        return MultiDiscrete([*sizes, *[2] * num_actions])
+    if isinstance(space, Box) and len(space.shape) == 1:
+        low, high = (np.append(bound, [end] * num_actions) for bound, end in ((space.low, 0), (space.high, 1)))
+        return Box(low.astype(np.float32), high.astype(np.float32))
+    raise ValueError(f"observations {space} cannot hold flags of legal actions: must be integers or a vector")
 
 
 _SPACES = ("observation_space", "action_space")

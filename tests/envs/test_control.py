@@ -156,3 +156,22 @@ def test_a_pendulum_succeeds_by_its_last_reward(last: float, success: bool) -> N
     played = Rollout(obs, action, reward, obs, timestep, truncated & False, truncated, action)
     episodes, _ = finished_episodes(played, OpenEpisodes.none(1), spec)
     assert (episodes.success.tolist(), episodes.steps_to_goal.tolist()) == ([success], [3])
+
+
+@pytest.mark.parametrize(
+    ("kind", "options", "shown"), [(CartPole, CartPoleConfig, [0, 2]), (Pendulum, PendulumConfig, [0, 1])]
+)
+def test_hidden_velocities_are_all_that_is_missing(kind: Any, options: Any, shown: list[int]) -> None:
+    """Episodes, and their pictures, are the same without them."""
+    whole, partial = kind(options()), kind(options(hide_velocity=True))
+    tasks, seeds = whole.all_tasks()[:3], stream_seeds(0, 3)
+    (state, step), (hidden_state, hidden) = (env.reset(tasks, seeds) for env in (whole, partial))
+    for time in range(30):
+        assert torch.equal(step.obs[:, shown], hidden.obs) and partial.spec.obs_shape == (2,)
+        assert torch.equal(step.final_obs[:, shown], hidden.final_obs) and torch.equal(step.reward, hidden.reward)
+        pictures = [
+            env.pictures(tasks[0], 0, 0, one.obs[:1], one.obs[:0]) for env, one in ((whole, step), (partial, hidden))
+        ]
+        assert np.array_equal(*pictures)
+        action = torch.tensor([0, 1, time % 2]) if kind is CartPole else torch.tensor([[-2.0], [2.0], [0.5]])
+        (state, step), (hidden_state, hidden) = whole.step(state, action), partial.step(hidden_state, action)

@@ -114,18 +114,19 @@ def step_of(obs: Tensor) -> Step:
     return Step(obs, zero, zero.bool(), zero.bool(), obs, zero, zero)
 
 
-def learn_from(learner: Any, transitions: Rollout) -> Learned:
-    """One update on all of an unroll."""
-    return learner.update(sample_of(transitions, targets=learner.targets(transitions)))
+def learn_from(learner: Any, transitions: Rollout, carry: Any = ()) -> Learned:
+    """One update on all of an unroll, before which the streams remembered `carry`."""
+    return learner.update(sample_of(transitions, targets=learner.targets(transitions, carry)))
 
 
-def learn_world(learner: Any, env: Probe, num_updates: int) -> Any:
-    """`learner` after it has played `env` in eight environments and learned from every 3 steps of it."""
+def learn_world(learner: Any, env: Any, num_updates: int, num_steps: int = 3) -> Any:
+    """`learner` after it has played `env` in eight environments and learned from every `num_steps` of it."""
     streams = start_streams(learner, env, torch.zeros(8, 1, dtype=torch.long), stream_seeds(1, 8))
     noise = Noise(stream_seeds(2, 8))
     for _ in range(num_updates):
-        transitions, streams = rollout(learner, env, streams, 3, noise)
-        learn_from(learner, transitions)
+        before = streams.carry
+        transitions, streams = rollout(learner, env, streams, num_steps, noise)
+        learn_from(learner, transitions, before)
     return learner
 
 
@@ -145,8 +146,9 @@ def alone_and_among_others(
         where = start_streams(learner, env, tasks.repeat_interleave(3, 0)[streams], stream_seeds(0, 12, 0)[streams])
         noise, lived = Noise(stream_seeds(0, 12, 1)[streams]), []
         for _ in range(num_updates):
+            before = where.carry
             transitions, where = rollout(learner, env, where, rollout_len, noise)
-            learn_from(learner, transitions)
+            learn_from(learner, transitions, before)
             lived.append(transitions)
         return Rollout(*(torch.cat(column) for column in zip(*lived, strict=True))), learner
 

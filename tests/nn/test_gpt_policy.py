@@ -6,6 +6,7 @@ import pytest
 import torch
 from critics import CONFIG as OFFLINE
 from critics import config_of
+from masked_env import corridor
 from models import outspoken
 from point_worlds import point_game
 from torch import Tensor
@@ -24,6 +25,7 @@ ROOM = make_env(replace(OFFLINE.env, size=4, max_episode_steps=6, random_start=T
 WORLDS = {
     "room": ROOM,
     "host": point_game(opponents=["table_3", "random", "last", "first@0.5", "order_120"], dimensions=[3, 2]),
+    "mask": corridor(),
     "agent": point_game(role="agent", opponents=["zeillinger", "random_pair", "weak_spivakovsky", "random_subset"]),
 }
 TOKENS, POSITIONS = ("transition", "interleaved", "cross"), ("env_time", "learned", "sinusoidal", "rope", "none")
@@ -35,6 +37,7 @@ FORMS = [
     *(("host", {"trunk": trunk, "position": "sinusoidal"}) for trunk in ("delta", "gru")),
     *(("host", {"tokens": tokens, "position": "sinusoidal"}) for tokens in TOKENS),
     *(("agent", {"tokens": tokens, "position": "rope"}) for tokens in TOKENS),
+    *(("mask", {"tokens": tokens, "position": "rope"}) for tokens in TOKENS),
 ]
 CRITICS = {
     "one trunk": {},
@@ -47,7 +50,8 @@ CRITICS = {
 
 
 def gpt(world: str = "room", std: float = 0.3, **form) -> GPT:
-    return outspoken(GPT(replace(OFFLINE.model, **form), WORLDS[world].spec), std).eval()
+    fitting = {"obs_encoding": "coordinates"} if world == "mask" else {}
+    return outspoken(GPT(replace(OFFLINE.model, **fitting | form), WORLDS[world].spec), std).eval()
 
 
 def guided(form: str, has_prior: bool) -> Guided:

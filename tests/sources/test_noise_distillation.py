@@ -71,6 +71,7 @@ RUN = ("source.num_envs=2", "source.videos_per_task=0", "summaries.num_summaries
 FITS = ("evaluation.num_episodes=3", "model.context_len=8", "data.num_development_tasks=1")
 EXPERT = ("source=noise_distillation", "source.num_env_steps=400", "source.history_steps=400")
 LEARNED = ("source=q_learning", "source.num_learners=2", "source.unroll_length=1")
+MEMORY = ("source=a2c", "source.body=gru", "source.hidden_size=8", "source.num_learners=2", "source.unroll_length=5")
 
 
 def train(root: Path, name: str, *options: str) -> Any:
@@ -87,9 +88,14 @@ def optimal_at_the_end(root: Path, name: str, *options: str) -> float:
 
 @pytest.fixture(scope="module")
 def teachers(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A root with finished runs: agents that learned, agents that hardly learned, and a searcher."""
+    """A root with finished runs: agents that learned, agents that hardly learned, agents with a memory, a searcher."""
     root = tmp_path_factory.mktemp("teachers")
-    runs = ("learned", 3000, LEARNED), ("short", 40, LEARNED), ("searcher", 120, ("source=searcher",))
+    runs = (
+        ("learned", 3000, LEARNED),
+        ("short", 40, LEARNED),
+        ("searcher", 120, ("source=searcher",)),
+        ("gru", 120, MEMORY),
+    )
     for name, steps, options in runs:
         optimal_at_the_end(root, name, *options, f"source.num_env_steps={steps}", f"source.history_steps={steps}")
     return root
@@ -119,6 +125,7 @@ def test_trained_agents_teach(teachers: Path) -> None:
     [
         ("source.teacher=nobody", "source.teacher=nobody & no finished run"),
         ("source.teacher=searcher", "source.teacher=searcher & its own past"),
+        ("source.teacher=gru", "source.teacher=gru & source.body=gru & cannot teach"),
         ("source.teacher=learned env.max_episode_steps=3", "env.max_episode_steps=4 & 3"),
         ("source.teacher=learned source.num_envs=5", "source.num_envs=5 & 2 learners per task of source.teacher"),
         ("source.max_performance=0.5 source.teacher=learned", "source.max_performance=0.5 & source.teacher"),

@@ -19,7 +19,6 @@ from icrl.sources import source_class
 from icrl.sources.learners import Learner
 from icrl.sources.options import SourceConfig
 from icrl.sources.pace import clock_of, num_iterations, unrolled
-from icrl.sources.teachers import Informed
 
 if TYPE_CHECKING:
     from icrl.config.root import Config
@@ -28,13 +27,14 @@ if TYPE_CHECKING:
 class EpsilonGreedy:
     """Policies of learners for evaluation: sampled with probability `epsilon`, else the most probable action."""
 
-    def __init__(self, learner: Learner | Informed, epsilon: float) -> None:
+    def __init__(self, learner: Learner, epsilon: float) -> None:
         self._learner, self._epsilon = learner, epsilon
 
-    def initial_carry(self, num_streams: int) -> tuple[()]:
-        return ()
+    def initial_carry(self, num_streams: int) -> Any:
+        return self._learner.initial_carry(num_streams) if self._learner.has_memory else ()
 
-    def act(self, carry: tuple[()], step: Step, noise: Tensor) -> tuple[Tensor, tuple[()]]:
+    def act(self, carry: Any, step: Step, noise: Tensor) -> tuple[Tensor, Any]:
+        step, carry = self._learner.remember(carry, step)
         return self._learner.act_in_evaluation(step, noise, self._epsilon), carry
 
 
@@ -56,7 +56,7 @@ def make_learners(
 class Actor(Policy[Any], Protocol):
     """Policy that also computes what its learners need beside the transitions; see `Learner.targets`."""
 
-    def targets(self, rollout: Rollout) -> dict[str, Tensor]: ...
+    def targets(self, rollout: Rollout, carry: Any) -> dict[str, Tensor]: ...
 
 
 class UnrollWorker:
@@ -99,12 +99,13 @@ class LocalUnrollWorker(UnrollWorker):
     ) -> None:
         """Continue with `streams` after `first` iterations; `noise` is set to the same step."""
         self._source, self._env, self._policy, self._streams, self._noise = source, env, policy, streams, noise
-        self._done = first
+        self._done, self._before = first, streams.carry
 
     def play(self) -> tuple[Rollout, Streams[State, Any]]:
         self._noise.time = unrolled(self._source, self._done)
         self._done += 1
         num_steps, step = unrolled(self._source, self._done) - self._noise.time, self._streams.step
+        self._before = self._streams.carry
         if not num_steps:
             number, end, obs = (x.new_empty((0, *x.shape)) for x in (step.timestep, step.terminated, step.obs))
             return Rollout(obs, number, number, obs, number, end, end, number), self._streams
@@ -112,7 +113,7 @@ class LocalUnrollWorker(UnrollWorker):
         return transitions, self._streams
 
     def targets(self, rollout: Rollout) -> dict[str, Tensor]:
-        return self._policy.targets(rollout)
+        return self._policy.targets(rollout, self._before)
 
 
 def collect(

@@ -116,6 +116,11 @@ def checked(life: Life, spec: EnvSpec, steps: int) -> dict[str, torch.Tensor]:
             if name == "optimal_action":
                 valid |= unknown(spec, column)
             _require(life, name, column, valid, f"must be in {space}")
+    legal = spec.legal(torch.from_numpy(found["obs"]))
+    if legal is not None:
+        taken = torch.from_numpy(found["action"]).long()
+        valid = legal.gather(-1, taken[:, None])[:, 0].numpy()
+        _require(life, "action", found["action"], valid, "is not legal: see the last numbers of its observation")
     late = f"must be below {spec.max_episode_steps}, the longest episode"
     _require(life, "timestep", found["timestep"], found["timestep"] < spec.max_episode_steps, late)
     if spec.reward_values:

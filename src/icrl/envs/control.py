@@ -34,6 +34,9 @@ class PhysicsConfig(VectorConfig):
         le=4,
     )
     flip: bool = option(True, "in every other task the action pushes the other way")
+    hide_velocity: bool = option(
+        False, "leave velocities out of observations, so that one step does not show the state"
+    )
 
 
 class CartPoleConfig(PhysicsConfig):
@@ -65,7 +68,8 @@ class Physics(VectorEnv):
 class CartPole(Physics):
     """Keep a pole upright on a cart (Barto, Sutton and Anderson, 1983): reward 1 for each step until it falls.
 
-    State and observation are x, its velocity, the pole's angle and its velocity. Action 1 pushes with `force` newtons,
+    State and observation are x, its velocity, the pole's angle and its velocity (x and the angle with
+    `env.hide_velocity`). Action 1 pushes with `force` newtons,
     action 0 with minus as much. A task is half the pole's length, the masses of pole and cart, the gravity and the
     force, `[B, 5]`. An episode succeeds if it lasts until the time limit."""
 
@@ -74,10 +78,14 @@ class CartPole(Physics):
 
     def __init__(self, config: CartPoleConfig) -> None:
         super().__init__(config, CART_POLE, (0.05,) * 4)
-        obs = self.obs_box(2 * CART_LIMIT, math.inf, 2 * POLE_LIMIT, math.inf)
+        self._shown = slice(None, None, 2 if config.hide_velocity else 1)
+        obs = self.obs_box(*(2 * CART_LIMIT, math.inf, 2 * POLE_LIMIT, math.inf)[self._shown])
         # No step pays 0, but the first observation of a stream comes with that reward.
         about = ((0.0, 1.0), 0, config.max_episode_steps, "survival")
         self.spec = EnvSpec(obs, Discrete(2), *about)
+
+    def observe(self, inner: Tensor) -> Tensor:
+        return inner[..., self._shown]
 
     def move(self, state: State, action: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Euler step of the equations of Florian (2005, https://coneural.org/florian/papers/05_cart_pole.pdf)."""
@@ -93,7 +101,7 @@ class CartPole(Physics):
         return torch.stack([x, velocity, angle, spin], dim=-1), torch.ones_like(x), fallen
 
     def draw(self, canvas: Canvas, task: Tensor, obs: Tensor, action: Tensor) -> None:
-        x, _, angle, _ = obs[-1].tolist()
+        x, angle = (obs[-1] if obs.shape[-1] == 2 else obs[-1, ::2]).tolist()
         height, reach = -0.6, 2 * float(task[0])
         canvas.line([(-CART_LIMIT, height), (CART_LIMIT, height)], 0.04, GRID)
         canvas.line([(x - 0.35, height), (x + 0.35, height)], 0.4, WALL)
@@ -107,21 +115,23 @@ class CartPole(Physics):
 class Pendulum(Physics):
     """Swing a pendulum up and hold it there, by a torque that is too weak to lift it at once.
 
-    The state is the angle from upright and its velocity; the observation is cosine, sine and velocity. An action is a
-    number in [-2, 2], which acts times `torque`. A task is gravity, mass, length and torque, `[B, 4]`. The reward is
-    minus (angle^2 + 0.1 velocity^2 + 0.001 action^2). An episode succeeds if its last reward is at least -0.1."""
+    The state is the angle from upright and its velocity; the observation is cosine, sine and velocity (without the last
+    one with `env.hide_velocity`). An action is a number in [-2, 2], which acts times `torque`. A task is gravity, mass,
+    length and torque, `[B, 4]`. The reward is minus (angle^2 + 0.1 velocity^2 + 0.001 action^2). An episode succeeds if
+    its last reward is at least -0.1."""
 
     task_columns = tuple(PENDULUM)
     view = 1.7
 
     def __init__(self, config: PendulumConfig) -> None:
         super().__init__(config, PENDULUM, (math.pi, 1.0))
-        spaces = self.obs_box(1.0, 1.0, MAX_SPEED), Box(-MAX_TORQUE, MAX_TORQUE, (1,))
+        self._num_shown = 2 if config.hide_velocity else 3
+        spaces = self.obs_box(*(1.0, 1.0, MAX_SPEED)[: self._num_shown]), Box(-MAX_TORQUE, MAX_TORQUE, (1,))
         self.spec = EnvSpec(*spaces, (), 0, config.max_episode_steps, "final_reward", success_return=-0.1)
 
     def observe(self, inner: Tensor) -> Tensor:
         angle, spin = inner.unbind(-1)
-        return torch.stack([angle.cos(), angle.sin(), spin], dim=-1)
+        return torch.stack([angle.cos(), angle.sin(), spin][: self._num_shown], dim=-1)
 
     def move(self, state: State, action: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         gravity, mass, length, torque = state.task.unbind(-1)
@@ -134,7 +144,7 @@ class Pendulum(Physics):
         return inner, reward, torch.zeros_like(away, dtype=torch.bool)
 
     def draw(self, canvas: Canvas, task: Tensor, obs: Tensor, action: Tensor) -> None:
-        cosine, sine, _ = obs[-1].tolist()
+        cosine, sine = obs[-1, :2].tolist()
         reach = float(task[2])
         canvas.line([(0.0, 0.0), (0.0, reach)], 0.03, GRID)
         canvas.line([(0.0, 0.0), (reach * sine, reach * cosine)], 0.16, AGENT)

@@ -86,7 +86,7 @@ class TensorEnv:
     @property
     def is_exact(self) -> bool:
         """True if expectations of episodes can be computed (`exact.py`)."""
-        return self.has_planner and self.spec.is_discrete
+        return self.has_planner and self.spec.is_discrete and not self.spec.action_mask
 
     @property
     def num_states(self) -> int:
@@ -166,6 +166,7 @@ class TensorEnv:
 
     def cell(self, obs: Tensor, action: Tensor) -> Tensor:
         """Cell of the map for a stream that sees `obs` after `action` (-1: before its first); -1 is no cell."""
+        obs = self.spec.plain(obs)
         return obs % self.spec.width**2 if self.spec.width else obs
 
     def goal_cell(self, tasks: Tensor) -> Tensor | None:

@@ -89,16 +89,14 @@ class VectorLayers(nn.Module):
 
 
 class ImageLayers(nn.Module):
-    """Standardized channels through convolutions of 3 x 3 pixels with ReLU, then a linear layer. All but the last
-    convolution halve the image, until its sides are at most 8 pixels long; there are at least two."""
+    """Standardized channels through convolutions of 3 x 3 pixels with ReLU (`strides_of`), then a linear layer."""
 
     def __init__(self, shape: Sequence[int], embed_dim: int) -> None:
         super().__init__()
         height, width, channels = shape
         self.standardize = Standardize(torch.zeros(channels), torch.full((channels,), 255.0))
-        strides = [2] * max(0, math.ceil(math.log2(max(height, width) / _SIDE)))
         layers: list[nn.Module] = []
-        for stride in [*strides, *[1] * max(1, 2 - len(strides))]:
+        for stride in strides_of(height, width):
             layers += [nn.Conv2d(channels, _CHANNELS, 3, stride, padding=1), nn.ReLU()]
             height, width, channels = math.ceil(height / stride), math.ceil(width / stride), _CHANNELS
         self.layers = nn.Sequential(*layers, nn.Flatten(), _small(nn.Linear(channels * height * width, embed_dim)))
@@ -213,6 +211,13 @@ def set_moments(model: nn.Module, moments: Moments) -> None:
             module.standardize.set(moments.obs_mean, moments.obs_std)
         elif isinstance(module, RewardLayer) and module.standardize:
             module.standardize.set(torch.zeros_like(moments.reward_std), moments.reward_std)
+
+
+def strides_of(height: int, width: int) -> list[int]:
+    """Strides of convolutions of images: all but the last halve them, until their sides are at most 8 pixels long;
+    there are at least two."""
+    halving = [2] * max(0, math.ceil(math.log2(max(height, width) / _SIDE)))
+    return [*halving, *[1] * max(1, 2 - len(halving))]
 
 
 def is_image(space: Space[Any]) -> bool:

@@ -66,9 +66,19 @@ class StackedActorCritic(nn.Module):
 
     Weights are orthogonal (Saxe et al., 2014, arXiv 1312.6120) with gain sqrt(2), in the last layer 1 for the value and
     0.01 for the policy, so that all observations begin with almost the same policy (Andrychowicz et al., 2021, arXiv
-    2006.05990)."""
+    2006.05990).
 
-    def __init__(self, num_inputs: int, num_outputs: int, num_free: int, hidden_size: int, seeds: Tensor) -> None:
+    A `body` (`stacked_bodies`) may compute the perceptrons' inputs; it has moments of its own if it needs any."""
+
+    def __init__(
+        self,
+        num_inputs: int,
+        num_outputs: int,
+        num_free: int,
+        hidden_size: int,
+        seeds: Tensor,
+        body: nn.Module | None = None,
+    ) -> None:
         super().__init__()
         sizes = [num_inputs, hidden_size, hidden_size]
 
@@ -83,6 +93,7 @@ class StackedActorCritic(nn.Module):
         self.actor, self.critic = StackedMLP(weights[:3]), StackedMLP(weights[3:])
         self.free = nn.Parameter(torch.zeros(len(seeds), 1, num_free)) if num_free else None
         self.observed, self.returns = (RunningMoments(len(seeds), size) for size in (num_inputs, 1))
+        self.body = body
 
     def forward(self, obs: Tensor) -> tuple[Tensor, Tensor]:
         """Outputs of the policies `[T, B, P]` and values `[T, B]` for observations `[T, B, K]`."""
@@ -95,9 +106,11 @@ class StackedActorCritic(nn.Module):
     def value(self, obs: Tensor) -> Tensor:
         return self._value(self._normalised(obs), len(obs))
 
-    def observe(self, obs: Tensor, returns: Tensor) -> None:
-        """Take observations `[T, B, K]` and returns `[T, B]` into their running means and deviations."""
-        self.observed.add(by_learner(obs, self._num_learners))
+    def observe(self, obs: Tensor | None, returns: Tensor) -> None:
+        """Take observations `[T, B, K]`, unless a body reads them, and returns `[T, B]` into their running means and
+        deviations."""
+        if obs is not None:
+            self.observed.add(by_learner(obs, self._num_learners))
         self.returns.add(by_learner(returns[..., None], self._num_learners))
 
     def in_deviations(self, errors: Tensor) -> Tensor:

@@ -108,7 +108,7 @@ class SourceCurves:
         self._logger.scalars("source", solved, steps)
 
         def policy() -> tuple[Tensor | None, dict[str, Tensor]]:
-            counted = not transitions.action.is_floating_point()
+            counted = not transitions.action.is_floating_point() and not learner.has_memory
             return learner.action_probabilities(_last_step(transitions)) if counted else None, learner.outputs()
 
         data = {name: getattr(transitions, name) for name in ("obs", "action", "reward", "timestep")}

@@ -32,6 +32,20 @@ from icrl.spaces import EnvSpec
 class ActorCriticConfig(NetworkConfig):
     entropy_coefficient: NotNegative = option(0.01, "weight of the entropy bonus")
     value_coefficient: NotNegative = option(0.99, "weight of the value loss")
+    body: Literal["mlp", "gru", "cnn"] = option(
+        "mlp",
+        "layers that read observations. mlp: tables or perceptrons, as fit their space; gru: a recurrent layer, which "
+        "remembers the observations of an episode; cnn: convolutions of images",
+    )
+
+    def conflicts(self) -> Conflicts:
+        yield from super().conflicts()
+        apart = "{body} needs source.async_unroll=false: the process that plays does not save what it remembers"
+        yield self.body == "gru" and self.async_unroll, apart
+        short = (
+            "{mini_batch_length} is too short to learn what to remember with {body}: give 0, the unroll, or 2 or more"
+        )
+        yield self.body == "gru" and self.mini_batch_length == 1, short
 
 
 class A2CConfig(ActorCriticConfig):
@@ -51,7 +65,8 @@ class A2C(Learner):
 
     def __init__(self, config: ActorCriticConfig, spec: EnvSpec, seeds: Tensor, device: torch.device) -> None:
         super().__init__(config, spec, seeds, device)
-        self.heads: Heads = heads_of(spec)(spec, config.hidden_size, seeds, device)
+        self.heads: Heads = heads_of(spec, config.body)(spec, config.hidden_size, seeds, device)
+        self.has_memory = self.heads.memory_size > 0
         self.network, self.outputs, self.refresh = self.heads.network, self.heads.outputs, self.heads.refresh
         self.optimizer = StackedAdam(self.network, config)
 
@@ -60,7 +75,20 @@ class A2C(Learner):
         if not isinstance(spec.action_space, Box):
             make_head(spec.action_space)  # raises
 
+    def initial_carry(self, num_streams: int) -> Any:
+        """Memory of each stream, `[B, H]`; nothing without one."""
+        nothing = super().initial_carry(num_streams)
+        return torch.zeros(num_streams, self.heads.memory_size, device=self.device) if self.has_memory else nothing
+
+    def remember(self, carry: Any, step: Step) -> tuple[Step, Any]:
+        if not self.has_memory:
+            return step, carry
+        with torch.no_grad():
+            seen = self.heads.unroll(step.obs[None], step.timestep[None], carry)[0]
+        return step._replace(obs=seen), seen[:, : self.heads.memory_size]
+
     def act(self, carry: Any, step: Step, noise: Tensor) -> tuple[Tensor, Any]:
+        step, carry = self.remember(carry, step)
         return self.heads.act(step.obs, noise), carry
 
     def action_probabilities(self, step: Step) -> Tensor:
@@ -72,10 +100,23 @@ class A2C(Learner):
         sampled = (noise < sample_probability).view(-1, *(1 for _ in self._spec.action_shape))
         return torch.where(sampled, self.heads.act(step.obs, noise), self.heads.mode(step.obs))
 
+    @torch.no_grad()
+    def targets(self, rollout: Rollout, carry: Any = ()) -> dict[str, Tensor]:
+        """With a memory, its state before each step, `[T, B, H]`."""
+        if not self.has_memory:
+            return {}
+        after = self.heads.unroll(rollout.obs, rollout.timestep, carry)[:-1, :, : self.heads.memory_size]
+        return {"memory": torch.cat([carry[None], after])}
+
+    def _seen(self, rollout: Rollout, targets: dict[str, Tensor]) -> Tensor:
+        """Inputs of the heads at each step of windows. Gradients of a memory end where a window begins."""
+        return self.heads.unroll(rollout.obs, rollout.timestep, targets["memory"][0] if self.has_memory else None)
+
     def update(self, sample: Sample) -> Learned:
         """One gradient step of every learner."""
-        log_prob, value, entropies = self.heads.evaluate_actions(sample.rollout.obs, sample.rollout.action)
-        actor_loss, returns, metrics = self._fit(sample, log_prob, value.detach())
+        seen = self._seen(sample.rollout, sample.targets)
+        log_prob, value, entropies = self.heads.evaluate_actions(seen, sample.rollout.action)
+        actor_loss, returns, metrics = self._fit(sample, seen, log_prob, value.detach())
         policy_loss, error = self._per_learner(actor_loss), self.heads.scaled(returns - value)
         value_loss = self._per_learner(error.square())
         entropy = self._per_learner(entropies)
@@ -88,10 +129,16 @@ class A2C(Learner):
         metrics |= {"policy_loss": policy_loss.detach(), "value_loss": value_loss.detach()}
         return Learned(metrics | {"entropy": entropy.detach(), "gradient_norm": norm})
 
-    def _fit(self, sample: Sample, log_prob: Tensor, value: Tensor) -> tuple[Tensor, Tensor, dict[str, Tensor]]:
-        """Loss of the actor and returns for the critic, `[T, B]`, and metrics `[L]`. `log_prob` of the actions has a
-        gradient, `value` of the observations has none; both are `[T, B]`."""
-        rollout, next_value = sample.rollout, self.heads.value(sample.rollout.next_obs)
+    def _next_value(self, rollout: Rollout, seen: Tensor) -> Tensor:
+        """Values `[T, B]` of the observations after each step, before any reset."""
+        return self.heads.value(self.heads.ahead(seen, rollout.next_obs))
+
+    def _fit(
+        self, sample: Sample, seen: Tensor, log_prob: Tensor, value: Tensor
+    ) -> tuple[Tensor, Tensor, dict[str, Tensor]]:
+        """Loss of the actor and returns for the critic, `[T, B]`, and metrics `[L]`. `seen` is what the heads read;
+        `log_prob` of the actions has a gradient, `value` has none; both are `[T, B]`."""
+        rollout, next_value = sample.rollout, self._next_value(sample.rollout, seen)
         ends = rollout.terminated, rollout.truncated
         returns = n_step_returns(rollout.reward, next_value, *ends, self._discount)
         return -log_prob * self.heads.scaled(returns - value), returns, {}
@@ -116,15 +163,19 @@ class PPO(A2C):
 
     With `normalize_advantage`, A has mean 0 and deviation 1 over a learner's samples in an update."""
 
-    def targets(self, rollout: Rollout) -> dict[str, Tensor]:
-        """log pi_old(a|s), advantage and return of an unroll, `[T, B]` each."""
-        with torch.no_grad():
-            log_prob, value, _ = self.heads.evaluate_actions(rollout.obs, rollout.action)
-        next_value, ends = self.heads.value(rollout.next_obs), (rollout.terminated, rollout.truncated)
+    @torch.no_grad()
+    def targets(self, rollout: Rollout, carry: Any = ()) -> dict[str, Tensor]:
+        """log pi_old(a|s), advantage and return of an unroll, `[T, B]` each, beside A2C's columns."""
+        found = super().targets(rollout, carry)
+        seen = self._seen(rollout, found)
+        log_prob, value, _ = self.heads.evaluate_actions(seen, rollout.action)
+        next_value, ends = self._next_value(rollout, seen), (rollout.terminated, rollout.truncated)
         advantage = gae(rollout.reward, value, next_value, *ends, self._discount, self.config.gae_lambda)
-        return {"log_prob": log_prob, "advantage": advantage, "return": advantage + value}
+        return found | {"log_prob": log_prob, "advantage": advantage, "return": advantage + value}
 
-    def _fit(self, sample: Sample, log_prob: Tensor, value: Tensor) -> tuple[Tensor, Tensor, dict[str, Tensor]]:
+    def _fit(
+        self, sample: Sample, seen: Tensor, log_prob: Tensor, value: Tensor
+    ) -> tuple[Tensor, Tensor, dict[str, Tensor]]:
         """Losses and metrics. approx_kl estimates KL(pi_old || pi) by the mean of ratio - 1 - log ratio, which is never
         negative (Schulman, "Approximating KL divergence", 2020)."""
         advantage = self.heads.scaled(sample.targets["advantage"])

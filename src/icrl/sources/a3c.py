@@ -11,7 +11,7 @@ without a gradient through v, A and the ratios. Played by the policy that learns
 ratios of the first update are 1, and it is A2C's up to rounding.
 """
 
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
@@ -40,15 +40,18 @@ class A3CConfig(ActorCriticConfig):
 class A3C(A2C):
     """A2C with V-trace."""
 
-    def targets(self, rollout: Rollout) -> dict[str, Tensor]:
-        """log mu(a|s) of an unroll, `[T, B]`."""
-        with torch.no_grad():
-            return {"log_prob": self.heads.evaluate_actions(rollout.obs, rollout.action)[0]}
+    @torch.no_grad()
+    def targets(self, rollout: Rollout, carry: Any = ()) -> dict[str, Tensor]:
+        """log mu(a|s) of an unroll, `[T, B]`, beside A2C's columns."""
+        found = super().targets(rollout, carry)
+        return found | {"log_prob": self.heads.evaluate_actions(self._seen(rollout, found), rollout.action)[0]}
 
-    def _fit(self, sample: Sample, log_prob: Tensor, value: Tensor) -> tuple[Tensor, Tensor, dict[str, Tensor]]:
+    def _fit(
+        self, sample: Sample, seen: Tensor, log_prob: Tensor, value: Tensor
+    ) -> tuple[Tensor, Tensor, dict[str, Tensor]]:
         """Losses and metrics. actor_kl estimates KL(mu || pi) as PPO's approx_kl does; clip_fraction is the share of
         ratios above rho_clip."""
-        rollout, next_value = sample.rollout, self.heads.value(sample.rollout.next_obs)
+        rollout, next_value = sample.rollout, self._next_value(sample.rollout, seen)
         ends = rollout.terminated, rollout.truncated
         log_ratio, given = log_prob.detach() - sample.targets["log_prob"], self.config
         ratio, form = log_ratio.exp(), (given.trace_lambda, given.rho_clip, given.c_clip)

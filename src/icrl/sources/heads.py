@@ -9,13 +9,16 @@ from typing import Any
 
 import torch
 from gymnasium.spaces import Box, Discrete
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn.functional import one_hot
 
+from icrl.config.options import refuse
 from icrl.envs.core import look_up
 from icrl.nn.clipped_gaussian import ClippedGaussian
+from icrl.nn.encoders import is_image
 from icrl.nn.heads import Categorical, Head, make_head
 from icrl.nn.networks import StackedNetwork, StackedPointNetwork
+from icrl.nn.stacked_bodies import StackedConvolutions, StackedGRU
 from icrl.nn.stacked_mlp import StackedActorCritic
 from icrl.randomness import cumulative, draw, spread
 from icrl.sources.learners import table_rows
@@ -25,9 +28,21 @@ _IMPOSSIBLE = -1e30  # logit of an illegal action: its probability is 0, and p l
 
 
 class Heads:
-    """Policies and values of L learners over observations `[..., B]` or `[..., B, ...]`."""
+    """Policies and values of L learners over observations `[..., B]` or `[..., B, ...]`.
+
+    With a memory they are over what it makes of them: `unroll` gives what all other methods take for observations."""
 
     network: Any  # module whose parameters have a leading learner axis
+    memory_size = 0  # numbers in the memory of a stream (0: there is none)
+
+    def unroll(self, obs: Tensor, timestep: Tensor, memory: Any) -> Tensor:
+        """Observations `[T, B, ...]` with what is remembered, given their time steps `[T, B]` and the `memory`
+        `[B, memory_size]` before them. The first `memory_size` numbers of a row are the memory after it."""
+        return obs
+
+    def ahead(self, seen: Tensor, next_obs: Tensor) -> Tensor:
+        """The observations `next_obs` `[T, B, ...]` after the rows `seen` of `unroll`, in the same episodes."""
+        return next_obs
 
     def refresh(self) -> None:
         """Compute what depends on the network, after each change of it."""
@@ -154,22 +169,38 @@ class VectorHeads(NetworkHeads):
     """Heads over vectors: an observation is a row of numbers, whatever its shape; one of S integers is one-hot."""
 
     def __init__(self, spec: EnvSpec, hidden_size: int, seeds: Tensor, device: torch.device) -> None:
-        space, self._num_obs = spec.action_space, 0 if spec.obs_shape else spec.num_obs
-        num_inputs = self._num_obs or math.prod(spec.obs_shape)
+        space, self._spec = spec.action_space, spec
+        self._num_obs = spec.num_obs if isinstance(spec.plain_space, Discrete) else 0
+        num_flags = spec.num_actions if spec.has_flags else 0
+        num_inputs = self._num_obs + num_flags if self._num_obs else math.prod(spec.obs_shape)
         is_box = isinstance(space, Box)
         self.policy = (ClippedGaussian(space) if is_box else make_head(space)).to(device)
         number = self.policy.num_parameters
         sizes = (number // 2, number // 2) if is_box else (number, 0)  # deviations do not depend on the observation
-        self.network = StackedActorCritic(num_inputs, *sizes, hidden_size, seeds).to(device)
+        body = self._make_body(num_inputs, hidden_size, seeds)
+        num_inputs = hidden_size + num_flags if body else num_inputs
+        self.network = StackedActorCritic(num_inputs, *sizes, hidden_size, seeds, body).to(device)
+
+    def _make_body(self, num_inputs: int, hidden_size: int, seeds: Tensor) -> nn.Module | None:
+        """Layers from observations to the `hidden_size` inputs of the perceptrons (None: these read observations)."""
+        return None
 
     def _rows(self, obs: Tensor) -> Tensor:
-        return (one_hot(obs, self._num_obs) if self._num_obs else obs.flatten(2)).float()
+        """Inputs of the perceptrons for observations, `[T, B, ...] -> [T, B, K]`."""
+        if not self._num_obs:
+            return obs.flatten(2).float()
+        return self._with_flags(one_hot(self._spec.plain(obs), self._num_obs).float(), obs)
+
+    def _with_flags(self, rows: Tensor, obs: Tensor) -> Tensor:
+        """Rows `[..., K]` that end with the flags of legal actions, if observations do."""
+        return torch.cat([rows, obs[..., -self._spec.num_actions :].float()], -1) if self._spec.has_flags else rows
 
     def _both(self, obs: Tensor) -> tuple[Tensor, Tensor]:
-        return self.network(self._rows(obs))
+        parameters, values = self.network(self._rows(obs))
+        return self._spec.legal_of(parameters, obs, _IMPOSSIBLE), values
 
     def _parameters(self, obs: Tensor) -> Tensor:
-        return self.network.policy(self._rows(obs[None]))[0]
+        return self._spec.legal_of(self.network.policy(self._rows(obs[None]))[0], obs, _IMPOSSIBLE)
 
     @torch.no_grad()
     def value(self, obs: Tensor) -> Tensor:
@@ -182,7 +213,50 @@ class VectorHeads(NetworkHeads):
         return self.network.in_deviations(errors)
 
 
-def heads_of(spec: EnvSpec) -> type[TableHeads | PointHeads | VectorHeads]:
-    """Class of the heads for the spaces of `spec`: tables, or networks if observations or actions cannot be listed."""
+class RecurrentHeads(VectorHeads):
+    """Heads over the state of a GRU that has read the observations of the episode so far."""
+
+    def _make_body(self, num_inputs: int, hidden_size: int, seeds: Tensor) -> nn.Module:
+        self.memory_size = hidden_size
+        return StackedGRU(num_inputs, hidden_size, seeds)
+
+    def unroll(self, obs: Tensor, timestep: Tensor, memory: Tensor) -> Tensor:
+        return self._with_flags(self.network.body(super()._rows(obs), timestep == 0, memory), obs)
+
+    @torch.no_grad()
+    def ahead(self, seen: Tensor, next_obs: Tensor) -> Tensor:
+        states = self.network.body.after(seen[..., : self.memory_size], super()._rows(next_obs))
+        return self._with_flags(states, next_obs)
+
+    def _rows(self, obs: Tensor) -> Tensor:
+        return obs
+
+    def observe(self, obs: Tensor, returns: Tensor) -> None:
+        self.network.body.observe(super()._rows(obs))
+        self.network.observe(None, returns)
+
+
+class ImageHeads(VectorHeads):
+    """Heads over what convolutions make of images."""
+
+    def _make_body(self, num_inputs: int, hidden_size: int, seeds: Tensor) -> nn.Module:
+        return StackedConvolutions(self._spec.obs_shape, hidden_size, seeds)
+
+    def _rows(self, obs: Tensor) -> Tensor:
+        return self.network.body(obs)
+
+    def observe(self, obs: Tensor, returns: Tensor) -> None:
+        self.network.observe(None, returns)
+
+
+def heads_of(spec: EnvSpec, body: str = "mlp") -> type[TableHeads | PointHeads | VectorHeads]:
+    """Class of the heads for the spaces of `spec`: tables, or networks if observations or actions cannot be listed, or
+    networks with another `body`. Raises `ConfigError` for a body that cannot read observations."""
+    if body == "gru":
+        return RecurrentHeads
+    if body == "cnn":
+        space = spec.observation_space
+        refuse(not is_image(space), f"source.body=cnn reads images, not {space}: give source.body=mlp")
+        return ImageHeads
     listed = isinstance(spec.observation_space, Discrete) and isinstance(spec.action_space, Discrete)
     return PointHeads if spec.points[0] else TableHeads if listed else VectorHeads

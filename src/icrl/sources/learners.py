@@ -25,6 +25,7 @@ class Learner:
 
     options: type[Any]  # class of the options, set by the decorator `source`
     network: Any = None  # module whose parameters have a leading learner axis
+    has_memory = False  # whether the carry remembers observations
     saved: tuple[str, ...] = ()  # attributes in checkpoints, beside the clock: modules, optimizers, tensors, numbers
     clock: Clock
 
@@ -59,6 +60,11 @@ class Learner:
             raise ValueError(f"{num_streams} streams cannot be dealt out evenly to {self.num_learners} learners")
         return ()
 
+    def remember(self, carry: Any, step: Step) -> tuple[Step, Any]:
+        """`step` with what the learners remember in place of its observations, as `act_in_evaluation` and
+        `action_probabilities` read it, and the carry after it."""
+        return step, carry
+
     def act(self, carry: Any, step: Step, noise: Tensor) -> tuple[Tensor, Any]:
         """Sample from `action_probabilities` by inverting the cumulative distribution at `noise`."""
         return draw_possible(self.action_probabilities(step), noise), carry
@@ -71,8 +77,9 @@ class Learner:
         """Distribution that `act` samples from, `[B, A]`; B is any multiple of L."""
         raise NotImplementedError
 
-    def targets(self, rollout: Rollout) -> dict[str, Tensor]:
-        """Columns `[T, B]` of an unroll, computed by the learners that played it, and cut into mini-batches like it."""
+    def targets(self, rollout: Rollout, carry: Any = ()) -> dict[str, Tensor]:
+        """Columns `[T, B, ...]` of an unroll, computed by the learners that played it, and cut into mini-batches like
+        it; `carry` is that before the unroll."""
         return {}
 
     def recorded(self, transitions: Rollout) -> Rollout:

@@ -82,7 +82,7 @@ class NoiseDistillation(Learner):
         """Learners with their expert and least noise. Raises `ConfigError` without a planner or such a teacher."""
         learners, options = super().create(config, env, tasks, seeds, device), config.source
         teacher, best = getattr(options, "teacher", "none"), getattr(options, "max_performance", 1.0)
-        where, limited = f"env.name={config.env.name}", best < 1 and not env.spec.is_discrete
+        where, limited = f"env.name={config.env.name}", best < 1 and (not env.spec.is_discrete or env.spec.action_mask)
         refuse(limited, f"source.max_performance={best} needs exact expectations, and {where} has none: give 1")
         if teacher != "none":
             learners.expert = trained_agents(config, teacher, tasks, device)
@@ -135,13 +135,12 @@ class NoiseDistillation(Learner):
 
     def action_probabilities(self, step: Step) -> Tensor:
         share = self._shares(len(step.obs))[:, None]
-        num_actions = self._spec.num_actions
+        num_actions, legal = self._spec.num_actions, self._spec.legal(step.obs)
+        uniform = share / num_actions if legal is None else share * legal / legal.sum(1, keepdim=True)
         if (share == 1.0).all():  # needs no expert, and so no planner
-            if (legal := self._spec.legal(step.obs)) is None:
-                return (share / num_actions).expand(-1, num_actions)
-            return legal / legal.sum(1, keepdim=True)
+            return uniform.expand(-1, num_actions)
         best = self.expert.action_probabilities(step) if self.expert else one_hot(step.optimal_action, num_actions)
-        return share / num_actions + (1 - share) * best
+        return uniform + (1 - share) * best
 
     def recorded(self, transitions: Rollout) -> Rollout:
         """With agents as experts, their best actions in place of optimal ones that the world does not know."""

@@ -46,21 +46,26 @@ class ActionValues(Learner):
 
     def __init__(self, config: Any, spec: EnvSpec, seeds: Tensor, device: torch.device) -> None:
         super().__init__(config, spec, seeds, device)
-        self._rows = table_rows(len(seeds), spec.num_obs, device)
+        self._rows_of = table_rows(len(seeds), spec.num_obs, device)
+
+    def _rows(self, obs: Tensor) -> Tensor:
+        """Rows of observations in the tables of values."""
+        return self._rows_of(self._spec.plain(obs))
 
     @classmethod
     def check_spaces(cls, name: str, spec: EnvSpec) -> None:
-        spaces = spec.observation_space, spec.action_space
+        spaces = spec.plain_space, spec.action_space
         listed = all(isinstance(space, Discrete) for space in spaces)
         told = "Discrete observations and actions, not {} and {}; source=ppo takes vectors".format(*spaces)
         refuse(not listed, f"source.name={name} needs {told}")
 
     def action_probabilities(self, step: Step) -> Tensor:
-        """epsilon / A + (1 - epsilon) / (number of best actions) for each best action, `[B, A]`."""
-        values = self._values.detach()[self._rows(step.obs)]
+        """epsilon / A + (1 - epsilon) / (number of best actions) for each best action, `[B, A]`, among the A legal."""
+        values = self._spec.legal_of(self._values.detach()[self._rows(step.obs)], step.obs)
         best = (values == values.amax(-1, keepdim=True)).float()
-        epsilon = self.rate("epsilon")
-        return epsilon / values.shape[-1] + (1 - epsilon) * best / best.sum(-1, keepdim=True)
+        epsilon, legal = self.rate("epsilon"), self._spec.legal(step.obs)
+        explored = epsilon / values.shape[-1] if legal is None else epsilon * legal / legal.sum(-1, keepdim=True)
+        return explored + (1 - epsilon) * best / best.sum(-1, keepdim=True)
 
     def outputs(self) -> dict[str, Tensor]:
         return {"q_values": self._values.detach()}
@@ -89,7 +94,8 @@ class QLearning(ActionValues):
     def update(self, sample: Sample) -> Learned:
         """One update of every learner's table."""
         rollout, table, row = sample.rollout, self._values, self._rows(sample.rollout.obs)
-        ahead = table[self._rows(rollout.next_obs)].amax(-1).masked_fill(rollout.terminated, 0.0)
+        ahead = self._spec.legal_of(table[self._rows(rollout.next_obs)], rollout.next_obs).amax(-1)
+        ahead = ahead.masked_fill(rollout.terminated, 0.0)
         cell = row * table.shape[1] + rollout.action
         error = rollout.reward + self._discount * ahead - table.view(-1)[cell]
         metrics = self._metrics(error, row)
@@ -145,7 +151,8 @@ class DQN(ActionValues):
         rollout, row = sample.rollout, self._rows(sample.rollout.obs)
         next_row = self._rows(rollout.next_obs)
         chooser = self._values.detach() if self.config.double else self._target_values
-        target_values, chooser_values = self._target_values[next_row], chooser[next_row]
+        target_values = self._target_values[next_row]
+        chooser_values = self._spec.legal_of(chooser[next_row], rollout.next_obs)
         reward, ended = rollout.reward, rollout.terminated
         value = look_up(self._values.flatten(), row * self._values.shape[1] + rollout.action)
         error = double_q_target(reward, ended, target_values, chooser_values, self._discount) - value

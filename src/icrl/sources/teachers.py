@@ -24,12 +24,13 @@ if TYPE_CHECKING:
     from icrl.config.root import Config
 
 
-class Informed:
+class Informed(Learner):
     """Agents as experts of streams in which no observation shows the task, though theirs do (`env.task_visible`)."""
 
     def __init__(self, agents: Learner, numbers: Tensor) -> None:
         """`numbers` `[G, k]` of the tasks; streams are ordered by task."""
-        self._agents, self._numbers, self.num_learners = agents, numbers, agents.num_learners
+        self._agents, self._numbers = agents, numbers
+        self.num_learners, self.device = agents.num_learners, agents.device
 
     def act_in_evaluation(self, step: Step, noise: Tensor, sample_probability: float) -> Tensor:
         return self._agents.act_in_evaluation(self._shown(step), noise, sample_probability)
@@ -56,10 +57,11 @@ def is_shared(config: Config, name: str, device: torch.device) -> bool:
     return open_teacher(config, name, device)[1]["description"]["config"]["source"].get("shared", False)
 
 
-def trained_agents(config: Config, teacher: str, tasks: Tensor, device: torch.device) -> Learner | Informed:
+def trained_agents(config: Config, teacher: str, tasks: Tensor, device: torch.device) -> Learner:
     """Learners of `tasks` `[G, task_dim]` as the run `teacher` ended with them. They may have seen the task. Raises
     `ConfigError` if they do not fit this run."""
     agents, source, where = restored(config, teacher, tasks, device), config.source, f"source.teacher={teacher}"
+    refuse(agents.has_memory, f"{where} has source.body=gru, a memory of its own, and cannot teach")
     per_task = agents.num_learners // len(tasks) or 1  # one for all tasks
     streams = f"source.num_learners={source.num_learners} x source.num_envs={source.num_envs}"
     uneven = source.num_learners * source.num_envs % per_task
@@ -67,7 +69,7 @@ def trained_agents(config: Config, teacher: str, tasks: Tensor, device: torch.de
     return agents
 
 
-def restored(config: Config, teacher: str, tasks: Tensor, device: torch.device) -> Learner | Informed:
+def restored(config: Config, teacher: str, tasks: Tensor, device: torch.device) -> Learner:
     """Learners of the finished run `teacher` for `tasks` `[G, task_dim]`; of these tasks alone, unless it is one for
     all. Raises `ConfigError` if they are of another world."""
     state, about = open_teacher(config, teacher, device)

@@ -12,7 +12,7 @@ _LINE = {"leap": 3, "fall": 2, "deviation": 0.25, "pitfall_share": 0.15}
 _POINTS = {"dimension": 3, "max_num_points": 20, "max_value": 20, "reposition": False, "scale_observation": True}
 _DRAWN = {"num_tasks": 100, "tasks_seed": 0}
 _ROBOT = {"name": "point_robot", "goals": "semicircle", **_DRAWN}
-_PHYSICS = {"spread": 1.5, "flip": True, **_DRAWN}
+_PHYSICS = {"spread": 1.5, "flip": True, "hide_velocity": False, **_DRAWN}
 _OURS, _POINT_GAME = "icrl.envs.gym.as_gymnasium", "icrl.point_game.gymnasium"
 
 # Module, steps of an episode, and options of the world; every option is a keyword argument of `gymnasium.make`.

@@ -62,6 +62,11 @@ class GymnasiumConfig(EnvConfig):
     success_return: float = option(
         0.0, "least return of a successful episode if env.success is return, or last reward if it is final_reward"
     )
+    action_mask: bool = option(
+        False,
+        "append `info['action_mask']` to observations, with 1 for each legal action, and take legal actions alone; "
+        "needs Discrete actions, and observations that are integers or vectors",
+    )
     width: int = option(
         0, "side of the square room whose cells the observations number, row by row (0: no room)", ge=0, le=1000
     )
@@ -86,7 +91,7 @@ class GymnasiumEnv(TableEnv):
         spaces that a spec can hold, the same for all tasks."""
         _check_options(config)
         limit = config.max_episode_steps
-        maker = Maker(config.id, config.tasks, config.wrappers, limit, config.task_visible)
+        maker = Maker(config.id, config.tasks, config.wrappers, limit, config.task_visible, config.action_mask)
         tasks = [_inspect(maker, number) for number in range(len(config.tasks))]
         obs, actions, _, starts = tasks[0]
         told = [described(task.obs, task.actions) for task in tasks]
@@ -97,7 +102,8 @@ class GymnasiumEnv(TableEnv):
         tables = [task.table for task in tasks if task.table]
         values = _reward_values(config, tables, isinstance(obs, Discrete) and isinstance(actions, Discrete))
         about = (values, config.width, limit, config.success)
-        self.spec = EnvSpec(obs, actions, *about, success_return=config.success_return)
+        more = {"success_return": config.success_return, "action_mask": config.action_mask}
+        self.spec = EnvSpec(obs, actions, *about, **more)
         self.make_streams = partial(GymnasiumStreams, maker, self.spec)
         self._streams = self.make_streams()
         made = [config.id, *([config.wrappers] if config.wrappers else [])]
@@ -173,6 +179,8 @@ class GymnasiumEnv(TableEnv):
 def _check_options(config: GymnasiumConfig) -> None:
     """Rules of the options that need no environment."""
     values, tasks = config.reward_values or [], config.tasks
+    both = config.task_visible and config.action_mask
+    refuse(both, "env.task_visible=true and env.action_mask=true both end observations: one must be false")
     refuse(not tasks, "env.tasks=[]: must have a mapping for each task")
     refuse(len(set(values)) < len(values), f"env.reward_values={values}: must have none twice")
     for number, task in enumerate(tasks):
@@ -229,6 +237,8 @@ def _inspect(maker: Maker, number: int) -> _Rules:
     with closing(made) as env:
         try:
             obs, actions = obs_space(env.observation_space), action_space(env.action_space)
+            if maker.action_mask:
+                env.reset(seed=0, options=maker.reset_options(number))  # raises without a mask
         except ValueError as error:
             raise ConfigError(f"{where}: env.id={maker.env_id}: {error}") from error
         table, starts = None, ()

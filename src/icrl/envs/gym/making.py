@@ -21,6 +21,7 @@ from gymnasium.spaces import Box
 from icrl.config.modules import load_module
 from icrl.config.options import MOST_SEEDS, refuse
 from icrl.contracts import ConfigError
+from icrl.envs.gym.masks import ActionMask
 from icrl.envs.gym.registered import registered
 from icrl.randomness import integers, stream_seeds, uniform
 
@@ -39,6 +40,7 @@ class Maker:
     wrappers: list[str]  # names in `gymnasium.wrappers`, or `module:Class`; the first is the innermost
     max_episode_steps: int
     task_visible: bool = False  # the numbers of the task are at the end of each observation
+    action_mask: bool = False  # flags of legal actions are there, see `masks`
 
     def make(self, task: int, **further: Any) -> gymnasium.Env[Any, Any]:
         """Environment of a task, with `further` arguments of `gymnasium.make`. Raises `ConfigError` for a wrong
@@ -49,7 +51,8 @@ class Maker:
         for path, value in _starting_with(SET, self.tasks[task]).items():
             _set_attribute(env.unwrapped, path, value)
         env = reduce(lambda inner, name: wrapper_of(name)(inner), self.wrappers, env)
-        return VisibleTask(env, numbers_of(self.tasks[task])) if self.task_visible else env
+        env = VisibleTask(env, numbers_of(self.tasks[task])) if self.task_visible else env
+        return ActionMask(env) if self.action_mask else env
 
     def reset_options(self, task: int) -> Task | None:
         """Options of every reset of a task; None if it has none."""

@@ -1,0 +1,176 @@
+"""Worlds whose legal actions depend on the state: flags in observations, and policies that take legal actions alone."""
+
+import re
+
+import gymnasium
+import numpy as np
+import pytest
+import torch
+from gymnasium.spaces import Box, Discrete, MultiDiscrete
+from harness import done, refusal
+from masked_env import LENGTH, Corridor, corridor, options_of
+from probes import Probe, learn_from, learners_of
+from torch import Tensor
+
+import icrl
+from icrl.collection.collect import EpsilonGreedy
+from icrl.contracts import ConfigError, Rollout, Sample
+from icrl.data.history_store import open_histories
+from icrl.data.imports import Life, checked
+from icrl.envs.gym.masks import ActionMask
+from icrl.envs.rollout import Streams, rollout, start_streams
+from icrl.randomness import Noise, stream_seeds
+from icrl.spaces import EnvSpec, with_flags
+
+SOURCES = {  # options of learners that explore all they can
+    "a2c": {},
+    "a2c with a memory": {"body": "gru"},
+    "ppo": {},
+    "a3c": {},
+    "q_learning": {"epsilon": 0.5},
+    "dqn": {"epsilon": 0.5},
+    "random": {},
+    "noise_distillation": {"noise": 0.5},
+}
+
+
+def legal_by_hand(obs: Tensor, timestep: Tensor) -> Tensor:
+    cell = obs[..., 0]
+    return torch.stack([cell > 0, cell < LENGTH - 1, timestep % 2 == 1], dim=-1)
+
+
+def test_spaces_with_flags() -> None:
+    assert with_flags(Discrete(4), 2) == MultiDiscrete([4, 2, 2])
+    assert with_flags(MultiDiscrete([4, 3]), 2) == MultiDiscrete([4, 3, 2, 2])
+    vector = with_flags(Box(-1, 2, (2,)), 3)
+    assert vector == Box(np.float32([-1, -1, 0, 0, 0]), np.float32([2, 2, 1, 1, 1]))
+    with pytest.raises(ValueError, match="cannot hold flags"):
+        with_flags(Box(0, 255, (3, 3, 1), np.uint8), 2)
+    for plain in (Discrete(4), MultiDiscrete([4, 3]), Box(-1, 2, (2,))):
+        spec = EnvSpec(with_flags(plain, 2), Discrete(2), (), 0, 9, action_mask=True)
+        assert spec.plain_space == plain and EnvSpec.of(spec.to_json()) == spec
+        row = torch.tensor([[3, 1, 0, 1]])[:, -sum(spec.obs_shape) :]
+        assert spec.plain(row).shape == (1, *plain.shape) and spec.legal(row).tolist() == [[False, True]]
+    assert "action_mask" not in spec._replace(action_mask=False).to_json()
+
+
+@pytest.mark.parametrize("vector", [False, True])
+def test_observations_end_with_the_flags(vector: bool) -> None:
+    """Of the state in which the next action is chosen; an observation that ends an episode without a mask has ones."""
+    env = corridor(vector)
+    played = played_by(learners_of("random", 5, env.spec), env, 40)[0]
+    legal = env.spec.legal(played.obs)
+    assert torch.equal(legal, legal_by_hand(played.obs, played.timestep))
+    assert env.spec.legal(played.next_obs)[played.terminated].all()
+    assert legal.gather(-1, played.action[..., None]).all() and len(played.action.unique()) == 3
+    going_on = ~(played.terminated | played.truncated)[:-1]
+    assert torch.equal(played.next_obs[:-1][going_on], played.obs[1:][going_on])
+
+
+def played_by(policy: object, env: object, num_steps: int, per_task: int = 2) -> tuple[Rollout, Streams]:
+    tasks = env.all_tasks().repeat_interleave(per_task, 0)
+    streams = start_streams(policy, env, tasks, stream_seeds(0, len(tasks)))
+    return rollout(policy, env, streams, num_steps, Noise(stream_seeds(1, len(tasks))))
+
+
+@pytest.mark.parametrize(
+    ("name", "vector"), [*((name, False) for name in SOURCES), *((name, True) for name in SOURCES if "q" not in name)]
+)
+def test_no_source_takes_an_illegal_action(name: str, vector: bool) -> None:
+    """The world fails after one. Learners play, learn from it, and play again, in training and in evaluations."""
+    kind, env = name.split(maxsplit=1)[0], corridor(vector)
+    learner = learners_of(kind, 5, env.spec, **SOURCES[name])
+    if kind == "noise_distillation":
+        learner.expert = learners_of("ppo", 5, env.spec)
+    noise, tasks = Noise(stream_seeds(1, 10)), env.all_tasks().repeat_interleave(2, 0)
+    streams = start_streams(learner, env, tasks, stream_seeds(0, 10))
+    for _ in range(6):
+        before = streams.carry
+        unroll, streams = rollout(learner, env, streams, 10, noise)
+        if kind not in ("random", "noise_distillation"):
+            learned = learn_from(learner, unroll, before)
+            assert all(value.isfinite().all() for value in learned.metrics.values())
+    for epsilon in (0.0, 0.5):
+        played, _ = played_by(EpsilonGreedy(learner, epsilon), env, 20)
+        assert env.spec.legal(played.obs).gather(-1, played.action[..., None]).all()
+
+
+class Ring(Probe):
+    """Tensor world of four places, at each of which the action of its number modulo 3 is not legal; any action leads to
+    the next place."""
+
+    def __init__(self) -> None:
+        super().__init__(4, 3, 6, lambda s, a: ((s + 1) % 4, (s == 2).long(), s < 0), num_starts=4)
+        self.spec = self.spec._replace(observation_space=with_flags(Discrete(4), 3), action_mask=True)
+
+    def observe(self, inner: Tensor) -> Tensor:
+        flags = inner[..., None] % 3 != torch.arange(3)
+        return torch.cat([inner[..., None], flags.long()], dim=-1)
+
+
+@pytest.mark.parametrize("name", ["a2c", "a2c with a memory", "dqn", "random"])
+def test_masks_of_a_tensor_world(name: str) -> None:
+    env, streams = Ring(), stream_seeds(0, 8)
+    learner = learners_of(name.split(maxsplit=1)[0], 2, env.spec, **SOURCES[name])
+    where = start_streams(learner, env, torch.zeros(8, 1, dtype=torch.long), streams)
+    played, _ = rollout(learner, env, where, 30, Noise(streams))
+    assert (played.action != played.obs[..., 0] % 3).all() and len(played.action.unique()) == 3
+    assert not env.is_exact and torch.equal(env.cell(played.obs, played.action), played.obs[..., 0])
+
+
+def test_action_values_of_the_next_step_are_those_of_legal_actions() -> None:
+    """By hand: the best action of cell 1 is worth 5 and illegal there, so the target is 0.9 times the 2 of another."""
+    spec = EnvSpec(with_flags(Discrete(3), 2), Discrete(2), (0.0, 1.0), 0, 9, action_mask=True)
+    zero, no = torch.zeros(1, 1), torch.zeros(1, 1, dtype=torch.bool)
+    obs, next_obs = torch.tensor([[[0, 1, 1]]]), torch.tensor([[[1, 0, 1]]])
+    step = Rollout(obs, zero.long(), zero, next_obs, zero.long(), no, no, zero.long())
+    learner = learners_of("q_learning", 1, spec, discount=0.9, learning_rate=1.0)
+    learner.table[1] = torch.tensor([5.0, 2.0])
+    learner.update(Sample(step, torch.ones(1), {}))
+    assert learner.table[0].tolist() == pytest.approx([1.8, 0.0])
+
+
+def test_all_stages(tmp_path) -> None:
+    """The world fails after an illegal action, and none is recorded; an imported one is refused."""
+    world = options_of([{"goal": goal} for goal in range(LENGTH)])
+    small = (
+        *("name=masked", "device=cpu", "num_threads=1", "tasks.num_train=3", "source.videos_per_task=0"),
+        *("source.num_envs=2", "source.num_learners=2", "source.num_env_steps=240", "source.history_steps=240"),
+        *("source.unroll_length=5", "data.min_final_success=0", "data.keep_every=1", "data.kept_steps=0"),
+        *("model.context_len=12", "model.embed_dim=8", "model.num_layers=1", "model.num_heads=2", "model.ff_dim=16"),
+        *("trainer.num_iterations=4", "trainer.mini_batch_size=4", "trainer.evaluate=false"),
+        *("evaluation.num_episodes=4", "evaluation.num_streams=2", "evaluation.num_probe_streams=1"),
+        *("evaluation.num_train_streams=1", "evaluation.num_bootstrap=100", "evaluation.videos=false"),
+    )
+    for stage in ("train_agents", "train_gpt", "evaluate"):
+        done(stage, tmp_path, *world, "source=a2c", "source.body=gru", *small, preset=())
+    store = open_histories(tmp_path / "histories/masked")
+    obs, action = (torch.from_numpy(np.array(store.columns[name])).long() for name in ("obs", "action"))
+    assert store.columns["obs"].dtype == np.uint8 and store.spec.action_mask
+    assert store.spec.legal(obs).gather(-1, action[..., None]).all()
+    columns = {name: np.array(column[0]) for name, column in store.columns.items()}
+    checked(Life("a.npz", 0, columns | {"reward": store.rewards()[0]}), store.spec, 120)
+    columns["action"] = np.where(columns["obs"][:, 0] == 0, 0, columns["action"])  # into the wall
+    with pytest.raises(ConfigError, match=r"a.npz: column action, step \d+: 0 is not legal"):
+        checked(Life("a.npz", 0, columns | {"reward": store.rewards()[0]}), store.spec, 120)
+    world = ActionMask(gymnasium.wrappers.TimeLimit(Corridor(2), 8))
+    assert icrl.rollout(icrl.load(tmp_path / "logs/masked"), world, 3).shape == (1, 3)
+
+
+@pytest.mark.parametrize(
+    ("tasks", "kind", "named"),
+    [
+        ([{"goal": 0}, {"goal": 1}, {"goal": 2}], "Bare", r"info\['action_mask'\] is missing: must be 3 flags"),
+        ([{"goal": 0, "mask": "[0, 0, 0]"}, {"goal": 1}], "Corridor", r"is \[0 0 0\]: must be 3 flags, of which one"),
+        ([{"goal": 0, "mask": "[1, 1]"}, {"goal": 1}], "Corridor", r"is \[1 1\]: must be 3 flags"),
+    ],
+)
+def test_refusals(tmp_path, tasks: list, kind: str, named: str) -> None:
+    assert re.search(named, refusal("train_agents", tmp_path, *options_of(tasks, kind), "source=random", preset=()))
+
+
+def test_actions_without_a_mask_are_refused() -> None:
+    env = Corridor(0)
+    env.action_space = Box(-1, 1, (1,))
+    with pytest.raises(ValueError, match="have no mask: must be Discrete"):
+        ActionMask(env)
