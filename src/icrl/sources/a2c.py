@@ -1,7 +1,7 @@
-"""Synchronous advantage actor-critic (A2C; Mnih et al., 2016), and proximal policy optimisation (PPO; Schulman et al.,
-2017, arXiv 1707.06347), many learners as one batched program.
+"""Actor-critics, many learners as one batched program: synchronous advantage actor-critic (A2C; Mnih et al., 2016),
+proximal policy optimisation (PPO; Schulman et al., 2017, arXiv 1707.06347), and A3C with V-trace.
 
-Loss of one learner over its W windows of T steps, averaged over the T * W samples:
+Loss of one learner of A2C over its W windows of T steps, averaged over the T * W samples:
 
     L = -log pi(a|s) * (R - V(s)) + value_coefficient * (R - V(s))^2 - entropy_coefficient * H(pi(.|s))
 
@@ -21,7 +21,7 @@ from icrl.config.options import option
 from icrl.contracts import Learned, Rollout, Sample, Step
 from icrl.nn.heads import make_head
 from icrl.nn.networks import StackedAdam
-from icrl.rl.returns import gae, n_step_returns
+from icrl.rl.returns import gae, n_step_returns, v_trace
 from icrl.sources import source
 from icrl.sources.heads import Heads, heads_of
 from icrl.sources.learners import Learner
@@ -43,22 +43,22 @@ class A2CConfig(ActorCriticConfig):
         yield self.async_unroll, "{async_unroll} plays with an older policy, but {name} learns on-policy"
 
 
-@source("a2c", A2CConfig)
-class A2C(Learner):
-    """Base of actor-critics; another one overrides `targets` and `_fit`."""
+class ActorCritic(Learner):
+    """Learners that act by the policies of their `Heads`. A subclass gives `update`."""
 
     saved = ("network", "optimizer")
+    heads: Any
 
-    def __init__(self, config: ActorCriticConfig, spec: EnvSpec, seeds: Tensor, device: torch.device) -> None:
+    def __init__(self, config: NetworkConfig, spec: EnvSpec, seeds: Tensor, device: torch.device) -> None:
         super().__init__(config, spec, seeds, device)
-        self.heads: Heads = heads_of(spec)(spec, config.hidden_size, seeds, device)
+        self.heads = self.heads_of(spec)(spec, config.hidden_size, seeds, device)
         self.network, self.outputs, self.refresh = self.heads.network, self.heads.outputs, self.heads.refresh
         self.optimizer = StackedAdam(self.network, config)
 
-    @classmethod
-    def check_spaces(cls, name: str, spec: EnvSpec) -> None:
-        if not isinstance(spec.action_space, Box):
-            make_head(spec.action_space)  # raises
+    @staticmethod
+    def heads_of(spec: EnvSpec) -> type[Heads]:
+        """Class of the heads in a world with `spec`."""
+        return heads_of(spec)
 
     def act(self, carry: Any, step: Step, noise: Tensor) -> tuple[Tensor, Any]:
         return self.heads.act(step.obs, noise), carry
@@ -71,6 +71,16 @@ class A2C(Learner):
             return super().act_in_evaluation(step, noise, sample_probability)
         sampled = (noise < sample_probability).view(-1, *(1 for _ in self._spec.action_shape))
         return torch.where(sampled, self.heads.act(step.obs, noise), self.heads.mode(step.obs))
+
+
+@source("a2c", A2CConfig)
+class A2C(ActorCritic):
+    """Base of on-policy actor-critics; another one overrides `targets` and `_fit`."""
+
+    @classmethod
+    def check_spaces(cls, name: str, spec: EnvSpec) -> None:
+        if not isinstance(spec.action_space, Box):
+            make_head(spec.action_space)  # raises
 
     def update(self, sample: Sample) -> Learned:
         """One gradient step of every learner."""
@@ -141,3 +151,48 @@ class PPO(A2C):
             "clip_fraction": self._per_learner((ratio.detach() != clipped.detach()).float()),
         }
         return -torch.min(ratio * advantage, clipped * advantage), sample.targets["return"], metrics
+
+
+class A3CConfig(ActorCriticConfig):
+    name: Literal["a3c"] = named("a3c")
+    async_unroll: bool = option(True, "collect unrolls in another process while this one learns from earlier unrolls")
+    rho_clip: float = option(1.0, "largest importance ratio in the TD errors and advantages of V-trace", gt=0)
+    c_clip: float = option(1.0, "largest importance ratio in the traces of V-trace", gt=0)
+    trace_lambda: float = option(1.0, "lambda of V-trace: 1 traces to the end of the window, 0 one step", ge=0, le=1)
+
+    def conflicts(self) -> Conflicts:
+        yield from super().conflicts()
+        yield self.c_clip > self.rho_clip, "{c_clip} must be at most {rho_clip}"
+
+
+@source("a3c", A3CConfig)
+class A3C(A2C):
+    """A2C with the off-policy correction V-trace (Espeholt et al., 2018, arXiv 1802.01561).
+
+    A separate process plays (`collection.async_unroll`) with a policy mu that is some iterations older than the policy
+    pi that learns. It also records log mu(a|s). The loss is A2C's with V-trace targets v and advantages A
+    (`rl.returns.v_trace`) of the ratios pi(a|s) / mu(a|s):
+
+        L = -log pi(a|s) * A + value_coefficient * (v - V(s))^2 - entropy_coefficient * H(pi(.|s))
+
+    without a gradient through v, A and the ratios. Played by the policy that learns (`source.async_unroll=false`), all
+    ratios of the first update are 1, and it is A2C's up to rounding."""
+
+    def targets(self, rollout: Rollout) -> dict[str, Tensor]:
+        """log mu(a|s) of an unroll, `[T, B]`."""
+        with torch.no_grad():
+            return {"log_prob": self.heads.evaluate_actions(rollout.obs, rollout.action)[0]}
+
+    def _fit(self, sample: Sample, log_prob: Tensor, value: Tensor) -> tuple[Tensor, Tensor, dict[str, Tensor]]:
+        """Losses and metrics. actor_kl estimates KL(mu || pi) as PPO's approx_kl does; clip_fraction is the share of
+        ratios above rho_clip."""
+        rollout, next_value = sample.rollout, self.heads.value(sample.rollout.next_obs)
+        ends = rollout.terminated, rollout.truncated
+        log_ratio, given = log_prob.detach() - sample.targets["log_prob"], self.config
+        ratio, form = log_ratio.exp(), (given.trace_lambda, given.rho_clip, given.c_clip)
+        returns, advantage = v_trace(rollout.reward, value, next_value, *ends, self._discount, ratio, *form)
+        metrics = {
+            "actor_kl": self._per_learner(ratio - 1 - log_ratio),
+            "clip_fraction": self._per_learner((ratio > given.rho_clip).float()),
+        }
+        return -log_prob * self.heads.scaled(advantage), returns, metrics

@@ -8,8 +8,8 @@ import math
 from typing import Any
 
 import torch
-from gymnasium.spaces import Box, Discrete
-from torch import Tensor
+from gymnasium.spaces import Box, Discrete, Space
+from torch import Tensor, nn
 from torch.nn.functional import one_hot
 
 from icrl.envs.core import look_up
@@ -116,8 +116,12 @@ class NetworkHeads(Heads):
 
     @torch.no_grad()
     def act(self, obs: Tensor, noise: Tensor) -> Tensor:
+        return self.policy.sample(self._parameters(obs), self._each(noise))
+
+    def _each(self, noise: Tensor) -> Tensor:
+        """Uniform numbers for a sample, `[B, k]`, from `noise` `[B]`."""
         number = self.policy.num_noise
-        return self.policy.sample(self._parameters(obs), spread(noise, number) if number > 1 else noise[:, None])
+        return spread(noise, number) if number > 1 else noise[:, None]
 
     @torch.no_grad()
     def mode(self, obs: Tensor) -> Tensor:
@@ -154,13 +158,18 @@ class VectorHeads(NetworkHeads):
     """Heads over vectors: an observation is a row of numbers, whatever its shape; one of S integers is one-hot."""
 
     def __init__(self, spec: EnvSpec, hidden_size: int, seeds: Tensor, device: torch.device) -> None:
-        space, self._num_obs = spec.action_space, 0 if spec.obs_shape else spec.num_obs
+        self._num_obs = 0 if spec.obs_shape else spec.num_obs
         num_inputs = self._num_obs or math.prod(spec.obs_shape)
+        self.policy, network = self._made(spec.action_space, num_inputs, hidden_size, seeds)
+        self.policy, self.network = self.policy.to(device), network.to(device)
+
+    def _made(self, space: Space[Any], num_inputs: int, hidden_size: int, seeds: Tensor) -> tuple[Any, nn.Module]:
+        """Policy and network for observations of `num_inputs` numbers."""
         is_box = isinstance(space, Box)
-        self.policy = (ClippedGaussian(space) if is_box else make_head(space)).to(device)
-        number = self.policy.num_parameters
+        policy = ClippedGaussian(space) if is_box else make_head(space)
+        number = policy.num_parameters
         sizes = (number // 2, number // 2) if is_box else (number, 0)  # deviations do not depend on the observation
-        self.network = StackedActorCritic(num_inputs, *sizes, hidden_size, seeds).to(device)
+        return policy, StackedActorCritic(num_inputs, *sizes, hidden_size, seeds)
 
     def _rows(self, obs: Tensor) -> Tensor:
         return (one_hot(obs, self._num_obs) if self._num_obs else obs.flatten(2)).float()
