@@ -23,7 +23,7 @@ from icrl.nn.heads import make_head
 from icrl.nn.networks import StackedAdam
 from icrl.rl.returns import gae, n_step_returns, v_trace
 from icrl.sources import source
-from icrl.sources.heads import Heads, heads_of
+from icrl.sources.heads import PointHeads, TableHeads, VectorHeads, heads_of
 from icrl.sources.learners import Learner
 from icrl.sources.options import Conflicts, NetworkConfig, NotNegative, Positive, named
 from icrl.spaces import EnvSpec
@@ -56,7 +56,7 @@ class ActorCritic(Learner):
         self.optimizer = StackedAdam(self.network, config)
 
     @staticmethod
-    def heads_of(spec: EnvSpec) -> type[Heads]:
+    def heads_of(spec: EnvSpec) -> type[TableHeads | PointHeads | VectorHeads]:
         """Class of the heads in a world with `spec`."""
         return heads_of(spec)
 

@@ -52,6 +52,8 @@ class SACConfig(ReplayConfig, NetworkConfig):
 class SoftHeads(VectorHeads):
     """Squashed Gaussian policies and twin critics over vectors."""
 
+    policy: SquashedGaussian
+
     def _made(self, space: Space[Any], num_inputs: int, hidden_size: int, seeds: Tensor) -> tuple[Any, nn.Module]:
         assert isinstance(space, Box)
         policy = SquashedGaussian(space)
