@@ -9,7 +9,7 @@ from torch.distributions import AffineTransform, Independent, Normal, TanhTransf
 from torch.distributions import Categorical as Reference
 
 from icrl.contracts import ConfigError
-from icrl.nn.heads import Head, make_head
+from icrl.nn.heads import Head, SquashedGaussian, make_head
 
 BOX = Box(np.array([-2.0, 0.5], np.float32), np.array([1.0, 0.75], np.float32))
 SPACES: dict[str, tuple[Space, str]] = {
@@ -82,6 +82,28 @@ def test_log_density_of_the_gaussian_has_the_exact_jacobian() -> None:
     assert len(action) > 350
     expected = Independent(squashed(parameters), 1).log_prob(action)
     torch.testing.assert_close(head.log_prob(parameters.double(), action), expected, rtol=1e-4, atol=1e-3)
+
+
+def test_draws_of_the_gaussian_in_units_have_the_density_of_actions_and_its_gradient() -> None:
+    """Far into the tails too, where an action on the bound would have no density."""
+    head, noise = make_head(BOX), torch.randn(300, 2, generator=torch.Generator().manual_seed(2)).double()
+    assert isinstance(head, SquashedGaussian)
+    parameters = parameters_of(head, 300, scale=0.3).double()
+    inside = (head.draw_in_units(parameters, noise)[0].abs() < 0.999).all(-1)
+    parameters, noise = parameters[inside].requires_grad_(), noise[inside]
+    drawn, log_prob = head.draw_in_units(parameters, noise)
+    action = head.from_units(drawn)
+    torch.testing.assert_close(head.in_units(action), drawn)
+    half = torch.tensor(BOX.high - BOX.low).double() / 2
+    expected = squashed(parameters).log_prob(action).sum(-1) + half.log().sum()
+    torch.testing.assert_close(log_prob, expected, rtol=1e-4, atol=1e-4)
+    ours = torch.autograd.grad(log_prob.sum(), parameters, retain_graph=True)[0]
+    theirs = torch.autograd.grad(expected.sum(), parameters)[0]
+    torch.testing.assert_close(ours, theirs, rtol=1e-3, atol=1e-3)
+    far = torch.tensor([[30.0, -30.0, 0.0, 0.0]], requires_grad=True)
+    drawn, log_prob = head.draw_in_units(far, torch.zeros(1, 2))
+    assert drawn.abs().tolist() == [[1.0, 1.0]] and log_prob.isfinite().all()
+    assert torch.autograd.grad(log_prob.sum(), far)[0].tolist()[0][:2] == pytest.approx([2.0, -2.0])
 
 
 @pytest.mark.parametrize("name", ["gaussian", "binned"])

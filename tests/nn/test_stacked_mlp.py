@@ -28,6 +28,18 @@ def test_perceptrons_equal_plain_ones() -> None:
         assert torch.allclose(stacked(x)[index], plain(stacked, index)(x[index]), atol=1e-6)
 
 
+def test_several_perceptrons_of_a_learner_equal_plain_ones() -> None:
+    """Learner by learner; as constants they pass a gradient to their inputs alone."""
+    weights, x = [torch.randn(4, 2, 3, 6), torch.randn(4, 2, 6, 2)], torch.randn(8, 7, 3, requires_grad=True)
+    stacked, apart = StackedMLP(weights), [StackedMLP([w[:, which] for w in weights]) for which in range(2)]
+    outputs = stacked(x)
+    for which, one in enumerate(apart):
+        assert torch.allclose(outputs[which::2], one(x[which::2]), atol=1e-6)
+    (of_x,) = torch.autograd.grad(outputs.sum(), x)
+    stacked(x, constant=True).sum().backward()
+    assert torch.allclose(x.grad, of_x) and all(parameter.grad is None for parameter in stacked.parameters())
+
+
 def test_moments_are_those_of_all_samples() -> None:
     """Whatever the sizes of the batches, learner by learner, also far from 0; a constant column stays finite."""
     moments, batches = RunningMoments(2, 3), [torch.randn(2, size, 3) * 5 + 100 for size in (1, 7, 300, 2)]

@@ -40,6 +40,7 @@ SOURCES = {
     "ppo": (*ALL, "source.hidden_size=8", *PARTS),
     "q_learning": (*ALL, "source.unroll_length=1"),
     "dqn": (*ALL, "source.hidden_size=8", "source.unroll_length=2", "source.initial_collect_steps=40"),
+    "sac": (*ALL, "source.hidden_size=8", "source.unroll_length=5", "source.initial_collect_steps=40"),
     **dict.fromkeys(("noise_distillation", "searcher", "optimal", "random"), ("source.unroll_length=5",)),
 }
 SMALL = (
@@ -95,6 +96,7 @@ def test_pipeline(tmp_path, world, source):
         ("bandit", "searcher", 24),
         ("garnet", "searcher", 24),
         ("pendulum", "ppo", 12),
+        ("pendulum", "sac", 24),
     ],
 )
 def test_memories_and_moments_are_in_the_checkpoint(tmp_path, world, source, iterations):

@@ -29,7 +29,8 @@ SMALL = (
 )
 ROOM = ("env.size=3", "tasks.num_train=3", "env.max_episode_steps=6", *SMALL)
 BRIEF = ("env.max_episode_steps=9", "source.hidden_size=8", *SMALL)
-WORLDS = {"room": ROOM, "points": ("experiment=point_game", *BRIEF), "vectors": ("env=pendulum", *BRIEF)}
+SOFT = ("env=pendulum", "source=sac", *BRIEF, "source.initial_collect_steps=40")
+WORLDS = {"room": ROOM, "points": ("experiment=point_game", *BRIEF), "vectors": ("env=pendulum", *BRIEF), "soft": SOFT}
 STATE = "parameters, gradients and the optimizer's state"
 
 
@@ -54,7 +55,8 @@ def stage_one(*options: str) -> tuple[list[Need], Any, Any, Experience]:
 def test_learners_and_an_unroll(world: str) -> None:
     found, learner, worker, _ = stage_one(*WORLDS[world], "source.unroll_length=10")
     assert size(found, "an unroll") == bytes_of(worker.play()[0])
-    assert size(found, "networks and Adam's state") == 4 * bytes_of(dict(learner.parameters()).values())
+    targets = bytes_of(learner.target.parameters()) if world == "soft" else 0
+    assert size(found, "networks and Adam's state") == 4 * bytes_of(dict(learner.parameters()).values()) + targets
 
 
 @pytest.mark.parametrize("source", ["dqn", "q_learning"])

@@ -139,9 +139,8 @@ class SquashedGaussian(_Bounded):
         mean, log_std = self._normal(parameters)
         nodes, weights = (mean.new_tensor(each) for each in _hermite())
         u = mean[..., None] + log_std.exp()[..., None] * nodes
-        log_slope = 2 * (math.log(2) - u - nn.functional.softplus(-2 * u))  # log(1 - tanh^2 u)
         of_u = log_std + 0.5 * math.log(2 * math.pi * math.e)
-        return (of_u + (log_slope * weights).sum(-1) + self._half.log()).sum(-1)
+        return (of_u + (_log_slope(u) * weights).sum(-1) + self._half.log()).sum(-1)
 
     def mode(self, parameters: Tensor) -> Tensor:
         return self._squash(self._normal(parameters)[0])
@@ -149,6 +148,22 @@ class SquashedGaussian(_Bounded):
     def sample(self, parameters: Tensor, noise: Tensor, temperature: float = 1.0) -> Tensor:
         mean, log_std = self._normal(parameters)
         return self._squash(mean + math.sqrt(temperature) * log_std.exp() * normal(noise).to(mean.dtype))
+
+    def draw_in_units(self, parameters: Tensor, noise: Tensor) -> tuple[Tensor, Tensor]:
+        """Samples tanh u `[..., k]` for standard normal `noise` `[..., k]`, and their log-density `[...]`, both with
+        gradient. A number is in units of h from the middle of its bounds."""
+        mean, log_std = self._normal(parameters)
+        u = mean + log_std.exp() * noise
+        density = -0.5 * noise.square() - log_std - 0.5 * math.log(2 * math.pi)
+        return u.tanh(), (density - _log_slope(u)).sum(-1)
+
+    def in_units(self, action: Tensor) -> Tensor:
+        """Actions in the units of `draw_in_units`."""
+        return (action - self._middle) / self._half
+
+    def from_units(self, numbers: Tensor) -> Tensor:
+        """Inverse of `in_units`."""
+        return self._within(self._middle + self._half * numbers)
 
     @property
     def _middle(self) -> Tensor:
@@ -159,7 +174,7 @@ class SquashedGaussian(_Bounded):
         return (self.high - self.low) / 2
 
     def _squash(self, u: Tensor) -> Tensor:
-        return self._within(self._middle + self._half * u.tanh())
+        return self.from_units(u.tanh())
 
     def _normal(self, parameters: Tensor) -> tuple[Tensor, Tensor]:
         """Mean and logarithm of the deviation of u, `[..., k]` each."""
@@ -221,6 +236,11 @@ def _entropy(logits: Tensor) -> Tensor:
     """Entropies of categoricals in nats, `[..., A] -> [...]`; logits of -inf are allowed."""
     log = logits.log_softmax(-1)
     return -(log.exp() * log.clamp(min=torch.finfo(log.dtype).min)).sum(-1)
+
+
+def _log_slope(u: Tensor) -> Tensor:
+    """log(1 - tanh^2 u), finite for any u."""
+    return 2 * (math.log(2) - u - nn.functional.softplus(-2 * u))
 
 
 def _hermite() -> tuple[Any, Any]:

@@ -240,10 +240,11 @@ class StackedAdam(torch.optim.Adam):
         self.zero_grad()
         loss.sum().backward()
         parameters = self.param_groups[0]["params"]
-        norm = torch.stack([torch.linalg.vector_norm(p.grad, dim=(1, 2)) for p in parameters]).norm(dim=0)
+        norms = [torch.linalg.vector_norm(p.grad, dim=tuple(range(1, p.ndim))) for p in parameters]
+        norm = torch.stack(norms).norm(dim=0)
         scale = (self._max_gradient_norm / (norm + 1e-6)).clamp(max=1.0)
         for parameter in parameters:
-            parameter.grad.mul_(scale[:, None, None])
+            parameter.grad.mul_(scale.view(-1, *[1] * (parameter.ndim - 1)))
         self.param_groups[0]["lr"] = learning_rate
         self.step()
         return norm

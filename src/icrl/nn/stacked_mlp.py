@@ -3,6 +3,8 @@
 L learners, N rows for each, T steps, B = L * N streams, K numbers in an observation, H hidden width, P policy outputs.
 """
 
+from collections.abc import Callable, Sequence
+
 import torch
 from torch import Generator, Tensor, nn
 
@@ -43,68 +45,45 @@ class RunningMoments(nn.Module):
 
 
 class StackedMLP(nn.Module):
-    """Perceptrons with tanh between their linear layers, L of them side by side, `[L, N, in] -> [L, N, out]`."""
+    """Perceptrons, L of them side by side, `[L, N, in] -> [L, N, out]`, or C for each learner, `[L * C, N, in] ->
+    [L * C, N, out]`."""
 
-    def __init__(self, weights: list[Tensor]) -> None:
-        """`weights` are `[L, in, out]`, from the first layer to the last; biases start at 0."""
+    def __init__(self, weights: list[Tensor], activation: Callable[[Tensor], Tensor] = torch.tanh) -> None:
+        """`weights` are `[L, in, out]` or `[L, C, in, out]`, from the first layer to the last; biases start at 0. The
+        `activation` is between the layers."""
         super().__init__()
         self.weights = nn.ParameterList(weights)
-        self.biases = nn.ParameterList(torch.zeros(len(weight), 1, weight.shape[2]) for weight in weights)
+        self.biases = nn.ParameterList(torch.zeros_like(weight[..., :1, :]) for weight in weights)
+        self._activation = activation
 
-    def forward(self, x: Tensor) -> Tensor:
-        for number, (weight, bias) in enumerate(zip(self.weights, self.biases, strict=True)):
-            x = torch.baddbmm(bias, x.tanh() if number else x, weight)
+    def forward(self, x: Tensor, *, constant: bool = False) -> Tensor:
+        """With `constant` there is no gradient of the parameters."""
+        for number, layer in enumerate(zip(self.weights, self.biases, strict=True)):
+            weight, bias = (part.detach() if constant else part for part in layer)
+            x = self._activation(x) if number else x
+            x = torch.baddbmm(bias.flatten(0, -3), x, weight.flatten(0, -3))
         return x
 
 
-class StackedActorCritic(nn.Module):
-    """Actors and critics of L learners. Each has a perceptron with two hidden layers for its policy, and one for its
-    value, on observations normalised by their running mean and deviation. A value is the output of its perceptron times
-    the running deviation of returns plus their running mean, so that rewards may have any scale (compare van Hasselt et
-    al., 2016, arXiv 1602.07714). The policy has `num_free` more outputs, which start at 0 and do not depend on the
-    observation.
+def _orthogonal(sizes: Sequence[int], last_gain: float, generator: Generator) -> list[Tensor]:
+    """Weights of a perceptron with layers of these sizes (Saxe et al., 2014, arXiv 1312.6120): gain sqrt(2), and
+    `last_gain` in the last layer."""
+    gains = [2**0.5] * (len(sizes) - 2) + [last_gain]
+    shapes = zip(sizes[:-1], sizes[1:], gains, strict=True)
+    return [nn.init.orthogonal_(torch.empty(before, after), gain, generator) for before, after, gain in shapes]
 
-    Weights are orthogonal (Saxe et al., 2014, arXiv 1312.6120) with gain sqrt(2), in the last layer 1 for the value and
-    0.01 for the policy, so that all observations begin with almost the same policy (Andrychowicz et al., 2021, arXiv
-    2006.05990).
 
-    A `body` (`stacked_bodies`) may compute the perceptrons' inputs; it has moments of its own if it needs any."""
+class Normalised(nn.Module):
+    """Base of networks of L learners with running moments of the observations and returns that they learned from."""
 
-    def __init__(
-        self,
-        num_inputs: int,
-        num_outputs: int,
-        num_free: int,
-        hidden_size: int,
-        seeds: Tensor,
-        body: nn.Module | None = None,
-    ) -> None:
+    def __init__(self, num_learners: int, num_inputs: int) -> None:
         super().__init__()
-        sizes = [num_inputs, hidden_size, hidden_size]
+        self._num_learners = num_learners
+        self.observed, self.returns = (RunningMoments(num_learners, size) for size in (num_inputs, 1))
 
-        def parameters(generator: Generator) -> list[Tensor]:
-            return [
-                nn.init.orthogonal_(torch.empty(before, after), gain, generator)
-                for outputs, last in ((num_outputs, 0.01), (1, 1.0))
-                for before, after, gain in zip(sizes, [*sizes[1:], outputs], (2**0.5, 2**0.5, last), strict=True)
-            ]
-
-        weights, self._num_learners = stacked(seeds, parameters), len(seeds)
-        self.actor, self.critic = StackedMLP(weights[:3]), StackedMLP(weights[3:])
-        self.free = nn.Parameter(torch.zeros(len(seeds), 1, num_free)) if num_free else None
-        self.observed, self.returns = (RunningMoments(len(seeds), size) for size in (num_inputs, 1))
-        self.body = body
-
-    def forward(self, obs: Tensor) -> tuple[Tensor, Tensor]:
-        """Outputs of the policies `[T, B, P]` and values `[T, B]` for observations `[T, B, K]`."""
-        x = self._normalised(obs)
-        return self._policy(x, len(obs)), self._value(x, len(obs))
-
-    def policy(self, obs: Tensor) -> Tensor:
-        return self._policy(self._normalised(obs), len(obs))
-
-    def value(self, obs: Tensor) -> Tensor:
-        return self._value(self._normalised(obs), len(obs))
+    def normalised(self, obs: Tensor) -> Tensor:
+        """Observations `[T, B, K]` in running deviations, `[L, N, K]`."""
+        return self.observed.normalised(by_learner(obs, self._num_learners))
 
     def observe(self, obs: Tensor | None, returns: Tensor) -> None:
         """Take observations `[T, B, K]`, unless a body reads them, and returns `[T, B]` into their running means and
@@ -117,8 +96,49 @@ class StackedActorCritic(nn.Module):
         """Errors of values `[T, B]` in running deviations of returns."""
         return (errors.unflatten(1, (self._num_learners, -1)) / self.returns.deviation()[:, 0]).flatten(1)
 
-    def _normalised(self, obs: Tensor) -> Tensor:
-        return self.observed.normalised(by_learner(obs, self._num_learners))
+
+class StackedActorCritic(Normalised):
+    """Actors and critics of L learners. Each has a perceptron with two hidden layers for its policy, and one for its
+    value, on observations normalised by their running mean and deviation. A value is the output of its perceptron times
+    the running deviation of returns plus their running mean, so that rewards may have any scale (compare van Hasselt et
+    al., 2016, arXiv 1602.07714). The policy has `num_free` more outputs, which start at 0 and do not depend on the
+    observation.
+
+    The gain of the last layer is 1 for the value and 0.01 for the policy, so that all observations begin with almost
+    the same policy (Andrychowicz et al., 2021, arXiv 2006.05990). A `body` (`stacked_bodies`) may compute the
+    perceptrons' inputs; it has moments of its own if it needs any."""
+
+    def __init__(
+        self,
+        num_inputs: int,
+        num_outputs: int,
+        num_free: int,
+        hidden_size: int,
+        seeds: Tensor,
+        body: nn.Module | None = None,
+    ) -> None:
+        super().__init__(len(seeds), num_inputs)
+        self.body = body
+        sizes = (num_inputs, hidden_size, hidden_size)
+
+        def parameters(generator: Generator) -> list[Tensor]:
+            policy = _orthogonal((*sizes, num_outputs), 0.01, generator)
+            return policy + _orthogonal((*sizes, 1), 1.0, generator)
+
+        weights = stacked(seeds, parameters)
+        self.actor, self.critic = StackedMLP(weights[:3]), StackedMLP(weights[3:])
+        self.free = nn.Parameter(torch.zeros(len(seeds), 1, num_free)) if num_free else None
+
+    def forward(self, obs: Tensor) -> tuple[Tensor, Tensor]:
+        """Outputs of the policies `[T, B, P]` and values `[T, B]` for observations `[T, B, K]`."""
+        x = self.normalised(obs)
+        return self._policy(x, len(obs)), self._value(x, len(obs))
+
+    def policy(self, obs: Tensor) -> Tensor:
+        return self._policy(self.normalised(obs), len(obs))
+
+    def value(self, obs: Tensor) -> Tensor:
+        return self._value(self.normalised(obs), len(obs))
 
     def _policy(self, x: Tensor, num_steps: int) -> Tensor:
         outputs = self.actor(x)
@@ -129,3 +149,41 @@ class StackedActorCritic(nn.Module):
     def _value(self, x: Tensor, num_steps: int) -> Tensor:
         values = self.returns.mean + self.returns.deviation() * self.critic(x)
         return by_stream(values, num_steps)[..., 0]
+
+
+class StackedSoftActorCritic(Normalised):
+    """Actors, twin critics and temperatures of L learners. Perceptrons have two hidden layers with rectifiers. A critic
+    also reads an action of k numbers in [-1, 1], and its output is in running deviations of its targets, from their
+    running mean."""
+
+    def __init__(self, num_inputs: int, num_outputs: int, num_numbers: int, hidden_size: int, seeds: Tensor) -> None:
+        super().__init__(len(seeds), num_inputs)
+        sizes = (num_inputs, hidden_size, hidden_size)
+
+        def parameters(generator: Generator) -> list[Tensor]:
+            policy = _orthogonal((*sizes, num_outputs), 0.01, generator)
+            critic_sizes = (num_inputs + num_numbers, *sizes[1:], 1)
+            twins = zip(*(_orthogonal(critic_sizes, 1.0, generator) for _ in range(2)), strict=True)
+            return policy + [torch.stack(twin) for twin in twins]
+
+        weights = stacked(seeds, parameters)
+        self.actor, self.critics = StackedMLP(weights[:3], torch.relu_), StackedMLP(weights[3:], torch.relu_)
+        self.log_temperature = nn.Parameter(torch.zeros(len(seeds), 1, 1))
+
+    def policy(self, obs: Tensor) -> Tensor:
+        """Outputs of the policies `[T, B, P]` for observations `[T, B, K]`."""
+        return by_stream(self.actor(self.normalised(obs)), len(obs))
+
+    def as_values(self, outputs: Tensor) -> Tensor:
+        """Values `[L, N]`, in the unit of rewards, for outputs of critics."""
+        return self.returns.mean[..., 0] + self.returns.deviation()[..., 0] * outputs
+
+    def as_outputs(self, values: Tensor) -> Tensor:
+        """Inverse of `as_values`."""
+        return (values - self.returns.mean[..., 0]) / self.returns.deviation()[..., 0]
+
+
+def twin_values(critics: StackedMLP, x: Tensor, action: Tensor, *, constant: bool = False) -> Tensor:
+    """Outputs of both critics, `[L, 2, N]`, for normalised observations `[L, N, K]` and actions `[L, N, k]`."""
+    inputs = torch.cat([x, action], -1)[:, None].expand(-1, 2, -1, -1).flatten(0, 1)
+    return critics(inputs, constant=constant)[..., 0].unflatten(0, (-1, 2))

@@ -23,7 +23,7 @@ from icrl.nn.heads import make_head
 from icrl.nn.networks import StackedAdam
 from icrl.rl.returns import gae, n_step_returns
 from icrl.sources import source
-from icrl.sources.heads import Heads, heads_of
+from icrl.sources.heads import PointHeads, TableHeads, VectorHeads, heads_of
 from icrl.sources.learners import Learner
 from icrl.sources.options import Conflicts, NetworkConfig, NotNegative, Positive, named
 from icrl.spaces import EnvSpec
@@ -57,23 +57,23 @@ class A2CConfig(ActorCriticConfig):
         yield self.async_unroll, "{async_unroll} plays with an older policy, but {name} learns on-policy"
 
 
-@source("a2c", A2CConfig)
-class A2C(Learner):
-    """Base of actor-critics; another one overrides `targets` and `_fit`."""
+class ActorCritic(Learner):
+    """Learners that act by the policies of their `Heads`. A subclass gives `update`."""
 
     saved = ("network", "optimizer")
+    heads: Any
 
-    def __init__(self, config: ActorCriticConfig, spec: EnvSpec, seeds: Tensor, device: torch.device) -> None:
+    def __init__(self, config: NetworkConfig, spec: EnvSpec, seeds: Tensor, device: torch.device) -> None:
         super().__init__(config, spec, seeds, device)
-        self.heads: Heads = heads_of(spec, config.body)(spec, config.hidden_size, seeds, device)
+        self.heads = self.heads_of(config, spec)(spec, config.hidden_size, seeds, device)
         self.has_memory = self.heads.memory_size > 0
         self.network, self.outputs, self.refresh = self.heads.network, self.heads.outputs, self.heads.refresh
         self.optimizer = StackedAdam(self.network, config)
 
-    @classmethod
-    def check_spaces(cls, name: str, spec: EnvSpec) -> None:
-        if not isinstance(spec.action_space, Box):
-            make_head(spec.action_space)  # raises
+    @staticmethod
+    def heads_of(config: Any, spec: EnvSpec) -> type[TableHeads | PointHeads | VectorHeads]:
+        """Class of the heads in a world with `spec`."""
+        return heads_of(spec, config.body)
 
     def initial_carry(self, num_streams: int) -> Any:
         """Memory of each stream, `[B, H]`; nothing without one."""
@@ -99,6 +99,16 @@ class A2C(Learner):
             return super().act_in_evaluation(step, noise, sample_probability)
         sampled = (noise < sample_probability).view(-1, *(1 for _ in self._spec.action_shape))
         return torch.where(sampled, self.heads.act(step.obs, noise), self.heads.mode(step.obs))
+
+
+@source("a2c", A2CConfig)
+class A2C(ActorCritic):
+    """Base of on-policy actor-critics; another one overrides `targets` and `_fit`."""
+
+    @classmethod
+    def check_spaces(cls, name: str, spec: EnvSpec) -> None:
+        if not isinstance(spec.action_space, Box):
+            make_head(spec.action_space)  # raises
 
     @torch.no_grad()
     def targets(self, rollout: Rollout, carry: Any = ()) -> dict[str, Tensor]:

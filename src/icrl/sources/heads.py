@@ -8,7 +8,7 @@ import math
 from typing import Any
 
 import torch
-from gymnasium.spaces import Box, Discrete
+from gymnasium.spaces import Box, Discrete, Space
 from torch import Tensor, nn
 from torch.nn.functional import one_hot
 
@@ -131,8 +131,12 @@ class NetworkHeads(Heads):
 
     @torch.no_grad()
     def act(self, obs: Tensor, noise: Tensor) -> Tensor:
+        return self.policy.sample(self._parameters(obs), self._each(noise))
+
+    def _each(self, noise: Tensor) -> Tensor:
+        """Uniform numbers for a sample, `[B, k]`, from `noise` `[B]`."""
         number = self.policy.num_noise
-        return self.policy.sample(self._parameters(obs), spread(noise, number) if number > 1 else noise[:, None])
+        return spread(noise, number) if number > 1 else noise[:, None]
 
     @torch.no_grad()
     def mode(self, obs: Tensor) -> Tensor:
@@ -169,17 +173,22 @@ class VectorHeads(NetworkHeads):
     """Heads over vectors: an observation is a row of numbers, whatever its shape; one of S integers is one-hot."""
 
     def __init__(self, spec: EnvSpec, hidden_size: int, seeds: Tensor, device: torch.device) -> None:
-        space, self._spec = spec.action_space, spec
+        self._spec = spec
         self._num_obs = spec.num_obs if isinstance(spec.plain_space, Discrete) else 0
-        num_flags = spec.num_actions if spec.has_flags else 0
-        num_inputs = self._num_obs + num_flags if self._num_obs else math.prod(spec.obs_shape)
+        self._num_flags = spec.num_actions if spec.has_flags else 0
+        num_inputs = self._num_obs + self._num_flags if self._num_obs else math.prod(spec.obs_shape)
+        self.policy, network = self._made(spec.action_space, num_inputs, hidden_size, seeds)
+        self.policy, self.network = self.policy.to(device), network.to(device)
+
+    def _made(self, space: Space[Any], num_inputs: int, hidden_size: int, seeds: Tensor) -> tuple[Any, nn.Module]:
+        """Policy and network for observations of `num_inputs` numbers."""
         is_box = isinstance(space, Box)
-        self.policy = (ClippedGaussian(space) if is_box else make_head(space)).to(device)
-        number = self.policy.num_parameters
+        policy = ClippedGaussian(space) if is_box else make_head(space)
+        number = policy.num_parameters
         sizes = (number // 2, number // 2) if is_box else (number, 0)  # deviations do not depend on the observation
         body = self._make_body(num_inputs, hidden_size, seeds)
-        num_inputs = hidden_size + num_flags if body else num_inputs
-        self.network = StackedActorCritic(num_inputs, *sizes, hidden_size, seeds, body).to(device)
+        num_inputs = hidden_size + self._num_flags if body else num_inputs
+        return policy, StackedActorCritic(num_inputs, *sizes, hidden_size, seeds, body)
 
     def _make_body(self, num_inputs: int, hidden_size: int, seeds: Tensor) -> nn.Module | None:
         """Layers from observations to the `hidden_size` inputs of the perceptrons (None: these read observations)."""

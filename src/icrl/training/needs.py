@@ -25,6 +25,7 @@ from icrl.sources.heads import VectorHeads, heads_of
 from icrl.sources.options import NetworkConfig, ReplayConfig
 from icrl.sources.pace import BLOCK, num_iterations, unrolled, window_length
 from icrl.sources.q_learning import DQNConfig, QLearningConfig
+from icrl.sources.sac import SACConfig, SoftHeads
 from icrl.spaces import EnvSpec
 from icrl.training.optimizers import SGDConfig
 
@@ -65,17 +66,19 @@ def stage_one(
         needs.append(Need("Q-tables", learners * spec.num_obs * spec.num_actions * _FLOAT, (per_learner,)))
     if isinstance(source, NetworkConfig):
         is_dqn, width = isinstance(source, DQNConfig), source.hidden_size
-        if heads_of(spec) is VectorHeads:
-            one = VectorHeads(spec, width, torch.zeros(1, dtype=torch.long), torch.device("cpu"))
-            number = sum(parameter.numel() for parameter in one.network.parameters())
+        heads = SoftHeads if isinstance(source, SACConfig) else heads_of(spec, getattr(source, "body", "mlp"))
+        if issubclass(heads, VectorHeads):
+            one = heads(spec, width, torch.zeros(1, dtype=torch.long), torch.device("cpu"))
+            number = _parameters(one.network)[0]
+            targets = _parameters(one.network.critics)[0] if isinstance(one, SoftHeads) else 0
         else:
             layers = point_layers(spec, spec.num_actions + (not is_dqn), width)
             number = sum((inputs + 1) * outputs for inputs, outputs in layers.values())
             if not spec.obs_shape:  # an embedding replaces the first two layers
                 number = spec.num_obs * width + (width + 1) * layers["heads"][1]
-        size = (
-            learners * number * (4 + is_dqn) * _FLOAT
-        )  # parameters, gradients, two averages of Adam, a target network
+            targets = number * is_dqn
+        # parameters, gradients, two averages of Adam, and target networks
+        size = learners * (4 * number + targets) * _FLOAT
         needs.append(Need("networks and Adam's state", size, (per_learner, "source.hidden_size")))
     if isinstance(source, ReplayConfig) and source.replays:
         replay, batch = streams * source.replay_buffer_length * kept, learners * source.mini_batch_size * source.draws

@@ -1,0 +1,140 @@
+"""Soft actor-critic (SAC; Haarnoja et al., 2018, arXiv 1801.01290 and 1812.05905), many learners as one batched
+program.
+
+Losses of one learner over its W windows of T steps, each averaged over the T * W samples times their weights, with
+a ~ pi(.|s) and a' ~ pi(.|s') new actions, f_1 and f_2 the outputs of twin critics, f'_i those of their targets, and
+M and D running mean and deviation of the targets y:
+
+    y          = r + discount * (0 if the task ended, else M + D * (min_i f'_i(s', a') - temperature * log pi(a'|s')))
+    L_critics  = mean_i (f_i(s, action) - (y - M) / D)^2
+    L_actor    = temperature * log pi(a|s) - min_i f_i(s, a),    no gradient of the temperature and the critics
+    L_temp     = -log temperature * (log pi(a|s) + target entropy)
+
+    f'_i <- f'_i + target_update_rate * (f_i - f'_i),    parameter by parameter, after each update
+
+A truncated episode is bootstrapped. Policies are Gaussians squashed into the Box (`nn.heads.SquashedGaussian`), and all
+densities are in units of half the distance between the bounds. The losses of all learners are summed and gradients are
+clipped per learner, so learner k alone equals learner k among others.
+"""
+
+import copy
+import math
+from typing import Annotated, Any, Literal
+
+import torch
+from gymnasium.spaces import Box, Space
+from torch import Tensor, nn
+
+from icrl.config.options import Rate, option, refuse
+from icrl.contracts import Learned, Sample, Step
+from icrl.nn.heads import SquashedGaussian, make_head
+from icrl.nn.networks import by_learner, by_stream
+from icrl.nn.stacked_mlp import StackedSoftActorCritic, twin_values
+from icrl.randomness import mix, normal, uniform
+from icrl.rl.returns import blend
+from icrl.sources import source
+from icrl.sources.a2c import ActorCritic
+from icrl.sources.heads import VectorHeads
+from icrl.sources.options import NetworkConfig, ReplayConfig, named
+from icrl.spaces import EnvSpec
+
+
+class SACConfig(ReplayConfig, NetworkConfig):
+    name: Literal["sac"] = named("sac")
+    initial_temperature: float = option(0.1, "initial weight of the entropy, in deviations of the targets", gt=0)
+    learn_temperature: bool = option(True, "adapt the temperature to the target entropy (false: keep it)")
+    target_entropy: float = option(
+        -1.0, "entropy of each number of an action, whose bounds count as -1 and 1, that the temperature aims at"
+    )
+    target_update_rate: Annotated[Any, Rate(gt=0, le=1)] = option(0.005, "step of the target critics (1: a copy)")
+
+
+class SoftHeads(VectorHeads):
+    """Squashed Gaussian policies and twin critics over vectors."""
+
+    policy: SquashedGaussian
+
+    def _made(self, space: Space[Any], num_inputs: int, hidden_size: int, seeds: Tensor) -> tuple[Any, nn.Module]:
+        assert isinstance(space, Box)
+        policy = SquashedGaussian(space)
+        sizes = policy.num_parameters, policy.num_noise
+        return policy, StackedSoftActorCritic(num_inputs, *sizes, hidden_size, seeds)
+
+    def inputs(self, obs: Tensor) -> Tensor:
+        """Normalised observations `[L, N, K]`, from `[T, B, ...]`."""
+        return self.network.normalised(self._rows(obs))
+
+    def uniform(self, noise: Tensor) -> Tensor:
+        """Actions `[B, k]`, uniform in the Box, given a uniform number each `[B]`."""
+        return self.policy.from_units(2 * self._each(noise) - 1)
+
+
+@source("sac", SACConfig)
+class SAC(ActorCritic):
+    """Before its first update a learner plays uniformly random actions."""
+
+    saved = ("network", "target", "optimizer", "updates", "seeds")
+    heads: SoftHeads
+
+    def __init__(self, config: SACConfig, spec: EnvSpec, seeds: Tensor, device: torch.device) -> None:
+        super().__init__(config, spec, seeds, device)
+        nn.init.constant_(self.network.log_temperature, math.log(config.initial_temperature))
+        self.target = copy.deepcopy(self.network.critics).requires_grad_(False)
+        self.updates, self.seeds = 0, seeds
+
+    @staticmethod
+    def heads_of(config: Any, spec: EnvSpec) -> type[SoftHeads]:
+        return SoftHeads
+
+    @classmethod
+    def check_spaces(cls, name: str, spec: EnvSpec) -> None:
+        space, told = spec.action_space, "; source=ppo takes discrete actions, source=dqn too"
+        refuse(not isinstance(space, Box), f"source.name={name} needs continuous actions in a Box, not {space}{told}")
+        make_head(space)  # raises
+        flat = f"source.name={name} needs bounds of actions that differ, not {space}"
+        refuse(isinstance(space, Box) and (space.low >= space.high).any(), flat)
+
+    def act(self, carry: Any, step: Step, noise: Tensor) -> tuple[Tensor, Any]:
+        return super().act(carry, step, noise) if self.updates else (self.heads.uniform(noise), carry)
+
+    def update(self, sample: Sample) -> Learned:
+        """One gradient step of every learner. The same normal numbers make a and a'."""
+        rollout, net, policy = sample.rollout, self.network, self.heads.policy
+        num_steps, learners = len(rollout.obs), self.num_learners
+        x, action = self.heads.inputs(rollout.obs), by_learner(policy.in_units(rollout.action), learners)
+        weight = by_learner(sample.weight.expand(num_steps, -1), learners)  # [L, N]
+        noise, temperature = self._noise(x.shape[1]), net.log_temperature.detach().exp()[..., 0]  # [L, 1]
+        target = self._targets(sample, noise, temperature)
+        fitted = by_learner(target, learners)
+        error = twin_values(net.critics, x, action) - net.as_outputs(fitted)[:, None]  # [L, 2, N]
+        drawn, log_prob = policy.draw_in_units(net.actor(x), noise)
+        value = twin_values(net.critics, x, drawn, constant=True).amin(1)
+        critic_loss = (weight * error.square().mean(1)).mean(1)
+        policy_loss = (weight * (temperature * log_prob - value)).mean(1)
+        entropy = -(weight * log_prob.detach()).mean(1)
+        excess = entropy - self.config.target_entropy * policy.num_noise
+        of_temperature = self.config.learn_temperature * net.log_temperature[:, 0, 0] * excess
+        norm = self.optimizer.descend(critic_loss + policy_loss + of_temperature, self.rate("learning_rate"))
+        blend(self.target, net.critics, self.rate("target_update_rate"))
+        self.heads.observe(rollout.obs, target)
+        self.updates += 1
+        td_error = by_stream(error.detach().abs().mean(1), num_steps).mean(0)
+        metrics = {"value_loss": critic_loss, "policy_loss": policy_loss, "entropy": entropy, "gradient_norm": norm}
+        metrics |= {"temperature": temperature[:, 0], "value": fitted.mean(1)}
+        return Learned({name: value.detach() for name, value in metrics.items()}, td_error)
+
+    @torch.no_grad()
+    def _targets(self, sample: Sample, noise: Tensor, temperature: Tensor) -> Tensor:
+        """Targets y of the critics, `[T, L * W]`."""
+        rollout, net = sample.rollout, self.network
+        x = self.heads.inputs(rollout.next_obs)
+        action, log_prob = self.heads.policy.draw_in_units(net.actor(x), noise)
+        ahead = net.as_values(twin_values(self.target, x, action).amin(1) - temperature * log_prob)
+        ahead = by_stream(ahead, len(rollout.obs)).masked_fill(rollout.terminated, 0.0)
+        return rollout.reward + self._discount * ahead
+
+    def _noise(self, number: int) -> Tensor:
+        """Standard normal numbers of this update, `[L, number, k]`, a function of each learner's seed."""
+        size = self.heads.policy.num_noise
+        lanes = torch.arange(number * size, device=self.device)
+        return normal(uniform(mix(self.seeds, self.updates)[:, None], lanes)).unflatten(1, (number, size))

@@ -1,0 +1,303 @@
+"""Soft actor-critics: worlds of known value, a plain learner, independence, restoring, spaces."""
+
+import copy
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from gymnasium.spaces import Box, Discrete
+from probes import (
+    CPU,
+    START,
+    changed,
+    learn_from,
+    learners_of,
+    restored,
+    sample_of,
+    source_options,
+    step_of,
+)
+from stage_one import joined, live
+from torch import Tensor, nn
+from torch.distributions import Normal, TanhTransform, TransformedDistribution
+from vector_probes import ARM, BEYOND, COUNTED, ENDLESS, NEAR, REMEMBERED
+
+from icrl.config.compose import load_config
+from icrl.contracts import ConfigError, Rollout
+from icrl.envs import make_env
+from icrl.envs.rollout import rollout, start_streams
+from icrl.nn.stacked_mlp import twin_values
+from icrl.randomness import Noise, stream_seeds
+from icrl.sources import source_class
+from icrl.spaces import EnvSpec
+
+every_world = pytest.mark.parametrize("world", ["pendulum", "point_robot"])
+SHOWS = torch.tensor([[-0.8, 0.0], [0.0, 0.0], [0.8, 0.0]])
+FAST = {
+    "discount": 0.5,
+    "learning_rate": 0.02,
+    "hidden_size": 32,
+    "target_update_rate": 0.1,
+    "initial_temperature": 0.03,
+}
+COLD = {"initial_temperature": 1e-3, "learn_temperature": False}  # values are those without entropy
+
+
+def learned(env: Any, updates: int, **changes: Any) -> Any:
+    """A learner of random play alone: 60 steps in eight environments."""
+    one = learners_of("sac", 1, env.spec, **FAST | changes)
+    where = start_streams(one, env, torch.zeros(8, 1), stream_seeds(1, 8))
+    steps, _ = rollout(one, env, where, 60, Noise(stream_seeds(2, 8)))
+    for _ in range(updates):
+        one.update(sample_of(steps))
+    return one
+
+
+def values(learner: Any, obs: Tensor, action: Tensor) -> Tensor:
+    """Both critics' values of actions in units, `[2, B]`."""
+    net = learner.network
+    outputs = twin_values(net.critics, learner.heads.inputs(obs[None]), action[None])[0]
+    return (outputs * net.returns.deviation()[0] + net.returns.mean[0]).detach()
+
+
+def best_actions(learner: Any, obs: Tensor) -> Tensor:
+    return learner.act_in_evaluation(step_of(obs), torch.full((len(obs),), 0.3), 0.0)
+
+
+def test_values_of_probe_worlds() -> None:
+    """A truncated episode bootstraps, a terminated one does not; a value depends on observation and action."""
+    for value in values(learned(ENDLESS, 100, **COLD), SHOWS[1:2], torch.zeros(1, 1)).flatten().tolist():
+        assert value == pytest.approx(2.0, abs=0.1)
+    stages = torch.tensor([[0.0, 0.0], [0.0, 1.0], [0.0, 2.0]])
+    for each in values(learned(COUNTED, 150, **COLD), stages, torch.zeros(3, 1)):
+        assert each.tolist() == pytest.approx([1.75, 1.5, 1.0], abs=0.1)
+    for each in values(learned(NEAR, 250, **COLD), SHOWS, torch.tensor([[-1.0], [0.0], [0.5]])):
+        assert each.tolist() == pytest.approx([-(0.6**2), -1.0, -(1.6**2)], abs=0.2)  # of the actions -1, 1 and 2
+
+
+def test_best_actions_of_probe_worlds() -> None:
+    """A number that depends on the observation, one at a bound, and one whose reward comes a step later."""
+    near = best_actions(learned(NEAR, 200), SHOWS)[:, 0]
+    assert near.tolist() == pytest.approx([-0.4, 0.0, 0.4], abs=0.2)
+    assert best_actions(learned(BEYOND, 100), SHOWS[1:2]).item() > 2.6
+    assert best_actions(learned(REMEMBERED, 200), SHOWS[1:2]).item() == pytest.approx(2.0, abs=0.3)
+
+
+@pytest.mark.parametrize("target", [-2.0, -0.5])
+def test_the_temperature_brings_the_entropy_to_its_target(target: float) -> None:
+    """A kept temperature stays."""
+    one = learned(NEAR, 300, target_entropy=target)
+    obs = torch.stack([torch.linspace(-1, 1, 500), torch.zeros(500)], 1)
+    _, log_prob = one.heads.policy.draw_in_units(one.network.actor(one.heads.inputs(obs[None])), one._noise(500))
+    assert -log_prob.mean().item() == pytest.approx(target, abs=0.4)
+    before = math.log(0.03)
+    assert (one.network.log_temperature.item() < before) == (target < -1)
+    assert learned(NEAR, 3, learn_temperature=False).network.log_temperature.item() == pytest.approx(before)
+
+
+def test_actions_become_uniform_where_none_is_better() -> None:
+    """Then the entropy is nearly log 2, that of the uniform density on [-1, 1]."""
+    one = learned(ENDLESS, 50, initial_temperature=1.0, learn_temperature=False, discount=0.0)
+    played = one.act((), step_of(torch.zeros(4000, 2)), (torch.arange(4000) + 0.5) / 4000)[0]
+    assert (torch.histc(played, 4, -1, 3) / 4000).tolist() == pytest.approx([0.25] * 4, abs=0.05)
+
+
+# ---- against a plain learner
+
+
+class Plain:
+    """Learner `index` by itself: plain layers, PyTorch's distributions, Adam and clip, moments of all it has seen."""
+
+    def __init__(self, learners: Any, index: int) -> None:
+        self.config, self.learners, self.index = learners.config, learners, index
+        self.seen, self.fitted = list[Tensor](), list[Tensor]()
+        net = learners.network
+        self.actor = self.body([w[index] for w in net.actor.weights], [b[index] for b in net.actor.biases])
+        self.critics = [self.twin(net.critics, which) for which in range(2)]
+        self.targets = copy.deepcopy(self.critics)
+        self.log_temperature = nn.Parameter(net.log_temperature[index, 0, 0].detach().clone())
+        bodies = (self.actor, *self.critics)
+        self.parameters = [self.log_temperature, *(p for body in bodies for p in body.parameters())]
+        self.optimizer = torch.optim.Adam(self.parameters, eps=self.config.adam_eps)
+
+    def twin(self, critics: Any, which: int) -> nn.Sequential:
+        return self.body(*([p[self.index, which] for p in part] for part in (critics.weights, critics.biases)))
+
+    def body(self, weights: list[Tensor], biases: list[Tensor]) -> nn.Sequential:
+        layers: list[nn.Module] = []
+        for weight, bias in zip(weights, biases, strict=True):
+            linear = nn.Linear(*weight.shape)
+            linear.weight.data, linear.bias.data = weight.detach().T.clone(), bias[0].detach().clone()
+            layers += [linear, nn.ReLU()]
+        return nn.Sequential(*layers[:-1])
+
+    def moments(self, seen: list[Tensor]) -> tuple[Any, Any]:
+        both = torch.cat(seen) if seen else None
+        return (0.0, 1.0) if both is None else (both.mean(0), (both.var(0, correction=0) + 1e-8).sqrt())
+
+    def normalised(self, obs: Tensor) -> Tensor:
+        mean, deviation = self.moments(self.seen)
+        return (obs - mean) / deviation
+
+    def drawn(self, obs: Tensor, noise: Tensor) -> tuple[Tensor, Tensor]:
+        mean, free = self.actor(self.normalised(obs)).unbind(-1)
+        normal = Normal(mean, (4 * free.tanh()).exp())
+        squashed = TransformedDistribution(normal, [TanhTransform(cache_size=1)])
+        action = squashed.transforms[0](mean + normal.stddev * noise)
+        return action[:, None], squashed.log_prob(action)
+
+    def least(self, critics: list[nn.Sequential], obs: Tensor, action: Tensor) -> Tensor:
+        inputs = torch.cat([self.normalised(obs), action], -1)
+        return torch.minimum(*(critic(inputs)[:, 0] for critic in critics))
+
+    def update(self, steps: Rollout, weight: Tensor, noise: Tensor) -> None:
+        """On steps `[N]`, in `ARM`, whose units are 2 wide, from 1."""
+        config, temperature = self.config, self.log_temperature.exp().detach()
+        mean, deviation = self.moments(self.fitted)
+        with torch.no_grad():
+            next_action, log_prob = self.drawn(steps.next_obs, noise)
+            soft = self.least(self.targets, steps.next_obs, next_action) - temperature * log_prob
+            fitted = steps.reward + config.discount * torch.where(steps.terminated, 0.0, mean + deviation * soft)
+        inputs = torch.cat([self.normalised(steps.obs), (steps.action - 1) / 2], -1)
+        errors = [critic(inputs)[:, 0] - (fitted - mean) / deviation for critic in self.critics]
+        action, log_prob = self.drawn(steps.obs, noise)
+        critic_loss = (weight * (errors[0] ** 2 + errors[1] ** 2) / 2).mean()
+        fixed = copy.deepcopy(self.critics)  # so that the actor's loss leaves the critics alone
+        actor_loss = (weight * (temperature * log_prob - self.least(fixed, steps.obs, action))).mean()
+        of_temperature = -self.log_temperature * ((weight * log_prob.detach()).mean() + config.target_entropy)
+        self.optimizer.zero_grad()
+        (critic_loss + actor_loss + of_temperature).backward()
+        nn.utils.clip_grad_norm_(self.parameters, config.max_gradient_norm)
+        self.optimizer.param_groups[0]["lr"] = config.learning_rate
+        self.optimizer.step()
+        for target, critic in zip(self.targets, self.critics, strict=True):
+            for slow, fast in zip(target.parameters(), critic.parameters(), strict=True):
+                slow.data += config.target_update_rate * (fast.data - slow.data)
+        self.seen.append(steps.obs)
+        self.fitted.append(fitted)
+
+
+@pytest.mark.parametrize("world", [NEAR, COUNTED])
+@pytest.mark.parametrize("max_gradient_norm", [0.5, 50.0])
+def test_updates_equal_those_of_a_plain_learner(world: Any, max_gradient_norm: float) -> None:
+    """With weights of windows; moments change between the updates."""
+    options = {"hidden_size": 6, "max_gradient_norm": max_gradient_norm, "target_update_rate": 0.2}
+    learners = learners_of("sac", 2, world.spec, **options)
+    others = [Plain(learners, index) for index in range(2)]
+    where, noise = start_streams(learners, world, torch.zeros(6, 1), stream_seeds(1, 6)), Noise(stream_seeds(2, 6))
+    for _ in range(5):
+        steps, where = rollout(learners, world, where, 4, noise)
+        weight = torch.tensor([1.0, 0.5, 2.0] * 2)
+        drawn = learners._noise(12)[..., 0]  # [L, 12], by steps and windows
+        learners.update(sample_of(steps, weight))
+        for index, one in enumerate(others):
+            mine = Rollout(*(column[:, 3 * index : 3 * index + 3].flatten(0, 1) for column in steps))
+            one.update(mine, weight[:3].repeat(4), drawn[index])
+    for index, one in enumerate(others):
+        pairs = [(learners.network.actor, one.actor, (index,))]
+        for which in range(2):
+            pairs.append((learners.network.critics, one.critics[which], (index, which)))
+            pairs.append((learners.target, one.targets[which], (index, which)))
+        for stacked, body, place in pairs:
+            for ours, theirs in zip(stacked.weights, body[::2], strict=True):
+                assert torch.allclose(ours[place], theirs.weight.T, atol=1e-5)
+        assert torch.allclose(learners.network.log_temperature[index, 0, 0], one.log_temperature, atol=1e-5)
+
+
+# ---- alone and among others; from a file
+
+
+def lived(world: str, streams: slice, num_learners: int, first: int) -> tuple[Rollout, Any]:
+    """Learners from number `first` on, with three streams each of a task each; they learn from every 8 steps."""
+    env = make_env(load_config([f"env={world}"]).env)
+    seeds = stream_seeds(0, 4, 2)[first : first + num_learners]
+    learner = source_class("sac")(source_options("sac"), env.spec, seeds, CPU)
+    learner.set_clock(START)
+    tasks = env.all_tasks()[:4].repeat_interleave(3, 0)[streams]
+    where = start_streams(learner, env, tasks, stream_seeds(0, 12, 0)[streams])
+    noise, steps = Noise(stream_seeds(0, 12, 1)[streams]), []
+    for _ in range(6):
+        transitions, where = rollout(learner, env, where, 8, noise)
+        learn_from(learner, transitions)
+        steps.append(transitions)
+    return joined(steps), learner
+
+
+@every_world
+def test_a_learner_alone_equals_itself_among_others(world: str) -> None:
+    """And every parameter learns."""
+    together, others = lived(world, slice(None), 4, 0)
+    alone, one = lived(world, slice(6, 9), 1, 2)
+    for name, column, columns in zip(Rollout._fields, alone, together, strict=True):
+        assert torch.allclose(column, columns[:, 6:9], atol=1e-4, equal_nan=True), name
+    for (name, ours), (_, theirs) in zip(one.parameters(), others.parameters(), strict=True):
+        assert torch.allclose(ours[0], theirs[2], atol=1e-5), name
+    fresh = dict(type(one)(one.config, one._spec, stream_seeds(0, 4, 2), CPU).parameters())
+    assert all((value != fresh[name]).flatten(1).any(1).all() for name, value in others.parameters())
+
+
+@every_world
+@pytest.mark.parametrize("priority", [False, True])
+def test_a_run_goes_on_from_a_file_as_if_it_had_not_stopped(world: str, priority: bool) -> None:
+    """Bit for bit, with the replay, targets, temperatures and the noise of updates."""
+    config = load_config([f"env={world}"])
+    sizes = {"num_learners": 2, "num_envs": 2, "unroll_length": 4, "num_env_steps": 128, "history_steps": 128}
+    parts = {"initial_collect_steps": 16, "mini_batch_size": 8, "num_updates_per_train_iter": 3}
+    config = changed(config, source=source_options("sac", **sizes, **parts, priority_replay=priority))
+    env = make_env(config.env)
+    tasks = env.all_tasks()[:2]
+    learner, whole, end = live(config, env, tasks, 8)
+    _, _, middle = live(config, env, tasks, 4)
+    _, rest, end_again = live(config, env, tasks, 8, middle)
+    for (ours, _, _), (theirs, _, _) in zip(rest, whole[4:], strict=True):
+        assert all(torch.equal(a.nan_to_num(), b.nan_to_num()) for a, b in zip(ours, theirs, strict=True))
+    for part in ("network", "target"):
+        for name, value in end["learner"][part].items():
+            assert torch.equal(value, end_again["learner"][part][name]), name
+    assert end["learner"]["updates"] == 7 * 3  # none in the first iteration, which collects 8 of 16 steps
+    fresh = restored(learner, learners_of("sac", 4, env.spec, seed=1))
+    step = step_of(env.reset(tasks.repeat_interleave(2, 0), stream_seeds(3, 4))[1].obs)
+    noise = torch.linspace(0, 0.99, 4)
+    assert torch.equal(fresh.act((), step, noise)[0], learner.act((), step, noise)[0])
+    assert torch.equal(fresh._noise(3), learner._noise(3))
+
+
+def test_noise_of_updates_differs_between_learners_and_updates() -> None:
+    learners = learners_of("sac", 2, NEAR.spec)
+    first = learners._noise(1000)
+    learners.updates += 1
+    both = torch.cat([first, learners._noise(1000)])[..., 0]
+    assert torch.allclose(both.mean(1), torch.zeros(4), atol=0.1) and torch.allclose(
+        both.std(1), torch.ones(4), atol=0.1
+    )
+    assert (both.corrcoef() - torch.eye(4)).abs().max() < 0.1
+
+
+# ---- spaces
+
+
+def test_actions_lie_in_the_box_and_are_uniform_before_the_first_update() -> None:
+    space = Box(np.array([-1.0, 5.0], np.float32), np.array([3.0, 5.5], np.float32))
+    learners = learners_of("sac", 1, EnvSpec(Discrete(3), space, (), 0, 10))
+    step, noise = step_of(torch.zeros(4000, dtype=torch.long)), (torch.arange(4000) + 0.5) / 4000
+    played = learners.act((), step, noise)[0]
+    for number, (low, high) in zip(played.T, ((-1, 3), (5, 5.5)), strict=True):
+        assert (torch.histc(number, 4, low, high) / 4000).tolist() == pytest.approx([0.25] * 4, abs=0.03)
+    learners.updates = 1
+    drawn = learners.act((), step, noise)[0]
+    assert not torch.equal(drawn, played) and all(space.contains(one.numpy()) for one in drawn)
+
+
+def test_other_spaces_are_refused() -> None:
+    def check(action: Any) -> None:
+        source_class("sac").check_spaces("sac", EnvSpec(Box(-1, 1, (3,)), action, (), 0, 10))
+
+    check(ARM)
+    with pytest.raises(ConfigError, match=r"source.name=sac needs continuous actions in a Box, not Discrete\(3\); sou"):
+        check(Discrete(3))
+    with pytest.raises(ConfigError, match="have no bounds"):
+        check(Box(-np.inf, np.inf, (2,)))
+    with pytest.raises(ConfigError, match="source.name=sac needs bounds of actions that differ"):
+        check(Box(np.array([-1.0, 2.0], np.float32), np.array([1.0, 2.0], np.float32)))
