@@ -43,6 +43,8 @@ BASE |= {"source/fraction_solved": 1 / 3, "update/loss": 3.0}
 class Shown:
     """Learners as inspection sees them: one of two actions, parameters with a gradient and without, an output."""
 
+    has_memory = False
+
     def __init__(self) -> None:
         self.weight = torch.full((LEARNERS, 4), 2.0, requires_grad=True)
         self.weight.grad = torch.full((LEARNERS, 4), 0.5)
