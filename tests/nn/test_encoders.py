@@ -161,8 +161,8 @@ def test_actions_are_scaled_to_one_and_heads_follow_the_options() -> None:
     scaled = gpt("vector to arm").prev_action.encoder[0]
     assert isinstance(scaled, Standardize)
     assert scaled(torch.from_numpy(np.stack([ARM.low, ARM.high]))).tolist() == [[-1, -1], [1, 1]]
-    assert isinstance(gpt("vector to arm").head, SquashedGaussian)
-    model = gpt("vector to arm", head="binned", num_bins=7)
+    assert isinstance(gpt("vector to arm", head="gaussian").head, SquashedGaussian)
+    model = gpt("vector to arm", num_bins=7)
     assert isinstance(model.head, Binned) and model.policy_head.out_features == 14
 
 

@@ -86,7 +86,7 @@ def test_log_density_of_the_gaussian_has_the_exact_jacobian() -> None:
 
 def test_draws_of_the_gaussian_in_units_have_the_density_of_actions_and_its_gradient() -> None:
     """Far into the tails too, where an action on the bound would have no density."""
-    head, noise = make_head(BOX), torch.randn(300, 2, generator=torch.Generator().manual_seed(2)).double()
+    head, noise = make_head(BOX, "gaussian"), torch.randn(300, 2, generator=torch.Generator().manual_seed(2)).double()
     assert isinstance(head, SquashedGaussian)
     parameters = parameters_of(head, 300, scale=0.3).double()
     inside = (head.draw_in_units(parameters, noise)[0].abs() < 0.999).all(-1)
