@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from gymnasium.spaces import Box, Discrete, MultiDiscrete, Space
+from gymnasium.spaces import Box, Dict, Discrete, MultiDiscrete, Space
 
 _FORMS = "must be Discrete or MultiDiscrete from 0, a Box with one axis, or a uint8 Box [height, width, channels]"
 _ACTIONS = "must be Discrete or MultiDiscrete from 0, or a Box of floats with one axis and finite bounds"
@@ -23,9 +23,7 @@ def obs_space(space: Space[Any]) -> Space[Any]:
         return Box(space.low, space.high, dtype=np.uint8)
     if isinstance(space, Box) and space.dtype != np.bool_ and len(space.shape) == 1:
         return _floats(space)
-    flat = "give env.wrappers=[FlattenObservation], which makes a vector of them"
-    none = "no wrapper of Gymnasium makes a vector of them, so env.wrappers needs one of your own"
-    raise ValueError(f"observations {space} {_FORMS}: {flat if space.is_np_flattenable else none}")
+    raise ValueError(f"observations {space} {_FORMS}: {_remedy(space)}")
 
 
 def action_space(space: Space[Any]) -> Space[Any]:
@@ -83,6 +81,22 @@ def write_action(action: Any, space: Space[Any]) -> Any:
 def rows_of(column: torch.Tensor) -> list[Any]:
     """Elements of a column `[B, ...]` for one stream after the other: ints, or arrays."""
     return column.tolist() if column.dim() == 1 else list(column.cpu().numpy())
+
+
+def _remedy(space: Space[Any]) -> str:
+    """Wrapper that makes observations in `space` ones that a spec can hold."""
+    if _flattens(space):
+        return "give env.wrappers=[FlattenObservation], which makes a vector of them"
+    if isinstance(space, Dict) and isinstance(space.get("image"), Box):  # MiniGrid, whose mission is a text
+        return "give env.wrappers=[minigrid.wrappers:ImgObsWrapper], which keeps the image alone"
+    return "no wrapper of Gymnasium makes a vector of them, so env.wrappers needs one of your own"
+
+
+def _flattens(space: Space[Any]) -> bool:
+    try:
+        return space.is_np_flattenable
+    except NotImplementedError:  # a space from outside need not say so
+        return False
 
 
 def _integers(space: Space[Any]) -> Space[Any] | None:

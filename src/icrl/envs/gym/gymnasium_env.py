@@ -20,12 +20,13 @@ from gymnasium.spaces import Discrete, Space
 from pydantic import BeforeValidator
 from torch import Tensor
 
+from icrl.config.modules import describe_error
 from icrl.config.options import EnvId, OneOrMore, Text, option, refuse
 from icrl.contracts import ConfigError, PipelineError, Step
 from icrl.envs.core import NAME, EnvConfig, MapView, Outcomes, State, TensorEnv
 from icrl.envs.exact import best_actions
 from icrl.envs.gym.border import action_space, described, obs_space, rows_of
-from icrl.envs.gym.making import Maker, Task, describe_error, draw_tasks, wrapper_of
+from icrl.envs.gym.making import Maker, Task, draw_tasks, wrapper_of
 from icrl.envs.gym.registered import registered
 from icrl.envs.gym.streams import GymnasiumStreams, PlayedState, reward_indices
 from icrl.spaces import EnvSpec
@@ -40,9 +41,9 @@ class GymnasiumConfig(EnvConfig):
     )
     tasks: Annotated[list[Task], BeforeValidator(draw_tasks), "a list of mappings, or the mapping of a draw"] = option(
         [],
-        "a mapping for each task: arguments of `gymnasium.make`, `set.NAME` for an attribute of the environment, and "
-        "`reset.NAME` for an option of its reset; or {random: {NAME: [LOW, HIGH], ...}, count: n, seed: s}, which "
-        "draws n tasks",
+        "a mapping for each task: arguments of `gymnasium.make`, `set.NAME` for an attribute of the environment, "
+        "`scale.NAME` for a factor of one, `reset.NAME` for an option of its reset, and `reset.seed` for the seed of all "
+        "its resets; or {random: {NAME: [LOW, HIGH], ...}, count: n, seed: s}, which draws n tasks",
     )
     wrappers: Annotated[list[Text], OneOrMore, "a list of names"] = option(
         [], "wrappers around the environment, the innermost first: names in gymnasium.wrappers, or module:Class"
@@ -88,7 +89,9 @@ class GymnasiumEnv(TensorEnv):
         _check_options(config)
         limit = config.max_episode_steps
         maker = Maker(config.id, config.tasks, config.wrappers, limit)
-        tasks = [_inspect(maker, number) for number in range(len(config.tasks))]
+        made = [json.dumps(maker.made_as(number)) for number in range(len(config.tasks))]
+        rules_of = {one: _inspect(maker, made.index(one)) for one in dict.fromkeys(made)}
+        tasks = [rules_of[one] for one in made]
         obs, actions, _, starts = tasks[0]
         told = [described(task.obs, task.actions) for task in tasks]
         for number, spaces in enumerate(told):
@@ -101,8 +104,8 @@ class GymnasiumEnv(TensorEnv):
         self.spec = EnvSpec(obs, actions, *about, success_return=config.success_return)
         self.make_streams = partial(GymnasiumStreams, maker, self.spec)
         self._streams = self.make_streams()
-        made = [config.id, *([config.wrappers] if config.wrappers else [])]
-        self._fingerprints = [json.dumps([*made, task], sort_keys=True) for task in config.tasks]
+        world = [config.id, *([config.wrappers] if config.wrappers else [])]
+        self._fingerprints = [json.dumps([*world, task], sort_keys=True) for task in config.tasks]
         self.has_planner = bool(starts and values) and all(task.table and task.starts == starts for task in tasks)
         if self.has_planner:
             self.starts = torch.tensor(starts)

@@ -5,6 +5,7 @@ depend on earlier episodes. A Gymnasium environment cannot be put into a state: 
 """
 
 import os
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from typing import Any, NamedTuple
@@ -15,13 +16,16 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from icrl.config.modules import describe_error
 from icrl.contracts import ConfigError, PipelineError, Step
 from icrl.envs.gym.border import read_obs, rows_of, write_action
-from icrl.envs.gym.making import Maker, creator_of, describe_error
+from icrl.envs.gym.making import Maker, creator_of
 from icrl.randomness import integers
 from icrl.spaces import EnvSpec
 
 _WITHOUT_WINDOW = {"SDL_VIDEODRIVER": "dummy", "SDL_AUDIODRIVER": "dummy", "PYGAME_HIDE_SUPPORT_PROMPT": "1"}
+if sys.platform == "linux" and "DISPLAY" not in os.environ:
+    _WITHOUT_WINDOW["MUJOCO_GL"] = "egl"  # MuJoCo draws without a screen through this, else through a window's library
 _NUM_SEEDS = 1 << 31  # even environments that keep their seed in 32 bits can take one of these
 _LARGEST_REWARD = float(np.finfo(np.float32).max)
 
@@ -167,7 +171,7 @@ class _Stream:
             self.close()
             self.task = task
             self._env = self._maker.make(task, **self._arguments)
-        return read_obs(self._env.reset(seed=seed, options=self._maker.reset_options(task))[0], self._space)
+        return read_obs(self._maker.reset(self._env, task, seed), self._space)
 
     def act(self, action: Any) -> tuple[Any, float, bool, bool]:
         """Observation, reward, terminated, truncated."""
