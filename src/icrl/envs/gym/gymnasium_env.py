@@ -42,8 +42,8 @@ class GymnasiumConfig(EnvConfig):
     tasks: Annotated[list[Task], BeforeValidator(draw_tasks), "a list of mappings, or the mapping of a draw"] = option(
         [],
         "a mapping for each task: arguments of `gymnasium.make`, `set.NAME` for an attribute of the environment, "
-        "`scale.NAME` for a factor of one, `reset.NAME` for an option of its reset, and `reset.seed` for the seed of all "
-        "its resets; or {random: {NAME: [LOW, HIGH], ...}, count: n, seed: s}, which draws n tasks",
+        "`scale.NAME` for a factor of one, `reset.NAME` for an option of its resets, `reset.seed` for the seed of all "
+        "of them; or {random: {NAME: [LOW, HIGH], ...}, count: n, seed: s}, which draws n tasks",
     )
     wrappers: Annotated[list[Text], OneOrMore, "a list of names"] = option(
         [], "wrappers around the environment, the innermost first: names in gymnasium.wrappers, or module:Class"
@@ -241,7 +241,7 @@ def _inspect(maker: Maker, number: int) -> _Rules:
         raise ConfigError(f"{where}: {describe_error(error)}{known}") from error
     with closing(made) as env:
         try:
-            obs, actions = obs_space(env.observation_space), action_space(env.action_space)
+            obs, actions = obs_space(env.observation_space, maker.wrappers), action_space(env.action_space)
         except ValueError as error:
             raise ConfigError(f"{where}: env.id={maker.env_id}: {error}") from error
         table, starts = None, ()

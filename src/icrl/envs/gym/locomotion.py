@@ -33,7 +33,7 @@ class AntDir(AntEnv):
         super().__init__(include_cfrc_ext_in_observation=False, **arguments)
         self.direction = direction
 
-    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+    def step(self, action: Any) -> Any:
         obs, reward, terminated, truncated, info = super().step(action)
         forward = info["x_velocity"] * cos(self.direction) + info["y_velocity"] * sin(self.direction)
         reward += forward - info["reward_forward"]

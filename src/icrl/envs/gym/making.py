@@ -53,12 +53,12 @@ class Maker:
         return reduce(lambda inner, name: wrapper_of(name)(inner), self.wrappers, env)
 
     def made_as(self, task: int) -> Task:
-        """What of a task changes the environment that is made."""
+        """Part of a task that changes the environment which is made."""
         return {key: value for key, value in self.tasks[task].items() if not key.startswith(RESET)}
 
     def reset(self, env: gymnasium.Env[Any, Any], task: int, seed: int) -> Any:
-        """First observation of an episode of a task. With `reset.seed` what the reset draws is the same in all episodes,
-        and what the steps draw from `np_random` is not."""
+        """First observation of an episode. With `reset.seed` all episodes of the task begin alike, as drawn by the
+        reset; what its steps draw from `np_random` differs between episodes."""
         options = {key.removeprefix(RESET): value for key, value in self.tasks[task].items() if key.startswith(RESET)}
         level = options.pop("seed", None)
         obs, _ = env.reset(seed=seed if level is None else level, options=options or None)
