@@ -8,6 +8,7 @@ import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
+from traceback import clear_frames
 from typing import Any, NamedTuple
 
 import gymnasium
@@ -26,6 +27,7 @@ from icrl.spaces import EnvSpec
 _WITHOUT_WINDOW = {"SDL_VIDEODRIVER": "dummy", "SDL_AUDIODRIVER": "dummy", "PYGAME_HIDE_SUPPORT_PROMPT": "1"}
 if sys.platform == "linux" and "DISPLAY" not in os.environ:
     _WITHOUT_WINDOW["MUJOCO_GL"] = "egl"  # MuJoCo draws without a screen through this, else through a window's library
+_MUJOCO_GL = "without a screen MuJoCo draws by the library that MUJOCO_GL names, egl or osmesa"
 _NUM_SEEDS = 1 << 31  # even environments that keep their seed in 32 bits can take one of these
 _LARGEST_REWARD = float(np.finfo(np.float32).max)
 
@@ -115,7 +117,11 @@ class GymnasiumStreams:
             with closing(stream):
                 return stream.pictures(task, episode, int(_seeds(torch.tensor(seed), episode)), seen, actions)
         except Exception as error:  # an environment from outside may raise anything
-            raise PipelineError(f"env.id={env_id}: {describe_error(error)}") from error
+            hook, sys.unraisablehook = sys.unraisablehook, lambda _: None
+            clear_frames(error.__traceback__)  # ends a viewer that is half made, which fails in turn
+            sys.unraisablehook = hook
+            how = f" ({_MUJOCO_GL})" if "mujoco" in sys.modules else ""
+            raise PipelineError(f"env.id={env_id}: {describe_error(error)}{how}") from error
 
     @contextmanager
     def _environments(self, num_streams: int) -> Iterator[None]:
