@@ -15,6 +15,7 @@ from icrl.contracts import ConfigError
 from icrl.envs import make_env
 from icrl.envs.gym.gymnasium_env import GymnasiumEnv
 from icrl.envs.gym.making import Maker, draw_tasks
+from icrl.envs.gym.streams import PlayedState
 from icrl.randomness import stream_seeds
 
 PENDULUM = {"g": [5.0, 15.0], "set.m": [0.5, 1.5]}
@@ -46,11 +47,15 @@ def test_factors_multiply_attributes_in_the_order_of_the_task() -> None:
 
 
 def test_with_a_seed_all_episodes_begin_alike_and_differ_in_their_steps() -> None:
-    env = GymnasiumEnv(shaped(tasks=[{"reset.seed": 7}, {"reset.seed": 8, "reset.start": 3.0}, {}]))
+    config = shaped(tasks=[{"reset.seed": 7}, {"reset.seed": 8, "reset.start": 3.0}, {}])
+    env = GymnasiumEnv(config)
     state, step = env.reset(torch.tensor([[0], [0], [1], [2]]), stream_seeds(0, 4))
     starts, ends = [step.obs[:, 0]], []
-    for _ in range(18):  # three episodes
-        state, step = env.step(state, torch.zeros(4, 2))
+    for number in range(18):  # three episodes
+        before, (state, step) = state, env.step(state, torch.zeros(4, 2))
+        if number == 9:  # amid the second one
+            restored = GymnasiumEnv(config).step(PlayedState(*(field.clone() for field in before)), torch.zeros(4, 2))
+            assert restored[1].obs.equal(step.obs)
         if step.terminated.all():
             starts, ends = [*starts, step.obs[:, 0]], [*ends, step.final_obs[:, 0]]
     begun, ended = torch.stack(starts), torch.stack(ends)
