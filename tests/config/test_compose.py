@@ -32,6 +32,10 @@ from icrl.sources.a2c import A2CConfig
 from icrl.sources.options import LEARN_NOTHING
 from icrl.sources.q_learning import DQNConfig
 
+PACKAGES = {  # of worlds by how the names of their presets begin
+    **dict.fromkeys(("half_cheetah", "ant", "hopper", "walker"), "mujoco"),
+    **{"minigrid": "minigrid", "ml1": "metaworld"},
+}
 DEFAULT = load_config()
 # All that the rules are about, so that other defaults do not change them.
 PLAIN = (
@@ -180,8 +184,9 @@ def test_every_world_goes_with_sources_and_has_the_tasks_its_preset_asks_for(env
         assert config.data.min_final_success == (0.0 if env == "recorded" or source in LEARN_NOTHING else 0.5)
     if env == "recorded":  # its tasks are those of histories
         return
-    if env == "half_cheetah_vel":
-        pytest.importorskip("mujoco")
+    for name, package in PACKAGES.items():
+        if env.startswith(name):
+            pytest.importorskip(package)
     with closing(make_env(config.env)) as made:
         assert len(made.all_tasks()) > config.tasks.num_train
 

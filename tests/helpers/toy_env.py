@@ -6,7 +6,7 @@ from typing import Any, ClassVar
 
 import gymnasium
 import numpy as np
-from gymnasium.spaces import Box, Dict, Discrete, MultiDiscrete, Sequence, Text
+from gymnasium.spaces import Box, Dict, Discrete, MultiDiscrete, Sequence, Space, Text
 
 from icrl.envs.gym.gymnasium_env import GymnasiumConfig
 
@@ -92,6 +92,7 @@ OBSERVATIONS = {
     "late": Discrete(4, start=1),
     "text": Text(5),
     "list": Sequence(Discrete(2)),
+    "mission": Dict({"image": Box(0, 255, (4, 5, 3), np.uint8), "mission": Space()}),
 }
 ACTIONS = {
     "discrete": Discrete(3),
@@ -140,7 +141,19 @@ class Shaped(gymnasium.Env):
             "image": np.full((4, 5, 3), int(10 * self.total) % 256, np.uint8),
             "multi": np.array([self.time % 3, self.time + (9 if self.fault == "range" else 0)]),
             "dict": {"place": np.tanh(numbers[:2]).astype(np.float32), "flag": self.time % 2},
+            "mission": {"image": np.full((4, 5, 3), int(10 * self.total) % 256, np.uint8), "mission": "go"},
         }[self.kind]
+
+
+class Image(gymnasium.ObservationWrapper):
+    """Keeps the image of an observation, as MiniGrid's ImgObsWrapper."""
+
+    def __init__(self, env: gymnasium.Env):
+        super().__init__(env)
+        self.observation_space = env.observation_space["image"]
+
+    def observation(self, observation: Any) -> Any:
+        return observation["image"]
 
 
 class Unpicklable(Exception):  # noqa: N818

@@ -86,6 +86,8 @@ _RESOLVERS: dict[str, Callable[[Any], object] | Callable[[Any, Any], object] | C
     "world": lambda name: "gymnasium" if name in ("", _LAKE) else re.sub(r"\W+", "_", str(name).lower().split(":")[-1]),
     "lake": lambda name, on_lake, elsewhere: on_lake if name in ("", _LAKE) else elsewhere,
     "two_thirds": _two_thirds,
+    "each": lambda name, number: [{name: value} for value in range(number)],
+    "numbers": lambda first, end: [*range(first, end)],
     "development": lambda number: max(1, min(_DEVELOPMENT, number // 3)) if _number_of(number) else _DEVELOPMENT,
     "first_starts": lambda length, steps: length + steps - 1,  # in reach of windows that begin in episode 1
 }

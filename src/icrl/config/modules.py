@@ -15,6 +15,7 @@ from types import ModuleType
 from icrl.config.options import refuse
 from icrl.contracts import ConfigError
 
+_EXTRAS = ("minigrid", "metaworld")  # packages that have an extra of their name
 _texts: dict[str, str] = {}  # checksum of each file when it was imported, by module
 
 
@@ -40,8 +41,20 @@ def load_module(name: str, given: str) -> ModuleType:
     except ConfigError:
         raise
     except (Exception, SystemExit) as error:
-        raise ConfigError(f"{given}: {type(error).__name__}: {' '.join(str(error).split())}") from error
+        raise ConfigError(f"{given}: {describe_error(error)}") from error
     return module
+
+
+def describe_error(error: BaseException) -> str:
+    """Type and message of an error in one line, and how to install a missing package that an extra of ours has."""
+    missing = (error.name or "").partition(".")[0] if isinstance(error, ModuleNotFoundError) else ""
+    how = f": {installation(missing)}" if missing in _EXTRAS else ""
+    return f"{type(error).__name__}: {' '.join(str(error).split())}{how}"
+
+
+def installation(extra: str) -> str:
+    """Words for how to install what an optional part of the package needs."""
+    return f'pip install "in-context-rl[{extra}]", or in a clone pip install -e ".[{extra}]"'
 
 
 def text_of(path: Path) -> str:

@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from icrl.config.modules import installation
 from icrl.config.options import refuse
 from icrl.contracts import ConfigError, PipelineError, Rollout
 from icrl.spaces import EnvSpec
@@ -48,7 +49,7 @@ def package(name: str, form: str) -> Any:
     try:
         return import_module(name)
     except ImportError as error:
-        how = f'pip install "in-context-rl[{form}]", or in a clone pip install -e ".[{form}]"'
+        how = installation(form)
         raise ConfigError(f"format={form} needs the package {name.partition('.')[0]}: {how}") from error
 
 

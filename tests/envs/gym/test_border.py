@@ -16,6 +16,7 @@ from icrl.contracts import ConfigError, PipelineError
 from icrl.data.history_store import open_histories
 from icrl.envs.gym.border import action_space, obs_space, write_action
 from icrl.envs.gym.gymnasium_env import GymnasiumConfig, GymnasiumEnv
+from icrl.envs.gym.making import wrapper_of
 from icrl.envs.gym.streams import PlayedState
 from icrl.envs.gym.workers import ProcessEnv
 from icrl.randomness import integers, stream_seeds
@@ -24,10 +25,14 @@ from icrl.spaces import EnvSpec
 NUM_STREAMS = 3
 TASKS, SEEDS = torch.tensor([[0], [1], [1]]), stream_seeds(0, NUM_STREAMS)
 KINDS = [("vector", "box"), ("vector", "discrete"), ("image", "multi"), ("multi", "multi"), ("dict", "box")]
+KINDS += [("mission", "discrete")]
+
+FLAT = {"action": "discrete"}
 
 
 def config_of(obs: str, action: str, **changes: Any) -> GymnasiumConfig:
-    return shaped(obs=obs, action=action, wrappers=["FlattenObservation"] * (obs == "dict"), **changes)
+    wrappers = {"dict": ["FlattenObservation"], "mission": ["toy_env:Image"]}.get(obs, [])
+    return shaped(obs=obs, action=action, wrappers=wrappers, **changes)
 
 
 def random_actions(spec: EnvSpec, num_steps: int) -> torch.Tensor:
@@ -44,8 +49,8 @@ def random_actions(spec: EnvSpec, num_steps: int) -> torch.Tensor:
 def by_hand(config: GymnasiumConfig, stream: int, actions: torch.Tensor) -> list[tuple[Any, ...]]:
     """Transitions of a stream: what is seen after each action, and after the reset that may follow."""
     env = gymnasium.make(config.id, disable_env_checker=True, **config.tasks[int(TASKS[stream, 0])])
-    if config.wrappers:
-        env = gymnasium.wrappers.FlattenObservation(env)
+    for name in config.wrappers:
+        env = wrapper_of(name)(env)
     episode, found = 0, list[tuple[Any, ...]]()
     obs, _ = env.reset(seed=int(integers(SEEDS[stream], 0, 2**31)))
     for action in actions[:, stream].numpy():
@@ -142,6 +147,15 @@ def test_spaces_of_integers_stay_as_they_are() -> None:
         ({"obs": "late"}, ["observations Discrete(4, start=1)", "from 0"]),
         ({"obs": "text"}, ["observations Text", "env.wrappers=[FlattenObservation]"]),
         ({"obs": "list"}, ["observations Sequence", "needs one of your own"]),
+        ({"obs": "mission"}, ["observations Dict", "env.wrappers=[minigrid.wrappers:ImgObsWrapper], which keeps the"]),
+        (
+            {"obs": "mission", "wrappers": ["RecordEpisodeStatistics"]},
+            ["give env.wrappers=[RecordEpisodeStatistics,minigrid.wrappers:ImgObsWrapper]"],
+        ),
+        (
+            {"obs": "mission", "wrappers": ["toy_env:Image"], "tasks": [{"obs": "mission"}, {"obs": "mission"} | FLAT]},
+            ["env.tasks[1]", "3 actions", "must agree"],
+        ),
         ({"action": "free"}, ["actions Box(-inf, inf", "finite bounds"]),
         ({"action": "late"}, ["actions Discrete(3, start=1)", "from 0"]),
         ({"action": "whole"}, ["actions Box(0, 5", "a Box of floats"]),
@@ -190,8 +204,11 @@ def test_sources_that_do_not_fit_are_refused_before_any_work(source: str, part: 
     assert part in refusal("train_agents", tmp_path, *options, preset=())
 
 
-def test_videos_that_cannot_be_drawn_are_refused_before_any_work(tmp_path: Path) -> None:
-    options = (f"env.id={SHAPED}", "env.tasks=[{}, {weight: 0.5}, {weight: 2}]", "env.success=end", "tasks.num_train=2")
+@pytest.mark.parametrize("obs", ["vector", "mission"])
+def test_videos_that_cannot_be_drawn_are_refused_before_any_work(obs: str, tmp_path: Path) -> None:
+    tasks = f"env.tasks=[{{obs: {obs}}}, {{obs: {obs}, weight: 0.5}}, {{obs: {obs}, weight: 2}}]"
+    wrappers = f"env.wrappers={['toy_env:Image'] * (obs == 'mission')}"
+    options = (f"env.id={SHAPED}", tasks, wrappers, "env.success=end", "tasks.num_train=2")
     message = refusal("train_agents", tmp_path, "env=gymnasium", "source=random", *options, "name=x", preset=())
     assert "rgb_array" in message and "source.videos_per_task=0 evaluation.videos=false" in message
 

@@ -1,6 +1,7 @@
 """Tasks of Gymnasium environments: arguments, attributes, options of resets, wrappers, and drawn tasks."""
 
 import json
+import sys
 from typing import Any
 
 import gymnasium
@@ -15,6 +16,7 @@ from icrl.envs import make_env
 from icrl.envs.exact import optimal_exact
 from icrl.envs.gym.gymnasium_env import GymnasiumEnv
 from icrl.envs.gym.making import Maker, draw_tasks
+from icrl.envs.gym.streams import PlayedState
 from icrl.randomness import stream_seeds
 
 PENDULUM = {"g": [5.0, 15.0], "set.m": [0.5, 1.5]}
@@ -36,6 +38,57 @@ def test_attributes_are_set_inside_all_wrappers_and_options_reach_every_reset() 
     other = GymnasiumEnv(shaped(tasks=[{}, task]))
     other.reset(torch.tensor([[0]]), stream_seeds(0, 1))
     assert Shaped.made[-1].options == [None] and Shaped.made[-1].gains.tolist() == [1.0, 1.0]
+
+
+def test_factors_multiply_attributes_in_the_order_of_the_task() -> None:
+    Shaped.made.clear()
+    task = {"scale.gains": [0.5, -1.0], "scale.weight": 3.0, "set.weight": 2.0}
+    GymnasiumEnv(shaped(tasks=[task, {"weight": 2.0, "set.weight": 0.5, "scale.weight": 3.0}]))
+    assert [toy.gains.tolist() for toy in Shaped.made] == [[0.5, -1.0], [1.0, 1.0]]
+    assert [toy.weight for toy in Shaped.made] == [2.0, 1.5]
+
+
+def test_with_a_seed_all_episodes_begin_alike_and_differ_in_their_steps() -> None:
+    config = shaped(tasks=[{"reset.seed": 7}, {"reset.seed": 8, "reset.start": 3.0}, {}])
+    env = GymnasiumEnv(config)
+    state, step = env.reset(torch.tensor([[0], [0], [1], [2]]), stream_seeds(0, 4))
+    starts, ends = [step.obs[:, 0]], []
+    for number in range(18):  # three episodes
+        before, (state, step) = state, env.step(state, torch.zeros(4, 2))
+        if number == 9:  # amid the second one
+            restored = GymnasiumEnv(config).step(PlayedState(*(field.clone() for field in before)), torch.zeros(4, 2))
+            assert restored[1].obs.equal(step.obs)
+        if step.terminated.all():
+            starts, ends = [*starts, step.obs[:, 0]], [*ends, step.final_obs[:, 0]]
+    begun, ended = torch.stack(starts), torch.stack(ends)
+    drawn = [np.random.default_rng(7).random(), np.random.default_rng(8).random() + 3.0]
+    assert np.allclose(begun[:, [0, 2]], [drawn] * 4) and begun[:, 0].equal(begun[:, 1])
+    assert len(begun[:, 3].unique()) == 4
+    moved = ended - begun[:3]
+    assert len(moved[:, :3].unique()) == 9  # of two streams on one level, too
+
+
+def test_tasks_that_are_made_alike_are_looked_at_once() -> None:
+    Shaped.made.clear()
+    tasks = [{"reset.seed": seed, "weight": weight} for weight in (1.0, 2.0) for seed in range(5)]
+    assert len(GymnasiumEnv(shaped(tasks=tasks)).all_tasks()) == 10
+    assert [toy.weight for toy in Shaped.made] == [1.0, 2.0]
+
+
+@pytest.mark.parametrize(
+    ("world", "package"), [("minigrid_fetch", "minigrid"), ("ml1_reach", "metaworld"), ("ant_dir", "mujoco")]
+)
+def test_a_missing_package_is_named_with_how_to_install_it(
+    world: str, package: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for module in [*sys.modules]:
+        if module.startswith(("gymnasium.envs.mujoco", "icrl.envs.gym.locomotion")) and package == "mujoco":
+            monkeypatch.delitem(sys.modules, module)
+    monkeypatch.setitem(sys.modules, package, None)
+    with pytest.raises(ConfigError) as refused:
+        make_env(load_config([f"env={world}"]).env)
+    extra = "gymnasium[mujoco]" if package == "mujoco" else f"in-context-rl[{package}]"
+    assert f'pip install "{extra}"' in str(refused.value) and "\n" not in str(refused.value)
 
 
 def test_a_set_attribute_is_the_physics_of_the_task() -> None:
@@ -145,6 +198,7 @@ def test_wrong_draws_are_refused(given: dict[str, Any], part: str) -> None:
     ("task", "part"),
     [
         ({"set.mass": 1.0}, "set.mass=1.0: Shaped has no attribute mass"),
+        ({"scale.mass": 1.0}, "scale.mass=1.0: Shaped has no attribute mass"),
         ({"set.inner.mass": 1.0}, "set.inner.mass=1.0: type has no attribute mass"),
         ({"set.gains": [1.0, 2.0, 3.0]}, "ValueError"),
         ({"speed": 1.0}, "Shaped-v0 takes obs, action, fault, at, weight"),

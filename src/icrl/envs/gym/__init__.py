@@ -46,4 +46,8 @@ def register_all() -> None:
     for name, (module, limit, options) in _IDS.items():
         points = {"entry_point": f"{module}:make_single", "vector_entry_point": f"{module}:make_batched"}
         gymnasium.register(f"icrl/{name}-v0", max_episode_steps=limit, kwargs=options, **points)
-    gymnasium.register("icrl/HalfCheetahVel-v0", "icrl.envs.gym.half_cheetah:HalfCheetahVel", max_episode_steps=200)
+    for name in ("HalfCheetahVel", "AntDir"):
+        gymnasium.register(f"icrl/{name}-v0", f"icrl.envs.gym.locomotion:{name}", max_episode_steps=200)
+    for name in ("reach-v3", "push-v3", "pick-place-v3"):
+        ml1 = {"max_episode_steps": 500, "kwargs": {"env_name": name}}
+        gymnasium.register(f"icrl/ML1-{name}", "icrl.envs.gym.meta_world:ML1", **ml1)

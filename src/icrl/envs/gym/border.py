@@ -4,28 +4,27 @@ Vectors of any number type become float32; uint8 images stay as they are; intege
 the bounds of their Box, as rounding to float32 may leave them.
 """
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import torch
-from gymnasium.spaces import Box, Discrete, MultiDiscrete, Space
+from gymnasium.spaces import Box, Dict, Discrete, MultiDiscrete, Space
 
 _FORMS = "must be Discrete or MultiDiscrete from 0, a Box with one axis, or a uint8 Box [height, width, channels]"
 _ACTIONS = "must be Discrete or MultiDiscrete from 0, or a Box of floats with one axis and finite bounds"
 
 
-def obs_space(space: Space[Any]) -> Space[Any]:
+def obs_space(space: Space[Any], wrappers: Sequence[str] = ()) -> Space[Any]:
     """Space of a spec for the observations in `space`. Raises `ValueError` that says what is allowed, and which wrapper
-    helps."""
+    helps around those that there are."""
     if found := _integers(space):
         return found
     if isinstance(space, Box) and space.dtype == np.uint8 and len(space.shape) == 3:
         return Box(space.low, space.high, dtype=np.uint8)
     if isinstance(space, Box) and space.dtype != np.bool_ and len(space.shape) == 1:
         return _floats(space)
-    flat = "give env.wrappers=[FlattenObservation], which makes a vector of them"
-    none = "no wrapper of Gymnasium makes a vector of them, so env.wrappers needs one of your own"
-    raise ValueError(f"observations {space} {_FORMS}: {flat if space.is_np_flattenable else none}")
+    raise ValueError(f"observations {space} {_FORMS}: {_remedy(space, wrappers)}")
 
 
 def action_space(space: Space[Any]) -> Space[Any]:
@@ -83,6 +82,25 @@ def write_action(action: Any, space: Space[Any]) -> Any:
 def rows_of(column: torch.Tensor) -> list[Any]:
     """Elements of a column `[B, ...]` for one stream after the other: ints, or arrays."""
     return column.tolist() if column.dim() == 1 else list(column.cpu().numpy())
+
+
+def _remedy(space: Space[Any], wrappers: Sequence[str]) -> str:
+    """Words for the wrapper that makes observations in `space` ones that a spec can hold."""
+    if _flattens(space):
+        name, how = "FlattenObservation", "makes a vector of them"
+    elif isinstance(space, Dict) and isinstance(space.get("image"), Box):  # of MiniGrid, where a text stands beside it
+        name, how = "minigrid.wrappers:ImgObsWrapper", "keeps the image alone"
+    else:
+        return "no wrapper of Gymnasium makes a vector of them, so env.wrappers needs one of your own"
+    return f"give env.wrappers=[{','.join([*wrappers, name])}], which {how}"
+
+
+def _flattens(space: Space[Any]) -> bool:
+    """True if Gymnasium can make a vector of an element."""
+    try:
+        return space.is_np_flattenable
+    except NotImplementedError:  # a space from outside need not say so
+        return False
 
 
 def _integers(space: Space[Any]) -> Space[Any] | None:

@@ -20,11 +20,12 @@ from gymnasium.spaces import Discrete, Space
 from pydantic import BeforeValidator
 from torch import Tensor
 
+from icrl.config.modules import describe_error
 from icrl.config.options import EnvId, OneOrMore, Text, option, refuse
 from icrl.contracts import ConfigError, PipelineError, Step
 from icrl.envs.core import NAME, TASK_VISIBLE, EnvConfig, MapView, Outcomes, State
 from icrl.envs.gym.border import action_space, described, obs_space, rows_of
-from icrl.envs.gym.making import Maker, Task, describe_error, draw_tasks, numbers_of, wrapper_of
+from icrl.envs.gym.making import Maker, Task, draw_tasks, numbers_of, wrapper_of
 from icrl.envs.gym.registered import registered
 from icrl.envs.gym.streams import GymnasiumStreams, PlayedState, reward_indices
 from icrl.envs.tables import TableEnv
@@ -40,9 +41,10 @@ class GymnasiumConfig(EnvConfig):
     )
     tasks: Annotated[list[Task], BeforeValidator(draw_tasks), "a list of mappings, or the mapping of a draw"] = option(
         [],
-        "a mapping for each task: arguments of `gymnasium.make`, `set.NAME` for an attribute of the environment, and "
-        "`reset.NAME` for an option of its reset; or {random: {NAME: [LOW, HIGH], ...}, count: n, seed: s}, which "
-        "draws n tasks, or {spaced: {NAME: [LOW, HIGH], ...}, count: n}, n tasks in equal steps",
+        "a mapping for each task: arguments of `gymnasium.make`, `set.NAME` for an attribute of the environment, "
+        "`scale.NAME` for a factor of one, `reset.NAME` for an option of its resets, `reset.seed` for the seed of all "
+        "of them; or {random: {NAME: [LOW, HIGH], ...}, count: n, seed: s}, which draws n tasks, or {spaced: {NAME: "
+        "[LOW, HIGH], ...}, count: n}, n tasks in equal steps",
     )
     task_visible: bool = option(False, TASK_VISIBLE)
     wrappers: Annotated[list[Text], OneOrMore, "a list of names"] = option(
@@ -92,7 +94,9 @@ class GymnasiumEnv(TableEnv):
         _check_options(config)
         limit = config.max_episode_steps
         maker = Maker(config.id, config.tasks, config.wrappers, limit, config.task_visible, config.action_mask)
-        tasks = [_inspect(maker, number) for number in range(len(config.tasks))]
+        made = [json.dumps(maker.made_as(number)) for number in range(len(config.tasks))]
+        rules_of = {one: _inspect(maker, made.index(one)) for one in dict.fromkeys(made)}
+        tasks = [rules_of[one] for one in made]
         obs, actions, _, starts = tasks[0]
         told = [described(task.obs, task.actions) for task in tasks]
         for number, spaces in enumerate(told):
@@ -106,9 +110,9 @@ class GymnasiumEnv(TableEnv):
         self.spec = EnvSpec(obs, actions, *about, **more)
         self.make_streams = partial(GymnasiumStreams, maker, self.spec)
         self._streams = self.make_streams()
-        made = [config.id, *([config.wrappers] if config.wrappers else [])]
+        world = [config.id, *([config.wrappers] if config.wrappers else [])]
         self._tasks = config.tasks
-        self._fingerprints = [json.dumps([*made, task], sort_keys=True) for task in config.tasks]
+        self._fingerprints = [json.dumps([*world, task], sort_keys=True) for task in config.tasks]
         self.has_planner = bool(starts and values) and all(task.table and task.starts == starts for task in tasks)
         if self.has_planner:
             self.starts = torch.tensor(starts)
@@ -236,9 +240,9 @@ def _inspect(maker: Maker, number: int) -> _Rules:
         raise ConfigError(f"{where}: {describe_error(error)}{known}") from error
     with closing(made) as env:
         try:
-            obs, actions = obs_space(env.observation_space), action_space(env.action_space)
+            obs, actions = obs_space(env.observation_space, maker.wrappers), action_space(env.action_space)
             if maker.action_mask:
-                env.reset(seed=0, options=maker.reset_options(number))  # raises without a mask
+                maker.reset(env, number, 0)  # raises without a mask
         except ValueError as error:
             raise ConfigError(f"{where}: env.id={maker.env_id}: {error}") from error
         table, starts = None, ()

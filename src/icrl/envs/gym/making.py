@@ -2,7 +2,9 @@
 
 {g: 9.0}                 keyword argument of `gymnasium.make`
 {set.gravity: 5.0}       attribute of the environment inside all wrappers, set after it is made; dots go deeper
+{scale.gravity: 0.5}     factor of such an attribute
 {reset.low: -0.01}       option of every `reset`
+{reset.seed: 7}          seed of every `reset`, in place of one for each episode
 """
 
 import json
@@ -17,8 +19,9 @@ import numpy as np
 import torch
 from gymnasium.envs.registration import load_env_creator
 from gymnasium.spaces import Box
+from gymnasium.utils.seeding import np_random
 
-from icrl.config.modules import load_module
+from icrl.config.modules import describe_error, load_module
 from icrl.config.options import MOST_SEEDS, refuse
 from icrl.contracts import ConfigError
 from icrl.envs.gym.masks import ActionMask
@@ -26,7 +29,7 @@ from icrl.envs.gym.registered import registered
 from icrl.randomness import integers, stream_seeds, uniform
 
 Task = dict[str, Any]
-SET, RESET = "set.", "reset."  # how the keys of attributes and of options of a reset begin
+SET, SCALE, RESET = "set.", "scale.", "reset."  # how the keys of attributes and of options of a reset begin
 _DRAWS_PER_TASK = 100  # until the drawing of tasks that differ is given up
 _MOST_TASKS = 10**4
 
@@ -45,18 +48,29 @@ class Maker:
     def make(self, task: int, **further: Any) -> gymnasium.Env[Any, Any]:
         """Environment of a task, with `further` arguments of `gymnasium.make`. Raises `ConfigError` for a wrong
         attribute or wrapper, and whatever the environment itself raises."""
-        arguments = {key: value for key, value in self.tasks[task].items() if not key.startswith((SET, RESET))}
+        arguments = {key: value for key, value in self.tasks[task].items() if not key.startswith((SET, SCALE, RESET))}
         arguments |= {"max_episode_steps": self.max_episode_steps} | further
         env = gymnasium.make(registered(self.env_id), disable_env_checker=True, **arguments)  # `border.read_obs` checks
-        for path, value in _starting_with(SET, self.tasks[task]).items():
-            _set_attribute(env.unwrapped, path, value)
+        for key, value in self.tasks[task].items():
+            if key.startswith((SET, SCALE)):
+                _set_attribute(env.unwrapped, key, value)
         env = reduce(lambda inner, name: wrapper_of(name)(inner), self.wrappers, env)
         env = VisibleTask(env, numbers_of(self.tasks[task])) if self.task_visible else env
         return ActionMask(env) if self.action_mask else env
 
-    def reset_options(self, task: int) -> Task | None:
-        """Options of every reset of a task; None if it has none."""
-        return _starting_with(RESET, self.tasks[task]) or None
+    def made_as(self, task: int) -> Task:
+        """Part of a task that changes the environment which is made."""
+        return {key: value for key, value in self.tasks[task].items() if not key.startswith(RESET)}
+
+    def reset(self, env: gymnasium.Env[Any, Any], task: int, seed: int) -> Any:
+        """First observation of an episode. With `reset.seed` all episodes of the task begin alike, as drawn by the
+        reset; what its steps draw from `np_random` differs between episodes."""
+        options = {key.removeprefix(RESET): value for key, value in self.tasks[task].items() if key.startswith(RESET)}
+        level = options.pop("seed", None)
+        obs, _ = env.reset(seed=seed if level is None else level, options=options or None)
+        if level is not None:
+            env.unwrapped.np_random, _ = np_random(seed)
+        return obs
 
     @property
     def known_arguments(self) -> str:
@@ -171,22 +185,21 @@ def _called(values: Mapping[str, Any], seed: int) -> Any:
     return found
 
 
-def _starting_with(prefix: str, task: Task) -> Task:
-    return {key.removeprefix(prefix): value for key, value in task.items() if key.startswith(prefix)}
-
-
-def _set_attribute(env: Any, path: str, value: Any) -> None:
-    """Set the attribute at `path`, names between dots; numbers of an array are replaced in place."""
-    *parents, name = path.split(".")
+def _set_attribute(env: Any, key: str, value: Any) -> None:
+    """Set the attribute that `key` names, or multiply it by `value`; dots go deeper, and numbers of an array are
+    replaced in place."""
+    how, *parents, name = key.split(".")
     owner = env
     for each in (*parents, name):
         kind = type(owner).__name__
-        refuse(not hasattr(owner, each), f"{SET}{path}={value}: {kind} has no attribute {each}")
+        refuse(not hasattr(owner, each), f"{key}={value}: {kind} has no attribute {each}")
         owner = getattr(owner, each) if each is not name else owner
-    if isinstance(getattr(owner, name), np.ndarray):
-        getattr(owner, name)[...] = value
+    found = getattr(owner, name)
+    new = found * np.asarray(value) if f"{how}." == SCALE else value
+    if isinstance(found, np.ndarray):
+        found[...] = new
     else:
-        setattr(owner, name, value)
+        setattr(owner, name, new)
 
 
 def wrapper_of(name: str) -> Any:
@@ -201,8 +214,3 @@ def creator_of(env_id: str) -> Any:
     """Class or function that makes the environment `env_id`."""
     entry_point = registered(env_id).entry_point
     return load_env_creator(entry_point) if isinstance(entry_point, str) else entry_point
-
-
-def describe_error(error: Exception) -> str:
-    """Type and message of an error in one line."""
-    return f"{type(error).__name__}: {' '.join(str(error).split())}"

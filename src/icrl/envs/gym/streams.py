@@ -5,8 +5,10 @@ depend on earlier episodes. A Gymnasium environment cannot be put into a state: 
 """
 
 import os
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
+from traceback import clear_frames
 from typing import Any, NamedTuple
 
 import gymnasium
@@ -15,15 +17,23 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from icrl.config.modules import describe_error
 from icrl.contracts import ConfigError, PipelineError, Step
 from icrl.envs.gym.border import read_obs, rows_of, write_action
-from icrl.envs.gym.making import Maker, creator_of, describe_error
+from icrl.envs.gym.making import Maker, creator_of
 from icrl.randomness import integers
 from icrl.spaces import EnvSpec
 
 _WITHOUT_WINDOW = {"SDL_VIDEODRIVER": "dummy", "SDL_AUDIODRIVER": "dummy", "PYGAME_HIDE_SUPPORT_PROMPT": "1"}
+if sys.platform == "linux" and "DISPLAY" not in os.environ:
+    _WITHOUT_WINDOW["MUJOCO_GL"] = "egl"  # MuJoCo draws without a screen through this, else through a window's library
+_MUJOCO_GL = "without a screen MuJoCo draws by the library that MUJOCO_GL names, egl or osmesa"
 _NUM_SEEDS = 1 << 31  # even environments that keep their seed in 32 bits can take one of these
 _LARGEST_REWARD = float(np.finfo(np.float32).max)
+
+
+def _unheard(report: Any) -> None:
+    """Hook for errors of destructors that says nothing."""
 
 
 class PlayedState(NamedTuple):
@@ -111,7 +121,11 @@ class GymnasiumStreams:
             with closing(stream):
                 return stream.pictures(task, episode, int(_seeds(torch.tensor(seed), episode)), seen, actions)
         except Exception as error:  # an environment from outside may raise anything
-            raise PipelineError(f"env.id={env_id}: {describe_error(error)}") from error
+            hook, sys.unraisablehook = sys.unraisablehook, _unheard
+            clear_frames(error.__traceback__)  # ends a viewer that is half made, which fails in turn
+            sys.unraisablehook = hook
+            how = f" ({_MUJOCO_GL})" if "mujoco" in sys.modules else ""
+            raise PipelineError(f"env.id={env_id}: {describe_error(error)}{how}") from error
 
     @contextmanager
     def _environments(self, num_streams: int) -> Iterator[None]:
@@ -167,7 +181,7 @@ class _Stream:
             self.close()
             self.task = task
             self._env = self._maker.make(task, **self._arguments)
-        return read_obs(self._env.reset(seed=seed, options=self._maker.reset_options(task))[0], self._space)
+        return read_obs(self._maker.reset(self._env, task, seed), self._space)
 
     def act(self, action: Any) -> tuple[Any, float, bool, bool]:
         """Observation, reward, terminated, truncated."""

@@ -1,0 +1,144 @@
+"""Worlds of MiniGrid, MuJoCo and Meta-World, each only where its package is installed: their tasks and rewards against
+the same environments by hand, their pictures, and all three stages at the smallest size."""
+
+from pathlib import Path
+from typing import Any
+
+import gymnasium
+import numpy as np
+import pytest
+import torch
+from harness import done
+
+from icrl.config.compose import load_config
+from icrl.contracts import ConfigError
+from icrl.data.history_store import open_histories
+from icrl.envs import make_env
+from icrl.envs.gym.gymnasium_env import GymnasiumEnv
+from icrl.envs.tasks import split_tasks
+from icrl.randomness import stream_seeds
+from icrl.runs.files import read_json
+
+PACKAGES = {
+    **dict.fromkeys(("minigrid_go_to_door", "minigrid_fetch", "minigrid_four_rooms"), "minigrid"),
+    **dict.fromkeys(("ant_dir", "hopper_params", "walker_params", "half_cheetah_vel"), "mujoco"),
+    **dict.fromkeys(("ml1_reach", "ml1_push", "ml1_pick_place"), "metaworld"),
+}
+SMALL = (
+    *("name=small", "device=cpu", "num_threads=1", "source=ppo_vectors", "env.max_episode_steps=8"),
+    *("tasks.split=random", "tasks.num_train=3", "tasks.num_held_out=2", "tasks.held_out=[]"),
+    *("source.num_envs=1", "source.unroll_length=16", "source.num_env_steps=64", "source.history_steps=64"),
+    *("source.mini_batch_size=8", "source.hidden_size=8", "data.min_final_success=0"),
+    *("data.keep_every=1", "data.kept_steps=0", "data.num_development_tasks=1"),
+    *("model.context_len=12", "model.embed_dim=8", "model.num_layers=1", "model.num_heads=2", "model.ff_dim=16"),
+    *("trainer.num_iterations=4", "trainer.mini_batch_size=4", "evals.num_evals=1", "evals.async_eval=false"),
+    *("evals.num_eval_episodes=2", "evals.num_eval_environments=1", "checkpoints.num_checkpoints=1"),
+    *("evaluation.num_episodes=3", "evaluation.num_streams=1", "evaluation.num_probe_streams=1"),
+    *("evaluation.num_train_streams=1", "evaluation.num_bootstrap=100", "evaluation.ablations=false"),
+)
+
+
+def world(name: str) -> GymnasiumEnv:
+    pytest.importorskip(PACKAGES[name])
+    return make_env(load_config([f"env={name}"]).env)
+
+
+def inside(env: GymnasiumEnv) -> Any:
+    """Environment of the first stream, without its wrappers."""
+    return env._streams._streams[0]._env.unwrapped
+
+
+@pytest.mark.parametrize("name", PACKAGES)
+def test_all_stages_run_on_random_tasks_and_held_out_ones(name: str, tmp_path: Path) -> None:
+    pytest.importorskip(PACKAGES[name])
+    films = ("source.videos_per_task=1", "evaluation.videos=true") if name == "minigrid_fetch" else ()
+    done("pipeline", tmp_path, *SMALL, f"env={name}", *films, preset=())
+    store = open_histories(tmp_path / "histories/small")
+    assert store.columns["obs"].dtype == np.float32 and store.rewards().dtype == np.float32
+    assert len(store.manifest["tasks"]["train"]) == 3 and len(store.manifest["tasks"]["held_out"]) == 2
+    curves = read_json(tmp_path / "logs/small/evaluation/results.json")["curves"]
+    for measured in (curves["model, held-out tasks"], curves["random"]):
+        assert np.isfinite(measured["returns"]["mean"]).all()
+    assert bool(list((tmp_path / "videos").rglob("*.mp4"))) == bool(films)
+
+
+@pytest.mark.parametrize("name", [name for name, package in PACKAGES.items() if package == "minigrid"])
+def test_a_level_of_minigrid_is_that_of_its_seed_in_all_episodes(name: str) -> None:
+    env, config = world(name), load_config([f"env={name}"]).env
+    tasks = torch.tensor([[0], [0], [1], [2]])
+    state, step = env.reset(tasks, stream_seeds(0, 4))
+    seeds = [config.tasks[task]["reset.seed"] for task in tasks[:, 0].tolist()]
+    by_hand = gymnasium.make(config.id.partition(":")[2])
+    starts = np.array([by_hand.reset(seed=seed)[0]["image"].reshape(-1) for seed in seeds])
+    assert len(np.unique(starts, axis=0)) > 1
+    level, begun = inside(env).grid.encode().copy(), 0
+    for action in torch.randint(7, (250, 4), generator=torch.Generator().manual_seed(0)):
+        begins = (step.timestep == 0).numpy()
+        assert np.array_equal(step.obs.numpy()[begins], starts[begins])
+        begun += begins
+        if begins[0]:
+            assert np.array_equal(inside(env).grid.encode(), level)
+        state, step = env.step(state, action)
+    assert begun.min() > 2
+
+
+def test_images_of_minigrid_come_in_without_the_flattening() -> None:
+    pytest.importorskip("minigrid")
+    image = "env.wrappers=[minigrid.wrappers:FullyObsWrapper,minigrid.wrappers:ImgObsWrapper]"
+    env = make_env(load_config(["env=minigrid_four_rooms", image]).env)
+    _, step = env.reset(torch.tensor([[0]]), stream_seeds(0, 1))
+    assert env.spec.obs_shape == (19, 19, 3) and step.obs.dtype == torch.uint8
+
+
+def test_an_ant_is_paid_for_its_direction() -> None:
+    env, config = world("ant_dir"), load_config(["env=ant_dir"]).env
+    plain = gymnasium.make("Ant-v5")
+    state, _ = env.reset(torch.tensor([[3]]), stream_seeds(0, 1))
+    plain.reset(seed=0)
+    plain.unwrapped.set_state(inside(env).data.qpos.copy(), inside(env).data.qvel.copy())
+    angle = config.tasks[3]["direction"]
+    for action in torch.rand(20, 1, 8, generator=torch.Generator().manual_seed(0)) * 2 - 1:
+        state, step = env.step(state, action)
+        obs, reward, _, _, info = plain.step(action[0].numpy())
+        assert np.array_equal(step.obs[0].numpy(), obs[:27].astype(np.float32))
+        ahead = info["x_velocity"] * np.cos(angle) + info["y_velocity"] * np.sin(angle)
+        assert step.reward.item() == pytest.approx(float(reward) - info["x_velocity"] + ahead, abs=1e-5)
+
+
+@pytest.mark.parametrize(("name", "plain"), [("hopper_params", "Hopper-v5"), ("walker_params", "Walker2d-v5")])
+def test_bodies_have_the_masses_and_frictions_of_their_task(name: str, plain: str) -> None:
+    env, config = world(name), load_config([f"env={name}"]).env
+    model = gymnasium.make(plain).unwrapped.model
+    for task in (0, 5):
+        env.reset(torch.tensor([[task]]), stream_seeds(0, 1))
+        for key, factor in config.tasks[task].items():
+            attribute = key.rpartition(".")[2]
+            assert np.allclose(getattr(inside(env).model, attribute), factor * getattr(model, attribute), rtol=1e-12)
+        assert 0.5 <= factor <= 2.0
+
+
+def test_tasks_of_ml1_are_its_own_and_its_test_tasks_are_held_out() -> None:
+    env, config = world("ml1_reach"), load_config(["env=ml1_reach"])
+    split = split_tasks(env, config)
+    assert (sorted(split.train), sorted(split.held_out)) == ([*range(50)], [*range(50, 100)])
+    benchmark = pytest.importorskip("metaworld").ML1("reach-v3", seed=0)
+    arm = benchmark.train_classes["reach-v3"]()
+    for number, task in ((3, benchmark.train_tasks[3]), (60, benchmark.test_tasks[10])):
+        arm.set_task(task)
+        arm.reset()
+        state, step = env.reset(torch.tensor([[number]]), stream_seeds(0, 1))
+        assert np.array_equal(inside(env)._target_pos, arm._target_pos) and not step.obs[0, -3:].any()
+        for action in torch.rand(9, 1, 4, generator=torch.Generator().manual_seed(0)) * 2 - 1:
+            state, step = env.step(state, action)
+            obs, reward, *_ = arm.step(action[0].numpy())
+            assert np.array_equal(step.obs[0].numpy(), obs.astype(np.float32))
+            assert step.reward.item() == np.float32(reward)
+
+
+def test_what_mujoco_cannot_draw_is_refused_in_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    env = world("hopper_params")
+    monkeypatch.setenv("MUJOCO_GL", "crayon")
+    with pytest.raises(ConfigError) as refused:
+        env.check_films()
+    message = str(refused.value)
+    assert "MUJOCO_GL" in message and "source.videos_per_task=0" in message and "\n" not in message
