@@ -73,8 +73,7 @@ class StudyConfig(Options):
         [],
         "what is compared: each a `label`, what it changes (`set`, a list of KEY=VALUE) and, if need be, its place `x` "
         "(a number or a name) on the axis, `line`, the name of the line through such places, and `test`, the worlds it "
-        "is evaluated in: "
-        "for each a label and a list of KEY=VALUE ([]: there is nothing to compare)",
+        "is evaluated in: for each a label and a list of KEY=VALUE ([]: there is nothing to compare)",
     )
     xlabel: Text = option("variant", "label of the axis of variants")
     scale: float = option(1.0, "factor of trainer.num_iterations", gt=0, le=10**6)
@@ -95,9 +94,7 @@ class Config(Options):
         "name of the run whose models are rolled out or fine-tuned, or whose critic a policy is extracted from",
         stages="3, awr, finetune",
     )
-    root: PathName = option(
-        ".", "folder that holds histories/, logs/ and videos/; relative to the project", stages="all"
-    )
+    root: PathName = option(".", "folder of histories/, logs/ and videos/; relative to the project", stages="all")
     presets: PathName = presets_option("all")
     module: Annotated[list[PathName], OneOrMore] = option(
         [],
