@@ -11,7 +11,7 @@ from icrl.config.schedules import Clock
 from icrl.contracts import Batch, Objective
 from icrl.envs import make_env
 from icrl.nn.gpt import GPT
-from icrl.programs.train_gpt import OBJECTIVES
+from icrl.objectives import objective_class
 from icrl.runs.distributed import Ranks
 from icrl.spaces import EnvSpec
 from icrl.training.updates import Updater
@@ -38,7 +38,8 @@ def update_of(
 
 def our_update(config: Config, spec: EnvSpec, batch: Batch) -> Callable[[], object]:
     """Update of the model of stage two on one batch."""
-    return update_of(GPT(config.model, spec), OBJECTIVES[config.objective.name](config.objective, spec), config, batch)
+    objective = objective_class(config.objective.name)(config.objective, spec)
+    return update_of(GPT(config.model, spec), objective, config, batch)
 
 
 def repeated(update: Callable[[], object], times: int) -> int:

@@ -2,11 +2,16 @@
 
 import os
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
 
+import numpy as np
 import pytest
 from harness import STAGES, done
+from matplotlib.figure import Figure
 from tensorboard.summary.writer import event_file_writer
+
+from icrl.plots import style
 
 # Processes that tests start find the library and the helpers of tests as this one does.
 _TESTS = Path(__file__).resolve().parent
@@ -43,6 +48,25 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if item.path in {_TESTS / name for name in QUICK}:
             item.add_marker(pytest.mark.quick)
+
+
+STAGED = (_TESTS, _TESTS / "programs", _TESTS / "stages")  # folders of tests that run stages
+DRAWN = {f"test_{name}.py" for name in ("one_process", "pipeline", "refusals", "search_params", "study", "worlds")}
+
+
+@pytest.fixture(scope="module", autouse=True)
+def blank_pictures(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Pictures of the right size with nothing on them, in tests of stages that do not look at them: to draw them takes
+    longer than all other work of an evaluation with the options `harness.TINY`."""
+    with pytest.MonkeyPatch.context() as patch:
+        if request.path.parent in STAGED and request.path.name not in DRAWN:
+            patch.setattr(style, "figure_to_array", _blank)
+        yield
+
+
+def _blank(figure: Figure) -> style.Frame:
+    width, height = (figure.get_size_inches() * style.DPI).astype(int)
+    return np.full((height, width, 3), 255, np.uint8)
 
 
 @pytest.fixture(scope="session")

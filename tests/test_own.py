@@ -1,22 +1,30 @@
-"""Worlds, sources and histories of the user's own: the files in `examples/`, and what is refused."""
+"""The user's own worlds, sources, objectives, encoders and histories: the files in `examples/`, and what is refused."""
 
+import importlib.metadata
 import json
 import math
 import shutil
 import subprocess
 import sys
+from importlib.metadata import EntryPoint
 from pathlib import Path
 
 import pytest
 import torch
+from critics import SPEC, batch_of
 from harness import TINY, done, kill_late, refusal
+from toy import curves
 
 import icrl
+from icrl import objectives, sources
+from icrl.config import modules
 from icrl.config.compose import load_config
 from icrl.config.paths import PROJECT
 from icrl.contracts import ConfigError
 from icrl.data.history_store import open_histories
 from icrl.envs import OWN, make_env
+from icrl.nn import encoders
+from icrl.nn.gpt import GPT
 from icrl.programs import import_histories
 from icrl.runs.files import read_json, write_json
 
@@ -37,6 +45,11 @@ def rule(folder: Path) -> tuple[str, ...]:
     return (*ANY, modules, "env=street", "env.max_episode_steps=4", "env.length=9", "source=expected_sarsa")
 
 
+def model(folder: Path) -> tuple[str, ...]:
+    own = ("objective=confidence_penalty", "model.obs_encoding=waves", "summaries.outputs=true")
+    return (*TINY, f"module={folder}/my_model.py", *own)
+
+
 @pytest.fixture
 def mine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Folder of the user's own files."""
@@ -45,9 +58,11 @@ def mine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     for path in EXAMPLES.glob("my_*.py"):
         shutil.copy(path, folder)
     monkeypatch.setattr(sys, "path", [*sys.path])
-    for name in ("my_world", "my_rule", "my_source"):
+    for name in ("my_world", "my_rule", "my_source", "my_model"):
         monkeypatch.delitem(sys.modules, name, raising=False)
-    monkeypatch.delitem(OWN, "street", raising=False)
+    for registered in (OWN, sources._CLASSES, objectives._CLASSES, encoders._OWN):
+        for name in [name for name, made in registered.items() if made.__module__.startswith("my_")]:
+            monkeypatch.delitem(registered, name)
     return folder
 
 
@@ -73,6 +88,51 @@ def test_the_rule_is_the_class(mine):
             assert getattr(first, name).tolist() == getattr(same, name).tolist(), name
         action = torch.randint(2, (8,), generator=generator)
         (state, first), (other, same) = one.step(state, action), two.step(other, action)
+
+
+def test_an_objective_and_an_encoder_of_ones_own_are_trained_evaluated_and_loaded(root, mine):
+    """A strong penalty on certainty leaves the policy less certain than none."""
+    entropy = {}
+    for strength in (0, 10):
+        more = (f"objective.strength={strength}", "optimizer.learning_rate=0.03", "trainer.num_iterations=30")
+        more += (f"name=with{strength}", "histories=tiny", f"run=with{strength}", "trainer.evaluate=false")
+        done("train_gpt", root, *more, "evaluation.checkpoint=last", preset=model(mine))
+        found = curves(root / f"logs/with{strength}/gpt")
+        assert {"train/imitation", "train/penalty", "train/nll"} <= found.keys()
+        entropy[strength] = float(found["train/entropy"][-1][1])
+    assert entropy[10] > entropy[0] + 0.1
+    done("evaluate", root, *more, "evaluation.checkpoint=last", preset=model(mine))
+    policy = icrl.load(root / "logs/with10")
+    assert type(policy.policy.model.obs.encoder).__name__ == "Waves" and policy.act([4]).shape == (1,)
+    encoders._OWN.clear()
+    with pytest.raises(ConfigError, match=r"model\.obs_encoding=waves: must be one of .*module=FILE"):
+        icrl.load(root / "logs/with10")
+
+
+def test_the_terms_of_the_objective_are_those_of_its_equation(mine):
+    """Against plain distillation, and an entropy that is summed by hand."""
+    config = load_config(model(mine))
+    net, batch = GPT(config.model, SPEC).eval(), batch_of()
+    own = objectives.objective_class("confidence_penalty")(config.objective, SPEC)
+    terms, metrics = own(net, batch)
+    plain, _ = objectives.objective_class("ad")(config.objective, SPEC)(net, batch)
+    p = own.logits(net, batch).softmax(-1).flatten(0, 1).tolist()
+    by_hand = sum(-sum(q * math.log(q) for q in row) for row in p) / len(p)
+    assert terms["imitation"].item() == plain["imitation"].item()
+    assert metrics["entropy"].item() == pytest.approx(by_hand, rel=1e-5) == -terms["penalty"].item()
+    assert own.weights == {"imitation": 1.0, "penalty": 0.01}
+
+
+def test_an_installed_package_registers_what_it_declares(mine, monkeypatch):
+    """Without `module=`; each is imported once."""
+    found = [EntryPoint("mine", "my_model", "icrl.plugins"), EntryPoint("other", "my_source", "icrl.plugins")]
+    monkeypatch.setattr(importlib.metadata, "entry_points", lambda group: found if group == "icrl.plugins" else [])
+    monkeypatch.syspath_prepend(mine)
+    modules.load_plugins.cache_clear()
+    config = load_config(["objective=confidence_penalty", "model.obs_encoding=waves", "source=expected_sarsa"])
+    assert config.objective.strength == 0.01 and config.module == []
+    monkeypatch.undo()
+    modules.load_plugins.cache_clear()
 
 
 @pytest.mark.parametrize(("options", "name"), [(street, "my_world"), (rule, "my_rule"), (rule, "my_source")])
@@ -111,6 +171,15 @@ WRONG = {
     "is another module json; rename the file": ("module={mine}/json.py",),
     "@world('bandit') of twice.Twice: there is another world of this name": ("module={mine}/twice.py",),
     "@source('a2c') of thrice.Thrice: there is another source of this name": ("module={mine}/thrice.py",),
+    "@objective('dpt') of fourth.Fourth: there is another objective of this name": ("module={mine}/fourth.py",),
+    "@encoder('cell') of fifth.Fifth: there is another encoder of this name": ("module={mine}/fifth.py",),
+    "objective=mine: must be one of ad, dpt; module=FILE registers one of your own": ("objective=mine",),
+    "model.obs_encoding=wave: must be one of cell, coordinates, framed, waves, or one": (
+        *("module={mine}/my_model.py", "model.obs_encoding=wave"),
+    ),
+    "objective.strength=-1: must be float >= 0": (
+        *("module={mine}/my_model.py", "objective=confidence_penalty", "objective.strength=-1"),
+    ),
     "env.id={mine}/my_world.py:Streat: {mine}/my_world.py has no class Streat": (
         *("env=gymnasium", "env.id={mine}/my_world.py:Streat", HOUSES),
     ),
@@ -134,6 +203,8 @@ def test_what_is_wrong_is_said_in_one_line_before_any_work(tmp_path, mine, messa
         "from icrl.envs.core import EnvConfig, world\n@world('bandit', EnvConfig)\nclass Twice: ...\n"
     )
     (mine / "thrice.py").write_text("from icrl.sources import source\n@source('a2c', int)\nclass Thrice: ...\n")
+    (mine / "fourth.py").write_text("import icrl\n@icrl.objective('dpt', int)\nclass Fourth: ...\n")
+    (mine / "fifth.py").write_text("import icrl\n@icrl.encoder('cell')\nclass Fifth: ...\n")
     options = [option.format(mine=mine) if option != HOUSES else option for option in WRONG[message]]
     assert message.format(mine=mine) in refusal("train_agents", tmp_path / "root", preset=options)
 

@@ -1,6 +1,7 @@
 """In-context reinforcement learning, from source agents to a frozen model that learns from its context.
 
-Public front, all in `icrl.api`: `load`, `make_env`, `rollout`, `evaluate`, `open_histories`. The rest may change.
+Public front, all in `icrl.api`: `load`, `make_env`, `rollout`, `evaluate`, `open_histories`, and the decorators of what
+one adds: `world`, `source`, `objective`, `encoder`. The rest may change.
 Importing this package registers `icrl/DarkRoom-v0` and the other worlds with Gymnasium; it does not import PyTorch.
 """
 
@@ -16,9 +17,31 @@ from icrl.envs.gym import register_all
 os.environ.setdefault("GOMP_SPINCOUNT", "10000")
 
 if TYPE_CHECKING:
-    from icrl.api import InContextPolicy, evaluate, load, make_env, open_histories, rollout
+    from icrl.api import (
+        InContextPolicy,
+        encoder,
+        evaluate,
+        load,
+        make_env,
+        objective,
+        open_histories,
+        rollout,
+        source,
+        world,
+    )
 
-__all__ = ["InContextPolicy", "evaluate", "load", "make_env", "open_histories", "rollout"]
+__all__ = [
+    "InContextPolicy",
+    "encoder",
+    "evaluate",
+    "load",
+    "make_env",
+    "objective",
+    "open_histories",
+    "rollout",
+    "source",
+    "world",
+]
 
 
 def __getattr__(name: str) -> Any:

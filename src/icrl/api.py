@@ -4,6 +4,8 @@
 >>> policy = icrl.load("logs/dark_room-search")  # doctest: +SKIP
 >>> env = gymnasium.make("icrl:icrl/DarkRoom-v0", goal=(2, 7))
 >>> returns = icrl.rollout(policy, env, num_episodes=20)  # doctest: +SKIP
+
+`world`, `source`, `objective` and `encoder` are decorators of classes of the user's own.
 """
 
 from pathlib import Path
@@ -19,16 +21,30 @@ from icrl.config.root import Config
 from icrl.contracts import ConfigError, Json
 from icrl.data.history_store import open_histories
 from icrl.envs import make_env as make_world
-from icrl.envs.core import TensorEnv
+from icrl.envs.core import TensorEnv, world
 from icrl.envs.rollout import step_of
 from icrl.evaluation.in_context import Adaptation, play_episodes
 from icrl.evaluation.trained import plain_gpt
+from icrl.nn.encoders import encoder
 from icrl.nn.gpt_policy import GPTCarry, GPTPolicy
+from icrl.objectives import objective
 from icrl.randomness import Noise, stream_seeds
+from icrl.sources import source
 from icrl.spaces import EnvSpec
 from icrl.training.critics import open_finished
 
-__all__ = ["InContextPolicy", "evaluate", "load", "make_env", "open_histories", "rollout"]
+__all__ = [
+    "InContextPolicy",
+    "encoder",
+    "evaluate",
+    "load",
+    "make_env",
+    "objective",
+    "open_histories",
+    "rollout",
+    "source",
+    "world",
+]
 
 
 class InContextPolicy:

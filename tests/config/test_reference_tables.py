@@ -1,6 +1,7 @@
 """The tables "options of the reference and ours" in the docs: all options in them exist, with the defaults they say."""
 
 import re
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -10,9 +11,7 @@ from icrl.config.compose import load_config, load_players_config, presets_of
 from icrl.config.options import walk
 from icrl.config.paths import PROJECT
 
-CHOSEN = [[f"{group}={name}"] for group in ("source", "optimizer") for name in presets_of(group)]
-OPTIONS = {key for chosen in [["experiment=four_layers"], *CHOSEN] for key, _, _ in walk(load_config(chosen))}
-PLAYERS = {key for key, _, _ in walk(load_players_config())}
+CHOSEN = [f"{group}={name}" for group in ("source", "optimizer") for name in presets_of(group)]
 HEADINGS = {
     "trainer.md": "## Settings of the reference, and ours",
     "offline_rl.md": "## Options of the reference and ours",
@@ -169,6 +168,12 @@ DEFAULTS: list[tuple[str, str, str, list[str], Any, str]] = [
 ]
 
 
+@cache
+def options_of(*chosen: str) -> dict[str, Any]:
+    """Default of each option by its key, with presets."""
+    return {key: default for key, default, _ in walk(load_config(chosen))}
+
+
 def rows_of(page: str) -> list[list[str]]:
     """Cells of the rows of the table of a page."""
     text = (PROJECT / "docs" / page).read_text()
@@ -178,7 +183,9 @@ def rows_of(page: str) -> list[list[str]]:
 
 @pytest.mark.parametrize("page", HEADINGS)
 def test_every_option_exists(page: str) -> None:
-    known = PLAYERS if page == "point_game.md" else OPTIONS
+    known = {key for one in ("experiment=four_layers", *CHOSEN) for key in options_of(one)}
+    if page == "point_game.md":
+        known = {key for key, _, _ in walk(load_players_config())}
     for row in rows_of(page):
         for name in re.findall(r"`([a-z]+\.[a-z0-9_]+)(?:=[^`]*)?`", " ".join(row[1:])):
             named = name in known or Path(name).suffix in (".md", ".py")
@@ -196,8 +203,6 @@ def test_the_table_has_every_setting_of_the_reference_trainer() -> None:
 def test_defaults_are_those_of_the_options(page: str, row: str, key: str, chosen: Any, value: Any, shown: str) -> None:
     found = [cells for cells in rows_of(page) if cells[0].replace("`", "").startswith(row.replace("`", ""))]
     assert found and any(shown in cells[-1] for cells in found), (row, found)
-    options = {name: default for name, default, _ in walk(load_config(chosen or ["experiment=four_layers"]))}
-    if chosen and "experiment" not in chosen[0]:
-        options = {name: default for name, default, _ in walk(load_config(["experiment=four_layers", *chosen]))}
+    options = options_of(*(chosen if "experiment" in str(chosen) else ["experiment=four_layers", *chosen]))
     *_, part = key.split(".")
     assert (options[key] if key in options else options[key.removesuffix(f".{part}")][part]) == value

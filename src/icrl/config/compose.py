@@ -193,7 +193,7 @@ def _chosen_and_written(
             continue
         if value not in names:
             names = [*dict.fromkeys([*names, *registered])]
-            more = "; module=FILE registers one of your own" if key in ("env", "source") else ""
+            more = "; module=FILE registers one of your own" if key in ("env", "source", "objective") else ""
             raise ConfigError(f"{override}: must be one of {', '.join(names)}{nearest(value, names)}{more}")
         chosen.append(f"{key}={value}")
     return chosen, written
@@ -219,11 +219,12 @@ def _composed(name: str, chosen: tuple[str, ...]) -> DictConfig:
 _composed_once = lru_cache(maxsize=64)(_composed)
 
 
-def _parsed(override: str) -> dict[str, Any]:
-    """Value by key of `KEY=VALUE`, by Hydra's grammar."""
+@lru_cache(maxsize=4096)
+def _parsed(override: str) -> Mapping[str, Any]:
+    """Value by key of `KEY=VALUE`, by Hydra's grammar; only to be read, for it is kept."""
     key, _, written = override.partition("=")
     try:
-        found = OverridesParser.create().parse_override(override)
+        found = _parser().parse_override(override)
     except HydraException as error:
         reason = str(error).partition("\n")[0]
         raise ConfigError(f"{override}: cannot be read ({reason}); quotes may help: {key}='...'") from error
@@ -232,6 +233,9 @@ def _parsed(override: str) -> dict[str, Any]:
     if written == "???":
         raise ConfigError(f"{override}: no value for {key}")
     return {found.key_or_group.lstrip("+"): found.value()}
+
+
+_parser = cache(OverridesParser.create)
 
 
 def _fill_in(composed: DictConfig, root: type[Options]) -> dict[str, type[Options]]:
@@ -250,10 +254,10 @@ def _fill_in(composed: DictConfig, root: type[Options]) -> dict[str, type[Option
         kinds[group] = kind
         if group not in composed:
             composed[group] = {}
-        if OmegaConf.is_dict(composed[group]):
+        if OmegaConf.is_dict(section := composed[group]):
             for name, option in kind.model_fields.items():
-                if OmegaConf.is_missing(composed[group], name) or name not in composed[group]:
-                    composed[group][name] = option.get_default(call_default_factory=True)
+                if OmegaConf.is_missing(section, name) or name not in section:
+                    section[name] = option.get_default(call_default_factory=True)
     return kinds
 
 

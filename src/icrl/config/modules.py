@@ -1,4 +1,4 @@
-"""Modules of the user's own, which register worlds and sources: Python files and installed modules.
+"""Modules of the user's own, which register worlds, sources, objectives and encoders: Python files, installed modules.
 
 A file is imported as the module of its name, and its folder is appended to `sys.path`, so that processes started later
 find it too. Only what a command or an import of the user's names is imported: never what a file of a run names.
@@ -7,10 +7,12 @@ find it too. Only what a command or an import of the user's names is imported: n
 import importlib
 import importlib.metadata
 import sys
+from collections.abc import Callable, Container
 from functools import cache
 from hashlib import sha256
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 from icrl.config.options import refuse
 from icrl.contracts import ConfigError
@@ -68,7 +70,24 @@ def checksums(modules: list[ModuleType]) -> dict[str, str]:
 
 
 @cache
-def load_installed(group: str) -> None:
-    """Import what installed packages declare in the entry point group `group`."""
-    for point in importlib.metadata.entry_points(group=group):
-        load_module(point.module, f"entry point {group}")
+def load_plugins() -> None:
+    """Import the modules that installed packages declare in the entry point group `icrl.plugins`."""
+    for point in importlib.metadata.entry_points(group="icrl.plugins"):
+        load_module(point.module, f"entry point icrl.plugins, {point.name}")
+
+
+def registrar(
+    kind: str, name: str, classes: dict[str, Any], options: Any = None, built_in: Container[str] = ()
+) -> Callable[[Any], Any]:
+    """Decorator that puts a class under `name` in `classes`, with its `options` as an attribute if they are given. It
+    raises `ConfigError` if another `kind`, or one of those that are `built_in`, has this name."""
+
+    def register(made: Any) -> Any:
+        taken = name in built_in or classes.get(name, made).__module__ != made.__module__
+        refuse(taken, f"@{kind}({name!r}) of {made.__module__}.{made.__name__}: there is another {kind} of this name")
+        if options is not None:
+            made.options = options
+        classes[name] = made
+        return made
+
+    return register

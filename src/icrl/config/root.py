@@ -36,6 +36,7 @@ from icrl.evaluation.protocol import EvaluationConfig
 from icrl.nn.critic import CriticConfig, DecoderConfig, EncoderConfig
 from icrl.nn.gpt import GPTConfig
 from icrl.nn.gpt_policy import PolicyConfig
+from icrl.objectives import objective_options
 from icrl.objectives.imitation import AwrConfig, ObjectiveConfig
 from icrl.point_game.world import PointGameConfig
 from icrl.runs.checkpoint import CheckpointsConfig
@@ -52,10 +53,12 @@ from icrl.training.updates import TrainerConfig
 CHOICES: dict[str, Callable[[], Mapping[str, Any]]] = {  # groups with several classes, chosen by `name`
     "env": env_options,
     "source": source_options,
+    "objective": objective_options,
     "optimizer": lambda: OPTIMIZERS,
 }
 AnyEnv = Annotated[EnvConfig, Choice("env", CHOICES["env"])]
 AnySource = Annotated[SourceConfig, Choice("source", CHOICES["source"])]
+AnyObjective = Annotated[ObjectiveConfig, Choice("objective", CHOICES["objective"])]
 AnyOptimizer = Annotated[OptimizerConfig, Choice("optimizer", CHOICES["optimizer"])]
 
 _FITS = "2, ilql, awr, finetune"  # stages with a gradient loop
@@ -70,8 +73,7 @@ class StudyConfig(Options):
         [],
         "what is compared: each a `label`, what it changes (`set`, a list of KEY=VALUE) and, if need be, its place `x` "
         "(a number or a name) on the axis, `line`, the name of the line through such places, and `test`, the worlds it "
-        "is evaluated in: "
-        "for each a label and a list of KEY=VALUE ([]: there is nothing to compare)",
+        "is evaluated in: for each a label and a list of KEY=VALUE ([]: there is nothing to compare)",
     )
     xlabel: Text = option("variant", "label of the axis of variants")
     scale: float = option(1.0, "factor of trainer.num_iterations", gt=0, le=10**6)
@@ -92,14 +94,12 @@ class Config(Options):
         "name of the run whose models are rolled out or fine-tuned, or whose critic a policy is extracted from",
         stages="3, awr, finetune",
     )
-    root: PathName = option(
-        ".", "folder that holds histories/, logs/ and videos/; relative to the project", stages="all"
-    )
+    root: PathName = option(".", "folder of histories/, logs/ and videos/; relative to the project", stages="all")
     presets: PathName = presets_option("all")
     module: Annotated[list[PathName], OneOrMore] = option(
         [],
-        "Python file of your own, or installed module, that is imported first and registers worlds and sources; a list "
-        "of several",
+        "Python file of your own, or installed module, that is imported first and registers worlds, sources, "
+        "objectives and encoders; a list of several",
         may_change=True,
         stages="all",
     )
@@ -121,7 +121,7 @@ class Config(Options):
     source: AnySource = group(A2CConfig, "source agents, and the pace of stage one", "1")
     data: DataConfig = group(DataConfig, "which part of the histories is learned from", _FITS)
     model: GPTConfig = group(GPTConfig, "the sequence model", "2, 3, ilql, awr, finetune")
-    objective: ObjectiveConfig = group(ObjectiveConfig, "what the model learns to predict", "2")
+    objective: AnyObjective = group(ObjectiveConfig, "what the model learns to predict", "2")
     optimizer: AnyOptimizer = group(AdamWConfig, "how the model's parameters are updated", "2, ilql, awr")
     trainer: TrainerConfig = group(
         TrainerConfig, "the gradient loop: budget, batches, memory", "2, ilql, awr, finetune"
@@ -239,7 +239,7 @@ def _in_lengths(config: Config) -> Iterator[str]:
 def _in_model(config: Config) -> Iterator[str]:
     model, encoder, length = config.model, config.encoder, config.trainer.mini_batch_length
     side = "size" if hasattr(config.env, "size") else "width"
-    if model.obs_encoding != "cell" and model.max_size < getattr(config.env, side, 0):
+    if model.obs_encoding in ("coordinates", "framed") and model.max_size < getattr(config.env, side, 0):
         least = getattr(config.env, side)
         yield f"$model.max_size must be at least $env.{side} with $model.obs_encoding: give model.max_size={least}"
     if length > model.context_len:

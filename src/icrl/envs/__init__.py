@@ -41,7 +41,7 @@ def make_env(config: EnvConfig, device: torch.device | str = "cpu") -> TensorEnv
 
 def env_options() -> dict[str, type[EnvConfig]]:
     """Class of the options of each world, by `env.name`."""
-    import_module("icrl.config.modules").load_installed("icrl.worlds")  # late, because it imports PyTorch
+    import_module("icrl.config.modules").load_plugins()  # late, because it imports PyTorch
     return _built_in() | {name: made.options for name, made in OWN.items()}
 
 

@@ -14,7 +14,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from icrl.config.options import Name, Options, option, refuse
+from icrl.config.modules import registrar
+from icrl.config.options import Name, Options, option
 from icrl.contracts import ConfigError, Step
 from icrl.envs import OWN, WORLDS
 from icrl.randomness import integers, mix, uniform
@@ -36,15 +37,7 @@ class EnvConfig(Options):
 def world(name: str, options: type[EnvConfig]) -> Callable[[Any], Any]:
     """Decorator of a class of the user's own that `env=name` stands for; `options` is the class of its options. Raises
     `ConfigError` if another world has this name."""
-
-    def register(made: Any) -> Any:
-        taken = name in WORLDS or OWN.get(name, made).__module__ != made.__module__
-        refuse(taken, f"@world({name!r}) of {made.__module__}.{made.__name__}: there is another world of this name")
-        made.options = options
-        OWN[name] = made
-        return made
-
-    return register
+    return registrar("world", name, OWN, options, WORLDS)
 
 
 class State(NamedTuple):

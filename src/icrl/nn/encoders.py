@@ -8,12 +8,13 @@ B windows, T steps, D width, K numbers in an observation or an action.
     rewards         a table where they can be listed, else linear in the reward, scaled or symlog
 
 Mean and deviation of numbers that have no bounds are those of the training histories (`Standardize`, `set_moments`).
+An encoder of observations of the user's own is a module under the decorator `@encoder(name)`.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
@@ -21,14 +22,33 @@ import torch.nn.functional as F
 from gymnasium.spaces import Discrete, Space
 from torch import Tensor, nn
 
+from icrl.config.modules import load_plugins, registrar
+from icrl.config.options import refuse
 from icrl.nn.embeddings import STD, ObsEmbedding, PointEmbedding, table
 from icrl.spaces import EnvSpec
 
 if TYPE_CHECKING:
     from icrl.nn.gpt import GPTConfig
 
+OBS_ENCODINGS = ("cell", "coordinates", "framed")
+_OWN: dict[str, Any] = {}  # classes under the decorator `encoder`, by `model.obs_encoding`
 _LARGEST = 10.0  # absolute value of a standardized number
 _CHANNELS, _SIDE = 32, 8  # of the layers on images, and the longest side that they end with
+
+
+def encoder(name: str) -> Callable[[Any], Any]:
+    """Decorator of an `nn.Module` of the user's own that `model.obs_encoding=name` stands for. It is made with the spec
+    of the world and the width D, and its `forward` maps observations `[B, T, *obs_shape]` to `[B, T, D]`, each step for
+    itself. Raises `ConfigError` if another encoder has this name."""
+    return registrar("encoder", name, _OWN, built_in=OBS_ENCODINGS)
+
+
+def check_encoding(name: str) -> None:
+    """Refuse a `model.obs_encoding` that no encoder has."""
+    load_plugins()
+    known = (*OBS_ENCODINGS, *_OWN)
+    own = "or one that a file of yours registers: module=FILE"
+    refuse(name not in known, f"model.obs_encoding={name}: must be one of {', '.join(known)}, {own}")
 
 
 class Moments(NamedTuple):
@@ -174,6 +194,8 @@ class RewardLayer(nn.Module):
 def encode_obs(config: GPTConfig, spec: EnvSpec) -> nn.Module:
     """Encoder of observations `[B, T, *obs_shape]`, given the corners of their rooms: `[B, T, D]`."""
     space: Any = spec.observation_space
+    if config.obs_encoding in _OWN:
+        return Elsewhere(_OWN[config.obs_encoding](spec, config.embed_dim))
     if spec.points[0]:
         return PointEmbedding(config, spec)
     if isinstance(space, Discrete):

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Self
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple, Self
 
 import torch
 import torch.nn.functional as F
@@ -23,10 +23,10 @@ from gymnasium.spaces import Discrete
 from pydantic import model_validator
 from torch import Tensor, nn
 
-from icrl.config.options import Options, option, refuse
+from icrl.config.options import OneOf, Options, option, refuse
 from icrl.nn.cache import Cache, KVCache, StateCache, TokenCache
 from icrl.nn.embeddings import draw_corners, sinusoids, table
-from icrl.nn.encoders import encode_action, encode_obs, encode_reward
+from icrl.nn.encoders import OBS_ENCODINGS, check_encoding, encode_action, encode_obs, encode_reward
 from icrl.nn.heads import make_head
 from icrl.nn.recurrent import RECURRENT
 from icrl.nn.transformer import NO_VISIT, NUM_STREAMS, Induction, Transformer
@@ -51,11 +51,12 @@ class GPTConfig(Options):
         "env_time", "position code: env time step embedding, learned absolute, sinusoidal, rotary, or none"
     )
     add_env_time: bool = option(True, "add the env time step embedding to another position code, but not to none")
-    obs_encoding: Literal["cell", "coordinates", "framed"] = option(
+    obs_encoding: Annotated[str, OneOf(OBS_ENCODINGS, r"\w+", "the name of an encoder of yours")] = option(
         "coordinates",
         "of Discrete observations. cell: one embedding per observation (also in worlds without a square room); "
         "coordinates: the sum of those of row, column and the rest; framed: coordinates in a grid of side "
-        "model.max_size, the room at random places and after training in the middle, so that larger rooms can be read",
+        "model.max_size, the room at random places and after training in the middle, so that larger rooms can be read; "
+        "of any observations: an encoder that a module= of yours registers",
     )
     reward_encoding: Literal["auto", "table", "scaled", "symlog"] = option(
         "auto",
@@ -86,6 +87,7 @@ class GPTConfig(Options):
     @model_validator(mode="after")
     def _check(self) -> Self:
         check_heads("model", self)
+        check_encoding(self.obs_encoding)
         lacking = "model.position=env_time needs the embedding that model.add_env_time=false leaves out"
         refuse(self.position == "env_time" and not self.add_env_time, lacking)
         shared = f"model.num_kv_heads={self.num_kv_heads} must divide model.num_heads={self.num_heads}, or be 0"
@@ -116,7 +118,7 @@ def check_spaces(config: GPTConfig, spec: EnvSpec) -> None:
     """Refuse options that the spaces of a world do not allow."""
     discrete = isinstance(spec.observation_space, Discrete)
     needs = f"needs Discrete observations, and these are in {spec.observation_space}"
-    rooms = config.obs_encoding != "coordinates" and not discrete and not spec.points[0]
+    rooms = config.obs_encoding in ("cell", "framed") and not discrete and not spec.points[0]
     refuse(rooms, f"model.obs_encoding={config.obs_encoding} {needs}: give model.obs_encoding=coordinates")
     refuse(config.induction and not discrete, f"model.induction=true {needs}: give model.induction=false")
     unknown = "model.reward_encoding=table needs a world whose rewards can be listed: give auto, scaled or symlog"

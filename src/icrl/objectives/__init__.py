@@ -1,1 +1,37 @@
-"""Training objectives of stage two: (model, batch) -> terms of the loss, metrics."""
+"""Training objectives of stage two: (model, batch) -> terms of the loss, metrics.
+
+An objective of the user's own is a class with the methods of `contracts.Objective` under the decorator
+`@objective(name, options)`, in a file that `module=` names.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from icrl.config.modules import load_plugins, registrar
+
+if TYPE_CHECKING:
+    from icrl.objectives.imitation import ObjectiveConfig
+
+_CLASSES: dict[str, Any] = {}  # by `objective.name`
+
+
+def objective(name: str, options: type[ObjectiveConfig]) -> Callable[[Any], Any]:
+    """Decorator of the class that `objective.name=name` stands for, which is made with its options, the spec of the
+    world and the model's head; `options` is the class of its options. Raises `ConfigError` if another objective has
+    this name."""
+    return registrar("objective", name, _CLASSES, options)
+
+
+def objective_class(name: str) -> Any:
+    """Class of the objective `name`, one of `objective_options`."""
+    return _CLASSES[name]
+
+
+def objective_options() -> dict[str, type[ObjectiveConfig]]:
+    """Class of the options of each objective, by `objective.name`."""
+    import_module("icrl.objectives.imitation")
+    load_plugins()
+    return {name: made.options for name, made in _CLASSES.items()}

@@ -32,6 +32,7 @@ from icrl.contracts import Batch
 from icrl.nn.critic import ValueNetwork, in_full
 from icrl.nn.gpt import Context, Window, context_of
 from icrl.nn.heads import Head
+from icrl.objectives import objective
 from icrl.spaces import EnvSpec
 
 RESERVED = ("gpt", "ilql", "critic", "source", "search", "evals", "in_context")  # folders of a run, names of policies
@@ -80,6 +81,7 @@ class Imitation:
         return self.spec.legal_of(model(batch_context(self.spec, batch)), batch.obs)
 
 
+@objective("ad", ObjectiveConfig)
 class AlgorithmDistillation(Imitation):
     """Objective with the first equation above."""
 
@@ -119,6 +121,7 @@ class AlgorithmDistillation(Imitation):
         return torch.lerp(each.gather(-1, target[:, None])[:, 0], spread, self.label_smoothing)
 
 
+@objective("dpt", ObjectiveConfig)
 class DecisionPretraining(AlgorithmDistillation):
     """Decision pretraining (Lee et al., 2023): a_t is the action of a planner that knows the task. A model trained in
     this way performs posterior sampling. With `objective.labels` of a searcher, a_t is what this would do at that step

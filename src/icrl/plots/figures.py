@@ -77,8 +77,9 @@ def write_figures(folder: Path, name: str, env: TensorEnv, results: Json, learne
     figures["goals"] = success_figure(env, **parts, title="Success on each task over the last episodes")
     with MetricLogger(folder) as logger:
         for picture, figure in figures.items():
-            style.save_figure(folder / f"{picture}.png", figure)
-            logger.image(picture, style.figure_to_array(figure), 0)
+            pixels = style.figure_to_array(figure)
+            style.save_picture(folder / f"{picture}.png", pixels)
+            logger.image(picture, pixels, 0)
     for policy, measures in all_curves(results).items():  # a run each, so that one chart holds all policies
         with MetricLogger(folder / policy.replace(", ", "-").replace(" ", "_").replace("'", "")) as logger:
             for measure, curve in measures.items():

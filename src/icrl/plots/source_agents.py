@@ -141,9 +141,10 @@ def examine(config: Config, env: TensorEnv, learner: Learner, tasks: Tensor, hel
     parts = (tasks, success.mean(1).tolist()), (env.all_tasks()[held_out], []), (tasks[:0], [])
     figure = success_figure(env, *parts, title="Success of the trained agents on each task")
     folder = config.folder("logs") / "source"
-    style.save_figure(folder / "goals.png", figure)
+    pixels = style.figure_to_array(figure)
+    style.save_picture(folder / "goals.png", pixels)
     with MetricLogger(folder) as logger:
-        logger.image("goals", style.figure_to_array(figure), env_steps(source))
+        logger.image("goals", pixels, env_steps(source))
     if source.videos_per_task:
         _write_videos(config, env, tasks, played)
     failed = [task for task in range(num_tasks) if success[task].min() < SOLVED]

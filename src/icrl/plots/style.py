@@ -19,6 +19,7 @@ from matplotlib.figure import Figure
 from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.ticker import MaxNLocator
 from numpy.typing import ArrayLike, NDArray
+from PIL import Image
 
 from icrl.contracts import PipelineError
 from icrl.runs.files import write_atomically
@@ -92,8 +93,9 @@ def draw_references(axes: Axes, references: Mapping[str, ArrayLike]) -> Handles:
     return lines
 
 
-def figure_to_array(figure: Figure) -> NDArray[np.uint8]:
-    """Pixels of the figure, `[H, W, 3]`, as TensorBoard's `add_image(..., dataformats="HWC")` takes them."""
+def figure_to_array(figure: Figure) -> Frame:
+    """Pixels of the figure, as TensorBoard's `add_image(..., dataformats="HWC")` takes them. Drawing takes far longer
+    than writing, so a figure that is shown in two places is drawn once."""
     canvas = FigureCanvasAgg(figure)
     canvas.draw()
     return np.asarray(canvas.buffer_rgba(), dtype=np.uint8)[..., :3].copy()
@@ -101,8 +103,13 @@ def figure_to_array(figure: Figure) -> NDArray[np.uint8]:
 
 def save_figure(path: Path, figure: Figure) -> Path:
     """Write the figure as a PNG file; returns its path."""
+    return save_picture(path, figure_to_array(figure))
+
+
+def save_picture(path: Path, pixels: Frame) -> Path:
+    """Write pixels as a PNG file; returns its path."""
     content = io.BytesIO()
-    figure.savefig(content, format="png")
+    Image.fromarray(pixels).save(content, format="png")
     write_atomically(path, content.getvalue())
     return path
 

@@ -14,13 +14,11 @@ from icrl.data.moments import moments_of
 from icrl.evaluation.trained import evaluator_of
 from icrl.nn.encoders import set_moments
 from icrl.nn.gpt import GPT
-from icrl.objectives.imitation import AlgorithmDistillation, DecisionPretraining
+from icrl.objectives import objective_class
 from icrl.runs.device import dtype_of
 from icrl.training.fit import fit
 from icrl.training.needs import fitting_gpt
 from icrl.training.program import check_stage_two, compared, open_run
-
-OBJECTIVES = {"ad": AlgorithmDistillation, "dpt": DecisionPretraining}
 
 
 def main(config: Config) -> Path:
@@ -33,7 +31,7 @@ def main(config: Config) -> Path:
             context.check_memory(fitting_gpt(config, spec, context.ranks.size), config.model)
             model = GPT(config.model, spec, config.trainer.activation_checkpointing)
             model = model.to(context.device, dtype_of(config))
-            objective = OBJECTIVES[config.objective.name](config.objective, spec, model.head)
+            objective = objective_class(config.objective.name)(config.objective, spec, model.head)
             mixture = context.windows(config.objective)
             if not spec.is_discrete:
                 set_moments(model, moments_of(mixture))  # of a new run; one that resumes has those of its checkpoint

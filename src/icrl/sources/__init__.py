@@ -16,8 +16,7 @@ from importlib import import_module
 from pkgutil import walk_packages
 from typing import TYPE_CHECKING, Any
 
-from icrl.config.modules import load_installed
-from icrl.config.options import refuse
+from icrl.config.modules import load_plugins, registrar
 from icrl.contracts import ConfigError
 
 if TYPE_CHECKING:
@@ -29,16 +28,7 @@ _CLASSES: dict[str, Any] = {}  # by `source.name`
 def source(name: str, options: type[Any]) -> Callable[[Any], Any]:
     """Decorator of the class that `source.name=name` stands for; `options` is the class of its options. Raises
     `ConfigError` if another source has this name."""
-
-    def register(learner: Any) -> Any:
-        taken = _CLASSES.get(name, learner).__module__ != learner.__module__
-        there = "there is another source of this name"
-        refuse(taken, f"@source({name!r}) of {learner.__module__}.{learner.__name__}: {there}")
-        learner.options = options
-        _CLASSES[name] = learner
-        return learner
-
-    return register
+    return registrar("source", name, _CLASSES, options)
 
 
 def source_class(name: str) -> Any:
@@ -58,7 +48,7 @@ def source_options() -> dict[str, type[SourceConfig]]:
 def _scan() -> None:
     for module in walk_packages(__path__, f"{__name__}."):
         import_module(module.name)
-    load_installed("icrl.sources")
+    load_plugins()
 
 
 def source_of(recorded: Any) -> SourceConfig:

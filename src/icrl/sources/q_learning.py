@@ -56,7 +56,7 @@ class ActionValues(Learner):
     def check_spaces(cls, name: str, spec: EnvSpec) -> None:
         spaces = spec.plain_space, spec.action_space
         listed = all(isinstance(space, Discrete) for space in spaces)
-        told = "Discrete observations and actions, not {} and {}; source=ppo takes vectors".format(*spaces)
+        told = "Discrete observations and actions, not {} and {}; source=ppo_vectors takes vectors".format(*spaces)
         refuse(not listed, f"source.name={name} needs {told}")
 
     def action_probabilities(self, step: Step) -> Tensor:

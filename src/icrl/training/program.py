@@ -21,7 +21,7 @@ from icrl.data.windows import Mixture, Windows, check_stores, described, open_st
 from icrl.envs import make_env
 from icrl.envs.tasks import development_of
 from icrl.nn.gpt import check_discrete, check_spaces
-from icrl.objectives.imitation import AlgorithmDistillation
+from icrl.objectives import objective_class
 from icrl.runs.checkpoint import FINISHED, check_end, check_run, load_newest
 from icrl.runs.device import Need, check_memory, prepare, recorded
 from icrl.runs.distributed import Ranks, joined
@@ -108,7 +108,7 @@ def windows_of(
 def check_stage_two(config: Config, spec: EnvSpec) -> None:
     """Raise `ConfigError` for options of stage two that the spaces of a world do not allow."""
     check_spaces(config.model, spec)
-    AlgorithmDistillation(config.objective, spec)  # raises as well
+    objective_class(config.objective.name)(config.objective, spec)  # raises as well
     if config.objective.labels != "planner":
         check_discrete(f"objective.labels={config.objective.labels}", spec)
     counted = f"summaries.action_distributions=true needs Discrete actions, not {spec.action_space}: give false"
