@@ -117,7 +117,7 @@ class GymnasiumStreams:
             with closing(stream):
                 return stream.pictures(task, episode, int(_seeds(torch.tensor(seed), episode)), seen, actions)
         except Exception as error:  # an environment from outside may raise anything
-            hook, sys.unraisablehook = sys.unraisablehook, lambda _: None
+            hook, sys.unraisablehook = sys.unraisablehook, _ignore
             clear_frames(error.__traceback__)  # ends a viewer that is half made, which fails in turn
             sys.unraisablehook = hook
             how = f" ({_MUJOCO_GL})" if "mujoco" in sys.modules else ""
@@ -212,6 +212,10 @@ class _Stream:
         if self._env is not None:
             self._env.close()
         self._env = None
+
+
+def _ignore(_: Any) -> None:
+    """Hook for errors that say nothing new."""
 
 
 def _seeds(seeds: Tensor, episodes: Tensor | int) -> Tensor:
