@@ -32,10 +32,6 @@ _NUM_SEEDS = 1 << 31  # even environments that keep their seed in 32 bits can ta
 _LARGEST_REWARD = float(np.finfo(np.float32).max)
 
 
-def _unheard(report: Any) -> None:
-    """Hook for errors of destructors that says nothing."""
-
-
 class PlayedState(NamedTuple):
     """State of B streams, with the actions of the current episode that restore it by replay."""
 
@@ -121,7 +117,7 @@ class GymnasiumStreams:
             with closing(stream):
                 return stream.pictures(task, episode, int(_seeds(torch.tensor(seed), episode)), seen, actions)
         except Exception as error:  # an environment from outside may raise anything
-            hook, sys.unraisablehook = sys.unraisablehook, _unheard
+            hook, sys.unraisablehook = sys.unraisablehook, _ignore
             clear_frames(error.__traceback__)  # ends a viewer that is half made, which fails in turn
             sys.unraisablehook = hook
             how = f" ({_MUJOCO_GL})" if "mujoco" in sys.modules else ""
@@ -216,6 +212,10 @@ class _Stream:
         if self._env is not None:
             self._env.close()
         self._env = None
+
+
+def _ignore(_: Any) -> None:
+    """Hook for errors that say nothing new."""
 
 
 def _seeds(seeds: Tensor, episodes: Tensor | int) -> Tensor:
