@@ -76,7 +76,7 @@ def test_a_world_shows_its_task_at_the_end_of_each_observation(world: str) -> No
     ("options", "message"),
     [
         ((*LAKES, "env.task_visible=true"), "needs vectors as observations, not Discrete"),
-        ((*CARTS, "env.task_visible=true", "env.tasks=[{sutton_barto_reward: true}, {}]"), "must be a number"),
+        ((*CARTS, "env.task_visible=true", "env.tasks=[{set.gravity: [9.8]}, {}]"), "must be a number"),
     ],
 )
 def test_worlds_that_cannot_show_their_tasks_are_refused(options: tuple[str, ...], message: str) -> None:

@@ -99,7 +99,8 @@ class VisibleTask(gymnasium.ObservationWrapper[Any, Any, Any]):
 def numbers_of(task: Task) -> list[float]:
     """Values of a task, in the order of its keys. Raises `ConfigError` unless they are numbers."""
     for key, value in task.items():
-        refuse(type(value) not in (int, float), f"env.task_visible=true: {key}={value} of env.tasks must be a number")
+        number = isinstance(value, (bool, int, float))
+        refuse(not number, f"env.task_visible=true: {key}={value} of env.tasks must be a number, or true or false")
     return [float(value) for value in task.values()]
 
 
