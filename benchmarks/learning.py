@@ -3,7 +3,7 @@
 python -m benchmarks.learning [STUDY ...]    # all of `STUDIES`, or those named; the same command continues
 python -m benchmarks.learning --tables       # only the tables, from the figures that are kept
 
-The figures of a study are in `results/studies/<study>.json`, its picture is beside it. A table of a page stands between
+The figures of a study are in `results/studies/<study>.json`, its picture is beside it if a page shows it. A table of a page stands between
 `<!-- results: NAME -->` and `<!-- end -->`: NAME is one of `tables.TABLES`, or a study, for
 all its variants.
 """
@@ -61,6 +61,7 @@ _MEASURES = {  # column: measure, digits
 _PICTURES = {  # of the first run of a study
     "search": ("adaptation", "coverage", "moved_goal"),
     "terminating": ("adaptation", "probes", "coverage"),
+    "vectors": ("adaptation",),
 }
 _BLOCK = re.compile(r"(<!-- results: (.+?) -->\n).*?(<!-- end -->)", re.DOTALL)
 
@@ -172,7 +173,8 @@ def main() -> None:
     for name, folder in folders.items():  # after all runs, which say whether there are uncommitted changes
         found = read_json(folder / "results.json")
         keep(name, found)
-        shutil.copyfile(folder / "study.png", FIGURES / f"{name}.png")
+        if any(f"studies/{name}.png" in page.read_text(encoding="utf-8") for page in PAGES):
+            shutil.copyfile(folder / "study.png", FIGURES / f"{name}.png")
         for picture in _PICTURES.get(name, ()):
             run = folder.with_name(found["rows"][0]["runs"][0])
             shutil.copyfile(run / "evaluation" / f"{picture}.png", FIGURES / f"{name}_{picture}.png")
