@@ -53,7 +53,7 @@ def open_teacher(config: Config, teacher: str, device: torch.device) -> tuple[di
 
 
 def is_shared(config: Config, name: str, device: torch.device) -> bool:
-    """Whether the finished run `name` trained one learner for all tasks."""
+    """True if the finished run `name` trained one learner for all tasks."""
     return open_teacher(config, name, device)[1]["description"]["config"]["source"].get("shared", False)
 
 
