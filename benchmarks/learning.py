@@ -3,9 +3,9 @@
 python -m benchmarks.learning [STUDY ...]    # all of `STUDIES`, or those named; the same command continues
 python -m benchmarks.learning --tables       # only the tables, from the figures that are kept
 
-The figures of a study are in `results/studies/<study>.json`, its picture is beside it if a page shows it. A table of a page stands between
-`<!-- results: NAME -->` and `<!-- end -->`: NAME is one of `tables.TABLES`, or a study, for
-all its variants.
+The figures of a study are in `results/studies/<study>.json`; its picture is beside it if a page shows it. A table of a
+page stands between `<!-- results: NAME -->` and `<!-- end -->`: NAME is one of `tables.TABLES`, or a study, for all its
+variants.
 """
 
 import re

@@ -51,7 +51,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 STAGED = (_TESTS, _TESTS / "programs", _TESTS / "stages")  # folders of tests that run stages
-DRAWN = {f"test_{name}.py" for name in ("one_process", "pipeline", "refusals", "search_params", "study", "worlds")}
+# Those that look at pictures, or compare them with those of `finished`.
+DRAWN = ("damage", "one_process", "pipeline", "refusals", "search_params", "settings", "study", "worlds")
+DRAW = style.figure_to_array
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -59,7 +61,7 @@ def blank_pictures(request: pytest.FixtureRequest) -> Iterator[None]:
     """Pictures of the right size with nothing on them, in tests of stages that do not look at them: to draw them takes
     longer than all other work of an evaluation with the options `harness.TINY`."""
     with pytest.MonkeyPatch.context() as patch:
-        if request.path.parent in STAGED and request.path.name not in DRAWN:
+        if request.path.parent in STAGED and request.path.stem.removeprefix("test_") not in DRAWN:
             patch.setattr(style, "figure_to_array", _blank)
         yield
 
@@ -71,10 +73,12 @@ def _blank(figure: Figure) -> style.Frame:
 
 @pytest.fixture(scope="session")
 def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Root of a finished run of all stages with the options `harness.TINY`; only to be read."""
+    """Root of a finished run of all stages with the options `harness.TINY`, with pictures; only to be read."""
     root = tmp_path_factory.mktemp("finished")
-    for stage in STAGES:
-        done(stage, root)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(style, "figure_to_array", DRAW)
+        for stage in STAGES:
+            done(stage, root)
     return root
 
 
