@@ -61,6 +61,7 @@ _MEASURES = {  # column: measure, digits
 _PICTURES = {  # of the first run of a study
     "search": ("adaptation", "coverage", "moved_goal"),
     "terminating": ("adaptation", "probes", "coverage"),
+    "worlds": ("adaptation",),
     "vectors": ("adaptation",),
 }
 _BLOCK = re.compile(r"(<!-- results: (.+?) -->\n).*?(<!-- end -->)", re.DOTALL)
