@@ -10,7 +10,7 @@ run: .venv/run.stamp
 	$(BIN)/python -m src.pipeline $(ARGS)
 
 test: .venv/dev.stamp
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest tests --numprocesses 2 --dist loadfile
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest tests --numprocesses 2 --dist loadfile --no-loadscope-reorder
 
 quick: .venv/dev.stamp
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m quick --numprocesses 2 --dist loadfile tests
