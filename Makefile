@@ -24,7 +24,7 @@ check: .venv/dev.stamp
 
 notebooks: .venv/dev.stamp
 	root=$$(mktemp -d) && trap 'rm -rf "$$root"' EXIT INT TERM && \
-	ICRL_OVERRIDES="experiment=tiny root=$$root" $(BIN)/python -m pytest -q -x -p nbmake --nbmake --nbmake-timeout=300 notebooks
+	OMP_NUM_THREADS=1 ICRL_OVERRIDES="experiment=tiny root=$$root" $(BIN)/python -m pytest -q -x -p nbmake --nbmake --nbmake-timeout=300 notebooks
 
 results: .venv/dev.stamp
 	$(BIN)/python -m benchmarks.learning
