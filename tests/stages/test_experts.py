@@ -155,3 +155,16 @@ def test_experts_and_agents_of_all_tasks_are_references(taught: Path) -> None:
     assert [[name in curves for name in names] for curves in every] == [[True, False], [False, True]]
     returns = [every[0][names[0]], every[1][names[1]], every[0]["random"]]
     assert len({tuple(curve["returns"]["mean"]) for curve in returns}) == 3
+
+
+def test_a_stream_that_changes_its_task_has_no_such_expert(taught: Path) -> None:
+    told = refusal(
+        "train_agents", taught, "source.teacher=taught-expert", "source.task_change=0.5", "name=moved", preset=TAUGHT
+    )
+    assert "give source.task_change=0" in told
+
+
+def test_in_another_world_there_is_no_expert(taught: Path) -> None:
+    done("evaluate", taught, *MODEL, "env.spread=2.0", preset=TAUGHT)
+    (found,) = (taught / "logs/taught").glob("evaluation-*/results.json")
+    assert "expert, sees the task" not in read_json(found)["curves"]

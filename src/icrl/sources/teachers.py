@@ -62,6 +62,8 @@ def trained_agents(config: Config, teacher: str, tasks: Tensor, device: torch.de
     `ConfigError` if they do not fit this run."""
     agents, source, where = restored(config, teacher, tasks, device), config.source, f"source.teacher={teacher}"
     refuse(agents.has_memory, f"{where} has source.body=gru, a memory of its own, and cannot teach")
+    moved = isinstance(agents, Informed) and source.task_change
+    refuse(moved, f"{where} sees the task of a whole stream: give source.task_change=0")
     per_task = agents.num_learners // len(tasks) or 1  # one for all tasks
     streams = f"source.num_learners={source.num_learners} x source.num_envs={source.num_envs}"
     uneven = source.num_learners * source.num_envs % per_task
