@@ -109,8 +109,7 @@ def evaluate(
     """Play `tasks` (by part, the main one first) and write episodes, plots and videos to folders with `suffix`; returns
     the content of `results.json`, with `sections`. The source is that of `store`, or the configured one."""
     options, (main_part, shown), *further = config.evaluation, *tasks.items()
-    agents = references.agents_of(config, shown) if store else {}  # which know the world of the training alone
-    learners = references.references_of(env, config) | agents
+    learners = references.references_of(env, config) | (references.agents_of(config, shown) if store else {})
     policy, folder = trained.policy_of(config, model), config.folder("logs") / f"evaluation{suffix}"
     width = torch.get_num_threads() if shown.is_cpu else 1
     probes = references.probes_for(config, model, env, shown)
