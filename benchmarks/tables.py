@@ -126,6 +126,12 @@ TABLES = {
         [RETURN_FIRST, RETURN_END, SUCCESS_END],
         "world: policy",
     ),
+    "finetune": Table(
+        [Line("finetune", name) for name in ("before", "fine-tuned", "from random weights")]
+        + [Line("finetune", "before", name) for name in ("covering plan", _REFERENCES[2])],
+        [LATE, STEPS, "episode 4", "episode 5", AFTER, COVERED, MEMORY],
+        "model",
+    ),
     "spoiled": Table(
         [
             Line(name, variant, f"model, {way}", f"model of {label}, {way}")
