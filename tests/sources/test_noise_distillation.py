@@ -115,7 +115,7 @@ def test_trained_agents_teach(teachers: Path) -> None:
     the planner's, so learners that imitate it reach the goal as fast."""
     by_learned = optimal_at_the_end(teachers, "pupil", *EXPERT, "source.teacher=learned")
     by_short = optimal_at_the_end(teachers, "other", *EXPERT, "source.teacher=short")
-    assert by_short < by_learned
+    assert by_short < by_learned > optimal_at_the_end(teachers, "third", *EXPERT, "source.teacher=gru")
     columns = open_histories(teachers / "histories" / "pupil").columns
     assert columns["terminated"][:, -40:].any(axis=1).all()
 
@@ -125,7 +125,6 @@ def test_trained_agents_teach(teachers: Path) -> None:
     [
         ("source.teacher=nobody", "source.teacher=nobody & no finished run"),
         ("source.teacher=searcher", "source.teacher=searcher & its own past"),
-        ("source.teacher=gru", "source.teacher=gru & source.body=gru & cannot teach"),
         ("source.teacher=learned env.max_episode_steps=3", "env.max_episode_steps=4 & 3"),
         ("source.teacher=learned source.num_envs=5", "source.num_envs=5 & 2 learners per task of source.teacher"),
         ("source.max_performance=0.5 source.teacher=learned", "source.max_performance=0.5 & source.teacher"),

@@ -12,7 +12,7 @@ from icrl.config.compose import load_config
 from icrl.contracts import ConfigError, Step
 from icrl.data.history_store import open_histories
 from icrl.envs import make_env
-from icrl.runs.checkpoint import load_newest
+from icrl.runs.checkpoint import load_newest, sidecars, step_of
 from icrl.runs.files import read_json
 from icrl.sources.teachers import restored
 
@@ -140,12 +140,37 @@ def test_labels_are_the_actions_of_an_expert_that_sees_the_task(taught: Path) ->
     for time in (0, 7, num_steps - 1):
         obs, zero = columns["obs"][:, time], torch.zeros(len(tasks))
         step = Step(obs, zero, zero > 0, zero > 0, obs, zero.long(), env.spec.unknown_action(obs))
-        best = expert.act_in_evaluation(step, zero, 0.0)
+        best = expert.act_in_evaluation(expert.remember((), step)[0], zero, 0.0)
         torch.testing.assert_close(columns["optimal_action"][:, time], best)
         blind = expert._agents.act_in_evaluation(step._replace(obs=torch.cat([obs, tasks.roll(1, 0)], 1)), zero, 0.0)
         assert not torch.allclose(blind, best)
     torch.testing.assert_close(columns["action"][:, -1], columns["optimal_action"][:, -1])
     assert (columns["action"][:, 0] - columns["optimal_action"][:, 0]).abs().mean() > 0.1
+
+
+def test_an_expert_with_a_memory_teaches_where_a_step_does_not_show_the_state(tmp_path: Path) -> None:
+    """Labels are those of its memory of the episode, over the ends of unrolls and after a kill, and not of one step."""
+    learner = (*LEARNER, "source.body=gru", "source.mini_batch_length=4")
+    options = (*TAUGHT, "env.hide_velocity=true", f"source.expert=[{','.join(repr(one) for one in learner)}]")
+    config = load_config([*options, f"root={tmp_path}"])
+    stores, logs, env = list[dict[str, torch.Tensor]](), tmp_path / "logs/taught/source", make_env(config.env)
+    for _ in range(2):
+        done("train_agents", tmp_path, preset=options)
+        store = open_histories(tmp_path / "histories/taught")
+        stores.append({name: torch.tensor(np.array(column)) for name, column in store.columns.items()})
+        kill_late(logs, min(step_of(path) for path in sidecars(logs, "last")))
+    columns = stores[0]
+    assert all(column.equal(stores[1][name]) for name, column in columns.items())
+    expert: Any = restored(config, "taught-expert", env.all_tasks()[store.row_tasks], CPU)
+    carry, zero, forgotten = expert.initial_carry(12), torch.zeros(12), list[float]()
+    for time in range(columns["obs"].shape[1]):
+        obs, timestep = columns["obs"][:, time], columns["timestep"][:, time].long()
+        step = Step(obs, zero, zero > 0, zero > 0, obs, timestep, env.spec.unknown_action(obs))
+        (seen, carry), (alone, _) = expert.remember(carry, step), expert.remember(expert.initial_carry(12), step)
+        label = columns["optimal_action"][:, time]
+        torch.testing.assert_close(label, expert.act_in_evaluation(seen, zero, 0.0), rtol=0, atol=1e-5)
+        forgotten.append(float((label - expert.act_in_evaluation(alone, zero, 0.0)).abs().max()))
+    assert max(forgotten) > 0.01
 
 
 def test_experts_and_agents_of_all_tasks_are_references(taught: Path) -> None:

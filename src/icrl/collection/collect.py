@@ -62,6 +62,8 @@ class Actor(Policy[Any], Protocol):
 class UnrollWorker:
     """Producer of one unroll per iteration; the default methods are those of a stateless worker."""
 
+    before: Any = ()  # carry of the policy before the unroll that `play` returned last
+
     def play(self) -> tuple[Rollout, Streams[State, Any]]:
         """Transitions `[T, B]` of the next iteration, and the streams after it."""
         raise NotImplementedError
@@ -99,13 +101,13 @@ class LocalUnrollWorker(UnrollWorker):
     ) -> None:
         """Continue with `streams` after `first` iterations; `noise` is set to the same step."""
         self._source, self._env, self._policy, self._streams, self._noise = source, env, policy, streams, noise
-        self._done, self._before = first, streams.carry
+        self._done, self.before = first, streams.carry
 
     def play(self) -> tuple[Rollout, Streams[State, Any]]:
         self._noise.time = unrolled(self._source, self._done)
         self._done += 1
         num_steps, step = unrolled(self._source, self._done) - self._noise.time, self._streams.step
-        self._before = self._streams.carry
+        self.before = self._streams.carry
         if not num_steps:
             number, end, obs = (x.new_empty((0, *x.shape)) for x in (step.timestep, step.terminated, step.obs))
             return Rollout(obs, number, number, obs, number, end, end, number), self._streams
@@ -113,7 +115,7 @@ class LocalUnrollWorker(UnrollWorker):
         return transitions, self._streams
 
     def targets(self, rollout: Rollout) -> dict[str, Tensor]:
-        return self._policy.targets(rollout, self._before)
+        return self._policy.targets(rollout, self.before)
 
 
 def collect(
@@ -145,7 +147,8 @@ def collect(
             raise _diverged(source, f"in update {update}", bad, torch.stack([*bad.values()]).any(0), streams)
         learner.set_clock(clock_of(source, iteration))
         worker.learned()
-        yield learner.recorded(transitions) if len(transitions.obs) else transitions, metrics, streams
+        recorded = learner.recorded(transitions, worker.before) if len(transitions.obs) else transitions
+        yield recorded, metrics, streams
 
 
 def check_parameters(learner: Learner, source: SourceConfig, streams: Streams[State, Any], where: str) -> None:

@@ -82,8 +82,8 @@ class Learner:
         it; `carry` is that before the unroll."""
         return {}
 
-    def recorded(self, transitions: Rollout) -> Rollout:
-        """Transitions `[T, B]` that were played, as histories record them."""
+    def recorded(self, transitions: Rollout, carry: Any) -> Rollout:
+        """Transitions `[T, B]` that were played, as histories record them; `carry` is that before the first."""
         return transitions
 
     def update(self, sample: Sample) -> Learned:

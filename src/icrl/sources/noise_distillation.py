@@ -86,6 +86,7 @@ class NoiseDistillation(Learner):
         refuse(limited, f"source.max_performance={best} needs exact expectations, and {where} has none: give 1")
         if teacher != "none":
             learners.expert = trained_agents(config, teacher, tasks, device)
+            learners.has_memory = learners.expert.has_memory
         elif cls.constant_noise != 1:
             with closing(make_env(config.env)) as world:
                 known = world.has_planner
@@ -112,22 +113,28 @@ class NoiseDistillation(Learner):
         mixed, told = isinstance(spec.action_space, (Discrete, Box)), "Discrete actions or a Box of them, not"
         refuse(not mixed and cls.constant_noise != 1, f"source.name={name} needs {told} {spec.action_space}")
 
+    def initial_carry(self, num_streams: int) -> Any:
+        nothing = super().initial_carry(num_streams)
+        return self.expert.initial_carry(num_streams) if self.has_memory else nothing
+
+    def remember(self, carry: Any, step: Step) -> tuple[Step, Any]:
+        """`step` as the expert sees it."""
+        return self.expert.remember(carry, step) if self.expert else (step, carry)
+
     def act(self, carry: Any, step: Step, noise: Tensor) -> tuple[Tensor, Any]:
-        """A sample of `action_probabilities`, or in a Box the mixture of a uniform action and the expert's."""
+        step, carry = self.remember(carry, step)
+        return self.act_in_evaluation(step, noise, 1.0), carry
+
+    def act_in_evaluation(self, step: Step, noise: Tensor, sample_probability: float) -> Tensor:
+        """In a Box the mixture of a uniform action and the expert's, whatever `sample_probability` is."""
         space = self._spec.action_space
         if not isinstance(space, Box):
-            return super().act(carry, step, noise)
+            return super().act_in_evaluation(step, noise, sample_probability)
         low, high = (torch.from_numpy(bound).to(noise.device) for bound in (space.low, space.high))
         uniform = low + (high - low) * spread(noise, low.numel()).view(-1, *low.shape)
         share = self._shares(len(noise)).view(-1, *[1] * low.dim())
         best = self.expert.act_in_evaluation(step, noise, 0.0) if self.expert else step.optimal_action
-        return torch.where(share == 1.0, uniform, share * uniform + (1 - share) * best), carry
-
-    def act_in_evaluation(self, step: Step, noise: Tensor, sample_probability: float) -> Tensor:
-        """In a Box as in training, whatever `sample_probability` is: the mixture is one action."""
-        if not isinstance(self._spec.action_space, Discrete):
-            return self.act((), step, noise)[0]
-        return super().act_in_evaluation(step, noise, sample_probability)
+        return torch.where(share == 1.0, uniform, share * uniform + (1 - share) * best)
 
     def _shares(self, num_streams: int) -> Tensor:
         """Noise of each stream, `[B]`."""
@@ -142,15 +149,16 @@ class NoiseDistillation(Learner):
         best = self.expert.action_probabilities(step) if self.expert else one_hot(step.optimal_action, num_actions)
         return uniform + (1 - share) * best
 
-    def recorded(self, transitions: Rollout) -> Rollout:
+    def recorded(self, transitions: Rollout, carry: Any) -> Rollout:
         """With agents as experts, their best actions in place of optimal ones that the world does not know."""
         if not self.expert or not self._spec.is_unknown(transitions.optimal_action.cpu().numpy()).all():
             return transitions
-        num_steps, (obs, time) = len(transitions.obs), (_by_stream(transitions.obs), _by_stream(transitions.timestep))
-        zero, never = torch.zeros(len(obs), device=obs.device), torch.zeros(len(obs), dtype=torch.bool)
-        step = Step(obs, zero, never, never, obs, time, self._spec.unknown_action(time))
-        best = self.expert.act_in_evaluation(step, zero, 0.0)
-        return transitions._replace(optimal_action=best.unflatten(0, (-1, num_steps)).transpose(0, 1))
+        best, zero = list[Tensor](), torch.zeros(transitions.reward.shape[1], device=transitions.reward.device)
+        for obs, time in zip(transitions.obs, transitions.timestep, strict=True):
+            step = Step(obs, zero, zero.bool(), zero.bool(), obs, time, self._spec.unknown_action(time))
+            step, carry = self.expert.remember(carry, step)
+            best.append(self.expert.act_in_evaluation(step, zero, 0.0))
+        return transitions._replace(optimal_action=torch.stack(best))
 
     def update(self, sample: Sample) -> Learned:
         """Report the noise; nothing is learned."""
@@ -170,12 +178,12 @@ class Random(NoiseDistillation):
 
     constant_noise = 1.0
 
-    def act(self, carry: Any, step: Step, noise: Tensor) -> tuple[Tensor, Any]:
+    def act_in_evaluation(self, step: Step, noise: Tensor, sample_probability: float) -> Tensor:
         space = self._spec.action_space
         if not isinstance(space, MultiDiscrete):
-            return super().act(carry, step, noise)
+            return super().act_in_evaluation(step, noise, sample_probability)
         sizes = torch.from_numpy(space.nvec).to(noise.device)
-        return (spread(noise, len(sizes)) * sizes).long(), carry
+        return (spread(noise, len(sizes)) * sizes).long()
 
 
 def least_noise(config: EnvConfig, tasks: Tensor, max_performance: float) -> Tensor:
@@ -190,8 +198,3 @@ def least_noise(config: EnvConfig, tasks: Tensor, max_performance: float) -> Ten
             too_good = noisy_exact(env, tasks, middle).episode_return > target
             low, high = torch.where(too_good, middle, low), torch.where(too_good, high, middle)
     return high
-
-
-def _by_stream(column: Tensor) -> Tensor:
-    """`[T, B, ...]` as rows `[B * T, ...]`, stream after stream."""
-    return column.transpose(0, 1).flatten(0, 1)

@@ -30,17 +30,21 @@ class Informed(Learner):
     def __init__(self, agents: Learner, numbers: Tensor) -> None:
         """`numbers` `[G, k]` of the tasks; streams are ordered by task."""
         self._agents, self._numbers = agents, numbers
-        self.num_learners, self.device = agents.num_learners, agents.device
+        self.num_learners, self.device, self.has_memory = agents.num_learners, agents.device, agents.has_memory
+
+    def initial_carry(self, num_streams: int) -> Any:
+        return self._agents.initial_carry(num_streams)
+
+    def remember(self, carry: Any, step: Step) -> tuple[Step, Any]:
+        """`step` as the agents see it: with the numbers of its task, and what they remember."""
+        numbers = self._numbers.repeat_interleave(len(step.obs) // len(self._numbers), dim=0)
+        return self._agents.remember(carry, step._replace(obs=torch.cat([step.obs, numbers], dim=-1)))
 
     def act_in_evaluation(self, step: Step, noise: Tensor, sample_probability: float) -> Tensor:
-        return self._agents.act_in_evaluation(self._shown(step), noise, sample_probability)
+        return self._agents.act_in_evaluation(step, noise, sample_probability)
 
     def action_probabilities(self, step: Step) -> Tensor:
-        return self._agents.action_probabilities(self._shown(step))
-
-    def _shown(self, step: Step) -> Step:
-        numbers = self._numbers.repeat_interleave(len(step.obs) // len(self._numbers), dim=0)
-        return step._replace(obs=torch.cat([step.obs, numbers], dim=-1))
+        return self._agents.action_probabilities(step)
 
 
 def open_teacher(config: Config, teacher: str, device: torch.device) -> tuple[dict[str, Any], Json]:
@@ -61,7 +65,6 @@ def trained_agents(config: Config, teacher: str, tasks: Tensor, device: torch.de
     """Learners of `tasks` `[G, task_dim]` as the run `teacher` ended with them. They may have seen the task. Raises
     `ConfigError` if they do not fit this run."""
     agents, source, where = restored(config, teacher, tasks, device), config.source, f"source.teacher={teacher}"
-    refuse(agents.has_memory, f"{where} has source.body=gru, a memory of its own, and cannot teach")
     moved = isinstance(agents, Informed) and source.task_change
     refuse(moved, f"{where} sees the task of a whole stream: give source.task_change=0")
     per_task = agents.num_learners // len(tasks) or 1  # one for all tasks
