@@ -17,12 +17,14 @@ import torch
 from gymnasium.vector import AutoresetMode, SyncVectorEnv, VectorEnv
 
 from icrl.config.compose import load_config
+from icrl.config.options import refuse
 from icrl.config.root import Config
 from icrl.contracts import ConfigError, Json
 from icrl.data.history_store import open_histories
 from icrl.envs import make_env as make_world
 from icrl.envs.core import TensorEnv, world
 from icrl.envs.rollout import step_of
+from icrl.evaluation.exported import WEIGHTS, read_exported
 from icrl.evaluation.in_context import Adaptation, play_episodes
 from icrl.evaluation.trained import plain_gpt
 from icrl.nn.encoders import encoder
@@ -102,16 +104,24 @@ class InContextPolicy:
 def load(
     run_folder: str | Path, *, checkpoint: str | int = "last", temperature: float | None = None, seed: int = 0
 ) -> InContextPolicy:
-    """Load the model of stage two in `run_folder`, such as `logs/dark_room-search`, as a policy.
+    """Load the model of stage two in `run_folder`, such as `logs/dark_room-search`, as a policy; also that of a folder
+    that `src.export_model` wrote.
 
     `checkpoint` is "last", "best" or the number of an update, such as that of a snapshot. Actions are drawn at
     `temperature` (None: as the run was configured; 0: the most probable action), with luck that follows from
     `seed`. Raises `ConfigError` if there is no such model."""
-    device = torch.device("cpu")
-    state, about = open_finished(Path(run_folder) / "gpt", checkpoint, "train_gpt", device)
+    device, folder = torch.device("cpu"), Path(run_folder)
+    if (folder / WEIGHTS).exists():
+        refuse(
+            checkpoint != "last", f"checkpoint={checkpoint}: {folder} is an exported model, which has one: give last"
+        )
+        weights, about = read_exported(folder)
+    else:
+        state, about = open_finished(folder / "gpt", checkpoint, "train_gpt", device)
+        weights = state["model"]
     described = about["description"]
     config = Config.model_validate(described["config"])
-    model = plain_gpt(config, EnvSpec.of(described["env"]), state["model"], device)
+    model = plain_gpt(config, EnvSpec.of(described["env"]), weights, device)
     options, is_sampled = config.policy, float(temperature != 0)
     policy = GPTPolicy(model, is_sampled, temperature or options.temperature, options.context_kept)
     return InContextPolicy(policy, config, described["tasks"], seed)

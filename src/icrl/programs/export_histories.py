@@ -4,7 +4,8 @@ python -m src.export_histories format=txt [KEY=VALUE ...]      histories/<histor
 
 `txt`: one file per row with a line per step, after a line of column names. `npz`, `hdf5`, `parquet`: one compressed
 file of all columns. `minari`: a data set in the folder minari. `src.import_histories` reads all of them but `txt`.
-`test_tasks.txt` lists the held-out tasks. Stage one exports its histories itself with `source.export=[txt,npz]`.
+`test_tasks.txt` lists the held-out tasks, `README.md` says what the histories are. Stage one exports its histories
+itself with `source.export=[txt,npz]`.
 Rewards are values, in `txt` the shortest decimals that read back exactly; all other columns are integers as recorded.
 `export.json` has the checksums of the histories and of each exported file.
 """
@@ -31,8 +32,18 @@ from icrl.envs.rollout import reward_values
 from icrl.runs.device import prepare
 from icrl.runs.files import only_writer, read_json, sha256, write_atomically, write_json
 
-_TEST_TASKS = "test_tasks.txt"
-_EXPORTS = ("task_*.txt", _TEST_TASKS, "histories.*", "minari/data/*")
+_TEST_TASKS, _CARD = "test_tasks.txt", "README.md"
+_EXPORTS = ("task_*.txt", _TEST_TASKS, _CARD, "histories.*", "minari/data/*")
+_MEANINGS = {
+    "obs": "observation on which the action was chosen",
+    "action": "action taken",
+    "reward": "reward of the action",
+    "next_obs": "observation after the action, before any reset",
+    "timestep": "env steps since the start of the episode, before the action",
+    "terminated": "1 if the action ended the episode",
+    "truncated": "1 if the time limit ended it",
+    "optimal_action": "best action there, by a planner or a teacher, or a mark where none is known",
+}
 
 
 def main(config: Config) -> list[Path]:
@@ -66,7 +77,7 @@ def export(store: Histories, form: str, env: TensorEnv) -> Path:
             path.unlink()
         written: dict[str, str] = {}
         files = text_files(store) if form == "txt" else whole_files(store, form)
-        files[_TEST_TASKS] = partial(held_out_table, store, env)
+        files |= {_TEST_TASKS: partial(held_out_table, store, env), _CARD: partial(card, store)}
         for name, content in tqdm(files.items(), desc="export", unit="file"):
             if not ((folder / name).exists() and sha256(folder / name) == known.get(name)):
                 write_atomically(folder / name, content())
@@ -82,6 +93,33 @@ def held_out_table(histories: Histories, env: TensorEnv) -> bytes:
     rows = {task: tasks["all"][task] for task in sorted(tasks["held_out"])}
     lines = [" ".join(["task label", *(f"number_{place}" for place in range(len(tasks["all"][0])))])]
     lines += [" ".join(map(str, [task, env.label(torch.tensor(row)), *row])) for task, row in rows.items()]
+    return "".join(f"{line}\n" for line in lines).encode()
+
+
+def card(histories: Histories) -> bytes:
+    """Card in Markdown: what the histories are of, their columns, and how they are read."""
+    manifest, columns = histories.manifest, histories.columns
+    config, tasks = manifest["config"], manifest["tasks"]
+    num_rows, num_steps = columns["obs"].shape[:2]
+    options = {group: {k: v for k, v in config[group].items() if k != "tasks"} for group in ("env", "source")}
+    lines = [
+        f"# Learning histories `{histories.folder.name}`\n",
+        f"The lives of source agents, {num_steps:,} env steps each, over the ends of episodes. Each of the {num_rows} "
+        "rows is a stream of one learner on one task.\n",
+        f"- World: `{options['env']}`",
+        f"- Source: `{options['source']}`, seed {config['seed']}",
+        f"- Tasks: {len(tasks['train'])} with histories and {len(tasks['held_out'])} held out of {len(tasks['all'])}. "
+        f"`{_TEST_TASKS}` lists those held out.",
+        f"- Observations `{histories.spec.observation_space}`, actions `{histories.spec.action_space}`",
+        f"- SHA-256 of the store: `{histories.checksum}`\n",
+        "| column | shape | type | meaning |\n|---|---|---|---|",
+        *(
+            f"| `{name}` | {list(columns[name].shape)} | {'float64' if name == 'reward' else columns[name].dtype} | "
+            f"{meaning} |"
+            for name, meaning in _MEANINGS.items()
+        ),
+        "\nRead it into a store again: `python -m src.import_histories format=FORMAT path=FILE name=NAME` (not `txt`).",
+    ]
     return "".join(f"{line}\n" for line in lines).encode()
 
 

@@ -1,0 +1,97 @@
+"""Exported model: a folder with all that is needed to act, in the layout of model hubs.
+
+model.safetensors   weights by name
+config.json         description of the checkpoint: options, spaces, tasks, histories; with checksums
+README.md           model card: what it learned from, how to use it, results
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from safetensors.torch import load, save
+from torch import Tensor
+
+from icrl.contracts import Json, PipelineError
+from icrl.evaluation import report
+from icrl.runs.checkpoint import DamagedCheckpointError
+from icrl.runs.files import read_json, sha256, write_atomically, write_json
+from icrl.spaces import EnvSpec
+from icrl.training.critics import check_described
+
+WEIGHTS, ABOUT, CARD = "model.safetensors", "config.json", "README.md"
+_FORM = {"step": int, "weights_sha256": str, "description": dict}
+
+
+def write_exported(folder: Path, weights: dict[str, Tensor], about: Json, results: Json | None) -> None:
+    """Write a model of stage two with the sidecar `about` of its checkpoint; `results` of its evaluation, if there was
+    one, go into the card. The description is written last, so a folder without one is incomplete."""
+    (folder / ABOUT).unlink(missing_ok=True)
+    own = {name: weight.detach().cpu().contiguous().clone() for name, weight in weights.items()}  # tied ones apart
+    write_atomically(folder / WEIGHTS, save(own, {"format": "pt"}))
+    numbers = sum(weight.numel() for weight in own.values())
+    write_atomically(folder / CARD, _card(about["description"], about["step"], numbers, results).encode())
+    write_json(folder / ABOUT, {**about, "weights_sha256": sha256(folder / WEIGHTS)})
+
+
+def read_exported(folder: Path) -> tuple[dict[str, Any], Json]:
+    """Weights, and the sidecar of the checkpoint that they are from. Raises `DamagedCheckpointError` if one of the two
+    files was changed or is missing."""
+    try:
+        about = read_json(folder / ABOUT, _FORM)
+        content = (folder / WEIGHTS).read_bytes()
+        whole = sha256(folder / WEIGHTS) == about["weights_sha256"]
+    except (PipelineError, OSError) as error:
+        raise DamagedCheckpointError(f"{folder} cannot be read: {error}; export the model again") from error
+    if not whole:
+        raise DamagedCheckpointError(f"{folder / WEIGHTS} is damaged, or not that of {ABOUT}; export the model again")
+    check_described(about["description"], folder)
+    return load(content), about
+
+
+def _card(described: Json, step: int, num_parameters: int, results: Json | None) -> str:
+    """Model card in Markdown, with the front matter that model hubs read."""
+    config, tasks = described["config"], described["tasks"]
+    world, model = config["env"], config["model"]
+    options = ", ".join(f"`{key}={value}`" for key, value in world.items() if key not in ("name", "tasks"))
+    heading = ["---", "library_name: icrl", "pipeline_tag: reinforcement-learning", "tags:", "- in-context-rl", "---"]
+    spec = EnvSpec.of(described["env"])
+    facts = {
+        "world": f"`env.name={world['name']}`: {options}",
+        "tasks": f"{len(tasks['train'])} for training, {len(tasks['held_out'])} held out of {len(tasks['all'])}",
+        "observations, actions": f"`{spec.observation_space}`, `{spec.action_space}`",
+        "histories": ", ".join(
+            f"`{store['name']}` (SHA-256 {store['sha256'][:12]})" for store in described["histories"]
+        ),
+        "source": f"`source.name={config['source']['name']}`",
+        "objective": f"`objective.name={config['objective']['name']}`",
+        "model": f"{num_parameters:,} parameters, trunk `{model['trunk']}`, context {model['context_len']} steps",
+        "training": f"{step} updates, seed {config['seed']}",
+    }
+    lines = [
+        *heading,
+        f"\n# {config['name']}\n",
+        "A frozen sequence model that learns a new task from its context, episode after episode, without any update of "
+        "its weights.\n",
+        "| | |\n|---|---|",
+        *(f"| {name} | {fact} |" for name, fact in facts.items()),
+        "\n## Use\n",
+        '```python\nimport gymnasium, icrl\n\npolicy = icrl.load("PATH OF THIS FOLDER")\n'
+        "env = gymnasium.make(...)  # an environment with these spaces\n"
+        "print(icrl.rollout(policy, env, num_episodes=20))\n```",
+        "\nThe context is lost with `policy.reset()`. `config.json` has every option of the training.",
+    ]
+    if results:
+        found = [*report.tables(results), report.summary(results, spec)]
+        lines += ["\n## Results\n", "```", "\n\n".join(found), "```"]
+        protocol = results["protocol"]
+        lines += [
+            f"\nSeeds {protocol['seeds']}, {protocol['num_streams']} streams a task; decoding: {protocol['decoding']}."
+        ]
+    lines += [
+        "\n## Limits\n",
+        "It can act only in worlds with the same spaces and rewards, and learns only tasks that are like those of its "
+        "training. Nothing was measured beyond what is above.\n",
+    ]
+    return "\n".join(lines)

@@ -1,0 +1,43 @@
+"""Export a model to a folder with all that is needed to act, which `icrl.load` reads anywhere.
+
+python -m src.export_model [KEY=VALUE ...]      logs/<run>/gpt/ -> logs/<name>/export/
+
+`model.safetensors` has the weights, `config.json` every option of the training, and `README.md` is a model card with
+the results of `src.evaluate`, if there are any. `policy.model` chooses another model, such as `finetuned`, and
+`evaluation.checkpoint` another checkpoint than the last.
+"""
+
+from contextlib import suppress
+from pathlib import Path
+
+from icrl.config.options import refuse
+from icrl.config.root import Config
+from icrl.contracts import Json, PipelineError
+from icrl.evaluation import trained
+from icrl.evaluation.exported import write_exported
+from icrl.evaluation.report import read_results
+from icrl.runs.device import prepare
+from icrl.runs.files import only_writer
+
+
+def main(config: Config) -> Path:
+    """Export a model; returns the folder."""
+    scale = config.policy.advantage_scale
+    refuse(config.policy.model == "critic", "policy.model=critic: only sequence models are exported; give another one")
+    refuse(scale, f"policy.advantage_scale={scale}: a model is exported without its critic; give 0")
+    opened = trained.open_trained(config, prepare(config))
+    suffix = trained.suffix_of(opened.suffixes)
+    folder = config.folder("logs") / f"export{suffix}"
+    about = {"step": opened.step, "state_sha256": opened.checksum, "description": opened.described}
+    with only_writer(folder):
+        write_exported(folder, opened.weights or {}, about, _results(config, suffix, opened.checksum))
+    print(f'exported to {folder}\nuse it anywhere: icrl.load("{folder}")')
+    return folder
+
+
+def _results(config: Config, suffix: str, checksum: str) -> Json | None:
+    """Results of the evaluation of this checkpoint on held-out tasks; None if there are none."""
+    with suppress(PipelineError):
+        results, _ = read_results(config.folder("logs") / f"evaluation{suffix}")
+        return results if results["checkpoint"] == checksum else None
+    return None
