@@ -17,13 +17,13 @@ from toy import curves, plain
 
 from icrl.config.command_line import run_stage
 from icrl.config.paths import PROJECT
-from icrl.programs import evaluate, extract_policy, finetune, pipeline, train_agents, train_gpt, train_ilql
+from icrl.programs import evaluate, export_model, extract_policy, finetune, pipeline, train_agents, train_gpt, train_ilql
 from icrl.runs import record as run_record
 from icrl.runs.files import sha256
 
 STAGES = {"train_agents": train_agents.main, "train_gpt": train_gpt.main, "evaluate": evaluate.main}
 PROGRAMS = STAGES | {"pipeline": pipeline.main, "train_ilql": train_ilql.main, "extract_policy": extract_policy.main}
-PROGRAMS |= {"finetune": finetune.main}
+PROGRAMS |= {"finetune": finetune.main, "export_model": export_model.main}
 
 # A run of 6 updates in both stages, with checkpoints amid it, lives that are longer than what is recorded of them,
 # dropout (so that the generator's state counts), mixed precision, accumulation, and evaluations that fall on

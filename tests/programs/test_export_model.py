@@ -1,0 +1,59 @@
+"""An exported model acts as the one it came from, anywhere, and damaged files are refused."""
+
+import gymnasium
+import numpy as np
+import pytest
+import torch
+from harness import TINY, done, flip, refusal
+from safetensors.torch import load_file
+
+import icrl
+from icrl.contracts import ConfigError
+from icrl.runs.checkpoint import DamagedCheckpointError, load_newest
+
+ROOM = {"goal": (0, 1), "size": 3, "max_episode_steps": 4}
+
+
+def test_it_acts_as_the_run_does(root):
+    """After the run is gone; the weights are those of the checkpoint, and the card has the results."""
+    done("export_model", root)
+    folder = root / "logs/tiny/export"
+    saved = load_newest(root / "logs/tiny/gpt", "last", torch.device("cpu"))
+    weights = load_file(folder / "model.safetensors")
+    assert saved and weights.keys() == saved[0]["model"].keys()
+    assert all(weight.equal(saved[0]["model"][name]) for name, weight in weights.items())
+    env = gymnasium.make("icrl:icrl/DarkRoom-v0", **ROOM)
+    expected = icrl.rollout(icrl.load(root / "logs/tiny", seed=3), env, num_episodes=6)
+    elsewhere = folder.rename(root / "taken_along")
+    np.testing.assert_array_equal(icrl.rollout(icrl.load(elsewhere, seed=3), env, num_episodes=6), expected)
+    card = (elsewhere / "README.md").read_text()
+    assert card.startswith("---\n") and "env.name=dark_room" in card
+    assert "model, held-out tasks" in card and f"{sum(map(torch.numel, weights.values())):,} parameters" in card
+
+
+def test_a_card_without_an_evaluation_shows_no_results(root):
+    done("export_model", root, "name=unseen", "run=tiny", "histories=tiny")
+    assert "## Results" not in (root / "logs/unseen/export/README.md").read_text()
+
+
+def test_what_is_damaged_is_refused(root):
+    done("export_model", root)
+    folder = root / "logs/tiny/export"
+    with pytest.raises(ConfigError, match="exported model, which has one"):
+        icrl.load(folder, checkpoint="best")
+    content = (folder / "model.safetensors").read_bytes()
+    flip(folder / "model.safetensors", len(content) // 2)
+    with pytest.raises(DamagedCheckpointError, match=r"model\.safetensors is damaged"):
+        icrl.load(folder)
+    (folder / "model.safetensors").write_bytes(content)
+    (folder / "config.json").unlink()
+    with pytest.raises(DamagedCheckpointError, match="export the model again"):
+        icrl.load(folder)
+    done("export_model", root)
+    icrl.load(folder)
+
+
+@pytest.mark.parametrize("options", [("policy.model=critic",), ("policy.advantage_scale=1",), ("run=nobody",)])
+def test_refused(root, options):
+    told = refusal("export_model", root, *options, preset=TINY)
+    assert options[0].split("=")[0] in told or "no finished training" in told
