@@ -17,7 +17,16 @@ from toy import curves, plain
 
 from icrl.config.command_line import run_stage
 from icrl.config.paths import PROJECT
-from icrl.programs import evaluate, export_model, extract_policy, finetune, pipeline, train_agents, train_gpt, train_ilql
+from icrl.programs import (
+    evaluate,
+    export_model,
+    extract_policy,
+    finetune,
+    pipeline,
+    train_agents,
+    train_gpt,
+    train_ilql,
+)
 from icrl.runs import record as run_record
 from icrl.runs.files import sha256
 

@@ -69,7 +69,9 @@ def test_exports_equal_the_columns(tmp_path):
     assert read_json(folder / "export.json")["histories"] == histories.checksum
     text = (folder / "README.md").read_text()
     shapes = [f"| `{name}` | {list(column.shape)} |" for name, column in histories.columns.items()]
-    assert all(shape in text for shape in shapes) and histories.checksum in text and "5 with histories and 2 held" in text
+    assert (
+        all(shape in text for shape in shapes) and histories.checksum in text and "5 with histories and 2 held" in text
+    )
     assert contents_of(config.histories_folders[0]) == before
 
 

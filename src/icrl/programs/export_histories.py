@@ -101,7 +101,11 @@ def card(histories: Histories) -> bytes:
     manifest, columns = histories.manifest, histories.columns
     config, tasks = manifest["config"], manifest["tasks"]
     num_rows, num_steps = columns["obs"].shape[:2]
-    options = {group: {k: v for k, v in config[group].items() if k != "tasks"} for group in ("env", "source")}
+    left_out = ("tasks", "export")  # tasks are below, exports are no property of the histories
+    options = {
+        group: {key: value for key, value in config[group].items() if key not in left_out}
+        for group in ("env", "source")
+    }
     lines = [
         f"# Learning histories `{histories.folder.name}`\n",
         f"The lives of source agents, {num_steps:,} env steps each, over the ends of episodes. Each of the {num_rows} "
