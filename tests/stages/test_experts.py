@@ -104,6 +104,10 @@ def test_wrong_options_of_a_teacher_are_refused_before_any_work(tmp_path: Path) 
         (("env=dark_room", "source=taught"), "env.name=dark_room has no env.task_visible"),
         (("env=cart_pole", "source=taught", "source.expert=['source=ppo','source.clipp=1']"), "source.clipp"),
         (("env=cart_pole", "source=taught", "source.expert=['source=taught']"), "a teacher must learn by itself"),
+        (
+            ("env=cart_pole", "source=noise_distillation", "source.wrong_task=0.5"),
+            "source.wrong_task=0.5 needs a teacher",
+        ),
     ):
         assert message in refusal("train_agents", tmp_path, *options, preset=())
         assert not list(tmp_path.glob("histories/*"))
@@ -146,6 +150,38 @@ def test_labels_are_the_actions_of_an_expert_that_sees_the_task(taught: Path) ->
         assert not torch.allclose(blind, best)
     torch.testing.assert_close(columns["action"][:, -1], columns["optimal_action"][:, -1])
     assert (columns["action"][:, 0] - columns["optimal_action"][:, 0]).abs().mean() > 0.1
+
+
+def test_an_expert_that_is_told_a_wrong_task_still_labels_for_the_right_one(tmp_path: Path) -> None:
+    """Episodes without noise are those of one task: mostly of another one at first, and of the right one in the end.
+    Labels are the actions for the right one. Killed, it ends with the same bits."""
+    logs, env = tmp_path / "logs/taught/source", make_env(load_config([*TAUGHT, f"root={tmp_path}"]).env)
+    options = (
+        *TAUGHT,
+        "source.noise=0",
+        "source.wrong_task={kind: linear, progress: percent, points: [[0, 1.0], [0.8, 0]]}",
+    )
+    rows = list[dict[str, torch.Tensor]]()
+    for _ in range(2):
+        done("train_agents", tmp_path, preset=options)
+        store = open_histories(tmp_path / "histories/taught")
+        rows.append({name: torch.tensor(np.array(column)) for name, column in store.columns.items()})
+        kill_late(logs, min(step_of(path) for path in sidecars(logs, "last")))
+    assert all(column.equal(rows[1][name]) for name, column in rows[0].items())
+    config, numbers = load_config([*options, f"root={tmp_path}"]), env.all_tasks()[store.row_tasks]
+    expert: Any = restored(config, "taught-expert", numbers, CPU)
+    own, length = expert.own_tasks(12), 16
+    fits = torch.zeros(6, 12, rows[0]["obs"].shape[1], dtype=torch.bool)  # the expert of this task would act so
+    for time in range(fits.shape[-1]):
+        obs, zero = rows[0]["obs"][:, time], torch.zeros(12)
+        step = Step(obs, zero, zero > 0, zero > 0, obs, zero.long(), env.spec.unknown_action(obs))
+        by_task = [expert.act_in_evaluation(expert.told(step, own.roll(2 * k)), zero, 0.0) for k in range(6)]
+        torch.testing.assert_close(rows[0]["optimal_action"][:, time], by_task[0])
+        fits[..., time] = torch.stack([(rows[0]["action"][:, time] - one).abs().sum(-1) < 1e-5 for one in by_task])
+    of_one = fits.unflatten(2, (-1, length)).all(-1)  # [tasks, rows, episodes], in all steps of the episode
+    assert of_one.any(0).all()
+    wrong = (~of_one[0]).float()
+    assert wrong[:, :8].mean() > 0.6 and wrong[:, -6:].sum() == 0
 
 
 def test_an_expert_with_a_memory_teaches_where_a_step_does_not_show_the_state(tmp_path: Path) -> None:

@@ -9,6 +9,9 @@ In a Box of actions the action itself is the mixture, as in Vintix (Polubarov et
 
 The expert is the planner, whose action is in `Step.optimal_action`, or the trained agents of another run. The limits of
 noise 0 and 1 are sources of their own, `optimal` and `random`.
+
+An expert that sees the task visits little that a model meets before it knows the task. With `wrong_task` it acts for
+another training task in some episodes. Labels (`objective=dpt`) stay those of the right one.
 """
 
 from __future__ import annotations
@@ -32,7 +35,7 @@ from icrl.randomness import spread
 from icrl.sources import source
 from icrl.sources.learners import Learner
 from icrl.sources.options import Conflicts, Share, SourceConfig, falling, named
-from icrl.sources.teachers import trained_agents
+from icrl.sources.teachers import Informed, trained_agents
 from icrl.spaces import EnvSpec
 
 if TYPE_CHECKING:
@@ -47,6 +50,10 @@ class NoiseDistillationConfig(SourceConfig):
     max_performance: float = option(1.0, "best performance of the planner, from chance to the optimum", gt=0, le=1)
     teacher: Name = option("none", "name of the stage-one run whose trained agents are the experts (none: the planner)")
 
+    wrong_task: Share = option(
+        0.0,
+        "probability, at the start of each episode, that a teacher that sees the task acts for another training task",
+    )
     expert: Annotated[list[Text], OneOrMore, "a list of KEY=VALUE"] = option(
         [],
         "options of a run that trains the teacher first, in the same world but with env.task_visible=true: "
@@ -56,6 +63,10 @@ class NoiseDistillationConfig(SourceConfig):
     def conflicts(self) -> Conflicts:
         yield from super().conflicts()
         yield self.expert and self.teacher == "none", "{expert} trains a teacher that has no name: give {teacher}"
+        yield (
+            self.wrong_task and self.teacher == "none",
+            "{wrong_task} needs a teacher that sees the task: give {teacher}",
+        )
         both = "{max_performance} limits the noisy planner, but {teacher} replaces it: give source.max_performance=1"
         yield self.teacher != "none" and self.max_performance < 1, both
 
@@ -87,6 +98,9 @@ class NoiseDistillation(Learner):
         if teacher != "none":
             learners.expert = trained_agents(config, teacher, tasks, device)
             learners.has_memory = learners.expert.has_memory
+            unfit = learners.is_misled and (learners.has_memory or not isinstance(learners.expert, Informed))
+            needs = "must have been trained with env.task_visible=true and without a memory"
+            refuse(unfit, f"source.wrong_task={options.wrong_task}: source.teacher={teacher} {needs}; give 0")
         elif cls.constant_noise != 1:
             with closing(make_env(config.env)) as world:
                 known = world.has_planner
@@ -113,8 +127,16 @@ class NoiseDistillation(Learner):
         mixed, told = isinstance(spec.action_space, (Discrete, Box)), "Discrete actions or a Box of them, not"
         refuse(not mixed and cls.constant_noise != 1, f"source.name={name} needs {told} {spec.action_space}")
 
+    @property
+    def is_misled(self) -> bool:
+        """True if the expert may be told a wrong task."""
+        return getattr(self.config, "wrong_task", 0.0) != 0.0
+
     def initial_carry(self, num_streams: int) -> Any:
+        """What the expert remembers, or the task that it is told, `[B]`."""
         nothing = super().initial_carry(num_streams)
+        if self.is_misled:
+            return self.expert.own_tasks(num_streams)
         return self.expert.initial_carry(num_streams) if self.has_memory else nothing
 
     def remember(self, carry: Any, step: Step) -> tuple[Step, Any]:
@@ -122,8 +144,19 @@ class NoiseDistillation(Learner):
         return self.expert.remember(carry, step) if self.expert else (step, carry)
 
     def act(self, carry: Any, step: Step, noise: Tensor) -> tuple[Tensor, Any]:
-        step, carry = self.remember(carry, step)
+        if self.is_misled:
+            carry = torch.where(step.timestep == 0, self._drawn_tasks(noise), carry)
+            step = self.expert.told(step, carry)
+        else:
+            step, carry = self.remember(carry, step)
         return self.act_in_evaluation(step, noise, 1.0), carry
+
+    def _drawn_tasks(self, noise: Tensor) -> Tensor:
+        """Task that the expert of each stream is told from now on, `[B]`."""
+        wrong, which = spread(noise, 2, purpose=1).unbind(1)
+        own, number = self.expert.own_tasks(len(noise)), self.expert.num_tasks
+        other = (own + 1 + (which * (number - 1)).long()) % number
+        return torch.where(wrong < self.rate("wrong_task"), other, own)
 
     def act_in_evaluation(self, step: Step, noise: Tensor, sample_probability: float) -> Tensor:
         """In a Box the mixture of a uniform action and the expert's, whatever `sample_probability` is."""
@@ -157,7 +190,7 @@ class NoiseDistillation(Learner):
         for obs, time in zip(transitions.obs, transitions.timestep, strict=True):
             step = Step(obs, zero, zero.bool(), zero.bool(), obs, time, self._spec.unknown_action(time))
             step, carry = self.expert.remember(carry, step)
-            best.append(self.expert.act_in_evaluation(step, zero, 0.0))
+            best.append(self.expert.act_in_evaluation(step, zero, 0.0))  # for the right task
         return transitions._replace(optimal_action=torch.stack(best))
 
     def update(self, sample: Sample) -> Learned:

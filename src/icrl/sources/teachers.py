@@ -31,14 +31,23 @@ class Informed(Learner):
         """`numbers` `[G, k]` of the tasks; streams are ordered by task."""
         self._agents, self._numbers = agents, numbers
         self.num_learners, self.device, self.has_memory = agents.num_learners, agents.device, agents.has_memory
+        self.num_tasks = len(numbers)
 
     def initial_carry(self, num_streams: int) -> Any:
         return self._agents.initial_carry(num_streams)
 
     def remember(self, carry: Any, step: Step) -> tuple[Step, Any]:
         """`step` as the agents see it: with the numbers of its task, and what they remember."""
-        numbers = self._numbers.repeat_interleave(len(step.obs) // len(self._numbers), dim=0)
-        return self._agents.remember(carry, step._replace(obs=torch.cat([step.obs, numbers], dim=-1)))
+        return self._agents.remember(carry, self.told(step, self.own_tasks(len(step.obs))))
+
+    def own_tasks(self, num_streams: int) -> Tensor:
+        """Task of each stream, `[B]`, by its place among the tasks."""
+        places = torch.arange(self.num_tasks, device=self.device)
+        return places.repeat_interleave(num_streams // self.num_tasks)
+
+    def told(self, step: Step, tasks: Tensor) -> Step:
+        """`step` with the numbers of these tasks `[B]` in its observations."""
+        return step._replace(obs=torch.cat([step.obs, self._numbers[tasks]], dim=-1))
 
     def act_in_evaluation(self, step: Step, noise: Tensor, sample_probability: float) -> Tensor:
         return self._agents.act_in_evaluation(step, noise, sample_probability)
