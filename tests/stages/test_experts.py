@@ -24,6 +24,7 @@ TAUGHT = (
     *(f"source.expert=[{','.join(repr(one) for one in LEARNER)}]", "source.num_env_steps=640"),
     *("source.history_steps=640", "source.num_learners=2", "checkpoints.num_checkpoints=4"),
 )
+WRONG = "source.wrong_task={kind: linear, progress: percent, points: [[0, 1.0], [0.8, 0.0]]}"
 MODEL = (
     *("model.context_len=20", "model.embed_dim=16", "model.num_layers=1", "model.num_heads=2", "model.ff_dim=32"),
     *("model.num_bins=8", "trainer.num_iterations=4", "trainer.mini_batch_size=4", "trainer.evaluate=false"),
@@ -41,7 +42,7 @@ def taught(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Root of the runs of all three stages, after that of a policy without memory; only to be read."""
     root = tmp_path_factory.mktemp("taught")
     done("pipeline", root, *LEARNER, "name=blind", "source.num_learners=1", preset=ALONE)
-    done("pipeline", root, *MODEL, preset=TAUGHT)
+    done("pipeline", root, *MODEL, WRONG, preset=TAUGHT)
     return root
 
 
@@ -156,11 +157,7 @@ def test_an_expert_that_is_told_a_wrong_task_still_labels_for_the_right_one(tmp_
     """Episodes without noise are those of one task: mostly of another one at first, and of the right one in the end.
     Labels are the actions for the right one. Killed, it ends with the same bits."""
     logs, env = tmp_path / "logs/taught/source", make_env(load_config([*TAUGHT, f"root={tmp_path}"]).env)
-    options = (
-        *TAUGHT,
-        "source.noise=0",
-        "source.wrong_task={kind: linear, progress: percent, points: [[0, 1.0], [0.8, 0]]}",
-    )
+    options = (*TAUGHT, "source.noise=0", WRONG)
     rows = list[dict[str, torch.Tensor]]()
     for _ in range(2):
         done("train_agents", tmp_path, preset=options)
@@ -226,6 +223,6 @@ def test_a_stream_that_changes_its_task_has_no_such_expert(taught: Path) -> None
 
 
 def test_in_another_world_there_is_no_expert(taught: Path) -> None:
-    done("evaluate", taught, *MODEL, "env.spread=2.0", preset=TAUGHT)
+    done("evaluate", taught, *MODEL, WRONG, "env.spread=2.0", preset=TAUGHT)
     (found,) = (taught / "logs/taught").glob("evaluation-*/results.json")
     assert "expert, sees the task" not in read_json(found)["curves"]

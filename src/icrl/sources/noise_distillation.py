@@ -130,7 +130,7 @@ class NoiseDistillation(Learner):
     @property
     def is_misled(self) -> bool:
         """True if the expert may be told a wrong task."""
-        return getattr(self.config, "wrong_task", 0.0) != 0.0
+        return self.expert is not None and getattr(self.config, "wrong_task", 0.0) != 0.0
 
     def initial_carry(self, num_streams: int) -> Any:
         """What the expert remembers, or the task that it is told, `[B]`."""
