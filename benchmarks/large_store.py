@@ -41,7 +41,7 @@ from icrl.spaces import EnvSpec
 from icrl.training.program import RunContext
 from icrl.training.updates import Updater
 
-TIMES, BLOCK, UPDATES, ROUNDS = 4, 2000, 40, 15
+TIMES, BLOCK, UPDATES, ROUNDS = 4, 2000, 30, 15
 MEMORY, DISK = "in memory", "on disk, a quarter of it in memory"
 OPTIONS = ["data.keep_every=1", "data.kept_steps=0", "data.min_final_success=0", "num_threads=1", "device=cpu"]
 GROUPS = (Path("/sys/fs/cgroup"), Path("/sys/fs/cgroup/memory"))  # of version 2, of version 1

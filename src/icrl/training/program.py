@@ -159,6 +159,10 @@ def open_run(
     `inputs` maps the description of the newest checkpoint, or None, to checksums of the inputs other than histories;
     `rates` is the group of its rates. Raises `ConfigError` if the model in the folder has other histories or other
     options in `groups`, and `PipelineError` if the folder has files of another run."""
+    several = (
+        f"trainer.seeds={config.trainer.seeds}: {program} trains one model at a time; only train_gpt takes several"
+    )
+    refuse(config.trainer.seeds, several)
     check_snapshots(config.summaries.code_snapshots, PROJECT)
     with joined(prepare(config)) as (ranks, device):
         ranks.check_divides(config.trainer.mini_batch_size, config.trainer.gradient_accumulation_steps)
