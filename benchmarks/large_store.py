@@ -53,9 +53,9 @@ def config_of(root: Path, num_steps: int, storage: str) -> Config:
     return load_config([*OPTIONS, *life, f"root={root}", f"data.storage={storage}"])
 
 
-def random_steps(spec: EnvSpec, start: int, num_steps: int, num_rows: int) -> Rollout:
+def random_steps(spec: EnvSpec, num_steps: int, num_rows: int) -> Rollout:
     """Transitions `[T, rows]` of episodes of full length, with a reward now and then."""
-    shape, step = (num_steps, num_rows), torch.arange(start, start + num_steps)[:, None].expand(-1, num_rows)
+    shape, step = (num_steps, num_rows), torch.arange(num_steps)[:, None].expand(-1, num_rows)
     obs, action = torch.randint(spec.num_obs, shape), torch.randint(spec.num_actions, shape)
     timestep, never = step % spec.max_episode_steps, torch.zeros(shape, dtype=torch.bool)
     last, reward = timestep == spec.max_episode_steps - 1, (torch.rand(shape) < 0.05).float()
@@ -73,8 +73,9 @@ def write(root: Path, size: int) -> int:
     config = config_of(root, num_steps, "auto")
     tasks: Json = {"all": env.all_tasks().tolist(), "seed": config.tasks.seed, **split._asdict()}
     writer = HistoryWriter(config.folder("histories"), env.spec, num_steps, tasks, rows, recorded(config))
+    steps = random_steps(env.spec, BLOCK, num_rows)
     for start in range(0, num_steps, BLOCK):
-        writer.add(random_steps(env.spec, start, BLOCK, num_rows))
+        writer.add(steps)
         writer.commit(start)
     writer.finish()
     return num_steps
@@ -117,13 +118,13 @@ def limited(size: int) -> Iterator[tuple[list[str], Path | None]]:
     """Command before that of a process whose memory and page cache are to be limited, and its control group."""
     for parent, limit in zip(GROUPS, LIMITS, strict=True):
         group = parent / f"icrl-large-store-{os.getpid()}"
-        try:
-            group.mkdir()
-            (group / limit).write_text(str(size))
-        except OSError:
-            if group.exists():
-                group.rmdir()
+        if not os.access(parent / "cgroup.procs", os.W_OK):
             continue
+        group.mkdir()
+        if not (group / limit).exists():  # another controller has the memory
+            group.rmdir()
+            continue
+        (group / limit).write_text(str(size))
         try:
             yield ["sh", "-c", f'echo $$ > {group}/cgroup.procs && exec "$@"', "sh"], group
         finally:
@@ -138,7 +139,9 @@ def started(command: list[str], root: Path, num_steps: int, storage: str) -> sub
     program = [*command, sys.executable, "-m", "benchmarks.large_store", "work", str(root), str(num_steps), storage]
     pipes: Any = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
     process = subprocess.Popen(program, cwd=PROJECT, env=os.environ | {"OMP_NUM_THREADS": "1"}, **pipes)
-    while (line := process.stdout.readline()) and line != "ready\n":  # type: ignore[union-attr]
+    while (line := process.stdout.readline()) != "ready\n":  # type: ignore[union-attr]
+        if not line:
+            raise PipelineError(f"the process with the histories {storage} ended: its error is above")
         print(f"{storage}: {line}", end="")
     return process
 

@@ -125,6 +125,8 @@ class RunState:
             for run in _RUNNING:
                 run._asked.add(number)
 
+        for run in _RUNNING:
+            self._asked |= run._asked
         _RUNNING.append(self)
         if threading.current_thread() is threading.main_thread():  # only the main thread may set handlers
             self._handlers = {number: signal.signal(number, note) for number in (_STOP, _SAVE)}
