@@ -37,6 +37,8 @@ bench: .venv/bench.stamp
 	$(BIN)/python -m benchmarks.kv_cache
 	$(BIN)/python -m benchmarks.processes
 	$(BIN)/python -m benchmarks.training
+	$(BIN)/python -m benchmarks.large_store
+	$(BIN)/python -m benchmarks.stacked commands
 	$(BIN)/python -m benchmarks.recipe
 	$(BIN)/python -m benchmarks.trunks
 	$(BIN)/python -m benchmarks.offline

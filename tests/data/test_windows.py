@@ -19,7 +19,8 @@ from icrl.config.options import replace
 from icrl.contracts import Batch, ConfigError
 from icrl.data.history_store import Histories
 from icrl.data.rewards import RewardPlugin
-from icrl.data.windows import Windows, step_weights
+from icrl.data.weights import step_weights
+from icrl.data.windows import Windows
 from icrl.envs import make_env
 from icrl.envs.rooms import next_cells, symmetries
 from icrl.evaluation.references import chance

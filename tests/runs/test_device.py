@@ -25,11 +25,22 @@ MEMINFO = "MemTotal:       100 kB\nMemAvailable:   60 kB\nSwapFree:       4 kB\n
         ("MemTotal: 100 kB\n", "4096\n", None),
     ],
 )
-def test_memory_is_what_system_and_control_group_leave(meminfo, limit, expected, tmp_path, monkeypatch):
-    (tmp_path / "meminfo").write_text(meminfo)
-    (tmp_path / "limit").write_text(limit)
-    monkeypatch.setattr(device, "_MEMINFO", tmp_path / "meminfo")
-    monkeypatch.setattr(device, "_CGROUPS", (tmp_path / "limit", tmp_path / "missing"))
+@pytest.mark.parametrize(
+    ("line", "path"),
+    [
+        ("0::/", "memory.max"),
+        ("0::/job/step", "job/step/memory.max"),
+        ("0::/job/step", "job/memory.max"),
+        ("2:cpu:/other\n5:memory,hugetlb:/job", "memory/job/memory.limit_in_bytes"),
+        ("5:memory:/job\n0::/", "memory/memory.limit_in_bytes"),
+    ],
+)
+def test_memory_is_what_system_and_control_groups_leave(meminfo, limit, expected, line, path, tmp_path, monkeypatch):
+    for name, text in (("meminfo", meminfo), ("own", f"{line}\n"), (f"groups/{path}", limit)):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text)
+    for name, value in (("_MEMINFO", "meminfo"), ("_OWN", "own"), ("_CGROUP", "groups")):
+        monkeypatch.setattr(device, name, tmp_path / value)
     assert free_memory(CPU) == expected
 
 

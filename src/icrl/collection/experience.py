@@ -17,6 +17,7 @@ from icrl.collection.replay import Drawn, Replay, indexable, restored, rollout_r
 from icrl.config.options import refuse, replace
 from icrl.config.schedules import Clock, make_schedule
 from icrl.contracts import ConfigError, Learned, Rollout, Sample
+from icrl.data.columns import bytes_of, row_chunks
 from icrl.data.history_store import Histories, open_histories
 from icrl.randomness import mix
 from icrl.runs.files import check_same
@@ -207,12 +208,18 @@ def _used_steps(
     where = f"source.offline_buffer_dir={name}: {histories.folder}"
     check_same(config, histories.manifest["config"], ("env",), where)
     rows = _rows_of(histories, tasks, where)  # [G * R]
-    kept = _kept_steps(histories, rows, source, where)  # [G * R, steps]
-    columns = histories.columns | {"reward": histories.rewards()}
-    used = [
-        torch.from_numpy(columns[name][rows][kept]).to(indexable(str(columns[name].dtype))) for name in Rollout._fields
-    ]
-    return used, kept.sum(axis=1), np.repeat(np.arange(len(tasks)), len(rows) // len(tasks))
+    used: dict[str, list[Tensor]] = {name: [] for name in Rollout._fields}
+    lengths: list[np.ndarray] = []
+    size = bytes_of(histories.columns.values(), histories.columns["reward"].shape[1])
+    for chunk in row_chunks(len(rows), 2 * size):  # as recorded, and those that are kept
+        kept = _kept_steps(histories, rows[chunk], source, where)  # [rows, steps]
+        lengths.append(kept.sum(axis=1))
+        columns = {name: column[rows[chunk]] for name, column in histories.columns.items()}
+        columns["reward"] = histories.rewards(rows[chunk])
+        for column, steps in used.items():
+            steps.append(torch.from_numpy(columns[column][kept]).to(indexable(str(columns[column].dtype))))
+    task = np.repeat(np.arange(len(tasks)), len(rows) // len(tasks))
+    return [torch.cat(steps) for steps in used.values()], np.concatenate(lengths), task
 
 
 def _rows_of(histories: Histories, tasks: Tensor, where: str) -> np.ndarray:

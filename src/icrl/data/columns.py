@@ -1,6 +1,8 @@
 """Columns of histories: what is recorded of a step, in the smallest dtypes, and the transitions made of it."""
 
-from collections.abc import Mapping
+import math
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
 
 import numpy as np
 import torch
@@ -9,6 +11,7 @@ from icrl.contracts import Rollout
 from icrl.spaces import EnvSpec
 
 OBSERVATIONS, ACTIONS = ("obs", "next_obs"), ("action", "optimal_action")  # columns with the shape of a space
+_CHUNK = 2**27  # bytes that are in memory at a time when all of a store are read
 
 
 def column_forms(spec: EnvSpec) -> dict[str, tuple[str, tuple[int, ...]]]:
@@ -52,3 +55,16 @@ def rollout_of(spec: EnvSpec, columns: Mapping[str, np.ndarray]) -> Rollout:
     if spec.reward_values:
         steps["reward"] = spec.reward_of(steps["reward"].long())
     return Rollout(**{name: step.to(dtypes[name]) for name, step in steps.items()})
+
+
+def bytes_of(columns: Iterable[Any], num_steps: int = 1) -> int:
+    """Bytes of this many steps of the columns `[rows, time, ...]`."""
+    return num_steps * sum(column.dtype.itemsize * math.prod(column.shape[2:]) for column in columns)
+
+
+def row_chunks(num_rows: int, row_size: int, group: int = 1, most: int = 0) -> Iterator[slice]:
+    """Slices of rows of `row_size` bytes that cover all rows in order, with at most so many bytes each (0: a number
+    that fits into any memory), but at least one `group` of rows, and never a part of one."""
+    size = max(1, (most or _CHUNK) // (max(1, row_size) * group)) * group
+    for start in range(0, num_rows, size):
+        yield slice(start, min(start + size, num_rows))

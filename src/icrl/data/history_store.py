@@ -5,6 +5,8 @@ over its whole life; rows are ordered by task, then learner, then environment.
 
 Crash safety: disk space is reserved first, and a block of time is synced before the manifest counts it as `committed`
 with its checksum. When a run ends, checksums of whole columns replace them. Nothing is unpickled.
+
+A union has a manifest that names its shards (see `unions`), and reads as one store.
 """
 
 import hashlib
@@ -13,13 +15,15 @@ import json
 import platform
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
 
 from icrl.config.options import refuse
 from icrl.contracts import Json, PipelineError, Rollout
-from icrl.data.columns import column_forms, rollout_of
+from icrl.data.columns import bytes_of, column_forms, rollout_of, row_chunks
+from icrl.data.unions import allow_open_files, damaged_files, differences, joined
 from icrl.envs.rollout import OpenEpisodes, finished_episodes, numbered
 from icrl.runs.files import Identity, check_owner, digest, fits, read_json, reserve, sha256, write_json
 from icrl.spaces import SPEC_FORM, EnvSpec
@@ -36,6 +40,8 @@ _FORM: Json = {
 }
 _FORM |= {"schema_version": int, "env": SPEC_FORM, "config": dict, "versions": {str: str}}
 _FORM |= {"committed": int, "complete": bool}
+_SHARDS: Json = {"shards": [{"folder": str, "rows": int, "checksum": str}]}  # of a union, besides
+_AGAIN = "its checksum is not the one in the manifest; restore it, or remove histories and logs of this run"
 Owner = Identity | None  # the run that records; histories of older versions have none
 
 
@@ -44,8 +50,9 @@ class DamagedHistoriesError(PipelineError):
 
 
 def read_manifest(folder: Path) -> Json:
-    """Read the manifest in `folder`, upgrade it to this version, and check its form and each column's file size. Raises
-    `ConfigError` if there are no histories, `DamagedHistoriesError` if a file does not match."""
+    """Read the manifest in `folder`, upgrade it to this version, and check its form and each column's file size; of a
+    union, those of all shards. Raises `ConfigError` if there are no histories, `DamagedHistoriesError` if a file does
+    not match."""
     path = folder / MANIFEST
     refuse(not path.exists(), f"no histories in {folder}: run `python -m src.train_agents` with the same options first")
     try:
@@ -54,6 +61,11 @@ def read_manifest(folder: Path) -> Json:
         raise DamagedHistoriesError(str(error)) from error
     upgrade(manifest, path)
     check_form(manifest, path)
+    if entries := manifest.get("shards"):
+        shards = [read_manifest(shard) for shard in shards_of(folder, manifest)]
+        if wrong := differences(manifest, [*zip(entries, shards, strict=True)], [checksum_of(one) for one in shards]):
+            raise DamagedHistoriesError(f"{path}: {'; '.join(wrong)}")
+        return manifest
     for name, column in manifest["columns"].items():
         try:
             found = np.lib.format.open_memmap(folder / f"{name}.npy", mode="r")  # arrays only, never pickles
@@ -82,7 +94,8 @@ def upgrade(manifest: Json, path: Path) -> None:
 def check_form(manifest: Json, path: Path) -> None:
     """Raise `DamagedHistoriesError` unless the manifest has this version's form, the row count matches its learners
     and environments, and its blocks are contiguous up to the last committed step."""
-    if manifest.get("schema_version") != SCHEMA_VERSION or manifest.keys() != _FORM.keys() or not fits(manifest, _FORM):
+    form = _FORM | _SHARDS if "shards" in manifest else _FORM
+    if manifest.get("schema_version") != SCHEMA_VERSION or manifest.keys() != form.keys() or not fits(manifest, form):
         raise DamagedHistoriesError(f"{path} is not a manifest of schema version {SCHEMA_VERSION}")
     rows, blocks = manifest["rows"], manifest["blocks"]
     num_rows = len(manifest["tasks"]["train"]) * rows["num_learners"] * rows["num_envs"]
@@ -94,8 +107,14 @@ def check_form(manifest: Json, path: Path) -> None:
 
 
 def checksum_of(manifest: Json) -> str:
-    """Checksum of the tasks, the rows and every recorded step, independent of folder and package versions."""
-    return digest({key: manifest[key] for key in ("columns", "tasks", "rows")})
+    """Checksum of the tasks, the rows and every recorded step, independent of folders and package versions."""
+    shards = {"shards": [shard["checksum"] for shard in manifest["shards"]]} if "shards" in manifest else {}
+    return digest({key: manifest[key] for key in ("columns", "tasks", "rows")} | shards)
+
+
+def shards_of(folder: Path, manifest: Json) -> list[Path]:
+    """Folders with the columns of the store in `folder`: those of its shards, or its own."""
+    return [folder / shard["folder"] for shard in manifest.get("shards", [])] or [folder]
 
 
 @dataclass(frozen=True)
@@ -104,7 +123,7 @@ class Histories:
 
     folder: Path
     manifest: Json
-    columns: dict[str, np.ndarray]  # by the names of `Rollout`, as recorded: `[rows, time, ...]` (see `column_forms`)
+    columns: dict[str, Any]  # by the names of `Rollout`, arrays or `JoinedColumn`s: `[rows, time, ...]`, as recorded
 
     @property
     def spec(self) -> EnvSpec:
@@ -122,9 +141,9 @@ class Histories:
         rows = self.manifest["rows"]
         return np.repeat(self.tasks["train"], rows["num_learners"] * rows["num_envs"])
 
-    def rewards(self) -> np.ndarray:
-        """Rewards of all steps, `[rows, time]` float32."""
-        recorded, values = self.columns["reward"], np.array(self.spec.reward_values, np.float32)
+    def rewards(self, rows: Any = slice(None), steps: Any = slice(None)) -> np.ndarray:
+        """Rewards of these rows and steps, `[rows, time]` float32."""
+        recorded, values = self.columns["reward"][rows, steps], np.array(self.spec.reward_values, np.float32)
         return values[recorded] if len(values) else np.asarray(recorded)
 
     @property
@@ -134,46 +153,58 @@ class Histories:
     def final_success(self) -> np.ndarray:
         """Success rate of the episodes that end in the last tenth of each learner's life, `[train tasks, learners]`;
         0 if no episode ends there."""
-        num_rows, num_steps = self.columns["reward"].shape
-        first, rows = num_steps * 9 // 10, self.manifest["rows"]
-        start = max(0, first - self.spec.max_episode_steps)  # of an episode that is open at `first`, or before it
-        columns = {name: column[:, start:].swapaxes(0, 1) for name, column in self.columns.items()}
+        (num_rows, num_steps), rows = self.columns["reward"].shape, self.manifest["rows"]
+        start = max(0, num_steps * 9 // 10 - self.spec.max_episode_steps)  # of an episode open at the tenth, or before
+        chunks = row_chunks(num_rows, 8 * bytes_of(self.columns.values(), num_steps - start), rows["num_envs"])
+        return np.concatenate([self._success(chunk, start) for chunk in chunks]).reshape(-1, rows["num_learners"])
+
+    def _success(self, rows: slice, start: int) -> np.ndarray:
+        """As `final_success`, of the learners of these rows, `[learners]`, from their steps after `start`."""
+        num_envs, num_rows = self.manifest["rows"]["num_envs"], rows.stop - rows.start
+        columns = {name: column[rows, start:].swapaxes(0, 1) for name, column in self.columns.items()}
         steps = rollout_of(self.spec, columns)  # [T, rows]
         episodes, _ = finished_episodes(steps, OpenEpisodes.none(num_rows), self.spec)
-        earlier = (steps.terminated | steps.truncated)[: first - start].sum(0).numpy()
+        first = self.columns["reward"].shape[1] * 9 // 10 - start
+        earlier = (steps.terminated | steps.truncated)[:first].sum(0).numpy()
         late = numbered(episodes.stream) >= earlier[episodes.stream]
-        learner, num_learners = episodes.stream[late] // rows["num_envs"], num_rows // rows["num_envs"]
+        learner, num_learners = episodes.stream[late] // num_envs, num_rows // num_envs
         ended = np.bincount(learner, minlength=num_learners)
         won = np.bincount(learner, weights=episodes.success[late], minlength=num_learners)
-        return (won / np.maximum(ended, 1)).reshape(-1, rows["num_learners"])
+        return won / np.maximum(ended, 1)
 
 
 def open_histories(folder: str | Path) -> Histories:
-    """Open a complete history store read-only, after checking every byte against its checksums. Raises `ConfigError` if
-    there are no histories or they are not complete, `DamagedHistoriesError` if a file is missing or changed."""
+    """Open a complete history store, or a union of such, read-only, after checking its files against their checksums
+    (see `unions` for those that are not read again). Raises `ConfigError` if there are no histories or they are not
+    complete, `DamagedHistoriesError` if a file is missing or changed."""
     manifest = read_manifest(folder := Path(folder))
     done = f"{manifest['committed']} of {manifest['columns']['obs']['shape'][1]} steps"
     again = "run `python -m src.train_agents` with the same options again, it continues"
     refuse(not manifest["complete"], f"the histories in {folder} are not complete ({done}): {again}")
-    columns = {name: np.load(folder / f"{name}.npy", mmap_mode="r") for name in Rollout._fields}
-    _check(folder, manifest, columns)
-    return Histories(folder, manifest, columns)
+    stores = {one: manifest if one == folder else read_manifest(one) for one in shards_of(folder, manifest)}
+    for path in damaged_files(stores):
+        raise DamagedHistoriesError(f"{path} is damaged: {_AGAIN}")
+    allow_open_files(len(stores) * len(Rollout._fields))
+    parts = {name: [np.load(shard / f"{name}.npy", mmap_mode="r") for shard in stores] for name in Rollout._fields}
+    return Histories(folder, manifest, {name: joined(shards) for name, shards in parts.items()})
 
 
 def _check(folder: Path, manifest: Json, columns: dict[str, np.ndarray], steps: int = 0) -> None:
     """Refuse complete columns, or else blocks that begin before `steps`, that are not what was committed."""
-    again = "its checksum is not the one in the manifest; restore it, or remove histories and logs of this run"
     for name, column in columns.items():
         path = folder / f"{name}.npy"
         if manifest["complete"] and sha256(path) != manifest["columns"][name]["sha256"]:
-            raise DamagedHistoriesError(f"{path} is damaged: {again}")
+            raise DamagedHistoriesError(f"{path} is damaged: {_AGAIN}")
         for start, end, checksums in ((one["start"], one["end"], one["sha256"]) for one in manifest["blocks"]):
             if start < steps and _checksum(column[:, start:end]) != checksums[name]:
-                raise DamagedHistoriesError(f"{path} is damaged in the block of steps {start} to {end - 1}: {again}")
+                raise DamagedHistoriesError(f"{path} is damaged in the block of steps {start} to {end - 1}: {_AGAIN}")
 
 
 def _checksum(block: np.ndarray) -> str:
-    return hashlib.sha256(np.ascontiguousarray(block).data).hexdigest()
+    found = hashlib.sha256()
+    for rows in row_chunks(len(block), bytes_of([block], block.shape[1])):
+        found.update(np.ascontiguousarray(block[rows]).data)
+    return found.hexdigest()
 
 
 class HistoryWriter:
@@ -195,6 +226,7 @@ class HistoryWriter:
             about |= {"env": spec.to_json(), "config": config, "versions": versions, "committed": 0, "complete": False}
             write_json(folder / MANIFEST, about | {"blocks": list[Json](), "owner": owner and owner._asdict()})
         self.manifest = read_manifest(folder)
+        refuse("shards" in self.manifest, f"{folder} is a union of shards, which grows no further: give another name=")
         if owner and self.manifest["owner"]:
             check_owner(folder / MANIFEST, Identity(**self.manifest["owner"]), owner)
         self._columns = {name: np.load(folder / f"{name}.npy", mmap_mode="r+") for name in Rollout._fields}

@@ -6,7 +6,8 @@ N rows, B windows, T steps in a window, S stores.
 from __future__ import annotations
 
 import reprlib
-from collections.abc import Callable, Sequence
+from collections.abc import Iterator, Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal, Self
 
@@ -18,12 +19,13 @@ from torch import Tensor
 from icrl.config.options import OneOrMore, Options, option, refuse
 from icrl.contracts import Batch, Json
 from icrl.data.columns import ACTIONS, OBSERVATIONS
+from icrl.data.episodes import placed
 from icrl.data.history_store import Histories, open_histories
-from icrl.data.rewards import Booleans, Floats, Integers, RewardPlugin, training_rewards
-from icrl.envs.rooms import symmetries
+from icrl.data.lives import FLOATS, Labels, Lives
+from icrl.data.mapped import is_too_large
+from icrl.data.rewards import RewardPlugin
 from icrl.randomness import cumulative, draw, integers, mix, uniform
 from icrl.runs.files import check_same
-from icrl.spaces import EnvSpec
 
 if TYPE_CHECKING:
     from icrl.config.root import Config
@@ -46,6 +48,12 @@ class DataConfig(Options):
         False,
         "turn and mirror the rows of a square room by its eight symmetries, with their actions; goals then also lie "
         "where held-out ones do",
+    )
+    storage: Literal["auto", "memory", "disk"] = option(
+        "auto",
+        "where the histories are during training: in memory, or on disk, read batch by batch; auto: on disk if they "
+        "take more than a quarter of the free memory",
+        may_change=True,
     )
     num_development_tasks: int = option(
         4,
@@ -79,12 +87,10 @@ class DataConfig(Options):
 
 _SET_ASIDE = ("num_development_tasks", "development", "development_tasks")  # options that set tasks aside
 _WORLD = ("env", "tasks")
-_FLOATS = ("weight", "training_reward")
-_RECORDED = tuple(name for name in Batch._fields if name not in _FLOATS)
 
 
 class Windows:
-    """All windows of `context_len` steps of the selected rows, in memory in small dtypes.
+    """All windows of `context_len` steps of the selected rows, in memory in small dtypes or on disk.
 
     For each k of `data.keep_every`, each row becomes k rows: one with episodes 0, k, 2k, ..., one with 1, k + 1, ...
     So a window spans k times as much of a life, and no episode is wasted."""
@@ -98,71 +104,79 @@ class Windows:
         context_len: int,
         device: torch.device,
         plugin: RewardPlugin | None = None,
-        labels: Callable[[dict[str, np.ndarray]], np.ndarray] | None = None,
+        labels: Labels | None = None,
     ) -> None:
         """Windows of the rows of `tasks` (indices into all tasks), with the recorded reward or that of `plugin`,
-        and the recorded optimal actions or the `labels` of the columns `[N, T]`. Raises `ConfigError` if no window is
-        left, or if `objective` needs optimal actions and they are unknown."""
-        self.device, self.length, self.spec = device, context_len, histories.spec
-        self._dtypes = dict.fromkeys((*_FLOATS, "reward"), torch.float32)
+        and the recorded optimal actions or the `labels` of the columns `[N, T]`, of rows from a first one on. Raises
+        `ConfigError` if no window is left, or if `objective` needs optimal actions and they are unknown."""
+        self.device, self.length, self.spec, folder = device, context_len, histories.spec, histories.folder
+        self._has_plugin = plugin is not None
+        self._dtypes = dict.fromkeys((*FLOATS, "reward"), torch.float32)
         self._dtypes |= dict.fromkeys(OBSERVATIONS, histories.spec.obs_dtype)
         self._dtypes |= dict.fromkeys(ACTIONS, histories.spec.action_dtype)
-        rows, spec, folder = _selected_rows(histories, config, tasks), histories.spec, histories.folder
+        rows = _selected_rows(histories, config, tasks)
         num_envs, num_steps = histories.manifest["rows"]["num_envs"], histories.columns["obs"].shape[1]
-        steps = config.history_len // num_envs or num_steps
+        steps = min(config.history_len // num_envs or num_steps, num_steps)
         least = f"must be at least the {num_envs} environments of a learner in {folder}, a step each, or 0 for all"
         refuse(0 < config.history_len < num_envs, f"data.history_len={config.history_len}: {least}")
-        columns = {name: histories.columns[name][rows, :steps] for name in _RECORDED}
-        columns["reward"] = rewards = histories.rewards()[rows, :steps]
-        if config.symmetries:
-            _turn(columns, histories)
-        if labels:
-            used = slice(config.kept_steps if config.kept_steps and config.keep_every == [1] else steps)
-            columns["optimal_action"] = columns["optimal_action"].copy()
-            columns["optimal_action"][:, used] = labels({name: column[:, used] for name, column in columns.items()})
-        without = objective.name == "dpt" and spec.is_unknown(columns["optimal_action"]).any()
-        refuse(without, f"objective.name=dpt: optimal actions are unknown in {folder}")
-        done = (columns["terminated"] | columns["truncated"]) > 0
-        columns["training_reward"] = training_rewards(plugin, histories, rows, steps) if plugin else rewards
-        columns["weight"] = step_weights(objective, spec, rewards, done).astype(np.float16)
-        numbers, lengths = _kept_steps(done, config)
+        lives = Lives(histories, config, objective, rows, steps, plugin, labels)
+        large = is_too_large(histories.columns, len(rows) * steps, device)
+        self.is_mapped = config.storage == "disk" or (config.storage == "auto" and large)
+        if self.is_mapped:
+            self._tables, (self._steps, kept) = torch.device("cpu"), lives.on_disk()
+        else:
+            self._tables, (columns, kept) = device, lives.in_memory()
+            flat = ((name, column.reshape(-1, *column.shape[2:])) for name, column in columns.items())
+            self.columns = {name: torch.from_numpy(column).to(device) for name, column in flat}  # [N * T, ...]
+        lengths, end, shift = placed(kept, config.keep_every, len(rows), steps)
         usable = lengths >= context_len
         given = f"data.keep_every={config.keep_every} and data.kept_steps={config.kept_steps}"
         longest = f"the longest row of {folder}, {lengths.max(initial=0)} steps with {given}"
         refuse(not usable.any(), f"model.context_len={context_len} is longer than {longest}: lower it")
-        flat = ((name, column.reshape(-1, *column.shape[2:])) for name, column in columns.items())
-        self.columns = {name: torch.from_numpy(column).to(device) for name, column in flat}  # [N * T, ...]
-        self._steps = torch.from_numpy(numbers).to(device)  # in the columns, row after row
-        self.largest_reward = float(self.columns["training_reward"].abs().max())
         starts, num_windows = (lengths.cumsum() - lengths)[usable], lengths[usable] - context_len + 1
         self.num_windows, self.num_rows = int(num_windows.sum()), int(usable.sum())
-        self._row_end = torch.from_numpy(num_windows.cumsum()).to(device)  # windows before the end of each row
-        self._row_shift = torch.from_numpy(starts - (num_windows.cumsum() - num_windows)).to(device)
-        self._offsets = torch.arange(context_len, device=device)
+        self._row_end = self._table(num_windows.cumsum())  # windows before the end of each row
+        self._row_shift = self._table(starts - (num_windows.cumsum() - num_windows))
+        self._end, self._shift = self._table(end), self._table(shift)  # of stretches, see `placed`
+        self._offsets = torch.arange(context_len, device=self._tables)
+
+    def _table(self, numbers: np.ndarray) -> Tensor:
+        return torch.from_numpy(numbers).to(self._tables)
 
     def at(self, window: Tensor) -> Batch:
         """The windows with these numbers `[B]`, from 0 to num_windows - 1."""
+        window = window.to(self._tables)
         row = torch.searchsorted(self._row_end, window, right=True)
-        index = self._steps[(window + self._row_shift[row])[:, None] + self._offsets]  # [B, T]
-        columns = {name: column[index] for name, column in self.columns.items()}
-        return Batch(**{name: part.to(self._dtypes.get(name, torch.int64)) for name, part in columns.items()})
+        place = (window + self._row_shift[row])[:, None] + self._offsets  # [B, T]
+        index = place + self._shift[torch.searchsorted(self._end, place, right=True)]
+        if self.is_mapped:
+            columns = self._steps.read(index)
+            columns["reward"] = self._values(columns["reward"])
+            columns.setdefault("training_reward", columns["reward"])
+            columns.setdefault("weight", torch.ones(index.shape))
+        else:
+            columns = {name: column[index] for name, column in self.columns.items()}
+        dtypes = {name: self._dtypes.get(name, torch.int64) for name in columns}
+        return Batch(**{name: part.to(self.device, dtypes[name]) for name, part in columns.items()})
 
+    def split(self, name: str, size: int) -> Iterator[Tensor]:
+        """All steps of a column, at most `size` of them at a time, `[steps, ...]`."""
+        if not self.is_mapped:
+            yield from self.columns[name].split(size)
+            return
+        name = "reward" if name == "training_reward" and not self._has_plugin else name
+        for chunk in self._steps.chunks(name):
+            for piece in torch.from_numpy(np.array(chunk)).flatten(0, 1).split(size):
+                yield (self._values(piece) if name == "reward" else piece).to(self.device)
 
-def _turn(columns: dict[str, np.ndarray], histories: Histories) -> None:
-    """Replace each row of `columns` `[N, T]` by its image under one of the eight symmetries of the room, all equally
-    often. Raises `ConfigError` if the images are not lives in the same world."""
-    env, spec = histories.manifest["config"]["env"], histories.spec
-    same = env["name"] in ("dark_room", "dark_key_to_door") and not env.get("permute_actions") and spec.width % 2
-    need = "data.symmetries=true needs a room of odd size whose actions are not permuted"
-    refuse(not same, f"{need}, unlike {histories.folder}")
-    cells, actions = (table.numpy() for table in symmetries(spec.width))
-    actions = np.append(actions, np.full((len(actions), 1), spec.num_actions), axis=1)  # an unknown one stays unknown
-    each = np.arange(len(columns["obs"]))[:, None] % len(cells)
-    for name in ("obs", "next_obs"):
-        layer, cell = np.divmod(columns[name], spec.width**2)
-        columns[name] = (layer * spec.width**2 + cells[each, cell]).astype(columns[name].dtype)
-    for name in ("action", "optimal_action"):
-        columns[name] = actions[each, columns[name]].astype(columns[name].dtype)
+    def _values(self, reward: Tensor) -> Tensor:
+        """Rewards of recorded ones."""
+        return self.spec.reward_of(reward.long()) if self.spec.reward_values else reward
+
+    @cached_property
+    def largest_reward(self) -> float:
+        """Largest absolute training reward of a step."""
+        return max(float(part.abs().max()) for part in self.split("training_reward", 2**20))
 
 
 def _selected_rows(histories: Histories, config: DataConfig, tasks: list[int]) -> np.ndarray:
@@ -175,53 +189,6 @@ def _selected_rows(histories: Histories, config: DataConfig, tasks: list[int]) -
     return rows
 
 
-def _kept_steps(done: Booleans, config: DataConfig) -> tuple[Integers, Integers]:
-    """Steps of the rows that `data.keep_every` makes of rows with episode ends `done` `[N, T]`: their numbers in the
-    flat `[N * T]` columns, row after row, and the length of each row `[rows]`."""
-    num_rows, num_steps = done.shape
-    episode = np.cumsum(done, axis=1, dtype=np.int32) - done
-    first = np.arange(num_rows)[:, None] * num_steps
-    numbers: list[Integers] = []
-    lengths: list[Integers] = []
-    for k in config.keep_every:
-        phase = (episode % k).astype(np.uint16)
-        order = (phase.argsort(axis=1, kind="stable") + first).ravel()  # in each row by phase, then by time
-        count = np.stack([(phase == one).sum(axis=1) for one in range(k)], axis=1)  # [N, k]
-        start, kept = first + count.cumsum(axis=1) - count, np.minimum(count, config.kept_steps or num_steps)
-        start, kept = start.T.ravel(), kept.T.ravel()  # all rows of a phase, then those of the next
-        among = np.arange(kept.sum()) + np.repeat(start - (kept.cumsum() - kept), kept)
-        numbers.append(order[among].astype(np.int32 if done.size < 2**31 else np.int64))
-        lengths.append(kept)
-    return np.concatenate(numbers), np.concatenate(lengths)
-
-
-def step_weights(config: ObjectiveConfig, spec: EnvSpec, reward: Floats, done: Booleans) -> Floats:
-    """Weight of each step in the loss, given rewards and episode ends, `[N, T]` each.
-
-    The mean weight over whole lives is 1, apart from clipping. `none`: 1. `recency`: 2 (t + 1) / (T + 1).
-    `improvement`: the return-to-go over the mean return-to-go of all rows at that age,
-
-        w_t = min((G_t - least) / (mean of G at that age - least), max_weight),    G_t = sum_k discount^k r_{t+k}
-
-    with k up to the end of the episode. An age is a stretch of about `max_episode_steps` steps; `least` is its least
-    G or 0, if that is less; all weights are 1 if all G are at the least. So the model imitates the steps after which
-    an agent did better than others at its age. Early in training, these are the lucky successes."""
-    num_rows, num_steps = reward.shape
-    if config.weighting == "none":
-        return np.ones(reward.shape, np.float32)
-    if config.weighting == "recency":
-        return np.tile(2 * np.arange(1, num_steps + 1, dtype=np.float32) / (num_steps + 1), (num_rows, 1))
-    values, going = reward.T.copy(), ~done.T.copy()  # [T, N]
-    gains, later = np.empty_like(values), np.zeros(num_rows, np.float32)
-    for t in reversed(range(num_steps)):
-        gains[t] = later = values[t] + config.discount * later * going[t]
-    for alike in np.array_split(gains, max(1, num_steps // spec.max_episode_steps)):  # views
-        least = min(alike.min(), 0)
-        mean = alike.mean() - least
-        alike[:] = np.minimum((alike - least) / mean, config.max_weight) if mean > 0 else 1
-    return np.ascontiguousarray(gains.T)
-
-
 class Mixture:
     """Windows of S stores: a store is drawn by its share, then one of its windows uniformly."""
 
@@ -232,7 +199,12 @@ class Mixture:
         self.shares: list[float] = (shares / shares.sum()).tolist()  # [S]
         self._steps_up = cumulative(shares / shares.sum()).to(parts[0].device)
         self.num_windows = sum(part.num_windows for part in parts)
-        self.largest_reward = max(part.largest_reward for part in parts)  # absolute training reward of a step
+        self.is_mapped = any(part.is_mapped for part in parts)
+
+    @property
+    def largest_reward(self) -> float:
+        """Largest absolute training reward of a step."""
+        return max(part.largest_reward for part in self.parts)
 
     def batch(self, seed: int, t: int, size: int, rank: int = 0, num_ranks: int = 1) -> Batch:
         """Batch `t` of the endless sequence of `seed`, `size` windows; rank r of n gets the windows r, r + n, ..."""

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from icrl.spaces import EnvSpec
@@ -24,6 +25,15 @@ def table(size: int, width: int) -> nn.Embedding:
     made = nn.Embedding(size, width)
     nn.init.normal_(made.weight, std=STD)
     return made
+
+
+def lookup(weight: Tensor, numbers: Tensor) -> Tensor:
+    """Rows of a table `[size, D]`, by numbers of any shape; or of K tables `[K, size, D]`, the first of which is for
+    the first `numbers[: len(numbers) / K]`, and so on."""
+    if weight.ndim == 3:
+        first_rows = torch.arange(len(weight), device=numbers.device).repeat_interleave(len(numbers) // len(weight))
+        numbers = numbers + (first_rows * weight.shape[1]).view(-1, *[1] * (numbers.ndim - 1))
+    return F.embedding(numbers, weight.flatten(0, -2))
 
 
 class ObsEmbedding(nn.Module):

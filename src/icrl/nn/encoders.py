@@ -18,13 +18,12 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
-import torch.nn.functional as F
 from gymnasium.spaces import Discrete, Space
 from torch import Tensor, nn
 
 from icrl.config.modules import load_plugins, registrar
 from icrl.config.options import refuse
-from icrl.nn.embeddings import STD, ObsEmbedding, PointEmbedding, table
+from icrl.nn.embeddings import STD, ObsEmbedding, PointEmbedding, lookup, table
 from icrl.spaces import EnvSpec
 
 if TYPE_CHECKING:
@@ -149,7 +148,7 @@ class Table(nn.Module):
 
     def forward(self, values: Tensor, first: Tensor) -> Tensor:
         """`[B, T] -> [B, T, D]`, given `first` `[B, T]` bool."""
-        return F.embedding(values.masked_fill(first, len(self.weight) - 1), self.weight)
+        return lookup(self.weight, values.masked_fill(first, self.weight.shape[-2] - 1))
 
 
 class RewardTable(Table):

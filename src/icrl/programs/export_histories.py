@@ -3,7 +3,8 @@
 python -m src.export_histories format=txt [KEY=VALUE ...]      histories/<histories>/ -> histories/<histories>/export/
 
 `txt`: one file per row with a line per step, after a line of column names. `npz`, `hdf5`, `parquet`: one compressed
-file of all columns. `minari`: a data set in the folder minari. `src.import_histories` reads all of them but `txt`.
+file of all columns; `minari`: a data set in the folder minari; of large histories several, each of some rows, for they
+are made in memory. `src.import_histories` reads all of them but `txt`.
 `test_tasks.txt` lists the held-out tasks, `README.md` says what the histories are. Stage one exports its histories
 itself with `source.export=[txt,npz]`.
 Rewards are values, in `txt` the shortest decimals that read back exactly; all other columns are integers as recorded.
@@ -13,7 +14,7 @@ Rewards are values, in `txt` the shortest decimals that read back exactly; all o
 import io
 from collections.abc import Callable
 from contextlib import closing, suppress
-from functools import cache, partial
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,7 @@ from tqdm import tqdm
 
 from icrl.config.root import Config
 from icrl.contracts import PipelineError, Rollout
+from icrl.data.columns import bytes_of, row_chunks
 from icrl.data.formats import WRITERS
 from icrl.data.history_store import Histories
 from icrl.data.windows import open_stores
@@ -33,7 +35,8 @@ from icrl.runs.device import prepare
 from icrl.runs.files import only_writer, read_json, sha256, write_atomically, write_json
 
 _TEST_TASKS, _CARD = "test_tasks.txt", "README.md"
-_EXPORTS = ("task_*.txt", _TEST_TASKS, _CARD, "histories.*", "minari/data/*")
+_EXPORTS = ("task_*.txt", _TEST_TASKS, _CARD, "histories*.*", "minari/data/*", "minari/*/data/*")
+_LARGEST = 2**29  # bytes of recorded columns in a file
 _MEANINGS = {
     "obs": "observation on which the action was chosen",
     "action": "action taken",
@@ -149,20 +152,29 @@ def text_content(histories: Histories, row: int) -> bytes:
 
 
 def whole_files(histories: Histories, form: str) -> dict[str, Callable[[], bytes]]:
-    """Content of each file of `form` by its name, with all columns `[rows, time]` and the task of each row."""
+    """Content of each file of `form` by its name, with all columns `[rows, time]` and the task of each row; of large
+    histories several such files, each of some rows."""
     names, write = WRITERS[form]
+    rows, size = len(histories.row_tasks), bytes_of(histories.columns.values(), histories.columns["obs"].shape[1])
+    chunks, files = [*row_chunks(rows, size, most=_LARGEST)], dict[str, Callable[[], bytes]]()
 
-    @cache
-    def contents() -> list[bytes]:
-        return write({"task": histories.row_tasks} | exported_columns(histories, slice(None)), histories.spec)
+    @lru_cache(1)  # files of the same rows follow each other
+    def contents(first: int, end: int) -> list[bytes]:
+        columns = exported_columns(histories, slice(first, end))
+        return write({"task": histories.row_tasks[first:end]} | columns, histories.spec)
 
-    def content(place: int) -> bytes:
-        return contents()[place]
+    def content(first: int, end: int, place: int) -> bytes:
+        return contents(first, end)[place]
 
-    return {name: partial(content, place) for place, name in enumerate(names)}
+    for number, chunk in enumerate(chunks):
+        part = f"{number:04d}-of-{len(chunks):04d}"
+        for place, name in enumerate(names):
+            several = name.replace("minari/", f"minari/{part}/").replace("histories.", f"histories-{part}.")
+            files[several if len(chunks) > 1 else name] = partial(content, chunk.start, chunk.stop, place)
+    return files
 
 
 def exported_columns(histories: Histories, rows: slice) -> dict[str, Any]:
     """Columns of these rows, `[rows, time]` or `[rows, time, K]`, with rewards as float64 values."""
     columns = {name: histories.columns[name][rows] for name in Rollout._fields}
-    return columns | {"reward": reward_values(histories.spec, histories.rewards()[rows])}
+    return columns | {"reward": reward_values(histories.spec, histories.rewards(rows))}

@@ -133,6 +133,8 @@ class Conversion:
 
     def _convert_manifest(self, path: Path, owner: Identity | None) -> bool:
         manifest = read_json(path)
+        if "shards" in manifest:  # versions that need a conversion made none
+            return False
         columns, complete = {name: path.with_name(f"{name}.npy") for name in manifest["columns"]}, manifest["complete"]
         manifest["complete"] = True  # 0.7 wrote no checksums of blocks: histories that it began get them here
         history_store.upgrade(manifest, path)

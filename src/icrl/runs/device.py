@@ -7,7 +7,7 @@ import re
 import shutil
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import reduce
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Self
@@ -23,7 +23,8 @@ if TYPE_CHECKING:
     from icrl.point_game.options import PlayersConfig
 
 _MEMINFO = Path("/proc/meminfo")
-_CGROUPS = (Path("/sys/fs/cgroup/memory.max"), Path("/sys/fs/cgroup/memory/memory.limit_in_bytes"))  # of v2, of v1
+_CGROUP, _OWN = Path("/sys/fs/cgroup"), Path("/proc/self/cgroup")  # all control groups; those of this process
+_LIMITS = {"": ("", "memory.max"), "memory": ("memory", "memory.limit_in_bytes")}  # of version 2, of version 1
 _SIGNS = (  # of errors of PyTorch, NumPy and Python that have no class of their own
     "can't allocate memory|out of memory|Storage size calculation overflowed|int64_t without overflow|"
     "too large to convert to C|int too big to convert|Maximum allowed dimension exceeded|array is too big"
@@ -116,8 +117,19 @@ def free_memory(device: torch.device) -> int | None:
         found = sum(int(lines[key].split()[0]) << 10 for key in ("MemAvailable", "SwapFree"))
     except (OSError, KeyError, ValueError):  # not Linux
         return None
-    limits = [path.read_text(encoding="ascii").strip() for path in _CGROUPS if path.exists()]
-    return min([found, *(int(limit) for limit in limits if limit.isdecimal())])
+    return min([found, *_memory_limits()])
+
+
+def _memory_limits() -> Iterator[int]:
+    """Limits in bytes of the control groups that this process is in, and of those around them."""
+    lines = _OWN.read_text(encoding="ascii").splitlines() if _OWN.exists() else []
+    groups = [(kinds, group) for _, kinds, group in (line.split(":", 2) for line in lines)]
+    for kind, (controller, name) in _LIMITS.items():
+        own = next((Path(group.lstrip("/")) for kinds, group in groups if kind in kinds.split(",")), Path())
+        for folder in (own, *own.parents):
+            if (path := _CGROUP / controller / folder / name).exists():
+                limit = path.read_text(encoding="ascii").strip()
+                yield from [int(limit)] if limit.isdecimal() else []
 
 
 def ran_out(error: Exception) -> bool:

@@ -122,13 +122,18 @@ class RunState:
 
     def __enter__(self) -> Self:
         def note(number: int, _: FrameType | None) -> None:
-            self._asked.add(number)
+            for run in _RUNNING:
+                run._asked.add(number)
 
+        for run in _RUNNING:
+            self._asked |= run._asked
+        _RUNNING.append(self)
         if threading.current_thread() is threading.main_thread():  # only the main thread may set handlers
             self._handlers = {number: signal.signal(number, note) for number in (_STOP, _SAVE)}
         return self
 
     def __exit__(self, _: object, error: BaseException | None, __: object) -> None:
+        _RUNNING.remove(self)
         for number, handler in self._handlers.items():
             signal.signal(number, handler)
         if isinstance(error, Exception) and not isinstance(error, (PipelineError, OSError, Stopped)):
@@ -150,6 +155,9 @@ class RunState:
             self.save("crash", 1, error="".join(traceback.format_exception(error)))
         except Exception as refused:  # the first error must stay visible
             tqdm.write(f"the state of the failed run cannot be saved: {refused}", file=sys.stderr)
+
+
+_RUNNING: list[RunState] = []  # several if one program trains several models; a signal is for all of them
 
 
 class Generators:

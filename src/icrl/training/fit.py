@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from contextlib import ExitStack
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import ExitStack, suppress
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 from tqdm import tqdm
 
 from icrl.config.options import refuse
 from icrl.config.schedules import Clock
-from icrl.contracts import AnyBatch, Objective
+from icrl.contracts import AnyBatch, Objective, Stopped
 from icrl.runs.checkpoint import FINISHED, Interval, is_due
 from icrl.runs.divergence import FiniteCheck
 from icrl.runs.evaluations import Evaluations, Evaluator
@@ -29,7 +29,66 @@ if TYPE_CHECKING:
 _LOWERED = {"train_ilql": "critic.reward_scale, ", "extract_policy": "awr.advantage_threshold, "}  # by program
 
 
+class Request(NamedTuple):
+    """Update that a training run asks for; it is answered with the metrics of the update."""
+
+    updater: Updater
+    batch: AnyBatch
+    clock: Clock
+
+
+Answer = dict[str, Tensor]
+Run = Generator[Request, Answer, None]
+
+
 def fit(
+    context: RunContext,
+    model: nn.Module,
+    objective: Objective,
+    batch_at: Callable[[int], AnyBatch],
+    evaluator: Evaluator,
+    **more: Any,
+) -> None:
+    """Train `model` in place, as `fitting` does, one update after the other."""
+    drive([fitting(context, model, objective, batch_at, evaluator, **more)], updated)
+
+
+def updated(requests: Sequence[Request]) -> list[Answer]:
+    """Make the updates one by one."""
+    return [request.updater.update(request.batch, request.clock) for request in requests]
+
+
+def drive(runs: Sequence[Run], update: Callable[[Sequence[Request]], list[Answer]]) -> None:
+    """Go through `runs` at the pace of the one that is furthest behind: `update` makes the updates with the same number
+    that they ask for. A signal ends all of them, each with a checkpoint, before `Stopped` is raised; any other error
+    ends the others too. They end in the reverse order, like contexts."""
+    asked, stopped = dict[int, Request](), None
+    try:
+        for number, run in enumerate(runs):
+            if request := next(run, None):
+                asked[number] = request
+        while asked:
+            least = min(request.clock.updates for request in asked.values())
+            chosen = [number for number in sorted(asked) if asked[number].clock.updates == least]
+            answers = update([asked[number] for number in chosen])
+            for number, answer in reversed([*zip(chosen, answers, strict=True)]):
+                del asked[number]
+                try:
+                    asked[number] = runs[number].send(answer)
+                except StopIteration:
+                    continue
+                except Stopped as error:
+                    stopped = error
+    except BaseException as error:
+        for number in sorted(asked, reverse=True):
+            with suppress(type(error)):
+                runs[number].throw(error)
+        raise
+    if stopped:
+        raise stopped
+
+
+def fitting(
     context: RunContext,
     model: nn.Module,
     objective: Objective,
@@ -40,7 +99,7 @@ def fit(
     after_step: Callable[[], None] | None = None,
     start: dict[str, Any] | None = None,
     parts: Mapping[str, Stateful] | None = None,
-) -> None:
+) -> Run:
     """Train `model` in place for `num_updates` (0: `trainer.num_iterations`), from the newest checkpoint of the run or,
     if there is none, from `start`, the state of another run. It ends bit-identical to an uninterrupted run.
 
@@ -77,7 +136,7 @@ def fit(
                 break
             batch, due = batch_at(update), logger.due(update + 1)
             scale = noise_scale.measure(model, updater.loss, batch, update + 1, ranks) if due else {}
-            metrics = updater.update(batch, Clock(update / total, update, 0, update))
+            metrics = yield Request(updater, batch, Clock(update / total, update, 0, update))
             finite.note(update + 1, updater.watched(metrics), check=due)
             if due:
                 curves.show(update + 1, metrics, scale | updater.rates(), model, batch)

@@ -102,8 +102,9 @@ class Muon(optim.AdamW):
         w <- w - lr (0.2 sqrt(max(rows, columns)) orthogonal(u) + weight_decay w)
 
     A parameter is made of the matrices that `splits` cuts it into by rows; each is made orthogonal by itself, and those
-    of one shape at once. The factor makes the root mean square of a step that of a typical step of AdamW (Liu et al.,
-    2025, arXiv 2502.16982), so that all parameters take one learning rate."""
+    of one shape at once. Parameters of several models have an axis before the rows. The factor makes the root mean
+    square of a step that of a typical step of AdamW (Liu et al., 2025, arXiv 2502.16982), so that all parameters take
+    one learning rate."""
 
     def __init__(
         self,
@@ -133,12 +134,14 @@ class Muon(optim.AdamW):
                     continue
                 mean = self.state[parameter].setdefault("mean", torch.zeros_like(parameter))
                 ahead = gradient.lerp(mean.lerp_(gradient, 1 - group["momentum"]), group["momentum"])
-                for part, direction in zip(parameter.split(group["splits"]), ahead.split(group["splits"]), strict=True):
+                parts = zip(*(whole.split(group["splits"], dim=-2) for whole in (parameter, ahead)), strict=True)
+                for part, direction in parts:
                     alike[part.shape].append((part, direction, group))
                 moved.append((parameter, gradient))
                 parameter.grad = None  # so that AdamW passes over it
         for shape, matrices in alike.items():
-            changes = 0.2 * max(shape) ** 0.5 * orthogonal(torch.stack([ahead for _, ahead, _ in matrices]))
+            each = torch.stack([ahead for _, ahead, _ in matrices])
+            changes = 0.2 * max(shape[-2:]) ** 0.5 * orthogonal(each.view(-1, *shape[-2:])).view(each.shape)
             for (part, _, group), change in zip(matrices, changes, strict=True):
                 part.mul_(1 - group["lr"] * group["weight_decay"]).sub_(change, alpha=group["lr"])
         super().step()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, nullcontext
 from functools import partial
 from pathlib import Path
@@ -82,9 +83,13 @@ class RunContext(NamedTuple):
         return mixture
 
     def batches(self, mixture: Mixture) -> Callable[[int], Batch]:
-        """Function from an update to this rank's share of its batch."""
+        """Function from an update to this rank's share of its batch; one from disk is read during the update before."""
         seed, size, ranks = self.config.seed, self.config.trainer.mini_batch_size, self.ranks
-        return lambda update: mixture.batch(seed, update, size, ranks.rank, ranks.size)
+
+        def batch(update: int) -> Batch:
+            return mixture.batch(seed, update, size, ranks.rank, ranks.size)
+
+        return ahead(batch) if mixture.is_mapped else batch
 
 
 def windows_of(
@@ -103,6 +108,19 @@ def windows_of(
         labels = partial(relabelled, searcher_of(objective.labels, config), num_actions=spec.num_actions)
     parts = [Windows(store, config.data, objective, tasks, length, device, plugin, labels) for store in stores]
     return Mixture(parts, config.data.weights)
+
+
+def ahead(batch_at: Callable[[int], Batch]) -> Callable[[int], Batch]:
+    """The same function for calls with ascending numbers, with the next batch made by a thread meanwhile."""
+    thread, made = ThreadPoolExecutor(1), dict[int, Future[Batch]]()
+
+    def batch(update: int) -> Batch:
+        for number in (update, update + 1):
+            if number not in made:
+                made[number] = thread.submit(batch_at, number)
+        return made.pop(update).result()
+
+    return batch
 
 
 def check_stage_two(config: Config, spec: EnvSpec) -> None:
@@ -141,6 +159,10 @@ def open_run(
     `inputs` maps the description of the newest checkpoint, or None, to checksums of the inputs other than histories;
     `rates` is the group of its rates. Raises `ConfigError` if the model in the folder has other histories or other
     options in `groups`, and `PipelineError` if the folder has files of another run."""
+    several = (
+        f"trainer.seeds={config.trainer.seeds}: {program} trains one model at a time; only train_gpt takes several"
+    )
+    refuse(config.trainer.seeds, several)
     check_snapshots(config.summaries.code_snapshots, PROJECT)
     with joined(prepare(config)) as (ranks, device):
         ranks.check_divides(config.trainer.mini_batch_size, config.trainer.gradient_accumulation_steps)

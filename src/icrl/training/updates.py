@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import nullcontext
-from typing import TYPE_CHECKING, Any, Self, cast
+from typing import TYPE_CHECKING, Annotated, Any, Self, cast
 
 import torch
-from pydantic import model_validator
+from pydantic import Field, model_validator
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 from tqdm import tqdm
 
-from icrl.config.options import Options, option, refuse
+from icrl.config.options import OneOrMore, Options, option, refuse
 from icrl.config.schedules import Clock, make_schedule
 from icrl.contracts import AnyBatch, Metrics, Objective
 from icrl.objectives.imitation import AlgorithmDistillation
@@ -35,6 +35,12 @@ class TrainerConfig(Options):
     )
     evaluate: bool = option(True, "evaluate in context during training (evals.*), and keep the best checkpoint")
     activation_checkpointing: bool = option(False, "keep only each block's input, recompute the rest, to save memory")
+    seeds: Annotated[list[Annotated[int, Field(ge=0, le=10**9)]], OneOrMore] = option(
+        [],
+        "train a model for each of these seeds, all as one program; the run of seed k is <name>-seedk ([]: one model)",
+        may_change=True,
+        stages="2",
+    )
     compile: bool = option(False, "torch.compile: slower to start, faster to run; needs a C++ compiler")
     empty_cache: bool = option(False, "give unused GPU memory back after every update; slow", may_change=True)
     parameter_check_interval: int = option(
@@ -68,12 +74,12 @@ class Updater:
         self.optimizer = make_optimizer(model, config.optimizer)
         why = f"optimizer.name=mtadam needs the gradient of each loss term: run one process, not {ranks.size} processes"
         refuse(isinstance(self.optimizer, MTAdam) and ranks.size > 1, f"{why}, or give another optimizer")
-        self._model, self._optimizer_config, self._after_step = model, config.optimizer, after_step
-        self._max_norm = make_schedule(config.optimizer.max_gradient_norm)
-        self._device, self._precision = device, config.device.amp_dtype
-        if self._precision == "auto":
-            self._precision = _precision(config, objective, device, ranks)
-        self.scaler = torch.amp.GradScaler(device.type, enabled=self._precision == "float16")
+        self.model, self.optimizer_config, self._after_step = model, config.optimizer, after_step
+        self.max_norm = make_schedule(config.optimizer.max_gradient_norm)
+        self._device, self.precision = device, config.device.amp_dtype
+        if self.precision == "auto":
+            self.precision = _precision(config, objective, device, ranks)
+        self.scaler = torch.amp.GradScaler(device.type, enabled=self.precision == "float16")
         devices = [device] if device.type == "cuda" else None
         self._parallel = DistributedDataParallel(model, device_ids=devices) if ranks.size > 1 else None
         self._forward: nn.Module = self._parallel or model
@@ -83,10 +89,10 @@ class Updater:
     def update(self, batch: AnyBatch, clock: Clock) -> dict[str, Tensor]:
         """Optimizer step on this rank's share of a batch, with the gradient of the mean loss over all ranks. Returns
         this rank's mean loss and metrics, and the norm of the full gradient before clipping."""
-        set_rates(self.optimizer, self._optimizer_config, clock)
+        set_rates(self.optimizer, self.optimizer_config, clock)
         self.optimizer.zero_grad()
         chunks = (column.chunk(self.config.gradient_accumulation_steps) for column in batch)
-        parts, max_norm = [batch._make(part) for part in zip(*chunks, strict=True)], self._max_norm(clock)
+        parts, max_norm = [batch._make(part) for part in zip(*chunks, strict=True)], self.max_norm(clock)
         step = self._step_by_term if isinstance(self.optimizer, MTAdam) else self._step
         found, norm = step(parts, max_norm)
         if self.config.empty_cache:
@@ -97,12 +103,16 @@ class Updater:
     def loss(self, model: nn.Module, batch: AnyBatch) -> tuple[Tensor, dict[str, Tensor], dict[str, Tensor]]:
         """Weighted sum of the objective's terms in training precision, the terms, and metrics: the sum, those of the
         objective, and the terms if there are several."""
-        enabled = self._precision != "none"
-        with torch.autocast(self._device.type, getattr(torch, self._precision) if enabled else None, enabled=enabled):
+        with self.autocast():
             terms, metrics = self.objective(model, batch)
         loss = torch.stack([self.objective.weights[name] * term for name, term in terms.items()]).sum()
         several = {name: term.detach() for name, term in terms.items()} if len(terms) > 1 else {}
         return loss, terms, {"loss": loss.detach()} | metrics | several
+
+    def autocast(self) -> torch.autocast:
+        """Context in which products have training precision."""
+        enabled = self.precision != "none"
+        return torch.autocast(self._device.type, getattr(torch, self.precision) if enabled else None, enabled=enabled)
 
     def watched(self, metrics: dict[str, Tensor]) -> dict[str, Tensor]:
         """Results of `update` that must be finite: the loss, its terms and the gradient norm. With float16 an infinite
@@ -123,12 +133,12 @@ class Updater:
 
     def state_dict(self) -> dict[str, Any]:
         state = {"optimizer": self.optimizer.state_dict(), "scaler": self.scaler.state_dict()}
-        return state | {"precision": self._precision}
+        return state | {"precision": self.precision}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         self.optimizer.load_state_dict(state["optimizer"])
         self.scaler.load_state_dict(state["scaler"])
-        self._precision = state.get("precision", self._precision)  # that of the run, whatever was measured now
+        self.precision = state.get("precision", self.precision)  # that of the run, whatever was measured now
 
     def _step(self, parts: list[AnyBatch], max_norm: float) -> tuple[list[dict[str, Tensor]], Tensor]:
         """Step with the gradient of the sum of all terms. Returns each part's metrics and the gradient norm."""
@@ -140,7 +150,7 @@ class Updater:
                 self.scaler.scale(loss / len(parts)).backward()
             found.append(metrics)
         self.scaler.unscale_(self.optimizer)
-        norm = nn.utils.clip_grad_norm_(self._model.parameters(), max_norm)
+        norm = nn.utils.clip_grad_norm_(self.model.parameters(), max_norm)
         scale = self.scaler.get_scale() if self._after_step else 0.0  # waits for the device
         self.scaler.step(self.optimizer)
         self.scaler.update()

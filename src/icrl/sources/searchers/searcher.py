@@ -133,14 +133,16 @@ class Searcher(Learner):
         return Learned({"noise": self.noise})
 
 
-def relabelled(policy: Any, columns: Mapping[str, NDArray[Any]], num_actions: int) -> NDArray[np.uint8]:
+def relabelled(
+    policy: Any, columns: Mapping[str, NDArray[Any]], num_actions: int, first_row: int = 0
+) -> NDArray[np.uint8]:
     """Actions `[N, T]` that the searcher `policy` would take at every step of rows `[N, T]` of histories, given what
     the row has shown before: labels of an expert for what others played (Ross et al., 2011, arXiv 1011.0686). Ties are
-    broken by random numbers of row and step."""
+    broken by random numbers of row, counted from `first_row` on, and step."""
     time = {name: torch.from_numpy(columns[name].T.copy()) for name in _READ}  # [T, N]
     time |= {name: column.long() for name, column in time.items() if name != "reward"}
     num_steps, num_rows = time["obs"].shape
-    noise, carry = Noise(stream_seeds(0, num_rows)), policy.initial_carry(num_rows)
+    noise, carry = Noise(stream_seeds(0, first_row + num_rows)[first_row:]), policy.initial_carry(num_rows)
     zero = torch.zeros(num_rows, dtype=torch.long)
     none, unknown = zero.bool(), zero + num_actions
     labels = torch.empty(num_steps, num_rows, dtype=torch.uint8)

@@ -1,0 +1,197 @@
+"""Updates per second of stage two from histories four times as large as the memory, beside the same in memory.
+
+python -m benchmarks.large_store [MIB]      MIB: the limit of memory, 1024 by default
+
+A store of random transitions is written to a temporary folder (TMPDIR), and two processes of one thread train the
+default model on all of its steps, in turn. One has the histories in memory. The other reads them from disk in a control
+group whose limit holds for its page cache too; pages that others have read are dropped before it starts. Needs the
+right to make a control group (or systemd-run), and about 16 times MIB of free memory and 6 of disk.
+"""
+
+import json
+import os
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from benchmarks.measure import Report
+from icrl.config.compose import load_config
+from icrl.config.paths import PROJECT
+from icrl.config.root import Config
+from icrl.config.schedules import Clock
+from icrl.contracts import Json, PipelineError, Rollout
+from icrl.data.history_store import HistoryWriter
+from icrl.data.windows import open_stores
+from icrl.envs import make_env
+from icrl.envs.tasks import split_tasks
+from icrl.nn.gpt import GPT
+from icrl.objectives import objective_class
+from icrl.runs.device import prepare, recorded
+from icrl.runs.distributed import Ranks
+from icrl.spaces import EnvSpec
+from icrl.training.program import RunContext
+from icrl.training.updates import Updater
+
+TIMES, BLOCK, UPDATES, ROUNDS = 4, 2000, 30, 15
+MEMORY, DISK = "in memory", "on disk, a quarter of it in memory"
+OPTIONS = ["data.keep_every=1", "data.kept_steps=0", "data.min_final_success=0", "num_threads=1", "device=cpu"]
+GROUPS = (Path("/sys/fs/cgroup"), Path("/sys/fs/cgroup/memory"))  # of version 2, of version 1
+LIMITS = ("memory.max", "memory.limit_in_bytes")
+
+
+def config_of(root: Path, num_steps: int, storage: str) -> Config:
+    life = [f"source.num_env_steps={10 * num_steps}", f"source.history_steps={10 * num_steps}", "source.num_envs=10"]
+    return load_config([*OPTIONS, *life, f"root={root}", f"data.storage={storage}"])
+
+
+def random_steps(spec: EnvSpec, num_steps: int, num_rows: int) -> Rollout:
+    """Transitions `[T, rows]` of episodes of full length, with a reward now and then."""
+    shape, step = (num_steps, num_rows), torch.arange(num_steps)[:, None].expand(-1, num_rows)
+    obs, action = torch.randint(spec.num_obs, shape), torch.randint(spec.num_actions, shape)
+    timestep, never = step % spec.max_episode_steps, torch.zeros(shape, dtype=torch.bool)
+    last, reward = timestep == spec.max_episode_steps - 1, (torch.rand(shape) < 0.05).float()
+    return Rollout(obs, action, reward, obs.roll(-1, 0), timestep, never, last, action)
+
+
+def write(root: Path, size: int) -> int:
+    """Write a store of about `size` bytes of columns under `root`; returns the length of its rows."""
+    config = config_of(root, BLOCK, "auto")
+    env = make_env(config.env)
+    split = split_tasks(env, config)
+    rows = {"num_learners": config.source.num_learners, "num_envs": 10}
+    num_rows = len(split.train) * rows["num_learners"] * rows["num_envs"]
+    num_steps = -(-size // (len(Rollout._fields) * num_rows * BLOCK)) * BLOCK
+    config = config_of(root, num_steps, "auto")
+    tasks: Json = {"all": env.all_tasks().tolist(), "seed": config.tasks.seed, **split._asdict()}
+    writer = HistoryWriter(config.folder("histories"), env.spec, num_steps, tasks, rows, recorded(config))
+    steps = random_steps(env.spec, BLOCK, num_rows)
+    for start in range(0, num_steps, BLOCK):
+        writer.add(steps)
+        writer.commit(start)
+    writer.finish()
+    return num_steps
+
+
+def forget(folder: Path) -> None:
+    """Drop the pages of the columns that no process has mapped from the page cache."""
+    for path in folder.glob("*.npy"):
+        with path.open("rb") as file:
+            os.fsync(file.fileno())
+            os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+
+
+def work(root: Path, num_steps: int, storage: str) -> None:
+    """Train as stage two does, `UPDATES` updates for each line of stdin, and print the seconds that they took."""
+    config = config_of(root, num_steps, storage)
+    device, ranks, env = prepare(config), Ranks(), make_env(config.env)
+    stores = open_stores(config)
+    split: Json = stores[0].manifest["tasks"]
+    context = RunContext(config, root, device, ranks, {"tasks": split | {"development": []}}, stores)
+    mixture = context.windows(config.objective)
+    batches = context.batches(mixture)
+    del stores, context
+    model = GPT(config.model, env.spec)
+    updater = Updater(
+        model.train(), objective_class("ad")(config.objective, env.spec, model.head), config, device, ranks
+    )
+    update = 0
+    print("ready", flush=True)
+    for _ in sys.stdin:
+        start = time.perf_counter()
+        for _ in range(UPDATES):
+            updater.update(batches(update), Clock(0.5, update, 0, update))
+            update += 1
+        print(json.dumps(time.perf_counter() - start), flush=True)
+
+
+@contextmanager
+def limited(size: int) -> Iterator[tuple[list[str], Path | None]]:
+    """Command before that of a process whose memory and page cache are to be limited, and its control group."""
+    for parent, limit in zip(GROUPS, LIMITS, strict=True):
+        group = parent / f"icrl-large-store-{os.getpid()}"
+        if not os.access(parent / "cgroup.procs", os.W_OK):
+            continue
+        group.mkdir()
+        if not (group / limit).exists():  # another controller has the memory
+            group.rmdir()
+            continue
+        (group / limit).write_text(str(size))
+        try:
+            yield ["sh", "-c", f'echo $$ > {group}/cgroup.procs && exec "$@"', "sh"], group
+        finally:
+            group.rmdir()
+        return
+    if not shutil.which("systemd-run"):
+        raise PipelineError("no control group can be made here: run this as root, or where there is systemd-run")
+    yield ["systemd-run", "--scope", "--quiet", "-p", f"MemoryMax={size}", "-p", "MemorySwapMax=0"], None
+
+
+def started(command: list[str], root: Path, num_steps: int, storage: str) -> subprocess.Popen[str]:
+    program = [*command, sys.executable, "-m", "benchmarks.large_store", "work", str(root), str(num_steps), storage]
+    pipes: Any = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+    process = subprocess.Popen(program, cwd=PROJECT, env=os.environ | {"OMP_NUM_THREADS": "1"}, **pipes)
+    while (line := process.stdout.readline()) != "ready\n":  # type: ignore[union-attr]
+        if not line:
+            raise PipelineError(f"the process with the histories {storage} ended: its error is above")
+        print(f"{storage}: {line}", end="")
+    return process
+
+
+def measured(process: subprocess.Popen[str]) -> float:
+    """Seconds that one turn of a process takes."""
+    assert process.stdin
+    assert process.stdout
+    process.stdin.write("\n")
+    process.stdin.flush()
+    return float(process.stdout.readline())
+
+
+def read_from_disk(process: subprocess.Popen[str]) -> int:
+    lines = Path(f"/proc/{process.pid}/io").read_text().splitlines()
+    return int(dict(line.split(": ") for line in lines)["read_bytes"])
+
+
+def main(limit: int) -> None:
+    with tempfile.TemporaryDirectory() as folder, limited(limit) as (command, group):
+        root = Path(folder)
+        num_steps = write(root, TIMES * limit)
+        columns = config_of(root, num_steps, "auto").folder("histories")
+        size = sum(path.stat().st_size for path in columns.glob("*.npy"))
+        print(f"store of {size >> 20} MiB in rows of {num_steps} steps; limit of {limit >> 20} MiB")
+        processes = {MEMORY: started([], root, num_steps, "memory")}
+        forget(columns)
+        processes[DISK] = started(command, root, num_steps, "disk")
+        seconds: dict[str, list[float]] = {name: [] for name in processes}
+        for process in processes.values():
+            measured(process)  # warm up
+        before = read_from_disk(processes[DISK])
+        for _ in range(ROUNDS):
+            for name, process in processes.items():
+                seconds[name].append(measured(process))
+        read = (read_from_disk(processes[DISK]) - before) / ROUNDS / UPDATES
+        most = [
+            path for name in ("memory.peak", "memory.max_usage_in_bytes") if (path := (group or root) / name).exists()
+        ]
+        for process in processes.values():
+            process.communicate()
+        rates = {name: UPDATES / statistics.median(found) for name, found in seconds.items()}
+        Report("large_store", ["size"] if limit != 1 << 30 else None).show("Stage two", rates, "update", MEMORY)
+        ratio = statistics.median(one / two for one, two in zip(seconds[MEMORY], seconds[DISK], strict=True))
+        print(f"median of the ratios of the rounds {ratio:.3f}; {read / 1e6:.2f} MB read from disk an update", end="")
+        print(*(f"; at most {int(path.read_text()) >> 20} MiB in the control group" for path in most))
+
+
+if __name__ == "__main__":
+    if sys.argv[1:2] == ["work"]:
+        work(Path(sys.argv[2]), int(sys.argv[3]), sys.argv[4])
+    else:
+        main(int(sys.argv[1]) << 20 if sys.argv[1:] else 1 << 30)

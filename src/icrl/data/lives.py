@@ -1,0 +1,126 @@
+"""Columns of the rows that a model learns from, as recorded or changed by options, and the weights of their steps.
+
+N rows, T steps.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from icrl.config.options import refuse
+from icrl.contracts import Batch
+from icrl.data.columns import bytes_of, row_chunks
+from icrl.data.episodes import Stretches, stretches
+from icrl.data.history_store import Histories
+from icrl.data.mapped import MappedSteps, scratch
+from icrl.data.rewards import Booleans, RewardPlugin, training_rewards
+from icrl.data.weights import Ages, ages_of, all_ages, step_weights
+from icrl.envs.rooms import symmetries
+
+if TYPE_CHECKING:
+    from icrl.data.windows import DataConfig
+    from icrl.objectives.imitation import ObjectiveConfig
+
+FLOATS = ("weight", "training_reward")
+RECORDED = tuple(name for name in Batch._fields if name not in FLOATS)
+_ENDS, _TURNED = ("terminated", "truncated"), ("obs", "next_obs", "action", "optimal_action")
+Columns = dict[str, Any]
+Labels = Callable[..., np.ndarray]  # of columns `[N, T]`; `first_row`: the number of the first one among all
+
+
+class Lives(NamedTuple):
+    """The first `num_steps` steps of the `rows` of histories, and what options make of them."""
+
+    histories: Histories
+    config: DataConfig
+    objective: ObjectiveConfig
+    rows: np.ndarray
+    num_steps: int
+    plugin: RewardPlugin | None
+    labels: Labels | None
+
+    def in_memory(self) -> tuple[Columns, list[list[Stretches]]]:
+        """All columns of all rows, `[N, T, ...]`, and the stretches that are kept."""
+        columns, done = self._columns(slice(0, len(self.rows)), RECORDED)
+        return columns, [self._stretches(done)]
+
+    def on_disk(self) -> tuple[MappedSteps, list[list[Stretches]]]:
+        """The same with recorded columns as they are on disk, and further files for those that options change. The
+        weight is missing if all are 1, the training reward if it is the recorded one."""
+        changed = {"optimal_action"} if self.labels else set[str]()
+        changed |= {*_TURNED} if self.config.symmetries else set()
+        changed |= {"weight"} if self.objective.weighting != "none" else set()
+        changed |= {"training_reward"} if self.plugin else set()
+        read = {*_ENDS, *(changed & {*RECORDED})} | ({*RECORDED} if self.labels else set())
+        read |= {"reward"} if "weight" in changed else set()
+        read |= {"optimal_action"} if self.objective.name == "dpt" else set()
+        size = bytes_of(self.histories.columns.values(), self.num_steps)
+        chunks, ages = [*row_chunks(len(self.rows), 8 * size)], None  # as much again for each thing that is computed
+        if self.objective.weighting == "improvement":
+            ages = all_ages([self._ages(chunk) for chunk in chunks])
+        forms = {name: (column.dtype, column.shape[2:]) for name, column in self.histories.columns.items()}
+        forms |= {"weight": (np.float16, ()), "training_reward": (np.float32, ())}
+        shape, folder = (len(self.rows), self.num_steps), self.histories.folder
+        made = {name: scratch(folder, (*shape, *forms[name][1]), forms[name][0]) for name in sorted(changed)}
+        kept: list[list[Stretches]] = []
+        for chunk in chunks:
+            columns, done = self._columns(chunk, sorted(read), ages)
+            kept.append(self._stretches(done, chunk.start))
+            for name, array in made.items():
+                array[chunk] = columns[name]
+        recorded = {name: self.histories.columns[name] for name in RECORDED}
+        return MappedSteps(recorded, made, self.rows, self.num_steps), kept
+
+    def _columns(self, chunk: slice, names: Any, ages: Ages | None = None) -> tuple[Columns, Booleans]:
+        """Columns with these `names` of a part of the rows, those that are computed, and the ends of episodes."""
+        histories, rows, steps = self.histories, self.rows[chunk], self.num_steps
+        spec = histories.spec
+        columns: Columns = {name: histories.columns[name][rows, :steps] for name in names}
+        if "reward" in columns:
+            columns["reward"] = histories.rewards(rows, slice(steps))
+        if self.config.symmetries:
+            _turn(columns, histories, chunk.start)
+        if self.labels:
+            used = slice(self.config.kept_steps if self.config.kept_steps and self.config.keep_every == [1] else steps)
+            columns["optimal_action"] = columns["optimal_action"].copy()
+            seen = {name: column[:, used] for name, column in columns.items()}
+            columns["optimal_action"][:, used] = self.labels(seen, first_row=chunk.start)
+        without = self.objective.name == "dpt" and spec.is_unknown(columns["optimal_action"]).any()
+        refuse(without, f"objective.name=dpt: optimal actions are unknown in {histories.folder}")
+        done = (columns["terminated"] | columns["truncated"]) > 0
+        if self.plugin:
+            columns["training_reward"] = training_rewards(self.plugin, histories, rows, steps)
+        elif "reward" in columns:
+            columns["training_reward"] = columns["reward"]
+        if "reward" in columns:
+            columns["weight"] = step_weights(self.objective, spec, columns["reward"], done, ages).astype(np.float16)
+        return columns, done
+
+    def _ages(self, chunk: slice) -> Ages:
+        rows, steps = self.rows[chunk], slice(self.num_steps)
+        terminated, truncated = (self.histories.columns[name][rows, steps] for name in _ENDS)
+        reward = self.histories.rewards(rows, steps)
+        return ages_of(self.objective, self.histories.spec, reward, (terminated | truncated) > 0)
+
+    def _stretches(self, done: Booleans, first_row: int = 0) -> list[Stretches]:
+        return [stretches(done, k, self.config.kept_steps, first_row) for k in self.config.keep_every]
+
+
+def _turn(columns: Columns, histories: Histories, first_row: int) -> None:
+    """Replace each row of `columns` `[N, T]`, from `first_row` on, by its image under one of the eight symmetries of
+    the room, all equally often. Raises `ConfigError` if the images are not lives in the same world."""
+    env, spec = histories.manifest["config"]["env"], histories.spec
+    same = env["name"] in ("dark_room", "dark_key_to_door") and not env.get("permute_actions") and spec.width % 2
+    need = "data.symmetries=true needs a room of odd size whose actions are not permuted"
+    refuse(not same, f"{need}, unlike {histories.folder}")
+    cells, actions = (table.numpy() for table in symmetries(spec.width))
+    actions = np.append(actions, np.full((len(actions), 1), spec.num_actions), axis=1)  # an unknown one stays unknown
+    each = np.arange(first_row, first_row + len(columns["obs"]))[:, None] % len(cells)
+    for name in _TURNED[:2]:
+        layer, cell = np.divmod(columns[name], spec.width**2)
+        columns[name] = (layer * spec.width**2 + cells[each, cell]).astype(columns[name].dtype)
+    for name in _TURNED[2:]:
+        columns[name] = actions[each, columns[name]].astype(columns[name].dtype)

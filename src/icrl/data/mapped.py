@@ -1,0 +1,114 @@
+"""Windows of columns that stay on disk, and room on disk for columns that are computed from them.
+
+A batch reads a few pages of each column, at random. They are asked for all at once, so the disk serves them together,
+not one after the other; on most disks this is what makes windows from disk as fast as training.
+"""
+
+import math
+import mmap
+import os
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from tempfile import NamedTemporaryFile
+from typing import Any, NamedTuple, Self
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from icrl.contracts import PipelineError
+from icrl.data.columns import bytes_of, row_chunks
+from icrl.data.unions import parts_of
+from icrl.runs.device import free_memory
+from icrl.runs.files import reserve
+
+_SHARE = 4  # of the free memory, one part in so many: what is computed of columns in memory takes several times as much
+_WILL_NEED = getattr(mmap, "MADV_WILLNEED", None)
+
+
+def is_too_large(columns: Mapping[str, Any], num_steps: int, device: torch.device) -> bool:
+    """True if `num_steps` steps of the `columns` are too large for the memory of this machine or of `device`."""
+    size = bytes_of(columns.values(), num_steps)
+    free = [free_memory(each) for each in {device, torch.device("cpu")}]
+    return any(_SHARE * size > each for each in free if each is not None)
+
+
+def scratch(folder: Path, shape: tuple[int, ...], dtype: Any) -> np.ndarray:
+    """Array on disk that disappears with this process: in `folder`, or the system's folder of temporary files if that
+    may only be read. Raises `PipelineError` if there is no room."""
+    where = folder if os.access(folder, os.W_OK) else None
+    try:
+        with NamedTemporaryFile(dir=where, prefix=".scratch-") as file:
+            reserve(Path(file.name), max(1, math.prod(shape) * np.dtype(dtype).itemsize))
+            return np.memmap(file.name, dtype, "r+", shape=shape)
+    except OSError as error:
+        raise PipelineError(f"cannot write to {where or 'TMPDIR'}: {error.strerror}; set TMPDIR") from error
+
+
+class _Part(NamedTuple):
+    """Column of one file, or an array in memory."""
+
+    array: np.ndarray
+    pages: mmap.mmap | None  # the file, if it is mapped
+    offset: int  # of the array in the mapped pages, in bytes
+
+    @classmethod
+    def of(cls, column: np.ndarray) -> Self:
+        if isinstance(column, np.memmap) and isinstance(column.base, mmap.mmap):
+            return cls(np.asarray(column), column.base, column.offset % mmap.ALLOCATIONGRANULARITY)
+        return cls(column, None, 0)
+
+    def ask_for(self, steps: np.ndarray) -> None:
+        """Ask the system to read the pages with these steps of the flat column, without waiting for them."""
+        if self.pages is None or _WILL_NEED is None:
+            return
+        size, flat = self.array.dtype.itemsize * math.prod(self.array.shape[2:]), steps.ravel()
+        gaps = np.flatnonzero(np.diff(flat) != 1)
+        first = (self.offset + flat[np.append(0, gaps + 1)] * size) // mmap.PAGESIZE
+        last = (self.offset + (flat[np.append(gaps, -1)] + 1) * size - 1) // mmap.PAGESIZE
+        new = np.append(True, (first[1:] != first[:-1]) | (last[1:] != last[:-1]))
+        for start, stop in zip(first[new].tolist(), last[new].tolist(), strict=True):
+            self.pages.madvise(_WILL_NEED, start * mmap.PAGESIZE, (stop - start + 1) * mmap.PAGESIZE)
+
+
+class MappedSteps:
+    """The first `num_steps` steps of chosen rows, read from disk as they are used: of `recorded` columns the `rows`, of
+    `computed` ones all. A step has the number it would have if these rows were one after the other."""
+
+    def __init__(
+        self, recorded: Mapping[str, Any], computed: Mapping[str, np.ndarray], rows: np.ndarray, num_steps: int
+    ) -> None:
+        self._columns = {**recorded, **computed}
+        self._computed = {name: _Part.of(column) for name, column in computed.items()}
+        self._rows, self._num_steps = rows, num_steps
+        kept = {name: column for name, column in recorded.items() if name not in computed}
+        self._recorded = {name: [_Part.of(part) for part in parts_of(column)] for name, column in kept.items()}
+        lengths = [len(part.array) for part in next(iter(self._recorded.values()))]
+        self._ends = np.cumsum(lengths)
+        self._starts = self._ends - lengths
+
+    def read(self, numbers: Tensor) -> dict[str, Tensor]:
+        """Steps with these numbers `[B, T]`, by column; those of a window, `[T]`, ascend and are of one row."""
+        row, step = numbers[:, 0].numpy() // self._num_steps, numbers.numpy() % self._num_steps
+        everything: Any = slice(None)
+        reads = [(name, column, everything, row) for name, column in self._computed.items()]
+        there = self._rows[row]
+        part = np.searchsorted(self._ends, there, side="right")
+        for number in np.unique(part):
+            which = everything if len(self._ends) == 1 else np.flatnonzero(part == number)
+            rows = there[which] - self._starts[number]
+            reads += [(name, parts[number], which, rows) for name, parts in self._recorded.items()]
+        for _, column, which, rows in reads:
+            column.ask_for(rows[:, None] * column.array.shape[1] + step[which])
+        found: dict[str, np.ndarray] = {}
+        for name, column, which, rows in reads:
+            array = column.array
+            whole = found.setdefault(name, np.empty((*step.shape, *array.shape[2:]), array.dtype))
+            whole[which] = array[rows[:, None], step[which]]
+        return {name: torch.from_numpy(column) for name, column in found.items()}
+
+    def chunks(self, name: str) -> Iterator[np.ndarray]:
+        """All steps of a column, `[rows, steps, ...]` of some rows at a time."""
+        column = self._columns[name]
+        for chunk in row_chunks(len(self._rows), bytes_of([column], self._num_steps)):
+            yield column[chunk if name in self._computed else self._rows[chunk], : self._num_steps]

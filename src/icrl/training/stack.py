@@ -1,0 +1,162 @@
+"""Many small models as one program: runs of stage two that share shapes and options, but not seed and data.
+
+Each run has its own folder, batches, checkpoints and curves, and ends as if it was trained alone, apart from rounding.
+Forward and backward pass and optimizer step are those of one model with a leading axis (`nn.stacked_model`); gradients
+are clipped for each model by itself. K models, B windows of each, T steps.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, cast
+
+import torch
+from torch import Tensor, nn
+from torch.optim.optimizer import Optimizer
+
+from icrl.config.options import refuse
+from icrl.config.schedules import Clock
+from icrl.contracts import Batch
+from icrl.nn.gpt import GPT
+from icrl.nn.stacked_model import check_stackable, stacked
+from icrl.objectives.imitation import Imitation, batch_context
+from icrl.spaces import EnvSpec
+from icrl.training.fit import Answer, Request, Run, drive
+from icrl.training.optimizers import make_optimizer, set_rates
+from icrl.training.updates import Updater
+
+if TYPE_CHECKING:
+    from icrl.config.root import Config
+
+_OF_WHOLE_TENSORS = ("lamb", "mtadam")  # optimizers whose steps depend on norms of tensors
+
+
+def check_together(config: Config, spec: EnvSpec) -> None:
+    """Raise `ConfigError` for options with which models cannot be trained as one program, or would not end as alone."""
+    trainer, model, given = config.trainer, config.model, f"trainer.seeds={config.trainer.seeds}"
+    refuse(len({*trainer.seeds}) < len(trainer.seeds), f"{given}: no seed may be there twice")
+    needs = {
+        "trainer.gradient_accumulation_steps=1": trainer.gradient_accumulation_steps > 1,
+        "trainer.compile=false": trainer.compile,
+        "a precision other than device.amp_dtype=float16": config.device.amp_dtype == "float16",
+        "an optimizer other than lamb and mtadam": config.optimizer.name in _OF_WHOLE_TENSORS,
+        "summaries.grads_and_vars=false": config.summaries.grads_and_vars,
+        "a model without dropout, which would draw other numbers than alone": any(
+            (model.attention_dropout, model.residual_dropout, model.embedding_dropout)
+        ),
+        "an encoding other than model.obs_encoding=framed, which draws places": model.obs_encoding == "framed",
+        "a model.position without parameters": model.position == "learned",
+        "a single process, not torchrun": "RANK" in os.environ,
+    }
+    for need, lacking in needs.items():
+        refuse(lacking, f"{given} needs {need}")
+    with torch.device("meta"):
+        check_stackable(GPT(model, spec))
+
+
+def fit_together(runs: Sequence[Run]) -> None:
+    """Train the models of all `runs` at once, as `fit` trains one. Runs that are behind the others, because the program
+    was killed between two of their checkpoints, catch up first."""
+    stacks: dict[tuple[int, ...], Stack] = {}
+
+    def update(requests: Sequence[Request]) -> list[Answer]:
+        key = tuple(id(request.updater) for request in requests)
+        if key not in stacks:
+            stacks.clear()
+            stacks[key] = Stack([request.updater for request in requests])
+        return stacks[key].update([cast(Batch, request.batch) for request in requests], requests[0].clock)
+
+    drive(runs, update)
+
+
+class Stack:
+    """Updater of the models of several updaters, whose states it changes in place."""
+
+    def __init__(self, updaters: Sequence[Updater]) -> None:
+        self._first, self._updaters = updaters[0], updaters
+        models = [updater.model for updater in updaters]
+        self._model: nn.Module = stacked(models).train()
+        self._optimizer = make_optimizer(self._model, self._first.optimizer_config)
+        parts = zip(*(model.parameters() for model in models), strict=True)
+        self._parameters: list[tuple[nn.Parameter, tuple[nn.Parameter, ...]]] = [
+            *zip(self._model.parameters(), parts, strict=True)
+        ]
+        for updater in updaters:
+            updater.precision = self._first.precision  # was measured by each
+            updater.optimizer.register_state_dict_post_hook(_own_memory)
+        for whole, each in self._parameters:
+            states = [updater.optimizer.state[part] for updater, part in zip(updaters, each, strict=True)]
+            self._optimizer.state[whole] = {
+                key: torch.stack([state[key] for state in states]) if _is_like(value, each[0]) else value
+                for key, value in states[0].items()
+            }
+        self._is_shared = False
+
+    def update(self, batches: Sequence[Batch], clock: Clock) -> list[Answer]:
+        """Optimizer step of each model on its own batch `[B, T]`. Returns what `Updater.update` does, for each."""
+        config, number = self._first.optimizer_config, len(batches)
+        for optimizer in (self._optimizer, *(updater.optimizer for updater in self._updaters)):
+            set_rates(optimizer, config, clock)
+        self._optimizer.zero_grad()
+        objective = cast(Imitation, self._first.objective)
+        together = Batch(*(torch.cat(columns) for columns in zip(*batches, strict=True)))
+        with self._first.autocast():
+            parameters = self._model(batch_context(objective.spec, together))  # of the heads, `[K * B, T, P]`
+
+        def loss_of(parameters: Tensor, *columns: Tensor) -> tuple[Tensor, Answer]:
+            loss, _, metrics = self._first.loss(_Given(parameters), Batch(*columns))
+            return loss, metrics
+
+        columns = (column.unflatten(0, (number, -1)) for column in together)
+        losses, metrics = torch.vmap(loss_of)(parameters.unflatten(0, (number, -1)), *columns)
+        losses.sum().backward()
+        norm = self._clip(self._first.max_norm(clock))
+        self._optimizer.step()
+        if not self._is_shared:  # the first step may have made it
+            self._share_state()
+        return [{name: value[k] for name, value in (metrics | {"gradient_norm": norm}).items()} for k in range(number)]
+
+    def _clip(self, max_norm: float) -> Tensor:
+        """Clip the gradient of each model to `max_norm`; returns the norms before, `[K]`."""
+        gradients = [whole.grad for whole, _ in self._parameters if whole.grad is not None]
+        norms = [torch.linalg.vector_norm(gradient.flatten(1), dim=1) for gradient in gradients]
+        norm = torch.linalg.vector_norm(torch.stack(norms), dim=0)
+        scale = (max_norm / (norm + 1e-6)).clamp(max=1.0)  # as `clip_grad_norm_` does
+        for gradient in gradients:
+            gradient.mul_(scale.view(-1, *[1] * (gradient.ndim - 1)))
+        return norm
+
+    def _share_state(self) -> None:
+        """Make the state of each model's optimizer a part of the common one, as its parameters are."""
+        for whole, each in self._parameters:
+            for k, (updater, part) in enumerate(zip(self._updaters, each, strict=True)):
+                state = self._optimizer.state[whole].items()
+                updater.optimizer.state[part] = {
+                    key: value[k] if _is_like(value, whole) else value for key, value in state
+                }
+        self._is_shared = True
+
+
+class _Given(nn.Module):
+    """Model that has read its input already."""
+
+    def __init__(self, parameters: Tensor) -> None:
+        super().__init__()
+        self._parameters_of_head = parameters
+
+    def forward(self, _: Any) -> Tensor:
+        return self._parameters_of_head
+
+
+def _is_like(value: Any, parameter: Tensor) -> bool:
+    return isinstance(value, Tensor) and value.shape == parameter.shape
+
+
+def _own_memory(_: Optimizer, state: dict[str, Any]) -> dict[str, Any]:
+    """Copy of the state, so that a file of it holds no other model's."""
+    copied = {
+        number: {key: value.clone() if isinstance(value, Tensor) else value for key, value in of_one.items()}
+        for number, of_one in state["state"].items()
+    }
+    return state | {"state": copied}

@@ -1,0 +1,190 @@
+"""Unions of shards read as one store, large stores stay on disk, and files are checked once."""
+
+from pathlib import Path
+from typing import Any
+from unittest.mock import Mock
+
+import numpy as np
+import pytest
+import torch
+from harness import flip
+from lives import ALIKE, CONFIG, CPU
+from shards import union_of
+from stage_one import play
+
+from icrl.config.compose import load_config
+from icrl.config.options import replace
+from icrl.contracts import ConfigError
+from icrl.data import columns, mapped, unions
+from icrl.data.history_store import DamagedHistoriesError, Histories, HistoryWriter, open_histories
+from icrl.data.moments import moments_of
+from icrl.data.rewards import RewardPlugin
+from icrl.data.windows import Mixture, Windows
+from icrl.envs import make_env
+from icrl.evaluation.in_context import source_adaptation
+from icrl.evaluation.references import chance
+from icrl.plots.source_agents import learning_curves
+from icrl.programs.export_histories import exported_columns
+from icrl.runs.device import recorded
+from icrl.runs.files import read_json, write_json
+from icrl.sources.searchers.searcher import relabelled, searcher_of
+
+TRAIN, ROWS = [3, 9, 17, 20], {"num_learners": 3, "num_envs": 2}
+NUM_ROWS, NUM_STEPS = 24, 130
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory) -> Histories:
+    """Random walks in a room, every third learner with luck."""
+    config: Any = load_config(["env.size=5", "source=random"])
+    env = make_env(config.env)
+    goals = env.all_tasks()[TRAIN].repeat_interleave(NUM_ROWS // len(TRAIN), 0)
+    played, _ = play(chance(env, config), env, goals, NUM_STEPS)
+    tasks = {"all": env.all_tasks().tolist(), "seed": 0, "train": TRAIN, "held_out": [1]}
+    folder = tmp_path_factory.mktemp("histories") / "whole"
+    writer = HistoryWriter(folder, env.spec, NUM_STEPS, tasks, ROWS, recorded(config))
+    writer.add(played)
+    writer.commit(0)
+    writer.finish()
+    return open_histories(folder)
+
+
+@pytest.fixture(scope="module")
+def union(store: Histories) -> Histories:
+    return open_histories(union_of(store, store.folder.with_name("union"), [1, 2, 1]))
+
+
+def test_a_union_reads_as_the_whole_store(store: Histories, union: Histories) -> None:
+    some = np.array([20, 3, 3, 17])
+    keys = [slice(None), slice(5, 20, 4), some, 7, (some, slice(30)), (slice(4, 9), slice(-20, None)), (11, slice(9))]
+    for name, column in store.columns.items():
+        joined = union.columns[name]
+        assert (joined.shape, joined.dtype, joined.ndim) == (column.shape, column.dtype, column.ndim)
+        assert all(np.array_equal(joined[key], column[key]) for key in keys)
+        assert np.array_equal(np.asarray(joined), column)
+    assert np.array_equal(union.row_tasks, store.row_tasks) and np.array_equal(union.rewards(), store.rewards())
+    assert np.array_equal(union.final_success(), store.final_success()) and store.final_success().any()
+    assert np.array_equal(learning_curves(union).success, learning_curves(store).success)
+    tasks = torch.tensor(store.tasks["all"])[[9, 20]]
+    for one, two in zip(source_adaptation(union, tasks, 2, 3), source_adaptation(store, tasks, 2, 3), strict=True):
+        assert np.array_equal(one.returns, two.returns)
+    for name, column in exported_columns(store, slice(5, 15)).items():
+        assert np.array_equal(exported_columns(union, slice(5, 15))[name], column)
+    assert union.checksum != store.checksum
+
+
+LABELS = replace(ALIKE, name="dpt", labels="persistent_walk")
+PLUGIN = RewardPlugin("code", "", "", lambda life: np.float32(100 * life.obs + life.timestep))
+KINDS: list[tuple[dict, Any, RewardPlugin | None]] = [
+    ({"keep_every": [1]}, ALIKE, None),
+    ({"keep_every": [1, 3], "kept_steps": 40}, replace(ALIKE, weighting="recency"), None),
+    ({"keep_every": [2, 4], "history_len": 220}, replace(ALIKE, weighting="improvement"), None),
+    ({"symmetries": True, "min_final_success": 0.1}, replace(ALIKE, weighting="improvement"), PLUGIN),
+    ({"kept_steps": 50}, LABELS, None),
+]
+
+
+@pytest.mark.parametrize(("options", "objective", "plugin"), KINDS)
+@pytest.mark.parametrize("chunk", [2**27, 40_000])
+def test_batches_from_disk_are_those_from_memory(
+    store: Histories, union: Histories, options, objective, plugin, chunk, monkeypatch
+) -> None:
+    """Whether rows are prepared at once or few at a time; on disk nothing is left behind."""
+    monkeypatch.setattr(columns, "_CHUNK", chunk)
+    labels = None
+    if objective.name == "dpt":
+        config: Any = load_config(["env.size=5", "source=random"])
+
+        def labels(seen, first_row=0):
+            return relabelled(searcher_of(objective.labels, config), seen, 5, first_row)
+
+    def mixture(histories: Histories, storage: str) -> Mixture:
+        config = replace(CONFIG, storage=storage, **options)
+        return Mixture([Windows(histories, config, objective, TRAIN[:3], 12, CPU, plugin, labels)], [])
+
+    memory, *others = mixture(store, "memory"), mixture(store, "disk"), mixture(union, "disk"), mixture(union, "memory")
+    for other in others:
+        assert other.num_windows == memory.num_windows and other.largest_reward == memory.largest_reward
+        for update in range(3):
+            for name, one, two in zip(
+                memory.batch(0, 0, 1)._fields, memory.batch(1, update, 16), other.batch(1, update, 16), strict=True
+            ):
+                assert one.dtype == two.dtype and torch.allclose(one, two, rtol=2e-3), name
+        for one, two in zip(moments_of(memory), moments_of(other), strict=True):
+            assert torch.allclose(one, two)
+    assert [other.is_mapped for other in others] == [True, True, False]
+    assert not [*store.folder.glob(".scratch*"), *union.folder.glob(".scratch*")]
+
+
+def test_stores_larger_than_a_share_of_the_memory_stay_on_disk(store: Histories, monkeypatch) -> None:
+    size = sum(column.nbytes for column in store.columns.values())
+    for free, on_disk in ((4 * size, False), (4 * size - 1, True), (None, False)):
+        monkeypatch.setattr(mapped, "free_memory", lambda _, free=free: free)
+        assert Windows(store, CONFIG, ALIKE, TRAIN, 9, CPU).is_mapped == on_disk
+
+
+def replaced(manifest: dict, **new: Any) -> dict:
+    return manifest | {"shards": [manifest["shards"][0] | new, *manifest["shards"][1:]]}
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda m: replaced(m, checksum="0"), "shard-0-of-3 is not the one that was united"),
+        (lambda m: replaced(m, rows=7), "shard-0-of-3 has not 7 rows"),
+        (lambda m: replaced(m, folder="missing"), "no histories in .*missing"),
+        (lambda m: m | {"shards": [m["shards"][k] for k in (1, 0, 2)]}, "not those of the union, in its order"),
+        (lambda m: m | {"env": m["env"] | {"max_episode_steps": 7}}, "shard-0-of-3 has another world"),
+        (lambda m: m | {"shards": m["shards"][:2]}, "not those of the union, in its order"),
+        (lambda m: m | {"shards": [{"folder": "a"}]}, "is not a manifest"),
+    ],
+)
+def test_shards_that_do_not_make_up_the_union_are_refused(store: Histories, tmp_path: Path, change, message) -> None:
+    folder = union_of(store, tmp_path / "union", [2, 1, 1])
+    write_json(folder / "manifest.json", change(read_json(folder / "manifest.json")))
+    with pytest.raises((DamagedHistoriesError, ConfigError), match=message):
+        open_histories(folder)
+    with pytest.raises((DamagedHistoriesError, ConfigError), match=message):
+        HistoryWriter(folder, store.spec, NUM_STEPS, store.tasks, ROWS, {})
+
+
+def test_a_damaged_shard_is_refused_and_a_union_is_not_written_to(store: Histories, tmp_path: Path) -> None:
+    folder = union_of(store, tmp_path / "union", [2, 2])
+    with pytest.raises(ConfigError, match="is a union of shards"):
+        HistoryWriter(folder, store.spec, NUM_STEPS, store.tasks, ROWS, {})
+    flip(folder / "shard-1-of-2/action.npy", -1)
+    with pytest.raises(DamagedHistoriesError, match=r"shard-1-of-2/action\.npy is damaged"):
+        open_histories(folder)
+
+
+def test_large_files_are_read_once_unless_they_change(store: Histories, tmp_path: Path, monkeypatch) -> None:
+    """Small files, and those that were just written, are not noted; a note hides no write, and damage is not noted."""
+    folder = union_of(store, tmp_path / "union", [2, 2])
+    note, path = folder / "shard-0-of-2/checked.json", folder / "shard-0-of-2/action.npy"
+    sums = Mock(side_effect=unions.sha256)
+    monkeypatch.setattr(unions, "sha256", sums)
+
+    def num_read() -> int:
+        sums.reset_mock()
+        open_histories(folder)
+        return sums.call_count
+
+    monkeypatch.setattr(unions, "NOTED_FROM", 1)
+    assert num_read() == num_read() == 16 and not note.exists()
+    monkeypatch.setattr(unions, "_SETTLED", -1)
+    monkeypatch.setattr(unions, "NOTED_FROM", 1 << 26)
+    assert num_read() == num_read() == 16 and not note.exists()
+    monkeypatch.setattr(unions, "NOTED_FROM", 1)
+    assert [num_read(), num_read()] == [16, 0] and note.exists()
+    path.write_bytes(path.read_bytes())
+    assert [num_read(), num_read()] == [1, 0]
+    flip(path, -1)
+    for _ in range(2):
+        with pytest.raises(DamagedHistoriesError, match="is damaged"):
+            open_histories(folder)
+    flip(path, -1)
+    assert [num_read(), num_read()] == [1, 0]
+    note.unlink()
+    assert num_read() == 8
+    note.write_text("{}")
+    assert num_read() == 8

@@ -1,0 +1,70 @@
+"""Stages on histories that stay on disk, and on a union of shards: the same as on one store in memory."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from harness import TINY, done, run
+from shards import union_of
+
+from icrl.config.compose import load_config
+from icrl.contracts import Batch
+from icrl.data.formats import read_lives
+from icrl.data.history_store import open_histories
+from icrl.programs import export_histories, upgrade
+from icrl.runs import checkpoint
+from icrl.runs.files import read_json
+from icrl.training.program import ahead
+
+
+def model_of(root: Path, name: str) -> dict[str, torch.Tensor]:
+    found = checkpoint.load_newest(root / "logs" / name / "gpt", "last", torch.device("cpu"))
+    assert found is not None
+    return found[0]["model"]
+
+
+@pytest.mark.parametrize("storage", ["disk", "memory"])
+def test_a_model_of_a_union_is_the_one_of_the_whole_store(root: Path, storage: str) -> None:
+    """Bit for bit, with the same evaluation."""
+    union_of(open_histories(root / "histories/tiny"), root / "histories/united", [2, 1, 2])
+    options = ("name=other", "histories=united", f"data.storage={storage}")
+    done("train_gpt", root, *options)
+    one, two = model_of(root, "other"), model_of(root, "tiny")
+    assert one.keys() == two.keys() and all(torch.equal(one[name], two[name]) for name in one)
+    done("evaluate", root, *options)
+    final = [read_json(root / "logs" / name / "evaluation/results.json")["final"] for name in ("other", "tiny")]
+    assert final[0] == final[1]
+    assert run("train_gpt", root, "name=other", "histories=tiny").code == 2  # other files, though with the same steps
+
+
+@pytest.mark.parametrize("form", ["npz", "hdf5"])
+def test_large_unions_are_exported_in_parts(root: Path, monkeypatch: pytest.MonkeyPatch, form: str) -> None:
+    pytest.importorskip("h5py")
+    store = open_histories(root / "histories/tiny")
+    union_of(store, root / "histories/united", [3, 2])
+    size = sum(column[0].nbytes for column in store.columns.values())
+    monkeypatch.setattr(export_histories, "_LARGEST", 3 * size)
+    (folder,) = export_histories.main(load_config([*TINY, f"root={root}", "histories=united", f"format={form}"]))
+    names = [f"histories-{part:04d}-of-0004.{form}" for part in range(4)]
+    assert sorted(path.name for path in folder.glob("histories*")) == names
+    lives = read_lives(form, folder, {})
+    assert [life.task for life in lives] == store.row_tasks.tolist()
+    assert all(np.array_equal(life.columns["obs"], obs) for life, obs in zip(lives, store.columns["obs"], strict=True))
+    assert upgrade.main(root, "united") == ["united: nothing to convert"]
+
+
+def test_the_next_batch_is_made_beforehand() -> None:
+    made = list[int]()
+
+    def batch_at(update: int) -> Any:
+        made.append(update)
+        return Batch(*[torch.tensor(1 / (update - 7))] * 10)
+
+    ready = ahead(batch_at)
+    found = [float(ready(update).obs) for update in (3, 4, 5)]
+    assert found == pytest.approx([1 / -4, 1 / -3, 1 / -2]) and made[:4] == [3, 4, 5, 6]
+    ready(6)
+    with pytest.raises(ZeroDivisionError):
+        ready(7)
