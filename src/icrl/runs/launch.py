@@ -16,6 +16,7 @@ from os import environ
 from pathlib import Path
 from types import FrameType
 from typing import Any, Literal, Protocol
+from weakref import WeakSet
 
 from tqdm import tqdm
 
@@ -180,11 +181,11 @@ def _dask(options: DaskLaunch, folder: Path, run: Callable[[Job], str]) -> Itera
     dask = _needed("distributed", "dask")
     environ.update(environment())  # of the workers that are started here
     own = {"n_workers": options.num_workers, "threads_per_worker": 1, "dashboard_address": ":0"}
-    units: list[Any] = []
+    units = WeakSet[Any]()  # a result that somebody keeps would be computed again if its worker died later
 
     def submit(job: Job) -> Any:
-        units.append(client.submit(run, job, key=f"{job.name}-{time.time_ns()}"))  # a name of its own each time
-        return units[-1]
+        units.add(unit := client.submit(run, job, key=f"{job.name}-{time.time_ns()}"))  # a name of its own each time
+        return unit
 
     with dask.Client(**own) if options.scheduler == "local" else dask.Client(options.scheduler) as client:
         tqdm.write(f"dask: {client.scheduler.address}, dashboard {client.dashboard_link}")
@@ -195,7 +196,7 @@ def _dask(options: DaskLaunch, folder: Path, run: Callable[[Job], str]) -> Itera
             if not all(unit.done() for unit in units):
                 client.run(stop, str(folder))
                 with suppress(TimeoutError):  # of a worker that is dead
-                    dask.wait(units, timeout=PATIENCE)
+                    dask.wait([*units], timeout=PATIENCE)
 
 
 @contextmanager
