@@ -13,14 +13,18 @@ PROGRAMS = sorted(path.stem for path in (Path(__file__).parent / "programs").glo
 
 def run(name: str) -> None:
     """Run the program `name` with the options of the command line."""
-    program = import_module(f"icrl.programs.{name}")
+    program, options = import_module(f"icrl.programs.{name}"), sys.argv[1:]
+    module, meaning = f"src.{name}", program.__doc__ or ""
     if name == "upgrade":  # it has options of its own
         program.command()
     elif name == "train_players":
-        run_players(program.main, "src.train_players", program.__doc__ or "")
+        run_players(program.main, module, meaning)
+    elif name == "study":
+        run_stage(lambda _: program.main(options), module, meaning)
+    elif name == "train_agents":  # it starts commands with the same options
+        run_stage(lambda config: program.main(config, options), module, meaning)
     else:
-        main = program.main if name != "study" else lambda _: program.main(sys.argv[1:])
-        run_stage(main, f"src.{name}", program.__doc__ or "")
+        run_stage(program.main, module, meaning)
 
 
 def main() -> None:

@@ -48,7 +48,7 @@ def config_of(name: str = "q_learning", **changes: Any) -> Any:
 
 
 def in_a_thread(config: Any, _: Any, learner: Any, streams: Any, noise: Any, first: int) -> AsyncUnrollWorker:
-    return AsyncUnrollWorker(config, learner, streams, first, thread_pool)
+    return AsyncUnrollWorker(config, learner, streams, noise, first, thread_pool)
 
 
 def worker_and_loop(config: Any, make_worker: Any = in_a_thread) -> tuple[Any, Any]:

@@ -1,10 +1,8 @@
 """A study runs all of its runs, stops and continues like one of them, and names those that failed."""
 
 import os
-import signal
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Callable, Sequence
 from importlib import import_module
@@ -13,15 +11,14 @@ from typing import Any
 
 import pytest
 from harness import TINY
-from kin import all_gone, family, is_alive
+from kin import all_gone, family
 
 from icrl.config.compose import load_config
 from icrl.config.paths import PROJECT
-from icrl.contracts import ConfigError, PipelineError, Stopped
-from icrl.programs import study
-from icrl.programs.study import main, run_jobs
+from icrl.contracts import ConfigError, PipelineError
+from icrl.programs.study import main
 from icrl.runs.files import read_json
-from icrl.studies.plan import Job
+from icrl.runs.units import Job
 
 SMALL = [option for option in TINY if not option.startswith(("name=", "num_threads="))]
 SMALL += ["name=mine", "trainer.evaluate=false", "evaluation.checkpoint=last", "source.evaluate=false"]
@@ -112,54 +109,6 @@ def test_killed_study(finished, tmp_path):
     assert not (tmp_path / evaluation).exists()
     assert len(read_json(main(few, run_here) / "results.json")["rows"]) == 1
     assert read_json(tmp_path / evaluation)["curves"] == read_json(finished / evaluation)["curves"]
-
-
-@pytest.fixture
-def program(tmp_path: Path) -> tuple[str, str]:
-    """Command that stands for `python -m icrl`, with programs of its own."""
-    path = tmp_path / "program.py"
-    path.write_text(
-        "import os, signal, sys, time\nfrom pathlib import Path\nname, *options = sys.argv[1:]\n"
-        "if name == 'deaf':\n    signal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
-        "if name == 'bad':\n    print('error: no such world')\n    sys.exit(2)\n"
-        "text = ' '.join(options) if name == 'good' else str(os.getpid())\n"
-        "Path(options[0] + '.new').write_text(text)\nPath(options[0] + '.new').replace(options[0])\n"
-        "if name in ('sleepy', 'deaf'):\n    time.sleep(60)\n"
-    )
-    return sys.executable, str(path)
-
-
-def test_a_failed_job_fails_only_those_that_need_it(tmp_path, program, capsys):
-    first, second, needy, after = (str(tmp_path / name) for name in ("first", "second", "needy", "after-broken"))
-    jobs = [
-        Job("first", [["good", first]], "", 0),
-        Job("broken", [["bad"], ["good", after]], "", 5),
-        Job("second", [["good", f"{second}.1"], ["good", second, "a b"]], "first", 5),
-        Job("needy", [["good", needy]], "broken", 5),
-    ]
-    reason = f"error: no such world (exit code 2, {tmp_path / 'broken.log'})"
-    assert run_jobs(jobs, 2, tmp_path, program) == {"broken": reason, "needy": "broken failed"}
-    assert Path(second).read_text() == f"{second} a b" and not Path(needy).exists() and not Path(after).exists()
-    assert (tmp_path / "second.log").read_text() == f"$ icrl good {second}.1\n$ icrl good {second} 'a b'\n"
-    shown = capsys.readouterr().out
-    assert "broken: error: no such world" in shown and "second: done" in shown
-
-
-@pytest.mark.parametrize("job", ["sleepy", "deaf"])
-@pytest.mark.parametrize(("number", "error"), [(signal.SIGINT, KeyboardInterrupt), (signal.SIGTERM, Stopped)])
-def test_a_signal_ends_the_jobs(tmp_path, program, monkeypatch, number, error, job):
-    """Also one that does not listen, after a while."""
-    monkeypatch.setattr(study, "PATIENCE", 1.0)
-    mark, before = tmp_path / "asleep", signal.getsignal(number)
-    if number == signal.SIGINT:
-        signal.signal(number, signal.default_int_handler)  # a background process of a shell ignores it
-    sender = threading.Thread(target=lambda: (wait_until(mark.exists), os.kill(os.getpid(), number)))
-    sender.start()
-    with pytest.raises(error):
-        run_jobs([Job("long", [[job, str(mark)]], "", 1)], 1, tmp_path, program)
-    sender.join()
-    assert not is_alive(int(mark.read_text()))
-    signal.signal(number, before)
 
 
 def wait_until(condition: Callable[[], bool]) -> None:

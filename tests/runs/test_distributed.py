@@ -143,6 +143,30 @@ def test_processes_end_when_torchrun_is_killed(tmp_path):
     assert all_gone(pids)
 
 
+DYING = """
+import os, signal, sys
+from pathlib import Path
+from parallel import fitted
+from toy import CPU, model_of
+from icrl.runs.distributed import joined
+attempt = int(os.environ["TORCHELASTIC_RESTART_COUNT"])
+with joined(CPU) as (ranks, _):
+    die = lambda: os.kill(os.getpid(), signal.SIGKILL)
+    print(fitted(Path(sys.argv[1]), ranks, model_of(0), (4, 5, -1)[attempt], die, rank=(1, 0, 0)[attempt]))
+"""
+
+
+def test_a_run_goes_on_by_itself_after_a_lost_process(parallel, tmp_path):
+    """Killed in update 4 the second process, then in update 5 the first one; same bits as after a plain resume."""
+    (program := tmp_path / "dying.py").write_text(DYING)
+    path = os.pathsep.join(str(PROJECT / folder) for folder in ("src", "tests/helpers"))
+    command = [*TORCHRUN, "--max-restarts", "2", str(program), str(tmp_path / "run")]
+    subprocess.run(command, cwd=PROJECT, env=ENVIRONMENT | {"PYTHONPATH": path}, timeout=200, check=True)
+    assert weights_of(tmp_path / "run").keys() == weights_of(parallel / "resumed").keys()
+    for name, weight in weights_of(parallel / "resumed").items():
+        assert torch.equal(torch.as_tensor(weight), torch.as_tensor(weights_of(tmp_path / "run")[name])), name
+
+
 FROM_0, FROM_1 = "must be an int from 0 to WORLD_SIZE - 1 = 1;", "must be an int from 1 to 1000000;"
 OTHERS = "not: torchrun sets all of them"
 

@@ -217,7 +217,7 @@ def test_finished_work_is_not_repeated_and_must_be_the_same(tmp_path: Path) -> N
     assert [job.name for job in left if not job.needs] == [left[-1].needs], "histories that nothing needs any more"
     for row in rows:
         finish(row, 1, 1)
-    assert study(*variants, options=(*options, "study.num_workers=1"), root=tmp_path).jobs == []
+    assert study(*variants, options=(*options, "launch.num_workers=1"), root=tmp_path).jobs == []
     for other in ("trainer.num_iterations=11", "evaluation.num_streams=3", "policy.temperature=0.5"):
         with pytest.raises(ConfigError, match=f"study.variants, a: .*{re.escape(other.partition('=')[0])}"):
             study(*variants, options=(*options, other), root=tmp_path)

@@ -68,7 +68,7 @@ def make_unroll_worker(
 ) -> UnrollWorker:
     """Worker for `collect` from iteration `first`. Asynchronous unrolls are played in a pool of `make_pool`."""
     if config.source.async_unroll:
-        return AsyncUnrollWorker(config, learner, streams, first, make_pool)
+        return AsyncUnrollWorker(config, learner, streams, noise, first, make_pool)
     return LocalUnrollWorker(config.source, env, learner, streams, noise, first)
 
 
@@ -96,11 +96,12 @@ class AsyncUnrollWorker(UnrollWorker):
         config: Config,
         learner: Learner,
         streams: Streams[State, Any],
+        noise: Noise,
         first: int,
         make_pool: Callable[..., Executor] = ProcessPoolExecutor,
     ) -> None:
         """Continue with `streams` after `first` iterations; unless `first` is 0, call `load_state_dict` next."""
-        self._config, self._learner, self._streams, self._done = config, learner, streams, first
+        self._config, self._learner, self._streams, self._noise, self._done = config, learner, streams, noise, first
         self._versions = {first: copy.deepcopy(learner.playing_state())}  # needed later, by iterations done
         self._ours, self._theirs = _SPAWN.Pipe()  # not an event, which could block once its waiter is killed
         self._make_pool = make_pool
@@ -159,7 +160,8 @@ class AsyncUnrollWorker(UnrollWorker):
     def _start(self) -> Executor:
         source, before = self._config.source, active_children()
         tasks = self._streams.state.task[:: source.num_learners * source.num_envs]
-        start = [_arrays(fields) for fields in ([tasks], self._streams.state, self._streams.step)]
+        given = [tasks, self._noise.seeds], self._streams.state, self._streams.step
+        start = [_arrays(fields) for fields in given]
         self._pool = pool = self._make_pool(1, _SPAWN, set_up, (self._theirs,))
         with without_signals():
             self._request(self._done, (self._config, start))
@@ -184,13 +186,13 @@ class _Player:
     """Learners and environments in the process; also a policy, with a pause after each step."""
 
     def __init__(self, config: Config, start: Arrays, first: int) -> None:
-        (tasks,), state, step = (_tensors(fields, _CPU) for fields in start)
+        (tasks, seeds), state, step = (_tensors(fields, _CPU) for fields in start)
         self.source, self._due, tensors = config.source, 0.0, config.source.vectorization == "tensor"
         self.env: Any = make_env(config.env) if tensors else ProcessEnv(config.env, config.source.num_workers)
-        self.learner, fresh, noise = make_learners(config, self.env, tasks, _CPU)
+        self.learner, fresh, _ = make_learners(config, self.env, tasks, _CPU)
         self.initial_carry, self.targets = self.learner.initial_carry, self.learner.targets
         streams = Streams(type(fresh.state)(*state), Step(*step), fresh.carry)
-        self.worker = LocalUnrollWorker(self.source, self.env, self, streams, noise, first)
+        self.worker = LocalUnrollWorker(self.source, self.env, self, streams, Noise(seeds), first)
 
     def act(self, carry: Any, step: Step, noise: Tensor) -> tuple[Tensor, Any]:
         """Action of the learners, at least `source.unroll_step_interval` seconds after the previous one."""

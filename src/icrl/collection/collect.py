@@ -39,14 +39,18 @@ class EpsilonGreedy:
 
 
 def make_learners(
-    config: Config, env: Env[State], tasks: Tensor, device: torch.device
+    config: Config, env: Env[State], tasks: Tensor, device: torch.device, before: int = 0
 ) -> tuple[Learner, Streams[State, Any], Noise]:
     """New learners for `tasks` `[G, task_dim]`: `source.num_learners` per task with `source.num_envs` streams each, or
-    with `source.shared` one learner that plays all these streams."""
-    source, num_learners = config.source, config.source.learners_for(len(tasks))
-    num_streams = len(tasks) * source.num_learners * source.num_envs
-    counts = (num_streams, num_streams, num_learners)
-    starts, noise, parameters = (stream_seeds(config.seed, n, i).to(device) for i, n in enumerate(counts))
+    with `source.shared` one learner that plays all these streams. `before`: training tasks of earlier shards, after
+    whose seeds come those of these learners."""
+    source = config.source
+    per_task = source.num_learners * source.num_envs
+    each = (per_task, per_task, source.learners_for(1))
+    starts, noise, parameters = (
+        stream_seeds(config.seed, n * (before + len(tasks)), i)[n * before :].to(device) for i, n in enumerate(each)
+    )
+    parameters = parameters[: source.learners_for(len(tasks))]
     learner: Learner = source_class(source.name).create(config, env, tasks, parameters, device)
     learner.set_clock(clock_of(source, 0))
     streams = start_streams(learner, env, streams_of(tasks, source.num_learners * source.num_envs), starts)

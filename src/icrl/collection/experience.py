@@ -15,6 +15,7 @@ from torch import Tensor
 
 from icrl.collection.replay import Drawn, Replay, indexable, restored, rollout_replay, shuffled, stratified
 from icrl.config.options import refuse, replace
+from icrl.config.paths import PROJECT
 from icrl.config.schedules import Clock, make_schedule
 from icrl.contracts import ConfigError, Learned, Rollout, Sample
 from icrl.data.columns import bytes_of, row_chunks
@@ -204,7 +205,7 @@ def _used_steps(
 ) -> tuple[list[Tensor], np.ndarray, np.ndarray]:
     """Columns of the steps that are used of the histories `name`, row after row, and for each row their number and the
     place of its task among `tasks`."""
-    histories = open_histories(config.folder("histories").parent / name)
+    histories = open_histories(PROJECT / config.root / "histories" / name)
     where = f"source.offline_buffer_dir={name}: {histories.folder}"
     check_same(config, histories.manifest["config"], ("env",), where)
     rows = _rows_of(histories, tasks, where)  # [G * R]

@@ -41,7 +41,7 @@ LARGE = {  # by program: the options that determine most of its memory
     "src.search_params": "search.num_learners, source.num_envs",
     "src.export_histories": "the number of histories",
     "src.import_histories": "the number of histories",
-    "src.study": "study.num_workers",
+    "src.study": "launch.num_workers",
     "src.train_players": "training.num_games, replay.size, the batch_size of host and agent",
 }
 

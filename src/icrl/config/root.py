@@ -9,8 +9,9 @@ from operator import attrgetter
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import model_validator
 
+from icrl.collection.shards import ShardConfig
 from icrl.config.options import (
     Choice,
     Name,
@@ -18,7 +19,6 @@ from icrl.config.options import (
     Options,
     PathName,
     Seed,
-    Text,
     group,
     option,
     presets_option,
@@ -26,6 +26,7 @@ from icrl.config.options import (
 )
 from icrl.config.paths import PROJECT
 from icrl.config.search import SearchConfig
+from icrl.config.study import StudyConfig
 from icrl.contracts import ConfigError
 from icrl.data.windows import DataConfig
 from icrl.envs import env_options
@@ -42,6 +43,7 @@ from icrl.point_game.world import PointGameConfig
 from icrl.runs.checkpoint import CheckpointsConfig
 from icrl.runs.device import DeviceConfig
 from icrl.runs.evaluations import EvalsConfig
+from icrl.runs.launch import LAUNCHES, LaunchConfig, LocalLaunch
 from icrl.runs.metrics import SummariesConfig
 from icrl.sources import source_options
 from icrl.sources.a2c import A2CConfig
@@ -55,29 +57,16 @@ CHOICES: dict[str, Callable[[], Mapping[str, Any]]] = {  # groups with several c
     "source": source_options,
     "objective": objective_options,
     "optimizer": lambda: OPTIMIZERS,
+    "launch": lambda: LAUNCHES,
 }
 AnyEnv = Annotated[EnvConfig, Choice("env", CHOICES["env"])]
 AnySource = Annotated[SourceConfig, Choice("source", CHOICES["source"])]
 AnyObjective = Annotated[ObjectiveConfig, Choice("objective", CHOICES["objective"])]
+AnyLaunch = Annotated[LaunchConfig, Choice("launch", CHOICES["launch"])]
 AnyOptimizer = Annotated[OptimizerConfig, Choice("optimizer", CHOICES["optimizer"])]
 
 _FITS = "2, ilql, awr, finetune"  # stages with a gradient loop
 _READS_POINTS = ("a2c", "a3c", "ppo", "random")  # sources that read observations of many numbers
-
-
-class StudyConfig(Options):
-    question: Text = option("none", "question of the comparison, the title of its picture")
-    measure: Literal["success", "returns"] = option("success", "measure that variants are compared by")
-    seeds: list[Annotated[int, Field(ge=0, le=10**9)]] = option([0, 1, 2], "seeds of every variant")
-    variants: list[dict[str, Any]] = option(
-        [],
-        "what is compared: each a `label`, what it changes (`set`, a list of KEY=VALUE) and, if need be, its place `x` "
-        "(a number or a name) on the axis, `line`, the name of the line through such places, and `test`, the worlds it "
-        "is evaluated in: for each a label and a list of KEY=VALUE ([]: there is nothing to compare)",
-    )
-    xlabel: Text = option("variant", "label of the axis of variants")
-    scale: float = option(1.0, "factor of trainer.num_iterations", gt=0, le=10**6)
-    num_workers: int = option(2, "runs at a time, each on one thread", ge=1, le=1024, may_change=True)
 
 
 class Config(Options):
@@ -138,6 +127,8 @@ class Config(Options):
     )
     policy: PolicyConfig = group(PolicyConfig, "how the model acts", "2, 3, ilql, awr, finetune")
     evaluation: EvaluationConfig = group(EvaluationConfig, "the in-context protocol", "3")
+    shard: ShardConfig = group(ShardConfig, "parts of stage one, each of which is a store of its own", "1")
+    launch: AnyLaunch = group(LocalLaunch, "engine that runs shards and the jobs of a study", "1, study")
     study: StudyConfig = group(StudyConfig, "a comparison of many runs", "study")
     search: SearchConfig = group(SearchConfig, "the search over options of a program", "search")
 

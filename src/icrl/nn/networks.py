@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 ACTIVATIONS: dict[str, type[nn.Module]] = {"relu": nn.ReLU, "tanh": nn.Tanh, "gelu": nn.GELU}
 _MAX_WIDTH, _MAX_LAYERS = 2**14, 1000  # memory holds no more
+LANES = 64  # numbers that a CPU's widest operations handle at a time: four vectors of 16
 
 
 class _Nested(Options):
@@ -168,6 +169,12 @@ class StackedNetwork(nn.Module):
 
     def forward(self) -> Tensor:
         """Outputs of every learner for every observation, `[L, S, O]`, in memory as `[O, L, S]`."""
+        num_learners, num_obs, _ = self.embedding.shape
+        return self.table()[:, : num_learners * num_obs].unflatten(1, (num_learners, num_obs)).permute(1, 2, 0)
+
+    def table(self) -> Tensor:
+        """The same as rows of outputs, `[O, L * S]` and zeros up to a multiple of `LANES`. So no learner is where an
+        operation over such rows handles the last columns in another way, which rounds differently."""
         return _Outputs.apply(self.embedding, self.heads, self.bias)
 
 
@@ -180,13 +187,18 @@ class _Outputs(torch.autograd.Function):
         embedding, heads, bias = parameters
         ctx.save_for_backward(embedding, heads)
         num_learners, num_obs, _ = embedding.shape
-        outputs = embedding.new_empty(heads.shape[2], num_learners, num_obs)
+        num_columns = num_learners * num_obs
+        table = embedding.new_empty(heads.shape[2], num_columns + -num_columns % LANES)
+        table[:, num_columns:] = 0
+        outputs = table[:, :num_columns].unflatten(1, (num_learners, num_obs))
         torch.add(torch.bmm(heads.mT, embedding.mT), bias.mT, out=outputs.transpose(0, 1))
-        return outputs.permute(1, 2, 0)
+        return table
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        (gradient,), (embedding, heads) = gradients, ctx.saved_tensors
+        (of_table,), (embedding, heads) = gradients, ctx.saved_tensors
+        num_learners, num_obs, _ = embedding.shape
+        gradient = of_table[:, : num_learners * num_obs].unflatten(1, (num_learners, num_obs)).permute(1, 2, 0)
         of_heads = torch.bmm(gradient.mT, embedding).mT
         return torch.bmm(gradient, heads.mT), of_heads, gradient.sum(1, keepdim=True)
 
@@ -241,10 +253,27 @@ class StackedAdam(torch.optim.Adam):
         loss.sum().backward()
         parameters = self.param_groups[0]["params"]
         norms = [torch.linalg.vector_norm(p.grad, dim=tuple(range(1, p.ndim))) for p in parameters]
-        norm = torch.stack(norms).norm(dim=0)
+        norm = torch.stack([norm.square() for norm in norms], dim=1).cumsum(1)[:, -1].sqrt()
         scale = (self._max_gradient_norm / (norm + 1e-6)).clamp(max=1.0)
         for parameter in parameters:
             parameter.grad.mul_(scale.view(-1, *[1] * (parameter.ndim - 1)))
         self.param_groups[0]["lr"] = learning_rate
+        ragged = [parameter for parameter in parameters if parameter.numel() % LANES]
+        shapes = [parameter.shape for parameter in ragged]
+        for parameter in ragged:
+            self._reshape(parameter, lambda x: nn.functional.pad(x.flatten(), (0, -x.numel() % LANES)))
         self.step()
+        for parameter, shape in zip(ragged, shapes, strict=True):
+            self._reshape(parameter, lambda x, shape=shape: x[: shape.numel()].view(shape).clone())
         return norm
+
+    def _reshape(self, parameter: Any, reshape: Callable[[Tensor], Tensor]) -> None:
+        """Replace a parameter, its gradient and its moments. The fused step rounds the last numbers of a parameter in
+        another way if they fill no vector, so zeros are put behind them: learner k must not depend on its place."""
+        gradient = reshape(parameter.grad)
+        parameter.grad = None
+        parameter.data, state = reshape(parameter.data), self.state[parameter]
+        parameter.grad = gradient
+        for name in ("exp_avg", "exp_avg_sq"):
+            if name in state:
+                state[name] = reshape(state[name])

@@ -26,7 +26,7 @@ from icrl.config.root import Config
 from icrl.contracts import PipelineError, Rollout
 from icrl.data.columns import bytes_of, row_chunks
 from icrl.data.formats import WRITERS
-from icrl.data.history_store import Histories
+from icrl.data.history_store import Histories, open_histories
 from icrl.data.windows import open_stores
 from icrl.envs import make_env
 from icrl.envs.core import TensorEnv
@@ -57,6 +57,16 @@ def main(config: Config) -> list[Path]:
     for folder in folders:
         print(f"exported to {folder}")
     return folders
+
+
+def export_all(config: Config) -> None:
+    """Export the histories that a run of stage one has recorded, in the forms of `source.export`."""
+    if not config.source.export:
+        return
+    store = open_histories(config.folder("histories"))
+    with closing(make_env(config.env)) as env:
+        for form in config.source.export:
+            export(store, form, env)
 
 
 def export(store: Histories, form: str, env: TensorEnv) -> Path:

@@ -15,7 +15,7 @@ from threading import RLock
 import torch
 from tqdm import tqdm
 
-from icrl.config.options import replace
+from icrl.config.options import refuse, replace
 from icrl.config.root import Config
 from icrl.contracts import Json, PipelineError
 from icrl.programs import evaluate, train_agents, train_gpt
@@ -26,6 +26,8 @@ _GLANCE = 60.0  # seconds
 
 def main(config: Config) -> Path:
     """Run or resume all stages; returns the folder with the results."""
+    collected = "collect them first with src.train_agents, then give src.pipeline the same options without shard.*"
+    refuse(config.shard.count > 1, f"shard.count={config.shard.count}: shards are commands of their own; {collected}")
     set_forkserver_preload([__name__, "torch._dynamo"])  # which every other process of a stage needs
     threads = config.num_threads or torch.get_num_threads()
     train_agents.record(config)

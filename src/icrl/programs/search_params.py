@@ -60,7 +60,9 @@ def main(config: Config) -> Path:
     """Run the missing trials; returns the folder with the pictures and `results.json`, updated after each trial."""
     device, program = prepare(config), config.search.program
     _check(config, device)
-    compared = [name for name in type(config).model_fields if name not in ("name", "root", "num_threads", "presets")]
+    compared = [
+        name for name in type(config).model_fields if name not in ("name", "root", "num_threads", "presets", "launch")
+    ]
     compared = compared if program in PROGRAMS else [*_ALWAYS, "env", "source"]
     folder, owner = config.folder("logs") / "search", identity_of("search_params", config, compared)
     given, path, space = folder / "config.json", folder / "results.json", space_of(config)

@@ -1,9 +1,12 @@
 """Stage one: train source agents on every training task and record their learning histories.
 
 python -m src.train_agents [KEY=VALUE ...]      -> histories/<name>/, logs/<name>/source/, videos/<name>/source/
+
+In shards: shard.count=8 collects all of them as processes of this machine, launch=dask or launch=submitit elsewhere,
+and shard.count=8 shard.index=3 one of them. Histories in shards read as one store.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager, nullcontext
 from pathlib import Path
 
@@ -14,13 +17,14 @@ from tqdm import tqdm
 from icrl.collection.async_unroll import make_unroll_worker
 from icrl.collection.collect import Learner, check_parameters, collect, make_learners
 from icrl.collection.experience import Experience
+from icrl.collection.shards import ShardConfig, check_shards, shard_of
 from icrl.collection.source_run import Position, align_writer, check_continues, compared, inputs_of
 from icrl.config.compose import load_config
 from icrl.config.options import refuse, replace
 from icrl.config.paths import PROJECT
 from icrl.config.root import Config
 from icrl.contracts import ConfigError, Env, Json, PipelineError
-from icrl.data.history_store import HistoryWriter, open_histories, read_manifest
+from icrl.data.history_store import HistoryWriter, read_manifest
 from icrl.data.recorded import check_playable
 from icrl.envs import make_env
 from icrl.envs.core import State
@@ -29,12 +33,21 @@ from icrl.envs.tasks import Split, changing, development_of, split_tasks
 from icrl.evaluation.report import solved
 from icrl.evaluation.trained import SourceEvaluator, check_streams
 from icrl.plots.source_agents import SourceCurves, examine
-from icrl.programs.export_histories import export
+from icrl.programs._shards import FOUND, collect_shards
+from icrl.programs.export_histories import export_all
 from icrl.runs.checkpoint import FINISHED, Interval, load_newest
 from icrl.runs.device import device_of, prepare, recorded
 from icrl.runs.distributed import check_alone
 from icrl.runs.evaluations import Evaluations
-from icrl.runs.files import Identity, check_owner, check_same, identity_of, only_writer, read_owned, write_owned
+from icrl.runs.files import (
+    Identity,
+    check_owner,
+    check_same,
+    identity_of,
+    only_writer,
+    read_owned,
+    write_owned,
+)
 from icrl.runs.metrics import MetricLogger, profiled
 from icrl.runs.record import check_snapshots, record_session
 from icrl.runs.run_state import RunState
@@ -48,21 +61,36 @@ from icrl.training.program import check_stage_two
 # As a teacher has no model: values that break no rule.
 _UNUSED = ("tasks.num_train=2", "data.num_development_tasks=1", "model.context_len=2", "evaluation.num_episodes=2")
 _NAMED = 10  # unsolved tasks that are printed
-_FOUND = {"num_tasks": int, "unsolved": [{"task": (str, int), "success": [float]}]}
 
 
-def main(config: Config) -> Path:
-    """Train and record, or resume, or print the results; returns the folder with the histories."""
-    record(config)
-    announce(config, finish(config))
+def main(config: Config, options: Sequence[str] | None = None) -> Path:
+    """Train and record, or resume, or print the results; returns the folder with the histories. `options`, the command
+    line of `config`, are needed to collect it in shards."""
+    if config.shard.is_whole:
+        given = f"shard.count={config.shard.count}"
+        refuse(options is None, f"{given}: shards are commands of their own; run python -m src.train_agents")
+        record_teacher(config)
+        found = collect_shards(config, options or ())
+    else:
+        config = shard_of(config, config.shard.index) if config.shard.is_part else config
+        record(config)
+        found = finish(config)
+    announce(config, found)
     return config.folder("histories")
+
+
+def record_teacher(config: Config) -> None:
+    """Train the teacher of a run (`source.expert`), if it has one. Shards that start together find theirs trained."""
+    teacher = teacher_of(config)
+    is_found = teacher and config.shard.is_part and (teacher.folder("logs") / "source" / FINISHED).exists()
+    if teacher and not is_found:
+        record(teacher)
+        announce(teacher, finish(teacher))
 
 
 def record(config: Config) -> None:
     """Train and record, or resume, until the histories are complete, after those of the teacher (`source.expert`)."""
-    if teacher := teacher_of(config):
-        record(teacher)
-        announce(teacher, finish(teacher))
+    record_teacher(config)
     check_snapshots(config.summaries.code_snapshots, PROJECT)
     check_alone("train_agents", "all its agents are one batch")
     check_playable(config.env)
@@ -71,6 +99,8 @@ def record(config: Config) -> None:
     with closing(make_env(config.env, device)) as env:
         all_tasks, split = env.all_tasks(), split_tasks(env, config)
         source_class(source.name).check_spaces(source.name, env.spec)
+        check_shards(config, len(split.train))
+        block = config.shard.block(len(split.train))
         development_of(env, config, split.train)  # early checks for stage two
         check_stage_two(config, env.spec)
         if source.videos_per_task or config.evaluation.videos:
@@ -81,14 +111,14 @@ def record(config: Config) -> None:
             elif (folder / FINISHED).exists():
                 raise ConfigError(f"{folder} belongs to histories missing from {histories}: restore them, or remove it")
             if not (folder / FINISHED).exists():
-                check_stage_one(config, env.spec, len(split.train), device)
+                check_stage_one(config, env.spec, len(split.train[block]), device)
                 for line in unused(config):
                     tqdm.write(line)
                 # An asynchronous unroll has its own environments; those here only start the streams.
                 has_processes = source.vectorization == "process" and not source.async_unroll
                 processes = closing(ProcessEnv(config.env, source.num_workers, device)) if has_processes else None
                 with processes or nullcontext(env) as world:
-                    train(config, world, all_tasks, split, device)
+                    train(config, world, all_tasks, split, block, device)
 
 
 def teacher_of(config: Config) -> Config | None:
@@ -106,6 +136,7 @@ def teacher_of(config: Config) -> Config | None:
         raise ConfigError(f"source.expert={given}: {error}") from error
     refuse(getattr(source, "teacher", "none") != "none", f"source.expert={given}: a teacher must learn by itself")
     names = {"name": config.source.teacher, "run": config.source.teacher, "histories": [config.source.teacher]}
+    names |= {"shard": ShardConfig()}
     return replace(config, source=source, env=replace(config.env, task_visible=True), **names)
 
 
@@ -115,7 +146,7 @@ def finish(config: Config) -> Json:
     with closing(make_env(config.env, device)) as env, only_writer(histories):
         manifest, split = read_manifest(histories), split_tasks(env, config)
         if not (folder / FINISHED).exists():
-            tasks = env.all_tasks()[split.train].to(device)
+            tasks = env.all_tasks()[split.train[config.shard.block(len(split.train))]].to(device)
             learner, _, _ = make_learners(config, env, tasks, device)
             saved = load_newest(folder, "last", device)
             if saved is None:
@@ -125,16 +156,13 @@ def finish(config: Config) -> Json:
             learner.set_clock(clock_of(config.source, about["step"]))
             found = examine(config, env, learner, tasks, split.held_out)
             write_owned(folder / FINISHED, Identity.of(about["description"]), about["step"], found)
-        found, whose, _ = read_owned(folder / FINISHED, _FOUND)
+        found, whose, _ = read_owned(folder / FINISHED, FOUND)
     if manifest["owner"]:  # histories of older versions have none
         check_owner(folder / FINISHED, whose, Identity(**manifest["owner"]))
     if not manifest["complete"]:
         raise PipelineError(f"{folder / FINISHED} exists, but {histories} is not complete: remove {FINISHED}")
-    if config.source.export:
-        store = open_histories(histories)
-        with closing(make_env(config.env)) as env:
-            for form in config.source.export:
-                export(store, form, env)
+    if not config.shard.is_part:
+        export_all(config)
     return found
 
 
@@ -148,16 +176,16 @@ def unused(config: Config) -> Iterator[str]:
         yield f"summaries.gradient_noise_scale={scale} has no effect on stage one: {why}"
 
 
-def train(config: Config, env: Env[State], all_tasks: Tensor, split: Split, device: torch.device) -> None:
-    """Train learners on the training tasks among `all_tasks` `[num_tasks, task_dim]`, from the newest checkpoint if
-    there is one, and record them."""
-    source, folder, tasks = config.source, config.folder("logs") / "source", all_tasks[split.train]
-    learner, streams, noise = make_learners(config, env, tasks.to(device), device)
+def train(config: Config, env: Env[State], all_tasks: Tensor, split: Split, block: slice, device: torch.device) -> None:
+    """Train learners on a `block` of the training tasks among `all_tasks` `[num_tasks, task_dim]`, from the newest
+    checkpoint if there is one, and record them."""
+    source, folder, own = config.source, config.folder("logs") / "source", split._replace(train=split.train[block])
+    tasks = all_tasks[own.train].to(device)
+    learner, streams, noise = make_learners(config, env, tasks, device, block.start)
     experience = Experience(config, env.spec, tasks, device)
     if source.evaluate:
         check_streams(config, learner, len(tasks))
-    inputs = inputs_of(config, device)
-    owner = identity_of("train_agents", config, compared(config), inputs)
+    owner = identity_of("train_agents", config, compared(config), inputs := inputs_of(config, device))
     described = owner._asdict() | {"config": recorded(config), "inputs": inputs}
     run = RunState(folder, described, config.checkpoints, num_iterations(source), device, unit="iteration")
     if run.resumed_from:
@@ -165,7 +193,7 @@ def train(config: Config, env: Env[State], all_tasks: Tensor, split: Split, devi
     run.add("learner", learner)
     position = run.add("streams", Position(streams))
     run.add("experience", experience)
-    writer = make_writer(config, env.spec, all_tasks, split, owner)  # after all checks: a refusal must leave no files
+    writer = make_writer(config, env.spec, all_tasks, own, owner)  # after all checks: a refusal must leave no files
     align_writer(config, writer, folder, run.done if run.resumed_from else None)
 
     def check() -> None:
@@ -190,7 +218,7 @@ def train(config: Config, env: Env[State], all_tasks: Tensor, split: Split, devi
             run.loggers.append(stack.enter_context(pretraining))
         iteration_done = stack.enter_context(profiled(folder, config.summaries.profiled_iterations))
         stack.enter_context(run)
-        evaluate_if_due = stack.enter_context(evaluating(config, split.train, run, learner, check))
+        evaluate_if_due = stack.enter_context(evaluating(config, own.train, run, learner, check))
         for transitions, metrics, position.streams in collect(learner, worker, experience, run.done, curves.add_update):
             run.done += 1
             if len(transitions.obs):

@@ -150,5 +150,7 @@ def _join(backend: str) -> None:
         address = f"MASTER_ADDR:MASTER_PORT={os.environ['MASTER_ADDR']}:{os.environ['MASTER_PORT']}"
         needed = "where torchrun or the process of RANK=0 should listen: start all processes again"
         raise PipelineError(f"nothing answers at {address}, {needed}") from error
+    # After a restart torchrun's store still has the addresses of the processes that ended.
+    store = dist.PrefixStore(f"restart-{os.environ.get('TORCHELASTIC_RESTART_COUNT', '0')}", store)
     store.set_timeout(_PATIENCE)
     dist.init_process_group(backend, store=store, rank=rank, world_size=size, timeout=_PATIENCE)

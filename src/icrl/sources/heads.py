@@ -93,7 +93,7 @@ class TableHeads(Heads):
     def refresh(self) -> None:
         """Compute the tables. The rows of observations are the last axis, because operations over it are faster than
         operations over the few actions."""
-        logits, values = self.network().permute(2, 0, 1).flatten(1).split(self._parts)  # [A, L * S], [1, L * S]
+        logits, values = self.network.table().split(self._parts)  # [A, L * S and more], [1, L * S and more]
         self._values, self._log_policy = values[0], logits.log_softmax(0)
         self._cumulative = cumulative(self._log_policy.detach().exp(), 0)  # [A - 1, L * S]
 
@@ -113,7 +113,8 @@ class TableHeads(Heads):
         return look_up(self._values.detach(), self._rows(obs))
 
     def outputs(self) -> dict[str, Tensor]:
-        return {"log_policy": self._log_policy.detach().T, "values": self._values.detach()}
+        num_rows = self.network.embedding.shape[:2].numel()  # the table has more columns
+        return {"log_policy": self._log_policy.detach()[:, :num_rows].T, "values": self._values.detach()[:num_rows]}
 
 
 class NetworkHeads(Heads):

@@ -7,7 +7,6 @@ that differ only in how they are evaluated share everything that is trained: mod
 import re
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import closing, suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 
@@ -24,25 +23,16 @@ from icrl.evaluation.trained import changes_of, new_tasks, policy_suffixes, read
 from icrl.nn.gpt_policy import PolicyConfig
 from icrl.runs.device import recorded
 from icrl.runs.files import check_same, digest
+from icrl.runs.units import Job
 from icrl.training.policy_gradient import FinetuneConfig
 
 _OF_STUDY = ("seed", "histories", "run", "num_threads")  # options that the study sets for each run
+_LAUNCH = "launch"  # of the study alone, whose runs start no others
 _OF_HISTORIES = ("seed", "env", "tasks", "source", "evals")
 _OF_EVALUATION = ("name", "run", "evaluation", "study")
 _OF_ALL = ("seed", "env", "tasks", "source", "data", "model", "optimizer", "trainer", "device", "policy", "evaluation")
 _OF_PROGRAM = {"train_gpt": ("objective",), "train_ilql": ("encoder", "decoder", "critic"), "extract_policy": ("awr",)}
 _OF_PROGRAM |= {"finetune": ("objective", "finetune")}
-
-
-@dataclass
-class Job:
-    """Commands to run one after the other: programs with their options."""
-
-    name: str
-    commands: list[list[str]]
-    needs: str  # the job that collects its histories; empty: none
-    updates: int  # of all that it trains
-    done: bool = True  # no evaluation is missing
 
 
 class Row(NamedTuple):
@@ -97,7 +87,8 @@ def plan(options: Sequence[str]) -> Plan:
     twice = {variant.label for variant in variants if slugs.count(variant.slug) > 1}
     refuse(twice, f"study.variants: {', '.join(sorted(twice))}: labels must differ in letters or digits")
     refuse(not seeds or len({*seeds}) < len(seeds), f"study.seeds={seeds}: must be one seed, or several that differ")
-    planner, rows = _Planner(config, options), list[Row]()
+    shared = [option for option in options if re.split("[.=]", option.lstrip("+~"))[0] != _LAUNCH]
+    planner, rows = _Planner(config, shared), list[Row]()
     for variant in variants:
         try:
             rows += planner.rows_of(variant)
@@ -117,7 +108,7 @@ def _read_variant(written: dict[str, Any]) -> _Variant:
     placed = variant.x is not None or variant.line
     refuse("test" in written and placed, f"{where}`x` and `line` need no `test`, whose labels are places")
     for texts in (variant.set, *variant.test.values()):
-        _check_not_reserved(texts, (*_OF_STUDY, "name", "root", "study"))
+        _check_not_reserved(texts, (*_OF_STUDY, "name", "root", "study", _LAUNCH))
     return variant
 
 

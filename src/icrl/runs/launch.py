@@ -1,0 +1,233 @@
+"""Engines that run resumable units: processes of this machine, Dask's workers, or jobs of Slurm through submitit.
+
+An engine is a context manager of a function that submits a unit and returns its future. Every engine does a unit again
+whose worker dies; locks and checkpoints see to it that nothing is lost or done twice (see `units`).
+"""
+
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
+from functools import partial
+from importlib import import_module
+from os import environ
+from pathlib import Path
+from types import FrameType
+from typing import Any, Literal, Protocol
+from weakref import WeakSet
+
+from tqdm import tqdm
+
+from icrl.config.options import Options, Text, option
+from icrl.contracts import ConfigError, Stopped
+from icrl.runs.metrics import Progress
+from icrl.runs.units import ATTEMPTS, ICRL, PATIENCE, Job, environment, resume, run_unit, stop
+
+_TICK = 0.1  # seconds between two looks at all futures
+
+
+class LaunchConfig(Options):
+    """Options of every engine."""
+
+    name: str = option(
+        "", "engine that runs the shards of stage one and the jobs of a study; `launch=` sets this group"
+    )
+    num_workers: int = option(2, "units at a time, each on one thread", ge=1, le=10**5, may_change=True)
+
+
+class LocalLaunch(LaunchConfig):
+    name: Literal["local"] = option("local", "engine: processes of this machine; the preset `launch=` sets it")
+
+
+class DaskLaunch(LaunchConfig):
+    name: Literal["dask"] = option("dask", "engine: workers of Dask; the preset `launch=` sets it")
+    scheduler: Text = option(
+        "local",
+        "address of a Dask scheduler, such as tcp://host:8786, whose workers share the folders of the run (local: "
+        "launch.num_workers worker processes on this machine)",
+        may_change=True,
+    )
+
+
+class SubmititLaunch(LaunchConfig):
+    name: Literal["submitit"] = option("submitit", "engine: jobs of Slurm; the preset `launch=` sets it")
+    executor: Literal["auto", "slurm", "local"] = option(
+        "auto", "where submitit runs jobs (auto: Slurm where there is one, else this machine)", may_change=True
+    )
+    parameters: dict[str, Any] = option(
+        {}, "parameters of submitit's executor: {timeout_min: 240, slurm_partition: gpu}", may_change=True
+    )
+
+
+LAUNCHES = {"local": LocalLaunch, "dask": DaskLaunch, "submitit": SubmititLaunch}
+
+
+class Unit(Protocol):
+    """Future of a unit."""
+
+    def done(self) -> bool: ...
+
+    def result(self) -> str: ...
+
+
+Submit = Callable[[Job], Any]
+
+
+def run_jobs(
+    jobs: Sequence[Job], options: Any, folder: Path, label: str, program: Sequence[str] = ICRL
+) -> dict[str, str]:
+    """Run `jobs` with the engine of `options` and logs in `folder`; returns the reasons of failed ones by name.
+
+    A failed job also fails the jobs that need it, but no others; a needed job comes before those that need it.
+    `program` starts a command of a job. Raises `ConfigError` if the engine is not installed, and `KeyboardInterrupt` or
+    `Stopped` on a signal, after all units have ended."""
+    if not jobs:
+        return {}
+    run, total = partial(run_unit, folder=str(folder), program=program), sum(job.updates for job in jobs)
+    engine = ENGINES[options.name](options, folder, run)
+    with _signals(), engine as (submit, width), Progress(label, total, 0, "update") as progress:
+        launch = _Launch(jobs, submit, width, progress)
+        while launch.goes_on:
+            launch.start()
+            launch.collect()
+            time.sleep(_TICK)
+    return launch.failed
+
+
+class _Launch:
+    """Jobs that wait, run and have failed."""
+
+    def __init__(self, jobs: Sequence[Job], submit: Submit, width: int, progress: Progress) -> None:
+        """`width` is the number of jobs to submit at a time (0: all that need no other)."""
+        self._waiting, self._running = {job.name: job for job in jobs}, dict[str, tuple[Job, Unit, int]]()
+        self._submit, self._width, self._progress = submit, width, progress
+        self.failed = dict[str, str]()
+
+    @property
+    def goes_on(self) -> bool:
+        return bool(self._waiting or self._running)
+
+    def start(self) -> None:
+        """Submit the jobs that need no other any more."""
+        for job in [*self._waiting.values()]:
+            if job.needs in self.failed:
+                del self._waiting[job.name]
+                self.failed[job.name] = f"{job.needs} failed"
+            elif job.needs not in (*self._waiting, *self._running):
+                if self._width and len(self._running) >= self._width:
+                    return
+                self._running[job.name] = self._waiting.pop(job.name), self._submit(job), 1
+
+    def collect(self) -> None:
+        """Take in the results of the jobs that have ended, and submit those again whose worker died."""
+        for name, (job, unit, attempt) in [*self._running.items()]:
+            if not unit.done():
+                continue
+            try:
+                reason = unit.result()
+            except Exception as error:  # each engine raises others
+                reason = f"its worker died: {type(error).__name__} {' '.join(str(error).split())}"
+                if attempt < ATTEMPTS:
+                    tqdm.write(f"{name}: {reason}; it is done again")
+                    self._running[name] = job, self._submit(job), attempt + 1
+                    continue
+            del self._running[name]
+            if reason:
+                self.failed[name] = reason
+            self._progress.advance(job.updates)
+            tqdm.write(f"{name}: {reason or 'done'}")
+            self._progress.log({"jobs left": len(self._waiting) + len(self._running)})
+
+
+@contextmanager
+def _signals() -> Iterator[None]:
+    """Context in which SIGTERM raises `Stopped`. A second signal must not cut short the end of the units."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def stopped(number: int, _: FrameType | None) -> None:
+        for other in before:
+            signal.signal(other, signal.SIG_IGN)
+        if number == signal.SIGINT:
+            raise KeyboardInterrupt
+        raise Stopped("SIGTERM: the runs have ended; the same command continues")
+
+    before = {number: signal.signal(number, stopped) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+@contextmanager
+def _local(options: LocalLaunch, folder: Path, run: Callable[[Job], str]) -> Iterator[tuple[Submit, int]]:
+    """Threads of this process, each with a process of its own."""
+    with ThreadPoolExecutor(options.num_workers) as pool:
+        resume(str(folder))
+        try:
+            yield partial(pool.submit, run), 0
+        finally:
+            stop(str(folder))
+            pool.shutdown(cancel_futures=True)
+
+
+@contextmanager
+def _dask(options: DaskLaunch, folder: Path, run: Callable[[Job], str]) -> Iterator[tuple[Submit, int]]:
+    """Workers of a Dask cluster. A unit is done again by another worker if its worker dies."""
+    dask = _needed("distributed", "dask")
+    environ.update(environment())  # of the workers that are started here
+    own = {"n_workers": options.num_workers, "threads_per_worker": 1, "dashboard_address": ":0"}
+    units = WeakSet[Any]()  # a result that somebody keeps would be computed again if its worker died later
+
+    def submit(job: Job) -> Any:
+        units.add(unit := client.submit(run, job, key=f"{job.name}-{time.time_ns()}"))  # a name of its own each time
+        return unit
+
+    with dask.Client(**own) if options.scheduler == "local" else dask.Client(options.scheduler) as client:
+        tqdm.write(f"dask: {client.scheduler.address}, dashboard {client.dashboard_link}")
+        client.run(resume, str(folder))
+        try:
+            yield submit, 0
+        finally:
+            if not all(unit.done() for unit in units):
+                client.run(stop, str(folder))
+                with suppress(TimeoutError):  # of a worker that is dead
+                    dask.wait([*units], timeout=PATIENCE)
+
+
+@contextmanager
+def _submitit(options: SubmititLaunch, folder: Path, run: Callable[[Job], str]) -> Iterator[tuple[Submit, int]]:
+    """Jobs of Slurm or, without it, processes that submitit starts on this machine."""
+    submitit = _needed("submitit", "submitit")
+    environ.update(environment())
+    executor = submitit.AutoExecutor(
+        folder / "submitit", cluster=None if options.executor == "auto" else options.executor
+    )
+    executor.update_parameters(**options.parameters)
+    submitted: list[Any] = []
+
+    def submit(job: Job) -> Any:
+        executor.update_parameters(name=job.name)
+        submitted.append(executor.submit(run, job))
+        return submitted[-1]
+
+    try:
+        yield submit, options.num_workers
+    finally:
+        for job in submitted:
+            if not job.done():
+                job.cancel()
+
+
+ENGINES: dict[str, Callable[..., Any]] = {"local": _local, "dask": _dask, "submitit": _submitit}
+
+
+def _needed(module: str, extra: str) -> Any:
+    try:
+        return import_module(module)
+    except ImportError as error:
+        raise ConfigError(f"launch={extra} needs the package {module}: pip install .[{extra}]") from error
