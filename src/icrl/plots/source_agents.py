@@ -109,8 +109,8 @@ class SourceCurves:
 
         def policy() -> tuple[Tensor | None, dict[str, Tensor]]:
             counted = not transitions.action.is_floating_point() and not learner.has_memory
-            step, _ = learner.remember((), _last_step(transitions)) if counted else (None, None)
-            return step and learner.action_probabilities(step), learner.outputs()
+            last, _ = learner.remember((), _last_step(transitions)) if counted else (None, None)
+            return learner.action_probabilities(last) if last else None, learner.outputs()
 
         data = {name: getattr(transitions, name) for name in ("obs", "action", "reward", "timestep")}
         inspect(self._logger, self._options, steps, learner.parameters(), policy, data, "source_")

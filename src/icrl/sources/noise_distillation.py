@@ -100,7 +100,7 @@ class NoiseDistillation(Learner):
             learners.has_memory = learners.expert.has_memory
             unfit = learners.is_misled and (learners.has_memory or not isinstance(learners.expert, Informed))
             needs = "must have been trained with env.task_visible=true and without a memory"
-            refuse(unfit, f"source.wrong_task={options.wrong_task}: source.teacher={teacher} {needs}; give 0")
+            refuse(unfit, f"source.wrong_task: source.teacher={teacher} {needs}; give source.wrong_task=0")
         elif cls.constant_noise != 1:
             with closing(make_env(config.env)) as world:
                 known = world.has_planner
@@ -133,7 +133,7 @@ class NoiseDistillation(Learner):
         return self.expert is not None and getattr(self.config, "wrong_task", 0.0) != 0.0
 
     def initial_carry(self, num_streams: int) -> Any:
-        """What the expert remembers, or the task that it is told, `[B]`."""
+        """Memory of the expert, or the task that it is told, `[B]`."""
         nothing = super().initial_carry(num_streams)
         if self.is_misled:
             return self.expert.own_tasks(num_streams)
