@@ -1,0 +1,105 @@
+"""The page's own code, run in Node, plays as the library does: rules, context, sampling, references, interventions."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from demo_pages import COMMITTED, Small, needs_node, play_in_node, small_model
+
+from icrl.config.compose import load_config
+from icrl.demo.checkpoint import check_room, file_content
+from icrl.envs import make_env
+from icrl.evaluation.in_context import play_episodes
+from icrl.evaluation.references import Blanked
+from icrl.nn.gpt_policy import GPTPolicy
+from icrl.randomness import Noise, stream_seeds
+from icrl.sources.searchers.explorers import CoveringPlan
+
+pytestmark = needs_node
+STEPS, GOALS = 120, {"train": [1, 2], "held_out": [4, 20]}
+
+
+@pytest.fixture(scope="module")
+def small(tmp_path_factory: pytest.TempPathFactory) -> tuple[Small, Path]:
+    """A small model, and its checkpoint for the page."""
+    found, folder = small_model(), tmp_path_factory.mktemp("small")
+    policy = GPTPolicy(found.model, 1.0, 1.0, 0.75)
+    (folder / "checkpoint.js").write_bytes(file_content(found.env, policy, {"name": "small", "step": 1}, GOALS, {}))
+    return found, folder / "checkpoint.js"
+
+
+def play(env: Any, policy: Any, goal: int, noise: torch.Tensor) -> dict[str, list[Any]]:
+    """The same life in Python: cells, actions and logits of each step."""
+    state, step = env.reset(torch.tensor([[goal]]), stream_seeds(0, 1))
+    carry, found = policy.initial_carry(1), dict[str, list[Any]](cells=[], actions=[])
+    for number in noise:
+        found["cells"].append(int(step.obs))
+        action, carry = policy.act(carry, step, number[None])
+        found["actions"].append(int(action))
+        state, step = env.step(state, action)
+    return found
+
+
+@pytest.mark.parametrize("temperature", [1.0, 0.0], ids=["drawn", "greedy"])
+def test_a_life_in_the_page_equals_that_of_the_library_action_by_action(
+    small: tuple[Small, Path], tmp_path: Path, temperature: float
+) -> None:
+    """Over twelve episodes or more, in which the full context is rebuilt again and again."""
+    (model, env), checkpoint = small
+    policy = GPTPolicy(model, float(temperature > 0), temperature or 1.0, 0.75)
+    noise = Noise(stream_seeds(0, 1)).draw(STEPS)[:, 0]
+    expected = play(env, policy, 4, noise)
+    played = play_in_node(tmp_path, checkpoint, noise.tolist(), STEPS, 4, temperature=temperature)
+    assert played["cells"] == expected["cells"] and played["actions"] == expected["actions"]
+    if temperature:
+        assert len(set(expected["actions"])) == 5 and len(played["episodes"]) >= 12
+        assert any(episode["success"] for episode in played["episodes"])
+
+
+def test_blanked_rewards_are_read_as_in_the_ablation(small: tuple[Small, Path], tmp_path: Path) -> None:
+    (model, env), checkpoint = small
+    noise = Noise(stream_seeds(1, 1)).draw(STEPS)[:, 0]
+    expected = play(env, Blanked(GPTPolicy(model, 1.0, 1.0, 0.75)), 4, noise)
+    played = play_in_node(tmp_path, checkpoint, noise.tolist(), STEPS, 4, blankAt=0)
+    assert played["actions"] == expected["actions"]
+    assert played["actions"] != play(env, GPTPolicy(model, 1.0, 1.0, 0.75), 4, noise)["actions"]
+    assert not any(step["rewarded"] for step in played["memory"])
+
+
+def test_a_moved_goal_pays_from_the_next_step_on_and_forgetting_leaves_one_step(
+    small: tuple[Small, Path], tmp_path: Path
+) -> None:
+    (_, env), checkpoint = small
+    noise = Noise(stream_seeds(2, 1)).draw(STEPS)[:, 0].tolist()
+    played = play_in_node(tmp_path, checkpoint, noise, STEPS, 4, moveAt=30, movedGoal=20, forgetAt=STEPS - 3)
+    assert [episode["goal"] for episode in played["episodes"]][:2] == [4, 4]
+    assert {episode["goal"] for episode in played["episodes"][4:]} == {20}
+    assert len(played["memory"]) == 1 + 3
+    assert env.spec.max_episode_steps == 10
+
+
+def test_the_covering_plan_beside_the_model_is_that_of_the_library(small: tuple[Small, Path], tmp_path: Path) -> None:
+    (_, env), checkpoint = small
+    noise = Noise(stream_seeds(3, 1)).draw(STEPS)[:, 0].tolist()
+    for goal in (0, 13, 24):
+        played = play_in_node(tmp_path, checkpoint, noise, STEPS, goal)
+        plan = [episode["plan"]["stepsToGoal"] for episode in played["episodes"]]
+        expected, _ = play_episodes(CoveringPlan(env), env, torch.tensor([[goal]]), 1, len(plan), 0)
+        assert plan == expected.steps_to_goal[0, 0].tolist()
+
+
+def test_the_committed_model_finds_a_held_out_goal_and_then_goes_straight(tmp_path: Path) -> None:
+    """It searches again where the goal has moved, loses it with blanked rewards, and believes another life's past."""
+    env = check_room(make_env(load_config(["env=dark_room", "source=random"]).env), "dark_room")
+    noise = Noise(stream_seeds(0, 1)).draw(2000)[:, 0].tolist()
+    goal, start = 74, int(env.starts[0])
+    nearest = abs(goal // 9 - start // 9) + abs(goal % 9 - start % 9)
+
+    def steps_of(episodes: Any) -> Any:
+        return np.array([episode["stepsToGoal"] for episode in episodes])
+
+    played = play_in_node(tmp_path, COMMITTED, noise, 150, goal, temperature=0.3)
+    steps = steps_of(played["episodes"])
+    assert steps[0] == 20 and (steps[8:12] == nearest).all()
