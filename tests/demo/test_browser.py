@@ -40,9 +40,13 @@ class Opened:
     def __init__(self, browser: Any, url: str, width: int = 1280) -> None:
         self.page = browser.new_page(viewport={"width": width, "height": 900}, reduced_motion="reduce")
         self.errors: list[str] = []
-        self.page.on("console", lambda message: message.type in ("error", "warning") and self.errors.append(message.text))
+        self.page.on(
+            "console", lambda message: message.type in ("error", "warning") and self.errors.append(message.text)
+        )
         self.page.on("pageerror", lambda error: self.errors.append(str(error)))
-        self.page.on("request", lambda asked: asked.url.startswith((url[:17], "data:")) or self.errors.append(asked.url))
+        self.page.on(
+            "request", lambda asked: asked.url.startswith((url[:17], "data:")) or self.errors.append(asked.url)
+        )
         self.page.goto(url)
         self.page.wait_for_selector("body:not(.loading)", timeout=120_000)
 
@@ -59,7 +63,9 @@ class Opened:
 
     def settle(self) -> None:
         """Wait for all that was asked for, and the next picture."""
-        self.state("page.jobs.then(() => new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done))))")
+        self.state(
+            "page.jobs.then(() => new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done))))"
+        )
 
     def click_cell(self, cell: int) -> None:
         box = self.page.locator("#map svg").bounding_box()
@@ -91,7 +97,10 @@ def test_a_held_out_goal_is_found_and_the_curve_meets_the_optimum(opened: Opened
     assert page.locator("#film li").count() == len(finished) == page.locator("#curve .dot").count()
     for name in ("model", "average", "plan", "source", "optimum", "random"):
         assert page.locator(f"#curve .series.{name}").count() == page.locator(f"#legend .{name}").count() == 1
-    shares = [float(width.rstrip("%")) for width in opened.state("[...document.querySelectorAll('#film i')].map((i) => i.style.width)")]
+    shares = [
+        float(width.rstrip("%"))
+        for width in opened.state("[...document.querySelectorAll('#film i')].map((i) => i.style.width)")
+    ]
     assert 30 < sum(shares) <= 101
 
 

@@ -21,7 +21,6 @@ from icrl.nn.recurrent import RECURRENT
 from icrl.sources.searchers.explorers import cells_walked, covering_plan, has_explorers
 
 if TYPE_CHECKING:
-    from icrl.config.root import Config
     from icrl.nn.gpt_policy import GPTPolicy
 
 _TYPES = {torch.float32: "float32", torch.int64: "int64"}
@@ -84,7 +83,9 @@ def references_of(env: DarkRoom, curves: Curves) -> dict[str, Any]:
         for name, values in exact.items()
     }
     named = {"average": (PARTS["held_out"], "this model, mean over held-out goals")}
-    named |= {"source": (name, f"its source, mean ({name})") for name in curves if name.endswith("start of life")}
+    for name in curves:
+        if name.endswith("start of life"):
+            named["source"] = (name, f"its source, mean ({name})")
     for name, (curve, label) in named.items():
         if curve in curves:
             found[name] = {"label": label, "values": _rounded(torch.tensor(curves[curve][measure]["mean"]))}

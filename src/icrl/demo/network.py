@@ -28,7 +28,7 @@ from torch.overrides import TorchFunctionMode
 
 from icrl.config.options import refuse
 from icrl.contracts import PipelineError
-from icrl.nn.cache import KVCache, StateCache, TokenCache
+from icrl.nn.cache import KVCache, StateCache
 from icrl.nn.gpt import GPT, Context, Window, context_of
 from icrl.nn.recurrent import RECURRENT
 from icrl.rl.statistics import Floats
@@ -126,7 +126,9 @@ def empty_columns(model: GPT, num_steps: int = 0) -> list[Tensor]:
     for part in model.new_cache(1):
         keeps_tokens = isinstance(part, KVCache)
         per_step = part.columns[0].shape[3] // model.config.context_len if keeps_tokens else 0
-        found += [torch.zeros_like(one[:, :, :, : per_step * num_steps] if keeps_tokens else one) for one in part.columns]
+        found += [
+            torch.zeros_like(one[:, :, :, : per_step * num_steps] if keeps_tokens else one) for one in part.columns
+        ]
     return found
 
 

@@ -14,7 +14,7 @@ from icrl.config.options import refuse
 from icrl.config.root import Config
 from icrl.contracts import Json
 from icrl.demo.checkpoint import check_room, file_content
-from icrl.demo.page import CHECKPOINT, page_files
+from icrl.demo.page import page_files
 from icrl.envs import make_env
 from icrl.evaluation import trained
 from icrl.evaluation.report import RESULTS, Curves, read_results

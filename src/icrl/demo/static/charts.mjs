@@ -126,7 +126,7 @@ export class Film {
     draw(svg, "polyline", { points: path.map((cell) => centre(size, cell, 4).join(",")).join(" "), class: "path" });
     draw(svg, "path", { d: star(2.6), transform: `translate(${centre(size, goal, 4)})`, class: success ? "goal" : "ghost" });
     const text = button.appendChild(document.createElement("span"));
-    text.innerHTML = `<b>${number + 1}</b> ${caption}`;
+    text.innerHTML = `<b>${number + 1}</b>${caption}`;
     const bar = button.appendChild(document.createElement("i"));
     this.tiles.push({ button, bar });
     this.element.scrollLeft = this.element.scrollWidth;

@@ -153,9 +153,14 @@ export class Life {
     this.show(await this.context.read(), true);
   }
 
-  /** Forget all steps but the one that the model acts on. */
+  /** Steps of the present episode that are in the context, with the one that the model acts on. */
+  ownSteps() {
+    return this.context.steps.filter((step) => step.episode === this.room.episode);
+  }
+
+  /** Forget all that was before the present episode, as if the life had begun with it. */
   async forget() {
-    this.context.replace([{ ...this.present() }]);
+    this.context.replace(this.ownSteps());
     this.show(await this.context.read(), true);
   }
 
@@ -174,7 +179,7 @@ export class Life {
       await other.step();
       past.push({ ...other.context.steps.at(-2), episode: -1 });
     }
-    const own = this.context.steps.filter((step) => step.episode === this.room.episode);
+    const own = this.ownSteps();
     this.context.replace([...past.slice(Math.min(own.length - kept, -1)), ...own]);
     this.show(await this.context.read(), true);
   }

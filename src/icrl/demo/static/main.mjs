@@ -20,7 +20,7 @@ export async function unpacked(text) {
 
 class Page {
   constructor(checkpoint, network) {
-    Object.assign(this, { checkpoint, network, place: 0, isPlaying: false, seed: 1, jobs: Promise.resolve() });
+    Object.assign(this, { checkpoint, network, place: 0, isPlaying: false, seed: 1, said: "", jobs: Promise.resolve() });
     const { room, measure, context } = checkpoint;
     this.map = new RoomMap($("map"), room, {
       place: (cell) => this.moveGoal(cell),
@@ -122,8 +122,8 @@ class Page {
       this.life = new Life(this.checkpoint, this.network, { goal, random, temperature: this.temperature });
       await this.life.start();
       this.show(0);
-      const known = this.checkpoint.goals.train.includes(goal) ? "a training goal" : "a goal that it was never trained on";
-      this.say(`A new life with an empty memory and ${known}.`);
+      const known = this.checkpoint.goals.train.includes(goal) ? "a training goal" : "a goal it was never trained on";
+      this.say(`A new life: empty memory, ${known}.`);
     });
   }
 
@@ -246,7 +246,7 @@ class Page {
     return this.intervene(async () => {
       this.ghost = null;
       await this.life.forget();
-      this.say("The memory is empty.");
+      this.say("All before this episode is forgotten.");
     }, "forgot");
   }
 
@@ -275,17 +275,21 @@ class Page {
   }
 
   say(text) {
+    this.said = text;
     $("status").textContent = text;
   }
 
-  /** Say what is known of the cell below the cursor. */
+  /** Say what is known of the cell below the cursor; null: say again what was said last. */
   describe(cell) {
-    const { size } = this.checkpoint.room;
-    if (cell === null || !this.life) return ($("readout").textContent = "");
+    if (cell === null || !this.life) {
+      $("status").textContent = this.said;
+      return;
+    }
+    const { goals, room } = this.checkpoint;
     const times = this.visits(this.place)[cell];
-    const held = this.checkpoint.goals.held_out.includes(cell) ? ", as a goal held out from training" : "";
-    const where = `Row ${Math.floor(cell / size) + 1}, column ${(cell % size) + 1}`;
-    return ($("readout").textContent = `${where}: visited ${times} ${times === 1 ? "time" : "times"}${held}.`);
+    const known = goals.train.includes(cell) ? "a training goal" : "never a training goal";
+    const where = `Row ${Math.floor(cell / room.size) + 1}, column ${(cell % room.size) + 1}`;
+    $("status").textContent = `${where}: ${times} ${times === 1 ? "visit" : "visits"}, ${known}.`;
   }
 
   /** How often each cell was visited up to a frame. */
@@ -319,25 +323,25 @@ class Page {
     const frame = life.frames[place];
     const seeing = frame.ended ? life.frames[place - 1] : frame; // where an episode ends there is nothing to decide
     const weights = this.weights(seeing);
-    const chances = frame.ended ? null : probabilities(frame.logits, life.temperature);
+    const chances = probabilities(seeing.logits, life.temperature);
     this.map.render({
       visits: this.visits(place),
       path: this.pathTo(place),
       looks: this.looks(seeing.context, weights),
-      chances,
+      chances: frame.ended ? null : chances,
       cell: frame.cell,
       goal: frame.goal,
       ghost: this.ghost,
       isFound: frame.cell === frame.goal,
     });
-    this.renderChances(frame, chances);
+    this.renderChances(chances, seeing.action);
     this.renderMemory(seeing, weights, frame.episode);
     this.renderCurve(frame);
     $("scrub").max = life.frames.length - 1;
     $("scrub").value = place;
     const where = `Episode ${frame.episode + 1}, step ${frame.timestep} of ${this.checkpoint.room.max_steps}`;
     $("scrub").setAttribute("aria-valuetext", where);
-    const isNow = place === life.frames.length - 1;
+    const isNow = place >= life.frames.length - (frame.ended ? 2 : 1);
     $("where").textContent = isNow ? where : `${where} (looking back)`;
     $("newest").disabled = isNow;
     $("back").disabled = place === 0;
@@ -350,12 +354,11 @@ class Page {
     return [...total].filter(([, weight]) => weight > 0.02).sort((one, other) => other[1] - one[1]);
   }
 
-  renderChances(frame, chances) {
+  renderChances(chances, taken) {
     [...$("chances").children].forEach((row, action) => {
-      const share = chances ? chances[action] : 0;
-      row.querySelector("i").style.width = `${100 * share}%`;
-      row.querySelector("output").textContent = chances ? `${Math.round(100 * share)} %` : "";
-      row.classList.toggle("taken", frame.action === action);
+      row.querySelector("i").style.width = `${100 * chances[action]}%`;
+      row.querySelector("output").textContent = `${Math.round(100 * chances[action])} %`;
+      row.classList.toggle("taken", taken === action);
     });
   }
 
