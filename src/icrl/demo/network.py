@@ -15,6 +15,7 @@ Recurrent trunks have a state in their place, and read one step at a time only.
 from __future__ import annotations
 
 import warnings
+from importlib import import_module
 from importlib.util import find_spec
 from itertools import pairwise
 from typing import Any
@@ -126,9 +127,8 @@ def empty_columns(model: GPT, num_steps: int = 0) -> list[Tensor]:
     for part in model.new_cache(1):
         keeps_tokens = isinstance(part, KVCache)
         per_step = part.columns[0].shape[3] // model.config.context_len if keeps_tokens else 0
-        found += [
-            torch.zeros_like(one[:, :, :, : per_step * num_steps] if keeps_tokens else one) for one in part.columns
-        ]
+        tokens = (..., slice(per_step * num_steps), slice(None)) if keeps_tokens else ...
+        found += [torch.zeros_like(column[tokens]) for column in part.columns]
     return found
 
 
@@ -179,9 +179,8 @@ def example_of(model: GPT, num_steps: int = 24) -> tuple[Window, Floats]:
 def logits_of(content: bytes, model: GPT, window: Window) -> Floats:
     """Logits `[T, A]` of the exported model `content` on a window `[1, T]`: all steps but two at once, then each of
     these with the cache of those before."""
-    from onnxruntime import InferenceSession  # of the extra [demo]
-
-    session, context = InferenceSession(content, providers=["CPUExecutionProvider"]), context_of(window)
+    runtime, context = import_module("onnxruntime"), context_of(window)  # of the extra [demo]
+    session = runtime.InferenceSession(content, providers=["CPUExecutionProvider"])
     numbers = [context.prev_obs, context.prev_action, context.prev_timestep, context.obs, context.timestep]
     steps = torch.stack([*numbers, context.first.long()], dim=-1)[0].int().numpy()
     columns, logits = [column.numpy() for column in empty_columns(model)], list[Floats]()

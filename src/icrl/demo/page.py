@@ -44,7 +44,7 @@ def page_script() -> bytes:
 
 
 def runtime_files() -> dict[str, bytes]:
-    """ONNX Runtime Web: the JavaScript module and the WebAssembly file. Raises `ValueError` if the archive is damaged."""
+    """ONNX Runtime Web: its JavaScript and its WebAssembly. Raises `ValueError` if the archive is damaged."""
     with tarfile.open(HERE / _ARCHIVE) as archive:
         found = {name: reader.read() for name in _SHA256 if (reader := archive.extractfile(name))}
     for name, content in found.items():
