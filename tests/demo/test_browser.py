@@ -40,13 +40,10 @@ class Opened:
     def __init__(self, browser: Any, url: str, width: int = 1280) -> None:
         self.page = browser.new_page(viewport={"width": width, "height": 900}, reduced_motion="reduce")
         self.errors: list[str] = []
-        self.page.on(
-            "console", lambda message: message.type in ("error", "warning") and self.errors.append(message.text)
-        )
+        own = (url.rpartition("/")[0], "data:")
+        self.page.on("console", lambda said: said.type in ("error", "warning") and self.errors.append(said.text))
         self.page.on("pageerror", lambda error: self.errors.append(str(error)))
-        self.page.on(
-            "request", lambda asked: asked.url.startswith((url[:17], "data:")) or self.errors.append(asked.url)
-        )
+        self.page.on("request", lambda asked: asked.url.startswith(own) or self.errors.append(asked.url))
         self.page.goto(url)
         self.page.wait_for_selector("body:not(.loading)", timeout=120_000)
 
@@ -63,9 +60,8 @@ class Opened:
 
     def settle(self) -> None:
         """Wait for all that was asked for, and the next picture."""
-        self.state(
-            "page.jobs.then(() => new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done))))"
-        )
+        frames = "requestAnimationFrame(() => requestAnimationFrame(done))"
+        self.state(f"page.jobs.then(() => new Promise((done) => {frames}))")
 
     def click_cell(self, cell: int) -> None:
         box = self.page.locator("#map svg").bounding_box()
@@ -97,11 +93,8 @@ def test_a_held_out_goal_is_found_and_the_curve_meets_the_optimum(opened: Opened
     assert page.locator("#film li").count() == len(finished) == page.locator("#curve .dot").count()
     for name in ("model", "average", "plan", "source", "optimum", "random"):
         assert page.locator(f"#curve .series.{name}").count() == page.locator(f"#legend .{name}").count() == 1
-    shares = [
-        float(width.rstrip("%"))
-        for width in opened.state("[...document.querySelectorAll('#film i')].map((i) => i.style.width)")
-    ]
-    assert 30 < sum(shares) <= 101
+    bars = opened.state("[...document.querySelectorAll('#film i')].map((bar) => parseFloat(bar.style.width))")
+    assert 30 < sum(bars) <= 101
 
 
 def test_one_scrubs_through_episodes_with_mouse_and_keys(opened: Opened) -> None:
@@ -191,8 +184,9 @@ def test_it_is_served_and_fits_a_phone(browser: Any, folder: Path) -> None:
         opened = Opened(browser, f"http://127.0.0.1:{server.server_address[1]}/", width=375)
         opened.play_until("page.life.episodes.length >= 2")
         assert opened.state("document.documentElement.scrollWidth") == 375
-        unnamed = "[...document.querySelectorAll('button, input, select')].filter((e) => !(e.labels?.length || e.textContent.trim() || e.ariaLabel))"
-        assert opened.state(f"{unnamed}.length") == 0
+        controls = "[...document.querySelectorAll('button, input, select')]"
+        named = "(element) => element.labels?.length || element.textContent.trim() || element.ariaLabel"
+        assert opened.state(f"{controls}.every({named})")
         small = "[...document.querySelectorAll('button')].filter((e) => e.getBoundingClientRect().height < 36).length"
         assert opened.state(small) == 0
         opened.page.close()

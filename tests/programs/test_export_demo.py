@@ -32,12 +32,10 @@ def test_a_finished_run_becomes_a_page_with_its_goals_and_references(
     assert [[goal] for goal in found["goals"]["train"]] == results["train_tasks"]
     for name in ("random", "optimum"):
         exact = results["references"]["held_out"][name]["steps_to_goal"]
-        assert [found["references"][name][goal] for goal in found["goals"]["held_out"]] == pytest.approx(
-            exact, abs=1e-3
-        )
-    assert found["references"]["average"]["values"] == pytest.approx(
-        results["curves"]["model, held-out tasks"]["steps_to_goal"]["mean"], abs=1e-3
-    )
+        shown = [found["references"][name][goal] for goal in found["goals"]["held_out"]]
+        assert shown == pytest.approx(exact, abs=1e-3)
+    mean = results["curves"]["model, held-out tasks"]["steps_to_goal"]["mean"]
+    assert found["references"]["average"]["values"] == pytest.approx(mean, abs=1e-3)
     assert "start of life" in found["references"]["source"]["label"]
 
 
@@ -46,7 +44,7 @@ def test_a_finished_run_becomes_a_page_with_its_goals_and_references(
     [
         (
             ["env=dark_key_to_door"],
-            r"env\.name=dark_key_to_door: the page shows rooms with one goal, so it must be dark_",
+            r"env\.name=dark_key_to_door: the page shows rooms with one goal, so it must be",
         ),
         (["env=bandit"], r"env\.name=bandit: the page shows rooms with one goal"),
         (["env=dark_room_permuted"], r"env\.permute_actions=true: the page shows rooms where it is false"),
