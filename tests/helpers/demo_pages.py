@@ -35,7 +35,7 @@ def small_model(*options: str) -> Small:
     torch.manual_seed(1)
     model = GPT(config.model, env.spec).eval()
     for parameter in model.parameters():
-        parameter.data.mul_(8.0 if parameter.dim() > 1 else 1.0)
+        parameter.data.mul_(3.0 if parameter.dim() > 1 else 1.0)
     return Small(model, env)
 
 

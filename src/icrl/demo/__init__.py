@@ -1,4 +1,4 @@
-"""Page in the browser that shows a trained model as it learns: the exported network, the room's numbers, the page.
+"""Page in the browser that shows a trained model while it learns: exported network, numbers of the room, the page itself.
 
-`page.py` and the files of the page need nothing but Python; the others may import all but studies and programs.
+`page.py` imports nothing but Python's own library; the others import from evaluation and all below it.
 """

@@ -14,6 +14,7 @@ Recurrent trunks have a state in their place, and read one step at a time only.
 
 from __future__ import annotations
 
+import logging
 import warnings
 from importlib import import_module
 from importlib.util import find_spec
@@ -145,7 +146,8 @@ def export_network(model: GPT) -> bytes:
     new, old = ({}, {}) if exported.is_recurrent else ({0: Dim("new")}, {3: Dim.DYNAMIC})
     outputs = ["logits"] + ["attention"] * (not exported.is_recurrent) + [f"grown_{i}" for i in range(len(columns))]
     with warnings.catch_warnings(), torch.no_grad():
-        warnings.simplefilter("ignore")  # of the exporter, about itself
+        warnings.simplefilter("ignore")  # of the exporter about itself, as is its log about torchvision
+        logging.getLogger("torch.onnx._internal.exporter._registration").setLevel(logging.ERROR)
         program = torch.onnx.export(
             exported,
             example,

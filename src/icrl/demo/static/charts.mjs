@@ -51,11 +51,11 @@ export class Curve {
       const box = { x: this.x(current, count) - width / 2, y: MARGIN.top, width, height: HEIGHT - MARGIN.top - MARGIN.bottom };
       draw(svg, "rect", { ...box, class: "now" });
     }
-    for (const { episode, text } of events) {
+    events.forEach(({ episode, text }, i) => {
       const x = this.x(Math.min(episode, count - 1), count);
       draw(svg, "line", { x1: x, x2: x, y1: MARGIN.top, y2: HEIGHT - MARGIN.bottom, class: "event" });
-      draw(svg, "text", { x, y: MARGIN.top + 10, class: "eventname middle" }).textContent = text;
-    }
+      draw(svg, "text", { x, y: MARGIN.top + 10 + 16 * (i % 3), class: "eventname middle" }).textContent = text;
+    });
     for (const { name, values: line } of lines) this.line(name, line.slice(0, count), count);
     this.line("model", values, count);
     values.forEach((value, number) => {
