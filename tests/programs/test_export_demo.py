@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from demo_pages import COMMITTED
 from harness import TINY
 
 from icrl.config.compose import load_config
@@ -37,6 +38,10 @@ def test_a_finished_run_becomes_a_page_with_its_goals_and_references(
     mean = results["curves"]["model, held-out tasks"]["steps_to_goal"]["mean"]
     assert found["references"]["average"]["values"] == pytest.approx(mean, abs=1e-3)
     assert "start of life" in found["references"]["source"]["label"]
+    committed = content_of(COMMITTED.parent)
+    assert {part: type(content) for part, content in committed.items()} == {k: type(v) for k, v in found.items()}
+    for part in ("about", "room", "context", "policy", "measure", "references", "network"):
+        assert committed[part].keys() == found[part].keys(), f"{COMMITTED} is of another version: export it anew"
 
 
 @pytest.mark.parametrize(
