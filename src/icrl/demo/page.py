@@ -71,13 +71,13 @@ def packed(content: bytes) -> str:
     return base64.b64encode(gzip.compress(content, 6, mtime=0)).decode()
 
 
-def serve(folder: Path, port: int = 0) -> ThreadingHTTPServer:
-    """Server of `folder` for this machine alone, on a free port by default; `serve_forever` runs it."""
-    return ThreadingHTTPServer(("127.0.0.1", port), partial(_Handler, directory=str(folder)))
+def serve(folder: Path) -> ThreadingHTTPServer:
+    """Server of `folder` for this machine alone, on a free port; `serve_forever` runs it."""
+    return ThreadingHTTPServer(("127.0.0.1", 0), partial(_Handler, directory=str(folder)))
 
 
 class _Handler(SimpleHTTPRequestHandler):
-    def log_message(self, *_: object) -> None:
+    def log_message(self, format: str, *args: object) -> None:
         """Say nothing about requests."""
 
 
