@@ -92,7 +92,7 @@ def test_a_model_that_forgot_begins_anew_with_the_present_episode(small: tuple[S
 def test_the_covering_plan_beside_the_model_is_that_of_the_library(small: tuple[Small, Path], tmp_path: Path) -> None:
     (_, env), checkpoint = small
     noise = Noise(stream_seeds(3, 1)).draw(STEPS)[:, 0].tolist()
-    for goal in (0, 13, 24):
+    for goal in (0, 24):
         played = play_in_node(tmp_path, checkpoint, noise, STEPS, goal)
         plan = [episode["plan"]["stepsToGoal"] for episode in played["episodes"]]
         expected, _ = play_episodes(CoveringPlan(env), env, torch.tensor([[goal]]), 1, len(plan), 0)

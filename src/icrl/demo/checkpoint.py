@@ -15,7 +15,6 @@ from icrl.envs.core import TensorEnv
 from icrl.envs.rooms import DarkRoom
 from icrl.evaluation.protocol import PARTS
 from icrl.evaluation.references import exact_references
-from icrl.evaluation.report import Curves
 from icrl.nn.gpt import GPT
 from icrl.nn.recurrent import RECURRENT
 from icrl.sources.searchers.explorers import cells_walked, covering_plan, has_explorers
@@ -34,7 +33,7 @@ def check_room(env: TensorEnv, name: str) -> DarkRoom:
     return env
 
 
-def file_content(env: DarkRoom, policy: GPTPolicy, about: Json, goals: Json, curves: Curves) -> bytes:
+def file_content(env: DarkRoom, policy: GPTPolicy, about: Json, goals: Json, curves: Json) -> bytes:
     """The whole file for a `policy` whose model is a GPT.
 
     `about` names the checkpoint, `goals` has the cells that were `train` and `held_out`, and `curves` are those of its
@@ -73,7 +72,7 @@ def file_content(env: DarkRoom, policy: GPTPolicy, about: Json, goals: Json, cur
     return f"globalThis.CHECKPOINT = {json.dumps(content)};\n".encode()
 
 
-def references_of(env: DarkRoom, curves: Curves) -> dict[str, Any]:
+def references_of(env: DarkRoom, curves: Json) -> dict[str, Any]:
     """Expected results of random and optimal play with the goal on each cell, and two mean curves of an evaluation: of
     the source in its first episodes, and of the model on held-out goals."""
     measure = "steps_to_goal" if env.terminate_on_goal else "returns"

@@ -17,7 +17,7 @@ from icrl.demo.checkpoint import check_room, file_content
 from icrl.demo.page import page_files
 from icrl.envs import make_env
 from icrl.evaluation import trained
-from icrl.evaluation.report import RESULTS, Curves, read_results
+from icrl.evaluation.report import RESULTS, read_results
 from icrl.runs.device import prepare
 from icrl.runs.files import check_same, only_writer, write_atomically
 
@@ -50,11 +50,11 @@ def main(config: Config) -> Path:
     return folder
 
 
-def curves_of(config: Config, checkpoint: str) -> Curves:
+def curves_of(config: Config, checkpoint: str) -> Json:
     """Curves of the evaluation of a checkpoint, by its checksum; none if there is no such evaluation."""
     folder = config.folder("logs") / "evaluation"
     if (folder / RESULTS).exists():
-        results: Json = read_results(folder)[0]
+        results = read_results(folder)[0]
         if results["checkpoint"] == checkpoint:
             return results["curves"]
     print(f"{folder} has no results of this model: the page has no curves of means and of the source")
