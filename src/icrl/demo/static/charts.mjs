@@ -3,8 +3,8 @@
 import { centre, draw, star } from "./map.mjs";
 
 const WIDTH = 520;
-const HEIGHT = 300;
-const MARGIN = { left: 44, right: 12, top: 22, bottom: 40 };
+const HEIGHT = 316;
+const MARGIN = { left: 44, right: 12, top: 30, bottom: 50 };
 const LEAST_EPISODES = 20; // on the axis
 
 export class Curve {
@@ -38,12 +38,12 @@ export class Curve {
     }
     for (let number = 0; number < count; number++) {
       if (number && (number + 1) % (count > 40 ? 10 : 5)) continue;
-      draw(svg, "text", { x: this.x(number, count), y: HEIGHT - MARGIN.bottom + 18, class: "tick middle" }).textContent =
+      draw(svg, "text", { x: this.x(number, count), y: HEIGHT - MARGIN.bottom + 21, class: "tick middle" }).textContent =
         number + 1;
     }
     const titles = [
       [WIDTH - MARGIN.right, HEIGHT - 6, "episode", "end"],
-      [MARGIN.left, 12, measure.title, "begin"],
+      [MARGIN.left, 18, measure.title, "begin"],
     ];
     for (const [x, y, text, anchor] of titles) draw(svg, "text", { x, y, class: `title ${anchor}` }).textContent = text;
     if (current >= 0 && current < count) {
@@ -54,7 +54,7 @@ export class Curve {
     events.forEach(({ episode, text }, i) => {
       const x = this.x(Math.min(episode, count - 1), count);
       draw(svg, "line", { x1: x, x2: x, y1: MARGIN.top, y2: HEIGHT - MARGIN.bottom, class: "event" });
-      draw(svg, "text", { x, y: MARGIN.top + 10 + 16 * (i % 3), class: "eventname middle" }).textContent = text;
+      draw(svg, "text", { x, y: MARGIN.top + 12 + 16 * (i % 3), class: "eventname middle" }).textContent = text;
     });
     for (const { name, values: line } of lines) this.line(name, line.slice(0, count), count);
     this.line("model", values, count);
