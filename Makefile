@@ -1,13 +1,16 @@
-# make run | test | quick | check | notebooks | results | bench | docs | format.  ARGS="experiment=search seed=1" reaches all three
-# stages; without ARGS, make run takes the recipe with the best results in DarkRoom.
+# make run | demo | test | quick | check | notebooks | results | bench | docs | format.  ARGS="experiment=search seed=1"
+# reaches all three stages; without ARGS, make run takes the recipe with the best results in DarkRoom.
 PYTHON ?= python3
 ARGS ?= experiment=search
 BIN := .venv/bin
 
-.PHONY: run test quick check notebooks results bench docs format
+.PHONY: run demo test quick check notebooks results bench docs format
 
 run: .venv/run.stamp
 	$(BIN)/python -m src.pipeline $(ARGS)
+
+demo:
+	$(PYTHON) src/icrl/demo/page.py examples/demo/checkpoint.js build/demo
 
 test: .venv/dev.stamp
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest tests --numprocesses 2 --dist loadfile --no-loadscope-reorder

@@ -39,6 +39,7 @@ LARGE = {  # by program: the options that determine most of its memory
     "src.finetune": "finetune.num_streams, finetune.trial_steps, model.embed_dim",
     "src.evaluate": "evaluation.num_streams, evaluation.num_train_streams, evaluation.num_bootstrap",
     "src.search_params": "search.num_learners, source.num_envs",
+    "src.export_demo": "model.num_layers, model.embed_dim, env.size",
     "src.export_histories": "the number of histories",
     "src.import_histories": "the number of histories",
     "src.study": "launch.num_workers",

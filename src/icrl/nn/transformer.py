@@ -116,7 +116,7 @@ class Attention(nn.Module):
             query, key = (rotate(part, before, self.tokens_per_step) for part in (query, key))
         if cache:
             key, value = cache.append(layer, key, value)
-        is_causal, mask = before == 0 and self.tokens_per_step == 1, None
+        is_causal, mask = bool(before == 0) and self.tokens_per_step == 1, None  # `before` is a symbol in an export
         if not is_causal and x.shape[1] > self.tokens_per_step:  # a single step sees everything
             step = torch.arange(before + x.shape[1], device=x.device) // self.tokens_per_step
             mask = (step <= step[before:, None])[self.queries]

@@ -1,0 +1,195 @@
+"""The page in headless Chromium, by clicks and keys, from a file and by HTTP. Needs playwright and a Chromium."""
+
+import os
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from threading import Thread
+from typing import Any
+
+import pytest
+from demo_pages import COMMITTED
+
+from icrl.demo import page as pages
+
+playwright = pytest.importorskip("playwright.sync_api")
+CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="needs a Chromium")
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    made = tmp_path_factory.mktemp("page")
+    for name, content in pages.page_files(COMMITTED.read_bytes()).items():
+        (made / name).write_bytes(content)
+    return made
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    options = ["--no-sandbox"] if os.geteuid() == 0 else []
+    with playwright.sync_playwright() as tool:
+        launched = tool.chromium.launch(executable_path=CHROMIUM, args=options)
+        yield launched
+        launched.close()
+
+
+class Opened:
+    """The page, with every error that its console shows."""
+
+    def __init__(self, browser: Any, url: str, width: int = 1280) -> None:
+        self.page = browser.new_page(viewport={"width": width, "height": 900}, reduced_motion="reduce")
+        self.errors: list[str] = []
+        own = (url.rpartition("/")[0], "data:")
+        self.page.on("console", lambda said: said.type in ("error", "warning") and self.errors.append(said.text))
+        self.page.on("pageerror", lambda error: self.errors.append(str(error)))
+        self.page.on("request", lambda asked: asked.url.startswith(own) or self.errors.append(asked.url))
+        self.page.goto(url)
+        self.page.wait_for_selector("body:not(.loading)", timeout=120_000)
+
+    def state(self, expression: str) -> Any:
+        return self.page.evaluate(expression)
+
+    def play_until(self, condition: str) -> None:
+        """Play as fast as possible until the condition holds, then pause."""
+        self.page.fill("#speed", "6")
+        self.page.click("#play")
+        self.page.wait_for_function(condition, timeout=120_000)
+        self.page.click("#play")
+        self.settle()
+
+    def settle(self) -> None:
+        """Wait for all that was asked for, and the next picture."""
+        frames = "requestAnimationFrame(() => requestAnimationFrame(done))"
+        self.state(f"page.jobs.then(() => new Promise((done) => {frames}))")
+
+    def click_cell(self, cell: int) -> None:
+        box = self.page.locator("#map svg").bounding_box()
+        side = box["width"] / 92  # nine cells of ten units, and a margin of one on each side
+        self.page.mouse.click(box["x"] + (cell % 9 * 10 + 6) * side, box["y"] + (cell // 9 * 10 + 6) * side)
+        self.settle()
+
+
+@pytest.fixture
+def opened(browser: Any, folder: Path) -> Iterator[Opened]:
+    """The page from its file; a test fails if the console shows an error."""
+    found = Opened(browser, (folder / "index.html").as_uri())
+    yield found
+    found.page.close()
+    assert found.errors == []
+
+
+def test_a_held_out_goal_is_found_and_the_curve_meets_the_optimum(opened: Opened) -> None:
+    page = opened.page
+    assert opened.state("page.checkpoint.goals.held_out.includes(page.life.goal)")
+    page.click("#step")
+    opened.settle()
+    assert page.text_content("#where") == "Episode 1, step 1 of 20"
+    opened.play_until("page.life.episodes.length >= 14")
+    finished, optimum = opened.state(
+        "[page.life.episodes.map((e) => e.stepsToGoal), page.checkpoint.references.optimum[page.life.goal]]"
+    )
+    assert finished[0] > optimum and finished[9:13] == 4 * [optimum]
+    assert page.locator("#film li").count() == len(finished) == page.locator("#curve .dot").count()
+    for name in ("model", "average", "plan", "source", "optimum", "random"):
+        assert page.locator(f"#curve .series.{name}").count() == page.locator(f"#legend .{name}").count() == 1
+    bars = opened.state("[...document.querySelectorAll('#film i')].map((bar) => parseFloat(bar.style.width))")
+    assert 30 < sum(bars) <= 101
+
+
+def test_one_scrubs_through_episodes_with_mouse_and_keys(opened: Opened) -> None:
+    page = opened.page
+    opened.play_until("page.life.episodes.length >= 3")
+    page.click("#film li:nth-child(2) button")
+    opened.settle()
+    assert "Episode 2, step" in page.text_content("#where") and "looking back" in page.text_content("#where")
+    assert page.locator("#film [aria-current]").count() == 1
+    page.focus("#scrub")
+    page.keyboard.press("Home")
+    opened.settle()
+    assert page.text_content("#where") == "Episode 1, step 0 of 20 (looking back)"
+    assert page.locator("#curve .dot").count() == 0
+    page.keyboard.press("ArrowRight")
+    opened.settle()
+    assert "step 1 of 20" in page.text_content("#where")
+    number = opened.state("page.life.frames.length")
+    page.click("#newest")
+    opened.settle()
+    page.click("#step")
+    opened.settle()
+    assert opened.state("page.life.frames.length") > number and "looking" not in page.text_content("#where")
+
+
+def test_the_goal_moves_by_mouse_and_by_keys_but_not_to_the_start(opened: Opened) -> None:
+    page = opened.page
+    opened.click_cell(10)
+    assert opened.state("page.life.goal") == 10 and "row 2, column 2" in page.text_content("#status")
+    opened.click_cell(40)
+    assert opened.state("page.life.goal") == 10 and "cannot be where" in page.text_content("#status")
+    page.focus("#map")
+    for key in ("ArrowRight", "ArrowRight", "ArrowUp", "Enter"):  # from the cell of the last click
+        page.keyboard.press(key)
+    opened.settle()
+    assert opened.state("page.life.goal") == 33
+    assert page.locator("#curve .event").count() == 2
+    opened.play_until("page.life.episodes.length >= 12")
+    opened.click_cell(77)
+    opened.play_until("page.life.episodes.length >= 30")
+    assert opened.state("page.life.episodes.slice(-4).every((e) => e.goal === 77 && e.success)")
+
+
+def test_blanked_rewards_a_swapped_past_and_an_empty_memory_change_what_it_does(opened: Opened) -> None:
+    page = opened.page
+    opened.play_until("page.life.episodes.length >= 10")
+    knows = opened.state("page.life.episodes.at(-1).stepsToGoal")
+    assert page.locator("#memory .base.rewarded").count() > 0
+    page.check("#blank")
+    opened.settle()
+    assert page.locator("#memory .base.rewarded").count() == 0
+    opened.play_until("page.life.episodes.length >= 16")
+    assert max(opened.state("page.life.episodes.slice(-4).map((e) => e.stepsToGoal)")) > knows
+    page.uncheck("#blank")
+    page.click("#swap")
+    opened.settle()
+    assert page.locator("#memory .base.foreign").count() > 50
+    assert page.locator("#map .ghost").get_attribute("visibility") == "visible"
+    page.click("#forget")
+    opened.settle()
+    left = opened.state("page.life.room.timestep + 1")  # steps of this episode
+    assert page.text_content("#memorytext").startswith(f"{left} of 160 steps in memory")
+    assert page.locator("#map .ghost").get_attribute("visibility") == "hidden"
+    page.fill("#temperature", "0")
+    opened.settle()
+    assert sorted(opened.state("[...document.querySelectorAll('#chances output')].map((o) => o.textContent)")) == [
+        "0 %",
+        "0 %",
+        "0 %",
+        "0 %",
+        "100 %",
+    ]
+
+
+def test_the_three_things_to_try_start_by_a_click(opened: Opened) -> None:
+    page = opened.page
+    page.fill("#speed", "6")
+    for name in ("search", "move", "blank"):
+        page.click(f"#try-{name}")
+        number = opened.state("page.life.frames.length")
+        page.wait_for_function(f"page.isPlaying && page.life.frames.length > {number + 40}", timeout=60_000)
+    assert page.is_checked("#blank") and page.locator("#curve .event").count() == 2
+
+
+def test_it_is_served_and_fits_a_phone(browser: Any, folder: Path) -> None:
+    with pages.serve(folder) as server:
+        Thread(target=server.serve_forever, daemon=True).start()
+        opened = Opened(browser, f"http://127.0.0.1:{server.server_address[1]}/", width=375)
+        opened.play_until("page.life.episodes.length >= 2")
+        assert opened.state("document.documentElement.scrollWidth") == 375
+        controls = "[...document.querySelectorAll('button, input, select')]"
+        named = "(element) => element.labels?.length || element.textContent.trim() || element.ariaLabel"
+        assert opened.state(f"{controls}.every({named})")
+        small = "[...document.querySelectorAll('button')].filter((e) => e.getBoundingClientRect().height < 36).length"
+        assert opened.state(small) == 0
+        opened.page.close()
+        server.shutdown()
+    assert opened.errors == []
