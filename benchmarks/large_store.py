@@ -11,6 +11,7 @@ right to make a control group (or systemd-run), and about 16 times MIB of free m
 import json
 import os
 import shutil
+import signal
 import statistics
 import subprocess
 import sys
@@ -128,6 +129,10 @@ def limited(size: int) -> Iterator[tuple[list[str], Path | None]]:
         try:
             yield ["sh", "-c", f'echo $$ > {group}/cgroup.procs && exec "$@"', "sh"], group
         finally:
+            for process in (group / "cgroup.procs").read_text().split():
+                os.kill(int(process), signal.SIGKILL)
+            while (group / "cgroup.procs").read_text():
+                time.sleep(0.1)
             group.rmdir()
         return
     if not shutil.which("systemd-run"):

@@ -58,17 +58,16 @@ class _Part(NamedTuple):
             return cls(np.asarray(column), column.base, column.offset % mmap.ALLOCATIONGRANULARITY)
         return cls(column, None, 0)
 
-    def ask_for(self, steps: np.ndarray) -> None:
-        """Ask the system to read the pages with these steps of the flat column, without waiting for them."""
+    def ask_for(self, start: np.ndarray, end: np.ndarray) -> None:
+        """Ask the system to read the pages with the steps from each `start` to its `end` in the flat column, without
+        waiting for them."""
         if self.pages is None or _WILL_NEED is None:
             return
-        size, flat = self.array.dtype.itemsize * math.prod(self.array.shape[2:]), steps.ravel()
-        gaps = np.flatnonzero(np.diff(flat) != 1)
-        first = (self.offset + flat[np.append(0, gaps + 1)] * size) // mmap.PAGESIZE
-        last = (self.offset + (flat[np.append(gaps, -1)] + 1) * size - 1) // mmap.PAGESIZE
+        size = self.array.dtype.itemsize * math.prod(self.array.shape[2:])
+        first, last = (self.offset + start * size) // mmap.PAGESIZE, (self.offset + end * size - 1) // mmap.PAGESIZE
         new = np.append(True, (first[1:] != first[:-1]) | (last[1:] != last[:-1]))
-        for start, stop in zip(first[new].tolist(), last[new].tolist(), strict=True):
-            self.pages.madvise(_WILL_NEED, start * mmap.PAGESIZE, (stop - start + 1) * mmap.PAGESIZE)
+        for page, stop in zip(first[new].tolist(), last[new].tolist(), strict=True):
+            self.pages.madvise(_WILL_NEED, page * mmap.PAGESIZE, (stop - page + 1) * mmap.PAGESIZE)
 
 
 class MappedSteps:
@@ -92,14 +91,18 @@ class MappedSteps:
         row, step = numbers[:, 0].numpy() // self._num_steps, numbers.numpy() % self._num_steps
         everything: Any = slice(None)
         reads = [(name, column, everything, row) for name, column in self._computed.items()]
+        asked = [(column, _runs(row, step, self._num_steps)) for _, column, *_ in reads]
         there = self._rows[row]
         part = np.searchsorted(self._ends, there, side="right")
         for number in np.unique(part):
             which = everything if len(self._ends) == 1 else np.flatnonzero(part == number)
             rows = there[which] - self._starts[number]
-            reads += [(name, parts[number], which, rows) for name, parts in self._recorded.items()]
-        for _, column, which, rows in reads:
-            column.ask_for(rows[:, None] * column.array.shape[1] + step[which])
+            columns = {name: parts[number] for name, parts in self._recorded.items()}
+            reads += [(name, column, which, rows) for name, column in columns.items()]
+            runs = _runs(rows, step[which], next(iter(columns.values())).array.shape[1])
+            asked += [(column, runs) for column in columns.values()]
+        for column, runs in asked:  # all before the first is read
+            column.ask_for(*runs)
         found: dict[str, np.ndarray] = {}
         for name, column, which, rows in reads:
             array = column.array
@@ -112,3 +115,11 @@ class MappedSteps:
         column = self._columns[name]
         for chunk in row_chunks(len(self._rows), bytes_of([column], self._num_steps)):
             yield column[chunk if name in self._computed else self._rows[chunk], : self._num_steps]
+
+
+def _runs(rows: np.ndarray, steps: np.ndarray, row_len: int) -> tuple[np.ndarray, np.ndarray]:
+    """First and end of each run of consecutive numbers among those of `steps` `[B, T]` of `rows` `[B]`, if a row has
+    `row_len` steps."""
+    flat = (rows[:, None] * row_len + steps).ravel()
+    gaps = np.flatnonzero(np.diff(flat) != 1)
+    return flat[np.append(0, gaps + 1)], flat[np.append(gaps, -1)] + 1

@@ -137,7 +137,11 @@ class Windows:
         self.num_windows, self.num_rows = int(num_windows.sum()), int(usable.sum())
         self._row_end = self._table(num_windows.cumsum())  # windows before the end of each row
         self._row_shift = self._table(starts - (num_windows.cumsum() - num_windows))
-        self._end, self._shift = self._table(end), self._table(shift)  # of stretches, see `placed`
+        if self.is_mapped:
+            self._end, self._shift = self._table(end), self._table(shift)  # of stretches, see `placed`
+        else:
+            numbers = np.arange(lengths.sum()) + np.repeat(shift, np.diff(end, prepend=0))
+            self._numbers = self._table(numbers.astype(np.int32 if len(rows) * steps < 2**31 else np.int64))
         self._offsets = torch.arange(context_len, device=self._tables)
 
     def _table(self, numbers: np.ndarray) -> Tensor:
@@ -148,13 +152,14 @@ class Windows:
         window = window.to(self._tables)
         row = torch.searchsorted(self._row_end, window, right=True)
         place = (window + self._row_shift[row])[:, None] + self._offsets  # [B, T]
-        index = place + self._shift[torch.searchsorted(self._end, place, right=True)]
         if self.is_mapped:
+            index = place + self._shift[torch.searchsorted(self._end, place, right=True)]
             columns = self._steps.read(index)
             columns["reward"] = self._values(columns["reward"])
             columns.setdefault("training_reward", columns["reward"])
             columns.setdefault("weight", torch.ones(index.shape))
         else:
+            index = self._numbers[place]
             columns = {name: column[index] for name, column in self.columns.items()}
         dtypes = {name: self._dtypes.get(name, torch.int64) for name in columns}
         return Batch(**{name: part.to(self.device, dtypes[name]) for name, part in columns.items()})

@@ -1,7 +1,7 @@
 """Many small models as one program: runs of stage two that share shapes and options, but not seed and data.
 
 Each run has its own folder, batches, checkpoints and curves, and ends as if it was trained alone, apart from rounding.
-Forward and backward pass and optimizer step are those of one model with a leading axis (`nn.stacked_model`); gradients
+Forward and backward pass and optimizer step are those of one model with a leading axis (`stacked_model`); gradients
 are clipped for each model by itself. K models, B windows of each, T steps.
 """
 
@@ -19,11 +19,11 @@ from icrl.config.options import refuse
 from icrl.config.schedules import Clock
 from icrl.contracts import Batch
 from icrl.nn.gpt import GPT
-from icrl.nn.stacked_model import check_stackable, stacked
 from icrl.objectives.imitation import Imitation, batch_context
 from icrl.spaces import EnvSpec
 from icrl.training.fit import Answer, Request, Run, drive
 from icrl.training.optimizers import make_optimizer, set_rates
+from icrl.training.stacked_model import check_stackable, stacked
 from icrl.training.updates import Updater
 
 if TYPE_CHECKING:
