@@ -61,6 +61,7 @@ def check_equal(union: Path, whole: Path) -> None:
         assert ours["columns"][name] == theirs["columns"][name] | {"sha256": None}
 
 
+@pytest.mark.timeout(900)
 def test_eight_shards_on_two_workers_of_dask_of_which_one_is_killed(whole, tmp_path, capsys, monkeypatch):
     if not find_spec("distributed"):
         pytest.skip("distributed is not installed")
