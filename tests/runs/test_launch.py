@@ -70,7 +70,6 @@ def test_a_killed_worker_s_job_is_done_again_and_no_other(tmp_path, program, eng
     jobs[5].commands = [["kills", str(paths[5]), engine]]
     jobs[7].needs = jobs[5].name
     if engine == "local":  # the process is the worker, and leaves its mark behind
-        jobs[5].commands = [["kills", str(paths[5]), engine]]
         threading.Thread(target=lambda: (wait_until(jobs_mark(paths[5]).exists), jobs_mark(paths[5]).unlink())).start()
     assert run_jobs(jobs, options, tmp_path, "study", program) == {}
     assert [path.read_text() for path in paths] == [" ".join(job.commands[0][1:]) for job in jobs]

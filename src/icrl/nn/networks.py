@@ -258,7 +258,7 @@ class StackedAdam(torch.optim.Adam):
         for parameter in parameters:
             parameter.grad.mul_(scale.view(-1, *[1] * (parameter.ndim - 1)))
         self.param_groups[0]["lr"] = learning_rate
-        ragged = [parameter for parameter in parameters if parameter.numel() % LANES]
+        ragged = [one for one in parameters if one.numel() % LANES and one.device.type == "cpu"]
         shapes = [parameter.shape for parameter in ragged]
         for parameter in ragged:
             self._reshape(parameter, lambda x: nn.functional.pad(x.flatten(), (0, -x.numel() % LANES)))
