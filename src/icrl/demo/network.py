@@ -143,7 +143,8 @@ def export_network(model: GPT) -> bytes:
     num_new, num_old = (1, 1) if exported.is_recurrent else _TRACED
     columns = empty_columns(model, num_old)
     example = (torch.zeros(num_new, NUM_NUMBERS, dtype=torch.int32), torch.zeros(num_new), columns)
-    new, old = (None, None) if exported.is_recurrent else ({0: Dim("new")}, {3: Dim.DYNAMIC})
+    fixed = dict[int, Any]()
+    new, old = (fixed, fixed) if exported.is_recurrent else ({0: Dim("new")}, {3: Dim.DYNAMIC})
     outputs = ["logits"] + ["attention"] * (not exported.is_recurrent) + [f"grown_{i}" for i in range(len(columns))]
     with warnings.catch_warnings(), torch.no_grad():
         warnings.simplefilter("ignore")  # of the exporter about itself, as is its log about torchvision
