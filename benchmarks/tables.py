@@ -151,7 +151,9 @@ TABLES = {
         [LATE, STEPS],
     ),
     "memorises": Table(
-        [Line("tasks", f"{number} goals") for number in (10, 20, 35, 57, 70)], [LATE, "training tasks"], "training goals"
+        [Line("tasks", f"{number} goals") for number in (10, 20, 35, 57, 70)],
+        [LATE, "training tasks"],
+        "training goals",
     ),
     "temperatures": Table(
         [Line("decoding", name) for name in ("most probable", *(f"temperature {t}" for t in (0.25, 0.5, 0.75, 1.0)))],

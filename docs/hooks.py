@@ -10,6 +10,7 @@ import logging
 import posixpath
 import re
 import textwrap
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -36,7 +37,9 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
     for page, path in ADDED.items():
         files.append(File.generated(config, page, content=(ROOT / path).read_text(encoding="utf-8")))
     files.append(File.generated(config, "api.md", content=api_page()))
-    pages = [path.read_text(encoding="utf-8") for path in (*ROOT.glob("docs/*.md"), *(ROOT / p for p in ADDED.values()))]
+    pages = [
+        path.read_text(encoding="utf-8") for path in (*ROOT.glob("docs/*.md"), *(ROOT / p for p in ADDED.values()))
+    ]
     shown = {name for page in pages for name in re.findall(r"\((?:\.\./)?(benchmarks/results/\S+\.png)\)", page)}
     for name in sorted(shown):
         if (ROOT / name).is_file():  # otherwise the link is reported
@@ -48,6 +51,7 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
     """Rewrite the links of a page, which are relative to its place in the repository, outside of code blocks."""
     path = ADDED.get(page.file.src_uri, f"docs/{page.file.src_uri}")
     of_site = {name: uri for uri, name in ADDED.items()} | {API: "api.md"}
+    titles = dict(_titles(config.nav))
 
     def link(found: re.Match[str]) -> str:
         is_picture, text, target = found.groups()
@@ -57,7 +61,8 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
         name = posixpath.normpath(posixpath.join(posixpath.dirname(path), name))
         uri = of_site.get(name, name.removeprefix("docs/"))
         if files.get_file_from_path(uri) is not None:
-            return f"{is_picture}[{text}]({uri}{mark}{anchor})"
+            shown = titles.get(uri, text) if text in (name, posixpath.basename(name)) else text
+            return f"{is_picture}[{shown}]({uri}{mark}{anchor})"
         if not (ROOT / name).exists():
             _log.warning("%s: the link %s leads to no file", path, target)
         elif config.repo_url:
@@ -68,7 +73,18 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
     return _outside_code(markdown, lambda text: _LINK.sub(link, text))
 
 
-def _outside_code(markdown: str, change: Any) -> str:
+def _titles(nav: Any) -> Iterator[tuple[str, str]]:
+    """Pages of a part of the navigation, with their titles, which stand for names of files in links."""
+    if isinstance(nav, list):
+        for part in nav:
+            yield from _titles(part)
+    else:
+        for title, part in nav.items():
+            yield from [(part, title)] if isinstance(part, str) else _titles(part)
+
+
+def _outside_code(markdown: str, change: Callable[[str], str]) -> str:
+    """The text with its parts outside of code blocks changed."""
     parts, end = list[str](), 0
     for block in _CODE.finditer(markdown):
         parts += [change(markdown[end : block.start()]), block[0]]
@@ -89,7 +105,9 @@ def api_page() -> str:
         if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "__all__"
     )
     sections = [_described(here.get(name) or _imported(str(imports[name]), name)) for name in names]
-    head = "# Library\n\nGenerated from the docstrings of `icrl`. All names below are attributes of it: `icrl.load`.\n\n"
+    head = (
+        "# Library\n\nGenerated from the docstrings of `icrl`. All names below are attributes of it: `icrl.load`.\n\n"
+    )
     return head + _markdown(ast.get_docstring(tree) or "") + "\n\n" + "\n\n".join(sections) + "\n"
 
 
@@ -115,9 +133,7 @@ def _signature(node: ast.FunctionDef | ast.ClassDef) -> str:
         return f"class {node.name}"
     returned = f" -> {ast.unparse(node.returns)}" if node.returns else ""
     whole = f"def {node.name}({ast.unparse(node.args)}){returned}"
-    if len(whole) <= 88:
-        return whole
-    return "\n".join(textwrap.wrap(whole, 88, subsequent_indent="    ", break_long_words=False))
+    return "\n".join(textwrap.wrap(whole, 84, subsequent_indent="    ", break_long_words=False))
 
 
 def _markdown(docstring: str) -> str:
