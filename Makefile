@@ -1,10 +1,10 @@
-# make run | demo | test | quick | check | notebooks | results | bench | docs | format.  ARGS="experiment=search seed=1"
+# make run | demo | test | quick | check | notebooks | results | bench | docs | site | format.  ARGS="experiment=search seed=1"
 # reaches all three stages; without ARGS, make run takes the recipe with the best results in DarkRoom.
 PYTHON ?= python3
 ARGS ?= experiment=search
 BIN := .venv/bin
 
-.PHONY: run demo test quick check notebooks results bench docs format
+.PHONY: run demo test quick check notebooks results bench docs site format
 
 run: .venv/run.stamp
 	$(BIN)/python -m src.pipeline $(ARGS)
@@ -54,6 +54,9 @@ bench: .venv/bench.stamp
 docs: .venv/dev.stamp
 	$(BIN)/python -m icrl.config.options_page > docs/settings.md
 
+site: .venv/site.stamp
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+
 format: .venv/dev.stamp
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
@@ -69,6 +72,10 @@ format: .venv/dev.stamp
 
 .venv/dev.stamp: .venv/run.stamp requirements-dev.txt
 	$(BIN)/python -m pip install --quiet --requirement requirements-dev.txt
+	touch $@
+
+.venv/site.stamp: .venv/bin/python docs/requirements.txt
+	$(BIN)/python -m pip install --quiet --requirement docs/requirements.txt
 	touch $@
 
 .venv/bench.stamp: .venv/dev.stamp benchmarks/requirements.txt

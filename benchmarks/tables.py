@@ -140,4 +140,24 @@ TABLES = {
         ],
         [LATE, STEPS],
     ),
+    "idea": Table(
+        [
+            Line("search", _SEARCH, label="the frozen model"),
+            Line("search", _SEARCH, "model, context wiped at reset", "the same, context wiped at each reset"),
+            Line("search", _SEARCH, "model, another task's context", "the same, with another task's past"),
+            Line("search", _SEARCH, _REFERENCES[2]),
+            Line("search", _SEARCH, "random", "random actions"),
+        ],
+        [LATE, STEPS],
+    ),
+    "memorises": Table(
+        [Line("tasks", f"{number} goals") for number in (10, 20, 35, 57, 70)],
+        [LATE, "training tasks"],
+        "training goals",
+    ),
+    "temperatures": Table(
+        [Line("decoding", name) for name in ("most probable", *(f"temperature {t}" for t in (0.25, 0.5, 0.75, 1.0)))],
+        [LATE, AFTER],
+        "actions of a model of A2C",
+    ),
 }

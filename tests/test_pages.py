@@ -1,0 +1,165 @@
+"""Code and commands of the documentation: blocks run as they stand, and commands have options that exist."""
+
+import re
+import shlex
+import subprocess
+from argparse import Namespace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from harness import done
+
+from icrl.config.compose import compose_config
+from icrl.config.options import Options
+from icrl.config.paths import PROJECT
+from icrl.config.root import Config
+from icrl.point_game.options import PlayersConfig
+
+ICRL = PROJECT / "src/icrl"
+PAGES = [PROJECT / "README.md", *sorted((PROJECT / "docs").glob("*.md"))]
+# Budgets of a few updates, which leave the worlds, recipes and names of the pages as they are
+BUDGET = (
+    *("device=cpu", "num_threads=1", "source.num_learners=1", "source.noise=[0.1]", "source.num_env_steps=600"),
+    *("source.history_steps=600", "source.videos_per_task=0", "data.min_final_success=0", "trainer.num_iterations=2"),
+    *(
+        "trainer.evaluate=false",
+        "evaluation.num_episodes=2",
+        "evaluation.num_streams=1",
+        "evaluation.num_bootstrap=100",
+    ),
+    *("evaluation.num_probe_streams=1", "evaluation.num_train_streams=1", "evaluation.videos=false"),
+    *("checkpoints.num_checkpoints=1", "summaries.num_summaries=1"),
+)
+# The reader's own names, or an ellipsis; sentences in which no option follows the program
+OWN = re.compile(r"\.\.\.|[=|][A-Z]{1,5}\b|\bWORLD\b|\||my_cartpole|my_presets|my_histories|'?env.id=examples.cliffs")
+EXTRAS = ("half_cheetah", "minigrid", "meta_world", "Taxi", "gymnasium_pendulum")  # their packages are not in CI
+
+
+def blocks(page: Path, language: str) -> list[str]:
+    return re.findall(rf"^```{language}\n(.*?)^```", page.read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE)
+
+
+def commands() -> dict[str, Path]:
+    """Commands of all pages with the first page that gives each: in blocks over several lines, in text up to the
+    closing backtick."""
+    found: dict[str, Path] = {}
+    for page in PAGES:
+        text = re.sub(r" *\\\n *", " ", page.read_text(encoding="utf-8"))
+        for command in re.findall(r"python -m (src\.\w+ +\w[^`\n]*=[^`\n]*)", text):
+            found.setdefault(command.partition("  #")[0].strip(), page)
+        for arguments in re.findall(r"make run ARGS=\"([^\"]+)\"", text):
+            found.setdefault(f"src.pipeline {arguments}", page)
+    return {command: page for command, page in found.items() if not OWN.search(command)}
+
+
+@pytest.mark.parametrize("command", commands())
+def test_commands_have_options_that_exist(command: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    if any(package in command for package in EXTRAS):
+        pytest.skip("needs a package that is not installed here")
+    monkeypatch.chdir(PROJECT)
+    program, *options = shlex.split(command)
+    if program == "src.study" and len(options) == 1:  # which all its runs check
+        assert (ICRL / f"conf/study/{options[0].removeprefix('study=')}.yaml").exists()
+        return
+    root: type[Options] = PlayersConfig if program == "src.train_players" else Config
+    assert (PROJECT / f"{program.replace('.', '/')}.py").exists()
+    compose_config(root, options)
+
+
+def test_wrong_commands_are_found() -> None:
+    found = commands()
+    assert len(found) > 60 and "src.pipeline experiment=quick" in found
+
+
+@pytest.fixture(scope="module")
+def reader(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Folder of a reader who has given the commands of `start.md`, with little training."""
+    folder = tmp_path_factory.mktemp("reader")
+    for line in "".join(blocks(PROJECT / "docs/start.md", "sh")).splitlines():
+        words = shlex.split(line)
+        if words[0] == "make":
+            dry = subprocess.run(["make", "--dry-run", *words[1:]], cwd=PROJECT, capture_output=True, check=False)
+            assert dry.returncode == 0, dry.stderr
+        elif words[0] == "python" and "--help" not in words:
+            done(words[2].removeprefix("src."), folder, *BUDGET, preset=words[3:])
+        else:
+            assert words[0] in ("source", "python"), line
+    return folder
+
+
+def run_blocks(page: str, folder: Path, monkeypatch: pytest.MonkeyPatch, **names: object) -> dict[str, object]:
+    """Names that the Python blocks of a page leave, run in `folder`, one after the other."""
+    monkeypatch.chdir(folder)
+    found = {"__name__": "__main__", **names}
+    for block in blocks(PROJECT / page, "python"):
+        exec(compile(block, page, "exec"), found)
+    return found
+
+
+def test_start_in_five_minutes(reader: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture) -> None:
+    found = run_blocks("docs/start.md", reader, monkeypatch)
+    assert found["returns"].shape == (1, 20) and found["played"].success.shape == (7, 10, 20)
+    assert {path.name for path in (reader / "logs").iterdir()} == {"another-seed", "dark_room-quick", "larger-room"}
+
+
+@pytest.fixture(scope="module")
+def searching(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Folder in which `make run` has been given, with little training and no evaluation."""
+    folder = tmp_path_factory.mktemp("searching")
+    for stage in ("train_agents", "train_gpt"):
+        done(stage, folder, *BUDGET, preset=["experiment=search"])
+    return folder
+
+
+def test_the_example_of_the_readme(
+    searching: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
+) -> None:
+    run_blocks("README.md", searching, monkeypatch)
+    assert re.match(r"\[\[[01.\s]+\]\]", capsys.readouterr().out)
+
+
+class World:
+    """World of three streams for the example of acting, which never ends an episode."""
+
+    def reset(self) -> torch.Tensor:
+        return torch.full((3,), 40)
+
+    def step(self, action: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        self.steps = getattr(self, "steps", 0) + 1
+        none = torch.zeros(3, dtype=torch.bool)
+        return self.reset(), torch.zeros(3), none, none, torch.full((3,), self.steps % 20)
+
+
+def test_the_examples_of_acting_and_evaluating(searching: Path, monkeypatch: pytest.MonkeyPatch, capsys) -> None:
+    from icrl.config import root  # noqa: PLC0415
+
+    monkeypatch.setattr(root, "PROJECT", searching)
+    found = run_blocks("docs/in_context.md", searching, monkeypatch, my_world=World())
+    assert found["action"].shape == (3,) and np.isfinite(found["found"].success.mean).all()
+
+
+def test_the_examples_of_the_point_game(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys) -> None:
+    found = run_blocks("docs/point_game.md", tmp_path, monkeypatch)
+    assert found["done"] and found["games"].num_envs == 64
+
+
+def test_the_reward_plug_in_of_the_page_pays_new_cells_once() -> None:
+    found = run_blocks("docs/offline_rl.md", PROJECT, pytest.MonkeyPatch())
+    columns = {"episode": [0, 0, 0, 1], "next_obs": [3, 4, 3, 3], "reward": [0.0, 0.0, 1.0, 0.0]}
+    paid = found["get_reward"](Namespace(**{name: np.array(column) for name, column in columns.items()}))
+    np.testing.assert_allclose(paid, [0.1, 0.1, 1.0, 0.1])
+
+
+def test_the_classes_shown_for_ones_own_objective_are_those_of_the_example() -> None:
+    (shown,) = blocks(PROJECT / "docs/your_own.md", "python")
+    example = (PROJECT / "examples/my_model.py").read_text(encoding="utf-8")
+    for piece in shown.strip().split("\n\n\n"):
+        assert piece.replace(": ...", ":") in example
+
+
+def test_every_python_block_is_tried_here() -> None:
+    """But for that of a source, whose methods are an outline."""
+    tried = {"README.md", "start.md", "in_context.md", "point_game.md", "offline_rl.md", "your_own.md"}
+    assert {page.name for page in PAGES if blocks(page, "python")} == tried | {"sources.md"}
