@@ -9,6 +9,7 @@ the training. The model is that of `evaluation.checkpoint` and `policy.model`; c
 
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 from icrl.config.options import refuse
 from icrl.config.root import Config
@@ -58,4 +59,4 @@ def curves_of(config: Config, checkpoint: str) -> Json:
         if results["checkpoint"] == checkpoint:
             return results["curves"]
     print(f"{folder} has no results of this model: the page has no curves of means and of the source")
-    return {}
+    return dict[str, Any]()
