@@ -117,6 +117,13 @@ TABLES = {
         [RETURN_FIRST, RETURN_4, RETURN_END, SUCCESS_END],
         "world: policy",
     ),
+    "half_cheetah": Table(
+        [
+            Line("half_cheetah", "HalfCheetah-Vel", policy, label)
+            for policy, label in ((MODEL, "model"), ("expert, sees the task", ""), ("random", ""))
+        ],
+        [RETURN_FIRST, RETURN_4, RETURN_END],
+    ),
     "worlds_in_context": Table(
         [
             Line("worlds", world, policy, f"{world}: {policy}")
