@@ -30,7 +30,7 @@ BUDGET = (
         "evaluation.num_bootstrap=100",
     ),
     *("evaluation.num_probe_streams=1", "evaluation.num_train_streams=1", "evaluation.videos=false"),
-    *("checkpoints.num_checkpoints=1", "summaries.num_summaries=1"),
+    *("checkpoints.num_checkpoints=1", "summaries.num_summaries=1", "evaluation.num_bootstrap=100"),
 )
 # The reader's own names, or an ellipsis; sentences in which no option follows the program
 OWN = re.compile(r"\.\.\.|[=|][A-Z]{1,5}\b|\bWORLD\b|\||my_cartpole|my_presets|my_histories|'?env.id=examples.cliffs")
