@@ -55,7 +55,7 @@ docs: .venv/dev.stamp
 	$(BIN)/python -m icrl.config.options_page > docs/settings.md
 
 site: .venv/site.stamp
-	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
 format: .venv/dev.stamp
 	$(BIN)/ruff check --fix .

@@ -93,7 +93,7 @@ def _outside_code(markdown: str, change: Callable[[str], str]) -> str:
 
 
 def api_page() -> str:
-    """Markdown of all names in `icrl.__all__`, from the signatures and docstrings in the source; nothing is imported."""
+    """Markdown of all names in `icrl.__all__`, from signatures and docstrings in the source; nothing is imported."""
     tree = ast.parse((ROOT / API).read_text(encoding="utf-8"))
     here = {node.name: node for node in tree.body if isinstance(node, ast.FunctionDef | ast.ClassDef)}
     imports = {

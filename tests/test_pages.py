@@ -29,8 +29,9 @@ BUDGET = (
         "evaluation.num_streams=1",
         "evaluation.num_bootstrap=100",
     ),
-    *("evaluation.num_probe_streams=1", "evaluation.num_train_streams=1", "evaluation.videos=false"),
-    *("checkpoints.num_checkpoints=1", "summaries.num_summaries=1"),
+    *("evaluation.num_train_streams=1", "evaluation.videos=false", "evaluation.ablations=false"),
+    *("evaluation.moved_goal=false", "evaluation.temperatures=[]"),
+    *("checkpoints.num_checkpoints=1", "summaries.num_summaries=1", "evaluation.num_bootstrap=100"),
 )
 # The reader's own names, or an ellipsis; sentences in which no option follows the program
 OWN = re.compile(r"\.\.\.|[=|][A-Z]{1,5}\b|\bWORLD\b|\||my_cartpole|my_presets|my_histories|'?env.id=examples.cliffs")
