@@ -6,7 +6,8 @@ from pathlib import Path
 
 def family(pid: int) -> list[int]:
     """All descendants of `pid`."""
-    children = [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+    threads = Path(f"/proc/{pid}/task").glob("*/children")
+    children = [int(child) for thread in threads for child in thread.read_text().split()]
     return [each for child in children for each in (child, *family(child))]
 
 

@@ -289,7 +289,7 @@ def test_double_precision_is_that_of_all_that_is_learned(tmp_path, monkeypatch):
 
 
 def test_few_frames_lie_between_a_program_and_the_model(root, monkeypatch):
-    """At most seven: a reader of `train_gpt` finds the training loop within two."""
+    """At most seven: a reader of `train_gpt` finds the training loop within three."""
     stacks: list[list[str]] = []
     real = GPT.forward
 
@@ -302,4 +302,4 @@ def test_few_frames_lie_between_a_program_and_the_model(root, monkeypatch):
 
     monkeypatch.setattr(GPT, "forward", forward)
     done("train_gpt", root, "name=frames", "histories=tiny")
-    assert stacks and stacks[0][:2] == ["main", "fit"] and len(stacks[0]) <= 7, stacks[0]
+    assert stacks and "update" in stacks[0][:5] and len(stacks[0]) <= 7, stacks[0]

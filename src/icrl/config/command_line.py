@@ -41,6 +41,7 @@ LARGE = {  # by program: the options that determine most of its memory
     "src.search_params": "search.num_learners, source.num_envs",
     "src.export_demo": "model.num_layers, model.embed_dim, env.size",
     "src.export_histories": "the number of histories",
+    "src.export_model": "model.num_layers, model.embed_dim",
     "src.import_histories": "the number of histories",
     "src.study": "launch.num_workers",
     "src.train_players": "training.num_games, replay.size, the batch_size of host and agent",

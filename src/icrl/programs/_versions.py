@@ -28,6 +28,7 @@ OPTIONS = {  # renamed options
     "encoder.activation_function": "encoder.activation",
     "decoder.dim_feedforward": "decoder.ff_dim",
     "decoder.activation_function": "decoder.activation",
+    "study.num_workers": "launch.num_workers",
 }
 VALUES = {("source.name", "noisy_expert"): "noise_distillation"}  # renamed values of options
 KEYS = [(r"^validation(?=_|$)", "development")]  # renamed keys of JSON files

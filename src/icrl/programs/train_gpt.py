@@ -23,7 +23,7 @@ from icrl.nn.gpt import GPT
 from icrl.objectives import objective_class
 from icrl.runs.device import dtype_of
 from icrl.runs.files import digest
-from icrl.training.fit import Run, drive, fitting, updated
+from icrl.training.fit import Run, drive, fitting
 from icrl.training.needs import fitting_gpt
 from icrl.training.program import RunContext, check_stage_two, compared, open_run
 from icrl.training.stack import check_together, fit_together
@@ -43,7 +43,7 @@ def main(config: Config) -> Path:
         if config.trainer.seeds:
             fit_together(runs)
         else:
-            drive(runs, updated)
+            drive(runs)
     return members[0].folder("logs") / "gpt"
 
 

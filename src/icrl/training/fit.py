@@ -50,18 +50,13 @@ def fit(
     **more: Any,
 ) -> None:
     """Train `model` in place, as `fitting` does, one update after the other."""
-    drive([fitting(context, model, objective, batch_at, evaluator, **more)], updated)
+    drive([fitting(context, model, objective, batch_at, evaluator, **more)])
 
 
-def updated(requests: Sequence[Request]) -> list[Answer]:
-    """Make the updates one by one."""
-    return [request.updater.update(request.batch, request.clock) for request in requests]
-
-
-def drive(runs: Sequence[Run], update: Callable[[Sequence[Request]], list[Answer]]) -> None:
+def drive(runs: Sequence[Run], update: Callable[[Sequence[Request]], list[Answer]] | None = None) -> None:
     """Go through `runs` at the pace of the one that is furthest behind: `update` makes the updates with the same number
-    that they ask for. A signal ends all of them, each with a checkpoint, before `Stopped` is raised; any other error
-    ends the others too. They end in the reverse order, like contexts."""
+    that they ask for (None: one after the other). A signal ends all of them, each with a checkpoint, before `Stopped`
+    is raised; any other error ends the others too. They end in the reverse order, like contexts."""
     asked, stopped = dict[int, Request](), None
     try:
         for number, run in enumerate(runs):
@@ -70,7 +65,12 @@ def drive(runs: Sequence[Run], update: Callable[[Sequence[Request]], list[Answer
         while asked:
             least = min(request.clock.updates for request in asked.values())
             chosen = [number for number in sorted(asked) if asked[number].clock.updates == least]
-            answers = update([asked[number] for number in chosen])
+            requests, answers = [asked[number] for number in chosen], list[Answer]()
+            if update:
+                answers = update(requests)
+            else:
+                for updater, batch, clock in requests:
+                    answers.append(updater.update(batch, clock))  # noqa: PERF401 - no frame of a comprehension
             for number, answer in reversed([*zip(chosen, answers, strict=True)]):
                 del asked[number]
                 try:
