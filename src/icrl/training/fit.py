@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import ExitStack, suppress
+from functools import partial
+from itertools import starmap
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
@@ -53,9 +55,12 @@ def fit(
     drive([fitting(context, model, objective, batch_at, evaluator, **more)])
 
 
-def drive(runs: Sequence[Run], update: Callable[[Sequence[Request]], list[Answer]] | None = None) -> None:
+_ONE_BY_ONE = partial(starmap, Updater.update)
+
+
+def drive(runs: Sequence[Run], update: Callable[[Sequence[Request]], Iterable[Answer]] = _ONE_BY_ONE) -> None:
     """Go through `runs` at the pace of the one that is furthest behind: `update` makes the updates with the same number
-    that they ask for (None: one after the other). A signal ends all of them, each with a checkpoint, before `Stopped`
+    that they ask for, by default one after the other. A signal ends all of them, each with a checkpoint, before `Stopped`
     is raised; any other error ends the others too. They end in the reverse order, like contexts."""
     asked, stopped = dict[int, Request](), None
     try:
@@ -65,12 +70,7 @@ def drive(runs: Sequence[Run], update: Callable[[Sequence[Request]], list[Answer
         while asked:
             least = min(request.clock.updates for request in asked.values())
             chosen = [number for number in sorted(asked) if asked[number].clock.updates == least]
-            requests, answers = [asked[number] for number in chosen], list[Answer]()
-            if update:
-                answers = update(requests)
-            else:
-                for updater, batch, clock in requests:
-                    answers.append(updater.update(batch, clock))  # noqa: PERF401 - no frame of a comprehension
+            answers = update([asked[number] for number in chosen])
             for number, answer in reversed([*zip(chosen, answers, strict=True)]):
                 del asked[number]
                 try:
