@@ -82,6 +82,12 @@ _SPOILED = ("context wiped at reset", "rewards blanked", "another task's context
 _SPOILED += ("temperature 0.5",)
 _EXPERT = {"expert, sees the task": ""}
 _VECTORS = {"point robot": {"optimum": ""}, "cart pole": _EXPERT, "pendulum": _EXPERT}
+_RANDOM_TABLES = {
+    "linear bandit": ("Thompson sampling", "LinUCB", "random"),
+    "contextual bandit": ("Thompson sampling", "UCB1", "random"),
+    "garnet": ("PSRL", "random", "optimum"),
+    "frozen lake 6 x 6": ("random", "optimum"),
+}
 _WORLDS = {
     "Key-to-Door": ("searcher", "random", "optimum"),
     "Key-to-Door, key not seen": ("searcher",),
@@ -115,6 +121,15 @@ TABLES = {
             for world in ("cart pole", "pendulum")
         ],
         [RETURN_FIRST, RETURN_4, RETURN_END, SUCCESS_END],
+        "world: policy",
+    ),
+    "random_tables": Table(
+        [
+            Line("tables", world, policy, f"{world}: {policy}")
+            for world, others in _RANDOM_TABLES.items()
+            for policy in (MODEL, *others)
+        ],
+        [RETURN_FIRST, RETURN_END, SUCCESS_END],
         "world: policy",
     ),
     "half_cheetah": Table(

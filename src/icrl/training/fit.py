@@ -60,8 +60,8 @@ _ONE_BY_ONE = partial(starmap, Updater.update)
 
 def drive(runs: Sequence[Run], update: Callable[[Sequence[Request]], Iterable[Answer]] = _ONE_BY_ONE) -> None:
     """Go through `runs` at the pace of the one that is furthest behind: `update` makes the updates with the same number
-    that they ask for, by default one after the other. A signal ends all of them, each with a checkpoint, before `Stopped`
-    is raised; any other error ends the others too. They end in the reverse order, like contexts."""
+    that they ask for, by default one after the other. A signal ends all of them, each with a checkpoint, before
+    `Stopped` is raised; any other error ends the others too. They end in the reverse order, like contexts."""
     asked, stopped = dict[int, Request](), None
     try:
         for number, run in enumerate(runs):
