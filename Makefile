@@ -1,10 +1,10 @@
-# make run | demo | test | quick | check | notebooks | results | bench | docs | site | format.  ARGS="experiment=search seed=1"
+# make run | demo | test | long | quick | check | notebooks | results | bench | docs | site | format.  ARGS="experiment=search seed=1"
 # reaches all three stages; without ARGS, make run takes the recipe with the best results in DarkRoom.
 PYTHON ?= python3
 ARGS ?= experiment=search
 BIN := .venv/bin
 
-.PHONY: run demo test quick check notebooks results bench docs site format
+.PHONY: run demo test long quick check notebooks results bench docs site format
 
 run: .venv/run.stamp
 	$(BIN)/python -m src.pipeline $(ARGS)
@@ -13,7 +13,11 @@ demo:
 	$(PYTHON) src/icrl/demo/page.py examples/demo/checkpoint.js build/demo
 
 test: .venv/dev.stamp
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest tests --numprocesses 2 --dist loadfile --no-loadscope-reorder
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m "not long" tests --numprocesses 3 --dist loadfile --no-loadscope-reorder
+
+long: .venv/long.stamp
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m long tests
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest tests/demo tests/programs/test_export_demo.py tests/programs/test_shards.py tests/runs/test_launch.py
 
 quick: .venv/dev.stamp
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m quick --numprocesses 2 --dist loadfile tests
@@ -72,6 +76,10 @@ format: .venv/dev.stamp
 
 .venv/dev.stamp: .venv/run.stamp requirements-dev.txt
 	$(BIN)/python -m pip install --quiet --requirement requirements-dev.txt
+	touch $@
+
+.venv/long.stamp: .venv/dev.stamp
+	$(BIN)/python -m pip install --quiet --editable ".[demo,dask,submitit]"
 	touch $@
 
 .venv/site.stamp: .venv/bin/python docs/requirements.txt

@@ -5,15 +5,15 @@ from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
-import onnx
 import pytest
 import torch
 from demo_pages import small_model
-from onnxruntime import InferenceSession
 
 from icrl.contracts import PipelineError
 from icrl.demo.network import TOLERANCE, empty_columns, example_of, export_network, logits_of
 from icrl.nn.gpt import GPT, context_of
+
+onnx, onnxruntime = pytest.importorskip("onnx"), pytest.importorskip("onnxruntime")
 
 FORMS = (
     ("model.tokens=cross", "model.position=rope", "model.induction=true", "model.num_kv_heads=1"),
@@ -65,7 +65,7 @@ def test_attention_of_the_export_is_that_of_the_model(exported: tuple[GPT, bytes
     steps = torch.stack([*numbers, context.first.long()], -1)[0].int().numpy()
     given = {"steps": steps, "prev_reward": context.prev_reward[0].numpy()}
     given |= {f"cache_{i}": column.numpy() for i, column in enumerate(empty_columns(model))}
-    (attention,) = InferenceSession(content).run(["attention"], given)
+    (attention,) = onnxruntime.InferenceSession(content).run(["attention"], given)
     np.testing.assert_allclose(attention, np.stack(expected), atol=1e-5)
     assert attention.max() > 0.5  # far from uniform, so the comparison says something
 

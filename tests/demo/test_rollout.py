@@ -15,6 +15,7 @@ from icrl.nn.gpt_policy import GPTPolicy
 from icrl.randomness import Noise, stream_seeds
 from icrl.sources.searchers.explorers import CoveringPlan
 
+pytest.importorskip("onnx")
 pytestmark = needs_node
 STEPS, GOALS = 120, {"train": [1, 2], "held_out": [4, 20]}
 NEAR = 7  # a goal one move from the start, which these models reach often

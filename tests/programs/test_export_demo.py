@@ -14,6 +14,8 @@ from icrl.contracts import ConfigError
 from icrl.demo.page import CHECKPOINT, page_files
 from icrl.programs.export_demo import main
 
+pytest.importorskip("onnxscript")
+
 
 def content_of(folder: Path) -> Any:
     return json.loads((folder / CHECKPOINT).read_text().removeprefix("globalThis.CHECKPOINT = ").removesuffix(";\n"))

@@ -156,6 +156,7 @@ with joined(CPU) as (ranks, _):
 """
 
 
+@pytest.mark.long
 def test_a_run_goes_on_by_itself_after_a_lost_process(parallel, tmp_path):
     """Killed in update 4 the second process, then in update 5 the first one; same bits as after a plain resume."""
     (program := tmp_path / "dying.py").write_text(DYING)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import ExitStack, suppress
-from functools import partial
 from itertools import starmap
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -55,10 +54,12 @@ def fit(
     drive([fitting(context, model, objective, batch_at, evaluator, **more)])
 
 
-_ONE_BY_ONE = partial(starmap, Updater.update)
+def one_by_one(requests: Sequence[Request]) -> Iterable[Answer]:
+    """Make each update when its answer is taken."""
+    return starmap(Updater.update, requests)
 
 
-def drive(runs: Sequence[Run], update: Callable[[Sequence[Request]], Iterable[Answer]] = _ONE_BY_ONE) -> None:
+def drive(runs: Sequence[Run], update: Callable[[Sequence[Request]], Iterable[Answer]] = one_by_one) -> None:
     """Go through `runs` at the pace of the one that is furthest behind: `update` makes the updates with the same number
     that they ask for, by default one after the other. A signal ends all of them, each with a checkpoint, before
     `Stopped` is raised; any other error ends the others too. They end in the reverse order, like contexts."""
