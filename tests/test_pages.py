@@ -99,6 +99,7 @@ def run_blocks(page: str, folder: Path, monkeypatch: pytest.MonkeyPatch, **names
     return found
 
 
+@pytest.mark.long
 def test_start_in_five_minutes(reader: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture) -> None:
     found = run_blocks("docs/start.md", reader, monkeypatch)
     assert found["returns"].shape == (1, 20) and found["played"].success.shape == (7, 10, 20)

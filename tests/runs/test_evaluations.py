@@ -231,6 +231,7 @@ def fates(step: int, fate: str, times: int = 3) -> list[str]:
     return ([line + "restarting it"] * 2 + [line + "giving up after 3 attempts"])[:times]
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("quick")
 def test_one_that_kills_its_process_or_raises_is_given_up(tmp_path):
     """The deaths of one are not counted against the next, nor that of a process with nothing to do."""

@@ -181,6 +181,7 @@ def test_an_expert_that_is_told_a_wrong_task_still_labels_for_the_right_one(tmp_
     assert wrong[:, :8].mean() > 0.6 and wrong[:, -6:].sum() == 0
 
 
+@pytest.mark.long
 def test_an_expert_with_a_memory_teaches_where_a_step_does_not_show_the_state(tmp_path: Path) -> None:
     """Labels are those of its memory of the episode, over the ends of unrolls and after a kill, and not of one step."""
     learner = (*LEARNER, "source.body=gru", "source.mini_batch_length=4")

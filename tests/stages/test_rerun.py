@@ -73,6 +73,7 @@ def test_every_write_may_be_the_last(finished, tmp_path, stage, signals, num_wri
         assert report[name]["points"] == len(points.split(","))
 
 
+@pytest.mark.long
 def test_killed_at_random_moments(tmp_path):
     """Again and again, for real: the same ends as those of a run that nothing disturbed, and evaluated on the spot."""
     root = tmp_path / "killed"
@@ -88,6 +89,7 @@ def test_killed_at_random_moments(tmp_path):
     assert results_of(root) == results_of(tmp_path / "undisturbed")
 
 
+@pytest.mark.long
 def test_asynchronous_actors_killed_and_continued(tmp_path):
     """A3C, whose actors play in another process ahead of the updates: the same bits, and no process is left."""
     life = ("source.num_env_steps=1000", "source.history_steps=1000", "evals.eval_interval=60")
