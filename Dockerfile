@@ -1,4 +1,4 @@
-# The two commands of the README in a container, without a GPU:
+# `make run` and `make test` in a container, without a GPU:
 #   docker build --tag icrl .
 #   docker run --rm --volume "$PWD/out:/icrl/out" icrl make run ARGS="experiment=search root=out"
 #   docker run --rm icrl make test
