@@ -21,6 +21,7 @@ from icrl.envs import OWN, WORLDS
 from icrl.randomness import integers, mix, uniform
 from icrl.spaces import EnvSpec
 
+EXPERT = "expert, sees the task"  # in tables and plots
 NAME = "rules of the world; the preset `env=` sets all of this group"
 TASK_VISIBLE = "observations end with the numbers of the task: a world for experts (source.teacher)"
 _OUTCOMES = 1 << 40  # added to the episode number, so that outcomes and starts use different random numbers
@@ -75,6 +76,7 @@ class TensorEnv:
     starts: Tensor  # states where an episode may start, all equally likely
     goal_cell_name: str = "goal"  # meaning of `goal_cell`
     has_planner: bool = True  # whether `optimal_action` is known, and in a finite world `outcomes`
+    best_name: str = "optimum"  # in tables and plots, of play by `optimal_action`
 
     @property
     def is_exact(self) -> bool:

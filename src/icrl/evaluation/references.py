@@ -21,7 +21,7 @@ from icrl.collection.collect import EpsilonGreedy
 from icrl.config.schedules import Clock
 from icrl.contracts import Policy, Rollout, Step
 from icrl.envs.bandit import Bandit, BanditConfig
-from icrl.envs.core import TensorEnv
+from icrl.envs.core import EXPERT, TensorEnv
 from icrl.envs.exact import Expectation, optimal_exact, random_exact
 from icrl.envs.rooms import DarkRoom, Room
 from icrl.envs.tables import RandomMDP
@@ -73,7 +73,8 @@ def references_of(env: TensorEnv, config: Config) -> dict[str, Policy[Any]]:
         return {"random": chance(env, config), **fixed_players(env, config.env)}
     if env.is_exact:
         return {}
-    return {"random": chance(env, config)} | ({"optimum": unlearned(Optimal, env, config)} if env.has_planner else {})
+    best = {env.best_name: unlearned(Optimal, env, config)} if env.has_planner else {}
+    return {"random": chance(env, config)} | best
 
 
 def agents_of(config: Config, tasks: Tensor) -> dict[str, Policy[Any]]:
@@ -81,7 +82,7 @@ def agents_of(config: Config, tasks: Tensor) -> dict[str, Policy[Any]]:
     choose their most probable actions."""
     found, teacher = dict[str, str](), getattr(config.source, "teacher", "none")
     if teacher != "none" and is_shared(config, teacher, tasks.device):
-        found["expert, sees the task"] = teacher
+        found[EXPERT] = teacher
     if config.source.shared and len(config.histories) == 1:
         found["one agent for all tasks"] = config.histories[0]
     return {name: EpsilonGreedy(restored(config, run, tasks, tasks.device), 0.0) for name, run in found.items()}

@@ -4,7 +4,7 @@ Vectors of any number type become float32; uint8 images stay as they are; intege
 the bounds of their Box, as rounding to float32 may leave them.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -66,6 +66,20 @@ def read_obs(obs: Any, space: Space[Any]) -> Any:
     if not fits:
         raise ValueError(f"its observation {obs} is not in {space}, or not finite")
     return found
+
+
+def read_expert(info: Mapping[str, Any], space: Space[Any]) -> Any:
+    """Action of the expert, `info["expert_action"]`, as an element of the spec's `space`. Raises `ValueError` if it is
+    missing, or no action; only the bounds of a Box may be left, as it is clipped to them."""
+    given = info.get("expert_action", "missing")
+    try:
+        action = write_action(given, space)
+        fits = space.contains(action)
+    except (TypeError, ValueError):
+        fits, action = False, None
+    if not fits:
+        raise ValueError(f"env.expert_action=true: info['expert_action'] is {given}: must be an action in {space}")
+    return action
 
 
 def write_action(action: Any, space: Space[Any]) -> Any:

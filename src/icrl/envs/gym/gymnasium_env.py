@@ -23,8 +23,8 @@ from torch import Tensor
 from icrl.config.modules import describe_error
 from icrl.config.options import EnvId, OneOrMore, Text, option, refuse
 from icrl.contracts import ConfigError, PipelineError, Step
-from icrl.envs.core import NAME, TASK_VISIBLE, EnvConfig, MapView, Outcomes, State
-from icrl.envs.gym.border import action_space, described, obs_space, rows_of
+from icrl.envs.core import EXPERT, NAME, TASK_VISIBLE, EnvConfig, MapView, Outcomes, State
+from icrl.envs.gym.border import action_space, described, obs_space, read_expert, rows_of
 from icrl.envs.gym.making import Maker, Task, draw_tasks, numbers_of, wrapper_of
 from icrl.envs.gym.registered import registered
 from icrl.envs.gym.streams import GymnasiumStreams, PlayedState, reward_indices
@@ -69,6 +69,11 @@ class GymnasiumConfig(EnvConfig):
         "append `info['action_mask']` to observations, with 1 for each legal action, and take legal actions alone; "
         "needs Discrete actions, and observations that are integers or vectors",
     )
+    expert_action: bool = option(
+        False,
+        "take `info['expert_action']`, given after each reset and step, for the best action: what an expert does that "
+        "knows the task, such as a script or a planner",
+    )
     width: int = option(
         0, "side of the square room whose cells the observations number, row by row (0: no room)", ge=0, le=1000
     )
@@ -93,7 +98,8 @@ class GymnasiumEnv(TableEnv):
         spaces that a spec can hold, the same for all tasks."""
         _check_options(config)
         limit = config.max_episode_steps
-        maker = Maker(config.id, config.tasks, config.wrappers, limit, config.task_visible, config.action_mask)
+        shown = (config.task_visible, config.action_mask, config.expert_action)
+        maker = Maker(config.id, config.tasks, config.wrappers, limit, *shown)
         made = [json.dumps(maker.made_as(number)) for number in range(len(config.tasks))]
         rules_of = {one: _inspect(maker, made.index(one)) for one in dict.fromkeys(made)}
         tasks = [rules_of[one] for one in made]
@@ -113,10 +119,18 @@ class GymnasiumEnv(TableEnv):
         world = [config.id, *([config.wrappers] if config.wrappers else [])]
         self._tasks = config.tasks
         self._fingerprints = [json.dumps([*world, task], sort_keys=True) for task in config.tasks]
-        self.has_planner = bool(starts and values) and all(task.table and task.starts == starts for task in tasks)
-        if self.has_planner:
+        self._has_table = bool(starts and values) and all(task.table and task.starts == starts for task in tasks)
+        self.has_planner = self._has_table or config.expert_action
+        self._has_expert = config.expert_action
+        if config.expert_action:
+            self.best_name = EXPERT
+        if self._has_table:
             self.starts = torch.tensor(starts)
             self.set_rules(_stack_tables(tables, self.spec))
+
+    @property
+    def is_exact(self) -> bool:
+        return self._has_table and super().is_exact
 
     def all_tasks(self) -> Tensor:
         return torch.arange(len(self._fingerprints))[:, None]
@@ -127,14 +141,15 @@ class GymnasiumEnv(TableEnv):
 
     def outcomes(self, task: Tensor, state_index: Tensor, action: Tensor) -> Outcomes:
         refuse(
-            not self.has_planner,
+            not self._has_table,
             "env.name=gymnasium: no exact references for this env.id: it has no table P over its observations, or the "
             "starts of its tasks are not the same, all equally likely",
         )
         return super().outcomes(task, state_index, action)
 
     def optimal_action(self, state: State | PlayedState) -> Tensor:
-        if not self.has_planner:
+        """Unknown without a table; actions of an expert are in the steps alone."""
+        if not self._has_table:
             return self.spec.unknown_action(state.timestep)
         return super().optimal_action(cast(State, state))  # a `PlayedState` has the fields that are read
 
@@ -150,7 +165,7 @@ class GymnasiumEnv(TableEnv):
         num_obs = self.spec.num_obs
         side = isqrt(num_obs - 1) + 1
         columns = self.spec.width or min(range(side, 2 * side), key=lambda width: -num_obs % width)
-        return MapView(-(-num_obs // columns), columns, self.rewarded(task) if self.has_planner else ())
+        return MapView(-(-num_obs // columns), columns, self.rewarded(task) if self._has_table else ())
 
     def cell(self, obs: Tensor, action: Tensor) -> Tensor:
         return obs if isinstance(self.spec.observation_space, Discrete) else torch.zeros(len(obs), dtype=torch.long)
@@ -169,12 +184,14 @@ class GymnasiumEnv(TableEnv):
         return self._streams.pictures(int(task[0]), seed, episode, rows_of(obs), rows_of(action))
 
     def reset(self, tasks: Tensor, seeds: Tensor) -> tuple[Any, Step]:
-        state, step = self._streams.reset(tasks, seeds)
-        return state, step._replace(optimal_action=self.optimal_action(state))
+        return self.labelled(*self._streams.reset(tasks, seeds))
 
     def step(self, state: Any, action: Tensor) -> tuple[Any, Step]:
-        state, step = self._streams.step(state, action)
-        return state, step._replace(optimal_action=self.optimal_action(state))
+        return self.labelled(*self._streams.step(state, action))
+
+    def labelled(self, state: Any, step: Step) -> tuple[Any, Step]:
+        """A state, and its step of `make_streams()` with the best action, which is the expert's if there is one."""
+        return state, step if self._has_expert else step._replace(optimal_action=self.optimal_action(state))
 
     def close(self) -> None:
         self._streams.close()
@@ -241,8 +258,9 @@ def _inspect(maker: Maker, number: int) -> _Rules:
     with closing(made) as env:
         try:
             obs, actions = obs_space(env.observation_space, maker.wrappers), action_space(env.action_space)
-            if maker.action_mask:
-                maker.reset(env, number, 0)  # raises without a mask
+            if maker.action_mask or maker.expert_action:
+                _, info = maker.reset(env, number, 0)  # raises without a mask
+                maker.expert_action and read_expert(info, actions)
         except ValueError as error:
             raise ConfigError(f"{where}: env.id={maker.env_id}: {error}") from error
         table, starts = None, ()

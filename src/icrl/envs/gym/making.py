@@ -44,6 +44,7 @@ class Maker:
     max_episode_steps: int
     task_visible: bool = False  # the numbers of the task are at the end of each observation
     action_mask: bool = False  # flags of legal actions are there, see `masks`
+    expert_action: bool = False  # what an expert does is in `info`
 
     def make(self, task: int, **further: Any) -> gymnasium.Env[Any, Any]:
         """Environment of a task, with `further` arguments of `gymnasium.make`. Raises `ConfigError` for a wrong
@@ -62,15 +63,15 @@ class Maker:
         """Part of a task that changes the environment which is made."""
         return {key: value for key, value in self.tasks[task].items() if not key.startswith(RESET)}
 
-    def reset(self, env: gymnasium.Env[Any, Any], task: int, seed: int) -> Any:
-        """First observation of an episode. With `reset.seed` all episodes of the task begin alike, as drawn by the
-        reset; what its steps draw from `np_random` differs between episodes."""
+    def reset(self, env: gymnasium.Env[Any, Any], task: int, seed: int) -> tuple[Any, dict[str, Any]]:
+        """First observation of an episode, and `info`. With `reset.seed` all episodes of the task begin alike, as drawn
+        by the reset; what its steps draw from `np_random` differs between episodes."""
         options = {key.removeprefix(RESET): value for key, value in self.tasks[task].items() if key.startswith(RESET)}
         level = options.pop("seed", None)
-        obs, _ = env.reset(seed=seed if level is None else level, options=options or None)
+        first = env.reset(seed=seed if level is None else level, options=options or None)
         if level is not None:
             env.unwrapped.np_random, _ = np_random(seed)
-        return obs
+        return first
 
     @property
     def known_arguments(self) -> str:

@@ -19,7 +19,7 @@ from torch import Tensor
 
 from icrl.config.modules import describe_error
 from icrl.contracts import ConfigError, PipelineError, Step
-from icrl.envs.gym.border import read_obs, rows_of, write_action
+from icrl.envs.gym.border import read_expert, read_obs, rows_of, write_action
 from icrl.envs.gym.making import Maker, creator_of
 from icrl.randomness import integers
 from icrl.spaces import EnvSpec
@@ -52,7 +52,8 @@ class PlayedState(NamedTuple):
 
 
 class GymnasiumStreams:
-    """`contracts.Env` without tasks and planner: `optimal_action` of its steps is always unknown."""
+    """`contracts.Env` without tasks and planner: `optimal_action` of its steps is unknown unless the environments have
+    an expert (`border.read_expert`)."""
 
     before_each: Callable[[], object] | None = None  # called before each environment's turn
 
@@ -69,7 +70,7 @@ class GymnasiumStreams:
         shape = (len(seeds), spec.max_episode_steps, *spec.action_shape)
         actions = torch.zeros(shape, dtype=spec.action_dtype, device=seeds.device)
         self._state = PlayedState(tasks, seeds, zero, obs, zero, actions)
-        return self._state, Step(obs, zero.float(), zero.bool(), zero.bool(), obs, zero, spec.unknown_action(zero))
+        return self._state, Step(obs, zero.float(), zero.bool(), zero.bool(), obs, zero, self._best_actions(zero))
 
     def step(self, state: PlayedState, action: Tensor) -> tuple[PlayedState, Step]:
         """Any `state` is valid: environments in another one are set to it first."""
@@ -90,8 +91,8 @@ class GymnasiumStreams:
                 begun = self._begin(over, state.task[ended], state.seed[ended], state.episode[ended] + 1)
                 obs = final_obs.index_copy(0, ended, begun)
         timestep = (state.timestep + 1).index_fill(0, ended, 0)
-        paid, unknown = torch.from_numpy(reward).float().to(device), spec.unknown_action(timestep)
-        step = Step(obs, paid, terminated, truncated, final_obs, timestep, unknown)
+        paid, best = torch.from_numpy(reward).float().to(device), self._best_actions(timestep)
+        step = Step(obs, paid, terminated, truncated, final_obs, timestep, best)
         self._state = state.after(action, step)
         return self._state, step
 
@@ -140,6 +141,13 @@ class GymnasiumStreams:
         found = self._each(streams, _Stream.begin, tasks[:, 0], episodes, _seeds(seeds, episodes))
         return self._tensor(found, seeds.device)
 
+    def _best_actions(self, like: Tensor) -> Tensor:
+        """Actions of the experts now, `[B, *action_shape]` for `like` `[B]`, or unknown ones."""
+        if not self._maker.expert_action:
+            return self._spec.unknown_action(like)
+        found = np.array([stream.expert_action for stream in self._streams])
+        return torch.from_numpy(found).to(like.device, self._spec.action_dtype)
+
     def _tensor(self, obs: Sequence[Any], device: torch.device) -> Tensor:
         return torch.from_numpy(np.array(obs)).to(device, self._spec.obs_dtype)
 
@@ -161,9 +169,10 @@ class _Stream:
     """One environment. A `seed` here is that of an episode."""
 
     def __init__(self, maker: Maker, spec: EnvSpec, **arguments: Any) -> None:
-        self._maker, self._arguments, self._space = maker, arguments, spec.observation_space
+        self._maker, self._arguments, self._spec, self._space = maker, arguments, spec, spec.observation_space
         self._env: gymnasium.Env[Any, Any] | None = None
         self.task = self._episode = self._time = 0
+        self.expert_action: Any = None  # if the maker asks for it
 
     @property
     def place(self) -> str:
@@ -177,17 +186,23 @@ class _Stream:
             self.close()
             self.task = task
             self._env = self._maker.make(task, **self._arguments)
-        return read_obs(self._maker.reset(self._env, task, seed), self._space)
+        return self._read(*self._maker.reset(self._env, task, seed))
 
     def act(self, action: Any) -> tuple[Any, float, bool, bool]:
         """Observation, reward, terminated, truncated."""
         assert self._env is not None, "a stream begins with a reset"
         self._time += 1
-        obs, reward, terminated, truncated, _ = self._env.step(write_action(action, self._env.action_space))
+        obs, reward, terminated, truncated, info = self._env.step(write_action(action, self._env.action_space))
         reward = float(reward)
         if not abs(reward) <= _LARGEST_REWARD:
             raise ValueError(f"its reward {reward} is not a finite float32 number")
-        return read_obs(obs, self._space), reward, bool(terminated), bool(truncated)
+        return self._read(obs, info), reward, bool(terminated), bool(truncated)
+
+    def _read(self, obs: Any, info: dict[str, Any]) -> Any:
+        """Observation as an element of the spec's space."""
+        if self._maker.expert_action:
+            self.expert_action = read_expert(info, self._spec.action_space)
+        return read_obs(obs, self._space)
 
     def restore(self, task: int, episode: int, seed: int, last_obs: Any, timestep: int, actions: Any) -> None:
         """Bring the environment to a state by replaying its episode."""

@@ -44,7 +44,9 @@ class ProcessEnv:
         """`num_workers=0` means one for each core. The workers start with the first streams."""
         rules = make_env(config, device)
         self.spec, self.all_tasks, self.optimal_action = rules.spec, rules.all_tasks, rules.optimal_action
-        self._make = rules.make_streams if isinstance(rules, GymnasiumEnv) else partial(make_env, config)
+        is_outside = isinstance(rules, GymnasiumEnv)
+        self._make = rules.make_streams if is_outside else partial(make_env, config)
+        self._labelled = rules.labelled if is_outside else None
         available = len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count() or 1
         self._num_workers = num_workers or available
         self.processes, self._connections = list[BaseProcess](), list[Connection]()
@@ -92,7 +94,7 @@ class ProcessEnv:
             self.close(terminate=True)
             raise
         self._state = state
-        return state, step._replace(optimal_action=self.optimal_action(state))
+        return self._labelled(state, step) if self._labelled else (state, step)
 
     def _start(self, num_streams: int) -> None:
         self._num_streams, number = num_streams, min(self._num_workers, num_streams)
