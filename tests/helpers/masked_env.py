@@ -51,6 +51,19 @@ class Bare(Corridor):
         return super()._seen()[0], {}
 
 
+class Guided(Corridor):
+    """The same, with what an expert does that knows the goal."""
+
+    def __init__(self, goal: int, vector: bool = False, mask: Any = None, told: Any = None) -> None:
+        super().__init__(goal, vector, mask)
+        self._told = told
+
+    def _seen(self) -> tuple[Any, dict[str, Any]]:
+        obs, info = super()._seen()
+        best = (RIGHT if self._goal > self._cell else LEFT) if self._told is None else self._told
+        return obs, info | {"expert_action": best}
+
+
 def options_of(tasks: list[dict[str, Any]], kind: str = "Corridor") -> tuple[str, ...]:
     """Options of a world with these tasks."""
     told = ",".join("{" + ", ".join(f"{name}: {value}" for name, value in task.items()) + "}" for task in tasks)

@@ -11,6 +11,8 @@ import numpy as np
 import torch
 from gymnasium.spaces import Box, Dict, Discrete, MultiDiscrete, Space
 
+from icrl.spaces import EnvSpec
+
 _FORMS = "must be Discrete or MultiDiscrete from 0, a Box with one axis, or a uint8 Box [height, width, channels]"
 _ACTIONS = "must be Discrete or MultiDiscrete from 0, or a Box of floats with one axis and finite bounds"
 
@@ -68,10 +70,10 @@ def read_obs(obs: Any, space: Space[Any]) -> Any:
     return found
 
 
-def read_expert(info: Mapping[str, Any], space: Space[Any]) -> Any:
-    """Action of the expert, `info["expert_action"]`, as an element of the spec's `space`. Raises `ValueError` if it is
-    missing, or no action; only the bounds of a Box may be left, as it is clipped to them."""
-    given = info.get("expert_action", "missing")
+def read_expert(info: Mapping[str, Any], spec: EnvSpec, obs: Any) -> Any:
+    """Action of the expert, `info["expert_action"]`, as an element of the spec's space, after the observation `obs`.
+    Raises `ValueError` if it is missing or no legal action; that of a Box is clipped to its bounds."""
+    given, space = info.get("expert_action", "missing"), spec.action_space
     try:
         action = write_action(given, space)
         fits = space.contains(action)
@@ -79,6 +81,8 @@ def read_expert(info: Mapping[str, Any], space: Space[Any]) -> Any:
         fits, action = False, None
     if not fits:
         raise ValueError(f"env.expert_action=true: info['expert_action'] is {given}: must be an action in {space}")
+    if spec.action_mask and not obs[-spec.num_actions :][action]:
+        raise ValueError(f"env.expert_action=true: info['expert_action'] is {given}, which info['action_mask'] forbids")
     return action
 
 

@@ -24,7 +24,7 @@ from icrl.config.modules import describe_error
 from icrl.config.options import EnvId, OneOrMore, Text, option, refuse
 from icrl.contracts import ConfigError, PipelineError, Step
 from icrl.envs.core import EXPERT, NAME, TASK_VISIBLE, EnvConfig, MapView, Outcomes, State
-from icrl.envs.gym.border import action_space, described, obs_space, read_expert, rows_of
+from icrl.envs.gym.border import action_space, described, obs_space, read_expert, read_obs, rows_of
 from icrl.envs.gym.making import Maker, Task, draw_tasks, numbers_of, wrapper_of
 from icrl.envs.gym.registered import registered
 from icrl.envs.gym.streams import GymnasiumStreams, PlayedState, reward_indices
@@ -259,8 +259,10 @@ def _inspect(maker: Maker, number: int) -> _Rules:
         try:
             obs, actions = obs_space(env.observation_space, maker.wrappers), action_space(env.action_space)
             if maker.action_mask or maker.expert_action:
-                _, info = maker.reset(env, number, 0)  # raises without a mask
-                maker.expert_action and read_expert(info, actions)
+                seen, info = maker.reset(env, number, 0)  # raises without a mask
+                if maker.expert_action:
+                    spec = EnvSpec(obs, actions, (), 0, maker.max_episode_steps, action_mask=maker.action_mask)
+                    read_expert(info, spec, read_obs(seen, obs))
         except ValueError as error:
             raise ConfigError(f"{where}: env.id={maker.env_id}: {error}") from error
         table, starts = None, ()

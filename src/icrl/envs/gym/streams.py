@@ -186,7 +186,8 @@ class _Stream:
             self.close()
             self.task = task
             self._env = self._maker.make(task, **self._arguments)
-        return self._read(*self._maker.reset(self._env, task, seed))
+        obs, info = self._maker.reset(self._env, task, seed)
+        return self._read(obs, info, ended=False)
 
     def act(self, action: Any) -> tuple[Any, float, bool, bool]:
         """Observation, reward, terminated, truncated."""
@@ -196,13 +197,15 @@ class _Stream:
         reward = float(reward)
         if not abs(reward) <= _LARGEST_REWARD:
             raise ValueError(f"its reward {reward} is not a finite float32 number")
-        return self._read(obs, info), reward, bool(terminated), bool(truncated)
+        terminated, truncated = bool(terminated), bool(truncated)
+        return self._read(obs, info, terminated or truncated), reward, terminated, truncated
 
-    def _read(self, obs: Any, info: dict[str, Any]) -> Any:
+    def _read(self, obs: Any, info: dict[str, Any], ended: bool) -> Any:
         """Observation as an element of the spec's space."""
-        if self._maker.expert_action:
-            self.expert_action = read_expert(info, self._spec.action_space)
-        return read_obs(obs, self._space)
+        seen = read_obs(obs, self._space)
+        if self._maker.expert_action and not ended:
+            self.expert_action = read_expert(info, self._spec, seen)
+        return seen
 
     def restore(self, task: int, episode: int, seed: int, last_obs: Any, timestep: int, actions: Any) -> None:
         """Bring the environment to a state by replaying its episode."""

@@ -1,0 +1,129 @@
+"""Experts that environments bring: `info["expert_action"]` as the best action, and shortest ways in levels of cells."""
+
+import re
+from collections import deque
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from gymnasium.spaces import Box, Discrete, MultiDiscrete
+from harness import done
+from hypothesis import given
+from hypothesis import strategies as st
+from masked_env import LEFT, RIGHT, options_of
+
+from icrl.config.compose import load_config
+from icrl.contracts import ConfigError
+from icrl.data.history_store import open_histories
+from icrl.envs import make_env
+from icrl.envs.gym.border import read_expert
+from icrl.envs.gym.mini_grid import first_actions
+from icrl.envs.gym.workers import ProcessEnv
+from icrl.randomness import stream_seeds
+from icrl.runs.files import read_json
+from icrl.spaces import EnvSpec
+
+TASKS = [{"goal": goal} for goal in range(5)]
+GUIDED = (*options_of(TASKS, "Guided"), "env.expert_action=true")
+SMALL = (
+    *("name=guided", "device=cpu", "num_threads=1", "source=noise_distillation", "objective=dpt", "tasks.num_train=3"),
+    *("source.num_env_steps=200", "source.history_steps=200", "source.num_envs=2", "source.num_learners=1"),
+    *("data.min_final_success=0", "data.num_development_tasks=1", "model.context_len=12", "model.embed_dim=8"),
+    *("model.num_layers=1", "model.num_heads=2", "model.ff_dim=16", "trainer.num_iterations=4"),
+    *("trainer.mini_batch_size=4", "evaluation.num_episodes=4", "evaluation.num_streams=2", "evaluation.videos=false"),
+    *(
+        "source.videos_per_task=0",
+        "evaluation.ablations=false",
+        "evaluation.num_bootstrap=100",
+        "trainer.evaluate=false",
+    ),
+)
+
+
+def test_the_best_action_is_what_the_environment_says() -> None:
+    """In this process and in workers, after resets and steps; whoever follows it goes straight."""
+    config = load_config(GUIDED).env
+    tasks, goals = torch.arange(5)[:, None], torch.arange(5)
+    with closing(make_env(config)) as env, closing(ProcessEnv(config, num_workers=1)) as processes:
+        assert env.has_planner and not env.is_exact
+        (state, step), (other_state, other) = (world.reset(tasks, stream_seeds(0, 5)) for world in (env, processes))
+        for _ in range(30):
+            cell = step.obs[:, 0]
+            assert torch.equal(step.optimal_action, torch.where(goals > cell, RIGHT, LEFT))
+            assert all(torch.equal(*pair) for pair in zip(step, other, strict=True))
+            distance = (goals - cell).abs()
+            state, step = env.step(state, step.optimal_action)
+            other_state, other = processes.step(other_state, other.optimal_action)
+            assert torch.equal(step.reward, (distance == 1).float())
+
+
+def test_noise_distillation_and_labels_follow_it(tmp_path: Path) -> None:
+    done("pipeline", tmp_path, *GUIDED, *SMALL, preset=())
+    store = open_histories(tmp_path / "histories/guided")
+    cell, best = np.array(store.columns["obs"])[..., 0], np.array(store.columns["optimal_action"])
+    goals = np.repeat(store.manifest["tasks"]["train"], 2)[:, None]  # two streams of each task
+    assert np.array_equal(best, np.where(goals > cell, RIGHT, LEFT))
+    curves = read_json(tmp_path / "logs/guided/evaluation/results.json")["curves"]
+    assert curves["expert, sees the task"]["success"]["mean"] == [1.0] * 4 and "optimum" not in curves
+
+
+@pytest.mark.parametrize(
+    ("told", "part"),
+    [(3, "is 3: must be an action"), ("left", "is left"), (2, "is 2, which info['action_mask'] forbids")],
+)
+def test_wrong_actions_are_refused_before_any_work(told: Any, part: str) -> None:
+    tasks = [{"goal": 0}, {"goal": 1, "told": told}]
+    with pytest.raises(ConfigError, match=r"env.tasks\[1\].*" + re.escape(part)):
+        make_env(load_config((*options_of(tasks, "Guided"), "env.expert_action=true")).env)
+    with pytest.raises(ConfigError, match="info\\['expert_action'\\] is missing"):
+        make_env(load_config((*options_of(TASKS), "env.expert_action=true")).env)
+
+
+def test_actions_of_every_space() -> None:
+    spaces = [
+        (Discrete(3), 2, 2),
+        (MultiDiscrete([2, 3]), [1, 2], [1, 2]),
+        (Box(-1, 2, (2,)), [9.0, -9.0], [2.0, -1.0]),
+    ]
+    for space, told, expected in spaces:
+        spec = EnvSpec(Discrete(2), space, (), 0, 5)
+        assert np.array_equal(read_expert({"expert_action": told}, spec, 0), expected)
+        for wrong in (np.nan, [0, 1, 2], None):
+            with pytest.raises(ValueError, match="must be an action in"):
+                read_expert({"expert_action": wrong}, spec, 0)
+
+
+@given(st.integers(0, 2**16), st.floats(0.3, 1.0))
+def test_shortest_ways_are_those_of_a_search(seed: int, share: float) -> None:
+    rng, headings = np.random.default_rng(seed), ((1, 0), (0, 1), (-1, 0), (0, -1))
+    free = np.zeros((6, 7), bool)
+    free[1:-1, 1:-1] = rng.random((4, 5)) < share
+    ready = (rng.random((6, 7, 4)) < 0.05) & free[:, :, None]
+    found = first_actions(free, ready, 6)
+
+    def after(place: tuple[int, int, int], action: int) -> tuple[int, int, int]:
+        column, row, heading = place
+        if action < 2:
+            return column, row, (heading + (-1, 1)[action]) % 4
+        ahead = (column + headings[heading][0], row + headings[heading][1])
+        return (*ahead, heading) if free[ahead] else place
+
+    def steps(start: tuple[int, int, int]) -> int | None:
+        seen, queue = {start}, deque([(start, 0)])
+        while queue:
+            place, number = queue.popleft()
+            if ready[place]:
+                return number
+            for action in range(3):
+                if (then := after(place, action)) not in seen:
+                    seen.add(then)
+                    queue.append((then, number + 1))
+        return None
+
+    for column, row, heading in np.argwhere(np.repeat(free[:, :, None], 4, axis=2)).tolist():
+        place = (column, row, heading)
+        if (number := steps(place)) is not None:
+            assert found[place] == 6 if number == 0 else steps(after(place, int(found[place]))) == number - 1
