@@ -27,7 +27,7 @@ from icrl.runs.files import read_json
 from icrl.spaces import EnvSpec
 
 TASKS = [{"goal": goal} for goal in range(5)]
-GUIDED = (*options_of(TASKS, "Guided"), "env.expert_action=true")
+GUIDED = (*options_of(TASKS, "Guided"), "env.expert=info")
 SMALL = (
     *("name=guided", "device=cpu", "num_threads=1", "source=noise_distillation", "objective=dpt", "tasks.num_train=3"),
     *("source.num_env_steps=200", "source.history_steps=200", "source.num_envs=2", "source.num_learners=1"),
@@ -77,9 +77,9 @@ def test_noise_distillation_and_labels_follow_it(tmp_path: Path) -> None:
 def test_wrong_actions_are_refused_before_any_work(told: Any, part: str) -> None:
     tasks = [{"goal": 0}, {"goal": 1, "told": told}]
     with pytest.raises(ConfigError, match=r"env.tasks\[1\].*" + re.escape(part)):
-        make_env(load_config((*options_of(tasks, "Guided"), "env.expert_action=true")).env)
+        make_env(load_config((*options_of(tasks, "Guided"), "env.expert=info")).env)
     with pytest.raises(ConfigError, match="info\\['expert_action'\\] is missing"):
-        make_env(load_config((*options_of(TASKS), "env.expert_action=true")).env)
+        make_env(load_config((*options_of(TASKS), "env.expert=info")).env)
 
 
 def test_actions_of_every_space() -> None:

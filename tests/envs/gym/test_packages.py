@@ -142,3 +142,18 @@ def test_what_mujoco_cannot_draw_is_refused_in_one_line(monkeypatch: pytest.Monk
         env.check_films()
     message = str(refused.value)
     assert "MUJOCO_GL" in message and "source.videos_per_task=0" in message and "\n" not in message
+
+
+@pytest.mark.parametrize("name", [name for name, package in PACKAGES.items() if package != "mujoco"])
+def test_experts_of_the_presets_solve_their_tasks(name: str) -> None:
+    env = world(name)
+    assert env.has_planner and not env.is_exact
+    tasks = env.all_tasks()[:8]
+    state, step = env.reset(tasks, stream_seeds(0, 8))
+    over, solved = torch.zeros(8, dtype=torch.bool), torch.zeros(8, dtype=torch.bool)
+    for _ in range(env.spec.max_episode_steps):
+        state, step = env.step(state, step.optimal_action)
+        ended = (step.terminated | step.truncated) & ~over
+        solved |= ended & (step.reward >= (10 if name.startswith("ml1") else 0.5))
+        over |= ended
+    assert over.all() and solved.sum() >= 7

@@ -80,9 +80,9 @@ def read_expert(info: Mapping[str, Any], spec: EnvSpec, obs: Any) -> Any:
     except (TypeError, ValueError):
         fits, action = False, None
     if not fits:
-        raise ValueError(f"env.expert_action=true: info['expert_action'] is {given}: must be an action in {space}")
+        raise ValueError(f"env.expert: info['expert_action'] is {given}: must be an action in {space}")
     if spec.action_mask and not obs[-spec.num_actions :][action]:
-        raise ValueError(f"env.expert_action=true: info['expert_action'] is {given}, which info['action_mask'] forbids")
+        raise ValueError(f"env.expert: info['expert_action'] is {given}, which info['action_mask'] forbids")
     return action
 
 

@@ -25,7 +25,7 @@ from icrl.config.options import EnvId, OneOrMore, Text, option, refuse
 from icrl.contracts import ConfigError, PipelineError, Step
 from icrl.envs.core import EXPERT, NAME, TASK_VISIBLE, EnvConfig, MapView, Outcomes, State
 from icrl.envs.gym.border import action_space, described, obs_space, read_expert, read_obs, rows_of
-from icrl.envs.gym.making import Maker, Task, draw_tasks, numbers_of, wrapper_of
+from icrl.envs.gym.making import INFO, NO_EXPERT, Maker, Task, draw_tasks, numbers_of, wrapper_of
 from icrl.envs.gym.registered import registered
 from icrl.envs.gym.streams import GymnasiumStreams, PlayedState, reward_indices
 from icrl.envs.tables import TableEnv
@@ -69,10 +69,10 @@ class GymnasiumConfig(EnvConfig):
         "append `info['action_mask']` to observations, with 1 for each legal action, and take legal actions alone; "
         "needs Discrete actions, and observations that are integers or vectors",
     )
-    expert_action: bool = option(
-        False,
-        "take `info['expert_action']`, given after each reset and step, for the best action: what an expert does that "
-        "knows the task, such as a script or a planner",
+    expert: Text = option(
+        "none",
+        "where the best action comes from, as an expert does that knows the task: `info['expert_action']` of the "
+        "environment (info), of a wrapper right around it (module:Class), or from nowhere (none)",
     )
     width: int = option(
         0, "side of the square room whose cells the observations number, row by row (0: no room)", ge=0, le=1000
@@ -98,7 +98,7 @@ class GymnasiumEnv(TableEnv):
         spaces that a spec can hold, the same for all tasks."""
         _check_options(config)
         limit = config.max_episode_steps
-        shown = (config.task_visible, config.action_mask, config.expert_action)
+        shown = (config.task_visible, config.action_mask, config.expert)
         maker = Maker(config.id, config.tasks, config.wrappers, limit, *shown)
         made = [json.dumps(maker.made_as(number)) for number in range(len(config.tasks))]
         rules_of = {one: _inspect(maker, made.index(one)) for one in dict.fromkeys(made)}
@@ -120,9 +120,9 @@ class GymnasiumEnv(TableEnv):
         self._tasks = config.tasks
         self._fingerprints = [json.dumps([*world, task], sort_keys=True) for task in config.tasks]
         self._has_table = bool(starts and values) and all(task.table and task.starts == starts for task in tasks)
-        self.has_planner = self._has_table or config.expert_action
-        self._has_expert = config.expert_action
-        if config.expert_action:
+        self._has_expert = maker.has_expert
+        self.has_planner = self._has_table or self._has_expert
+        if self._has_expert:
             self.best_name = EXPERT
         if self._has_table:
             self.starts = torch.tensor(starts)
@@ -215,6 +215,8 @@ def _check_options(config: GymnasiumConfig) -> None:
         raise ConfigError(f"env.id={config.id}: {describe_error(error)}") from error
     for wrapper in config.wrappers:
         wrapper_of(wrapper)
+    if config.expert not in (NO_EXPERT, INFO):
+        wrapper_of(config.expert, "env.expert")
 
 
 def _check_width(config: GymnasiumConfig, obs: Space[Any]) -> None:
@@ -258,9 +260,9 @@ def _inspect(maker: Maker, number: int) -> _Rules:
     with closing(made) as env:
         try:
             obs, actions = obs_space(env.observation_space, maker.wrappers), action_space(env.action_space)
-            if maker.action_mask or maker.expert_action:
+            if maker.action_mask or maker.has_expert:
                 seen, info = maker.reset(env, number, 0)  # raises without a mask
-                if maker.expert_action:
+                if maker.has_expert:
                     spec = EnvSpec(obs, actions, (), 0, maker.max_episode_steps, action_mask=maker.action_mask)
                     read_expert(info, spec, read_obs(seen, obs))
         except ValueError as error:

@@ -29,6 +29,7 @@ from icrl.envs.gym.registered import registered
 from icrl.randomness import integers, stream_seeds, uniform
 
 Task = dict[str, Any]
+NO_EXPERT, INFO = "none", "info"  # values of `env.expert` that name no wrapper
 SET, SCALE, RESET = "set.", "scale.", "reset."  # how the keys of attributes and of options of a reset begin
 _DRAWS_PER_TASK = 100  # until the drawing of tasks that differ is given up
 _MOST_TASKS = 10**4
@@ -44,7 +45,7 @@ class Maker:
     max_episode_steps: int
     task_visible: bool = False  # the numbers of the task are at the end of each observation
     action_mask: bool = False  # flags of legal actions are there, see `masks`
-    expert_action: bool = False  # what an expert does is in `info`
+    expert: str = NO_EXPERT  # wrapper that puts an expert's action into `info`; INFO: it is there
 
     def make(self, task: int, **further: Any) -> gymnasium.Env[Any, Any]:
         """Environment of a task, with `further` arguments of `gymnasium.make`. Raises `ConfigError` for a wrong
@@ -55,9 +56,14 @@ class Maker:
         for key, value in self.tasks[task].items():
             if key.startswith((SET, SCALE)):
                 _set_attribute(env.unwrapped, key, value)
-        env = reduce(lambda inner, name: wrapper_of(name)(inner), self.wrappers, env)
+        experts = [] if self.expert in (NO_EXPERT, INFO) else [self.expert]
+        env = reduce(lambda inner, name: wrapper_of(name)(inner), [*experts, *self.wrappers], env)
         env = VisibleTask(env, numbers_of(self.tasks[task])) if self.task_visible else env
         return ActionMask(env) if self.action_mask else env
+
+    @property
+    def has_expert(self) -> bool:
+        return self.expert != NO_EXPERT
 
     def made_as(self, task: int) -> Task:
         """Part of a task that changes the environment which is made."""
@@ -204,11 +210,11 @@ def _set_attribute(env: Any, key: str, value: Any) -> None:
         setattr(owner, name, new)
 
 
-def wrapper_of(name: str) -> Any:
-    """Wrapper `name` of Gymnasium, or `module:Class`. Raises `ConfigError` if there is none."""
+def wrapper_of(name: str, where: str = "env.wrappers") -> Any:
+    """Wrapper `name` of Gymnasium, or `module:Class`, for the option `where`. Raises `ConfigError` if there is none."""
     module, _, kind = name.rpartition(":")
-    found = getattr(load_module(module, "env.wrappers") if module else gymnasium.wrappers, kind, None)
-    refuse(found is None, f"env.wrappers: there is no {name}: must be names in gymnasium.wrappers, or module:Class")
+    found = getattr(load_module(module, where) if module else gymnasium.wrappers, kind, None)
+    refuse(found is None, f"{where}: there is no {name}: must be names in gymnasium.wrappers, or module:Class")
     return found
 
 

@@ -143,7 +143,7 @@ class GymnasiumStreams:
 
     def _best_actions(self, like: Tensor) -> Tensor:
         """Actions of the experts now, `[B, *action_shape]` for `like` `[B]`, or unknown ones."""
-        if not self._maker.expert_action:
+        if not self._maker.has_expert:
             return self._spec.unknown_action(like)
         found = np.array([stream.expert_action for stream in self._streams])
         return torch.from_numpy(found).to(like.device, self._spec.action_dtype)
@@ -203,7 +203,7 @@ class _Stream:
     def _read(self, obs: Any, info: dict[str, Any], ended: bool) -> Any:
         """Observation as an element of the spec's space."""
         seen = read_obs(obs, self._space)
-        if self._maker.expert_action and not ended:
+        if self._maker.has_expert and not ended:
             self.expert_action = read_expert(info, self._spec, seen)
         return seen
 
