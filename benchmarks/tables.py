@@ -81,7 +81,8 @@ _COVERAGE_LINES = [
 _SPOILED = ("context wiped at reset", "rewards blanked", "another task's context", "context shuffled", "greedy")
 _SPOILED += ("temperature 0.5",)
 _EXPERT = {"expert, sees the task": ""}
-_VECTORS = {"point robot": {"optimum": ""}, "cart pole": _EXPERT, "pendulum": _EXPERT}
+_HIDDEN, _GRU = "cart pole, velocities hidden", "memory of the episode"
+_VECTORS = {"point robot": {"optimum": ""}, "cart pole": _EXPERT, "pendulum": _EXPERT, _HIDDEN: _EXPERT}
 _RANDOM_TABLES = {
     "linear bandit": ("Thompson sampling", "LinUCB", "random"),
     "contextual bandit": ("Thompson sampling", "UCB1", "random"),
@@ -118,8 +119,9 @@ TABLES = {
         ]
         + [
             Line("vectors", f"{world}, no memory", "one agent for all tasks", f"{world}: best agent without memory")
-            for world in ("cart pole", "pendulum")
-        ],
+            for world in ("cart pole", "pendulum", _HIDDEN)
+        ]
+        + [Line("vectors", f"{_HIDDEN}, {_GRU}", "one agent for all tasks", f"{_HIDDEN}: best agent with a {_GRU}")],
         [RETURN_FIRST, RETURN_4, RETURN_END, SUCCESS_END],
         "world: policy",
     ),
