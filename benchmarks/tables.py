@@ -134,6 +134,15 @@ TABLES = {
         [RETURN_FIRST, RETURN_END, SUCCESS_END],
         "world: policy",
     ),
+    "minigrid": Table(
+        [
+            Line("minigrid", level, policy, f"{level}: {label or policy}")
+            for level in ("GoToDoor", "Fetch")
+            for policy, label in ((MODEL, "model"), *_EXPERT.items(), ("random", ""))
+        ],
+        [RETURN_FIRST, RETURN_4, RETURN_END, SUCCESS_END],
+        "level: policy",
+    ),
     "half_cheetah": Table(
         [
             Line("half_cheetah", "HalfCheetah-Vel", policy, label)

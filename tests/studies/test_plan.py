@@ -249,8 +249,8 @@ def preset_plan(preset: str) -> Plan:
 @pytest.mark.parametrize("preset", PRESETS)
 def test_every_preset_can_be_run(preset: str) -> None:
     """The plan checks all its runs; the command line of a run gives the configuration of the row."""
-    if preset == "half_cheetah":
-        pytest.importorskip("mujoco")
+    if package := {"half_cheetah": "mujoco", "minigrid": "minigrid", "meta_world": "metaworld"}.get(preset):
+        pytest.importorskip(package)
     config, rows, jobs = preset_plan(preset)
     seeds = {"search": 5, "terminating": 5, "offline_settings": 1}.get(preset, 3)
     assert config.name == f"study-{preset}" and len(config.study.seeds) == seeds
