@@ -46,7 +46,7 @@ PAGES = (PROJECT / "README.md", *sorted((PROJECT / "docs").glob("*.md")))
 # in the order of running: the headlines first
 STUDIES = ("search", "terminating", "splits", "size", "classic", "objective", "decoding", "tokens", "position", "tasks")
 STUDIES += ("pace", "trunk", "finetune", "worlds", "tables", "vectors", "offline_settings", "offline", "half_cheetah")
-STUDIES += ("minigrid",)
+STUDIES += ("minigrid", "meta_world")
 _EPISODES = (1, 4, 5, 10)
 _MEASURES = {  # column: measure, digits
     LATE: ("success", 3),
