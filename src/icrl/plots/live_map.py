@@ -39,8 +39,9 @@ def live_frames(
     seed: int = 0,
     then: Sequence[Any] | None = None,
 ) -> Iterator[style.Frame]:
-    """Frames `[H, W, 3]` of one stream that begins with an empty context, each drawn right after its step was taken: the
-    map on the left, the steps to the goal of all episodes so far on the right.
+    """Frames `[H, W, 3]` of one stream that begins with an empty context, each drawn right after its step was taken.
+
+    The map is on the left, the steps to the goal of all episodes so far are on the right.
 
     `task` holds the numbers of the task; a cell may be given as (row, column). With `then` the goal moves: that task
     replaces the first one after half of the episodes. Raises `ConfigError` for a task that the world does not have, and
@@ -75,7 +76,7 @@ def live_frames(
         walked = [] if ended else walked
 
 
-def watch(frames: Iterable[style.Frame], frames_per_second: float = 15.0) -> None:
+def watch(frames: Iterable[style.Frame], frames_per_second: float = 20.0) -> None:
     """Show frames in one place of the output of a notebook's cell, each as soon as it is made, but at most so many a
     second. The last one stays."""
     shown, due = None, time.monotonic()
@@ -109,7 +110,7 @@ def _chart(episodes: Sequence[Episodes], num_episodes: int, length: int, moves_a
     (handles["found"],) = axes.plot(numbers[found], steps[found], "o", color=style.PALETTE[0], **looks)
     (handles["not found"],) = axes.plot(numbers[~found], steps[~found], "x", color=style.PALETTE[1], **looks)
     if moves_after < num_episodes:
-        handles["the goal moves"] = axes.axvline(moves_after + 0.5, **style.BASELINE)
+        handles["goal moves"] = axes.axvline(moves_after + 0.5, **style.BASELINE)
     axes.set(xlim=(0.5, num_episodes + 0.5), ylim=(0, length + 1))
     style.episode_axis(axes, "episode", "steps to goal")
     axes.yaxis.set_major_locator(MaxNLocator(integer=True))
