@@ -73,7 +73,8 @@ def live_frames(
             chart = _chart(episodes, num_episodes, length, num_before, room.shape[0])
         frame = np.concatenate([room, chart], axis=1)
         yield from [frame] * (1 + HOLD * ended)
-        walked = [] if ended else walked
+        if ended:
+            walked.clear()
 
 
 def watch(frames: Iterable[style.Frame], frames_per_second: float = 20.0) -> None:
