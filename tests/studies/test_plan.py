@@ -8,7 +8,7 @@ import pytest
 from results import write_results
 
 from icrl.config.compose import CONF, load_config
-from icrl.config.options import replace
+from icrl.config.options import replace, walk
 from icrl.contracts import ConfigError, Json
 from icrl.envs import make_env
 from icrl.envs.rooms import DarkRoomConfig
