@@ -41,7 +41,7 @@ def test_all_kinds_of_events(tmp_path):
             logger.scalars("source", {"return": update / 4, "success": 0.5}, update * 1000)
             logger.scalars("train", {"loss": 8.0 / update}, update)
         logger.histograms(distributions, 7)
-        logger.texts({"git": "revision `abc`"})
+        logger.describe({"git": "revision `abc`"}, CurvesConfig())
         logger.image("goals", np.zeros((4, 6, 3), np.uint8), 2)
         logger.bands("source agents", ["source/return"])
     assert points(tmp_path) == {

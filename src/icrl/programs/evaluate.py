@@ -123,7 +123,7 @@ def evaluate(
         ours = {protocol.COVERAGE_KEPT: policy, protocol.label_of("wiped"): references.Wiped(policy)}
         explorers = {**ours, **learners, "random": references.chance(env, config)}
         explores = [partial(_explore, config, env, len(shown), name, player) for name, player in explorers.items()]
-    found = at_once([*plays, *explores], width, "evaluate")
+    found = at_once([*plays, *explores], width, "evaluate", protocol.SuccessSoFar(main_part))
     played, covered = _results(found[: len(plays)]), dict(found[len(plays) :])
     episodes = {part: played[part][0] for part in tasks}
     source = source_of(store.manifest["config"]) if store else config.source
@@ -154,7 +154,7 @@ def evaluate(
         **protocol.coverage_numbers([covered], options, config.seed),
         **sections,
     }
-    write_figures(folder, config.name + suffix, env, results, learners)
+    write_figures(folder, config.name + suffix, env, results, learners, config.summaries)
     return results
 
 
