@@ -38,6 +38,7 @@ from icrl.plots.walks import compared_tasks, write_comparisons
 from icrl.rl.statistics import Floats
 from icrl.runs.device import check_memory, prepare, recorded
 from icrl.runs.files import Identity, check_owner, check_same, identity_of, only_writer, write_owned
+from icrl.runs.metrics import check_writers
 from icrl.runs.processes import at_once
 from icrl.sources import source_of
 from icrl.spaces import EnvSpec
@@ -51,6 +52,7 @@ _STREAMS = 100  # that the model plays in one job
 def main(config: Config) -> Path:
     """Evaluate, or print the results of an earlier evaluation; returns the folder with `results.json`."""
     check_playable(config.env)
+    check_writers(config.summaries)
     device = prepare(config)
     opened = trained.open_trained(config, device)
     before, is_mixture = opened.described["config"], len(config.histories) > 1

@@ -48,10 +48,9 @@ from icrl.runs.files import (
     read_owned,
     write_owned,
 )
-from icrl.runs.metrics import MetricLogger, profiled
+from icrl.runs.metrics import MetricLogger, check_writers, profiled
 from icrl.runs.record import check_snapshots, record_session
 from icrl.runs.run_state import RunState
-from icrl.runs.writers import check_writers
 from icrl.sources import source_class
 from icrl.sources.noise_distillation import NoiseDistillationConfig
 from icrl.sources.pace import clock_of, due_steps, num_iterations
@@ -93,7 +92,7 @@ def record(config: Config) -> None:
     """Train and record, or resume, until the histories are complete, after those of the teacher (`source.expert`)."""
     record_teacher(config)
     check_snapshots(config.summaries.code_snapshots, PROJECT)
-    check_writers(config.summaries.writer)
+    check_writers(config.summaries)
     check_alone("train_agents", "all its agents are one batch")
     check_playable(config.env)
     device, source = prepare(config), config.source

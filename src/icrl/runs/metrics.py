@@ -1,5 +1,6 @@
 """Live metrics of a run: curves, a progress line that says what is learned and how fast, a profile."""
 
+import importlib
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from pathlib import Path
@@ -12,11 +13,12 @@ from torch import Tensor
 from torch.profiler import ProfilerActivity, profile, schedule, tensorboard_trace_handler
 from tqdm import tqdm
 
+from icrl.config.modules import installation
 from icrl.config.options import OneOrMore, Options, PathName, option, refuse, refuse_both, walk
-from icrl.contracts import PipelineError
+from icrl.contracts import ConfigError, PipelineError
 from icrl.runs.checkpoint import Interval
 from icrl.runs.files import write_atomically
-from icrl.runs.writers import WriterName, make_writers
+from icrl.runs.writers import LIBRARIES, WriterName, make_writers
 
 _LINES = 10  # log lines in a whole run; the curves have all points
 _OF_A_POINT = ("action_distributions", "outputs", "debug")
@@ -90,6 +92,16 @@ class SummariesConfig(CurvesConfig):
         "gradient_noise_scale",
         *_OF_A_POINT,
     )
+
+
+def check_writers(options: CurvesConfig) -> None:
+    """Raise `ConfigError` if the library of a writer is not installed."""
+    for name in LIBRARIES.keys() & {*options.writer}:
+        try:
+            importlib.import_module(LIBRARIES[name])
+        except ImportError as error:
+            wrong = f"summaries.writer={name} needs the package {name} ({error}): {installation(name)}"
+            raise ConfigError(wrong) from error
 
 
 class Progress(tqdm):  # pyrefly: ignore - generic in its stubs alone

@@ -23,8 +23,6 @@ from torch import Tensor
 from torch.utils.tensorboard import SummaryWriter
 from tqdm import tqdm
 
-from icrl.config.modules import installation
-from icrl.config.options import refuse
 from icrl.contracts import PipelineError
 from icrl.runs.files import read_json, write_atomically, write_json
 
@@ -33,32 +31,24 @@ WriterName = Literal["tensorboard", "csv", "wandb", "mlflow"]
 CSV = "scalars.csv"
 _EVENTS = "events.out.tfevents.*"
 _COLUMNS = ("step", "tag", "value")
-_LIBRARIES = {"wandb": "wandb.sdk", "mlflow": "mlflow.tracking"}  # a part that a folder of the same name has not
+LIBRARIES = {"wandb": "wandb.sdk", "mlflow": "mlflow.tracking"}  # a part that a folder of the same name has not
 _PROJECT = "icrl"  # on Weights & Biases, and MLflow's experiment, unless their own variables name another
+_SURE = 60_000  # milliseconds after which Weights & Biases has written a point that it was sent
+_FORM = {"id": str, "steps": {str: int}, "unsure": [list]}  # of the file of a service
 _LONGEST, _MOST = 500, 100  # characters of a parameter on MLflow, and parameters in a request
-
-
-def check_writers(names: Iterable[str]) -> None:
-    """Raise `ConfigError` if the library of a writer is not installed."""
-    for name in names:
-        missing = ""
-        try:
-            importlib.import_module(_LIBRARIES.get(name, "csv"))
-        except ImportError as error:
-            missing = f"summaries.writer={name} needs the package {name} ({error}): {installation(name)}"
-        refuse(missing, missing)
 
 
 def clear(folder: Path, *, anew: bool) -> None:
     """Remove the curves in `folder` and below, which are written again. With `anew` they are those of another run, and
     a service gets a new run for them."""
-    for pattern in (_EVENTS, CSV, *([f"{name}.json" for name in _LIBRARIES] if anew else [])):
+    for pattern in (_EVENTS, CSV, *([f"{name}.json" for name in LIBRARIES] if anew else [])):
         for file in folder.rglob(pattern):
             file.unlink()
 
 
 class Writer:
-    """Writer of one run. What a kind of writer cannot show it leaves out."""
+    """Writer of one run; a kind of writer leaves out what it cannot show. `flush` puts all points on disk, or raises
+    `OSError`; calling `close` twice is fine."""
 
     def scalars(self, values: dict[str, float], step: int) -> None:
         """Add a point to the curve of each tag."""
@@ -75,11 +65,9 @@ class Writer:
     def bands(self, layout: dict[str, dict[str, list[Any]]]) -> None:
         """Lay out charts of several curves, as TensorBoard's `add_custom_scalars` takes them."""
 
-    def flush(self) -> None:
-        """Write all points. Raises `OSError` if it cannot."""
+    def flush(self) -> None: ...
 
-    def close(self) -> None:
-        """End the session; calling it twice is fine."""
+    def close(self) -> None: ...
 
 
 class _TensorBoard(Writer):
@@ -154,22 +142,22 @@ class _Point(NamedTuple):
 
 class _Service(Writer):
     """Run on a service, which takes points in batches and gives none back. A file keeps its identity and the last step
-    of each curve, so a resumed run continues it and sends no point twice. A run that starts anew gets a new one."""
+    of each curve, so a resumed run continues it, without gaps. A run that starts anew gets a new one."""
 
     def __init__(self, name: str, folder: Path, done: int | None, pace: dict[str, int]) -> None:
         self._path, self._pace, self._queue = folder / f"{name}.json", pace, list[_Point]()
         if done == 0:
             self._path.unlink(missing_ok=True)
-        about = read_json(self._path, {"id": str, "steps": {str: int}}) if self._path.exists() else {}
-        self.id: str = about.get("id", "")
-        self._sent: dict[str, int] = about.get("steps", {})
+        about = read_json(self._path, _FORM) if self._path.exists() else {"id": "", "steps": {}, "unsure": []}
+        self.id: str = about["id"]
+        self._sent: dict[str, int] = about["steps"]
+        self._unsure = [_Point(*point) for point in about["unsure"]]  # the service may lose them with this process
         self._flushed = time.monotonic()
 
     def keep(self) -> None:
-        write_json(self._path, {"id": self.id, "steps": self._sent})
+        write_json(self._path, {"id": self.id, "steps": self._sent, "unsure": self._unsure})
 
-    def send(self, points: list[_Point]) -> None:
-        raise NotImplementedError
+    def send(self, points: list[_Point]) -> None: ...
 
     def scalars(self, values: dict[str, float], step: int) -> None:
         now = int(time.time() * 1000)
@@ -208,8 +196,13 @@ class _WandB(_Service):
             )
             self._run.define_metric("step", hidden=True)
             self._run.define_metric("*", step_metric="step")
+        self._log(self._unsure)
 
     def send(self, points: list[_Point]) -> None:
+        self._unsure = [point for point in self._unsure + points if point.time > points[-1].time - _SURE]
+        self._log(points)
+
+    def _log(self, points: list[_Point]) -> None:
         for step, same in groupby(points, itemgetter(0)):
             self._run.log({"step": step} | {point.tag: point.value for point in same})
 
@@ -226,6 +219,8 @@ class _WandB(_Service):
 
     def close(self) -> None:
         self._run.finish()
+        self._unsure = []
+        self.keep()
 
 
 class _MLflow(_Service):
