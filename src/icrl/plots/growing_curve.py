@@ -9,6 +9,7 @@ from PIL import Image, ImageDraw, ImageFont
 from icrl.envs.render import AGENT, FLOOR, GRID, WALL, Color
 from icrl.plots.style import Frame
 
+_SINGLE = 50  # episodes of which each has a point of its own
 _SMALLEST = 48  # pixels of the height
 _LETTERS = 10  # pixels of letters
 _LEFT, _RIGHT, _TOP, _BOTTOM = 34, 10, 22, 18  # pixels around the axes
@@ -17,7 +18,8 @@ _GREY: Color = (110, 110, 110)
 
 
 class GrowingCurve(NamedTuple):
-    """Return of each episode of a life, and those of references as horizontal lines, on an axis with `bounds`."""
+    """Return of each episode of a life, in a long one the mean of the latest few, and those of references as horizontal
+    lines, on an axis with `bounds`."""
 
     returns: Sequence[float]
     references: Mapping[str, float]
@@ -41,7 +43,8 @@ class GrowingCurve(NamedTuple):
         for value in self.references.values():
             for start in range(left, right, _DASH + _GAP):
                 draw.line([(start, 2 * up(value)), (min(start + _DASH, right), 2 * up(value))], _GREY, 2)
-        points = [(2 * across(episode), 2 * up(value)) for episode, value in enumerate(self.returns[:count], start=1)]
+        means = [np.mean(self.returns[max(0, end - self._window) : end]) for end in range(1, min(count, size) + 1)]
+        points = [(2 * across(episode), 2 * up(float(value))) for episode, value in enumerate(means, start=1)]
         if len(points) > 1:
             draw.line(points, AGENT, 4, joint="curve")
         for point in points:
@@ -52,11 +55,15 @@ class GrowingCurve(NamedTuple):
             write.text(place, text, WALL if anchor != "rb" else _GREY, font, anchor=anchor)
         return np.asarray(image)
 
+    @property
+    def _window(self) -> int:
+        return -(-len(self.returns) // _SINGLE)
+
     def _labels(
         self, width: int, height: int, up: Callable[[float], float]
     ) -> Iterator[tuple[tuple[float, float], str, str]]:
         """Place, text and anchor of all words."""
-        yield (2, 2), "return", "lt"
+        yield (2, 2), "return" if self._window == 1 else f"return, mean of {self._window}", "lt"
         for value in {*self.bounds}:
             yield (_LEFT - 7, up(value)), f"{value:.3g}", "rm"
         yield (_LEFT, height - 2), "1", "mb"

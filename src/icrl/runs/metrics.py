@@ -24,15 +24,19 @@ _LINES = 10  # log lines in a whole run; the curves have all points
 _OF_A_POINT = ("action_distributions", "outputs", "debug")
 
 
+def writer_option(stages: str = "") -> Any:
+    """Declare where curves go, in `stages` or those of the group."""
+    meaning = (
+        "where curves go: tensorboard; csv, a table scalars.csv in each folder of curves; wandb and mlflow, each of "
+        "which needs its extra"
+    )
+    return option(["tensorboard"], meaning, may_change=True, stages=stages)
+
+
 class CurvesConfig(Options):
     """Options of the curves of every program."""
 
-    writer: Annotated[list[WriterName], OneOrMore] = option(
-        ["tensorboard"],
-        "where curves go: tensorboard; csv, a table scalars.csv in each folder of curves; wandb and mlflow, each of "
-        "which needs its extra",
-        may_change=True,
-    )
+    writer: Annotated[list[WriterName], OneOrMore] = writer_option()
     num_summaries: int = option(100, "points per curve (0: use summary_interval)", ge=0, may_change=True)
     summary_interval: int = option(0, "iterations between points (both 0: none)", ge=0, may_change=True)
     flush_secs: int = option(10, "seconds until points are on disk at the latest", ge=1, le=10**6, may_change=True)
@@ -59,6 +63,7 @@ class CurvesConfig(Options):
 
 
 class SummariesConfig(CurvesConfig):
+    writer: Annotated[list[WriterName], OneOrMore] = writer_option("1, 2, 3, ilql, awr, finetune")
     summarize_first_interval: bool = option(False, "also log every iteration of the first interval", may_change=True)
     grads_and_vars: bool = option(False, "norm and histogram of every parameter and its gradient", may_change=True)
     gradient_noise_scale: Literal["none", "alternative", "paper"] = option(
