@@ -102,7 +102,7 @@ def test_a_killed_run_has_the_tables_of_an_uninterrupted_one(tmp_path: Path) -> 
         done(stage, tmp_path / "whole", writers)
     shutil.copytree(tmp_path / "whole", tmp_path / "killed")
     for stage, folder in (("train_agents", "source"), ("train_gpt", "gpt")):
-        kill_late(tmp_path / "killed/logs/tiny" / folder, 2)
+        kill_late(tmp_path / "killed/logs/tiny" / folder, 4)
         done(stage, tmp_path / "killed", writers)
     tables = sorted(path.relative_to(tmp_path / "whole") for path in (tmp_path / "whole").rglob(CSV))
     folders = {str(path.parent.relative_to("logs/tiny")) for path in tables}
@@ -215,7 +215,10 @@ def test_wandb_continues_the_run(tmp_path: Path) -> None:
     rows: dict[str, dict[int, float]] = {first: {}, anew: {}}
     for path in sorted(folder.glob("wandb/offline-run-*/*.wandb")):
         found = [*records(path)]
-        (own,) = [one.run for one in found if one.WhichOneof("record_type") == "run"]
+        runs = [one.run for one in found if one.WhichOneof("record_type") == "run"]
+        if not runs:  # the session was killed before its file had any
+            continue
+        (own,) = runs
         assert (own.display_name, own.run_group, own.project) == ("name/gpt", "name", "icrl")
         for one in found:
             if one.WhichOneof("record_type") == "history":

@@ -23,7 +23,10 @@ from icrl.training.critics import PROGRAM, open_finished
 if TYPE_CHECKING:
     from icrl.config.root import Config
 
-_UNLOGGED = "it was trained without summaries, or with a summaries.writer other than tensorboard and csv"
+_UNLOGGED = (
+    "it was trained with summaries.num_summaries=0 and summaries.summary_interval=0, or with a summaries.writer other "
+    "than tensorboard and csv"
+)
 _FIT = ("accuracy", "action_error")
 SMOOTHED_PART = 0.05  # part of a run that the line over noisy points averages over
 BLUE, RED, GREEN, PINK = style.PALETTE[:4]
