@@ -248,7 +248,7 @@ def test_pictures_and_videos(learned):
     in_context = {name: count for name, count in frames.items() if name not in films}
     assert len(in_context) == 3
     assert in_context.keys() <= {f"in_context/{names[goal]}.mp4" for (goal,) in results["held_out_tasks"]}
-    watched = 13  # episodes, in at most 200 frames; then the ends of others, and the last one of the agent's life
+    watched = 10  # episodes, in at most 150 frames; then the ends of others, and the last one of the agent's life
     assert set(in_context.values()) == {watched * length + (EPISODES - watched) + length}
 
 

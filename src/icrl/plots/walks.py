@@ -40,7 +40,7 @@ HOLD = 4  # frames for which the end of an episode stays: half a second of a lif
 CELL, SMALLEST_CELL = 24, 4  # pixels of a cell, if the picture has room for them, and if it has not
 CLIP, PICTURE = 480, 1280  # largest pixels of the longer side of a clip, and of all clips together, if cells allow
 AT_ONCE = 16  # frames in memory
-WATCHED, SKIMMED = 200, 40  # frames of the first episodes of a life, and of those after them: a frame an episode
+WATCHED, SKIMMED = 150, 40  # frames of the first episodes of a life, and of those after them: a frame an episode
 NUM_COMPARED = 3  # tasks
 FRAMES_PER_SECOND = 8
 
