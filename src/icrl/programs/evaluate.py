@@ -142,13 +142,10 @@ def evaluate(
         protocol.decoding_name(policy.temperature, policy.epsilon),
         regrets=env.has_planner and env.spec.success == "best_action",
     )
-    films = config.folder("videos") / f"in_context{suffix}"
-    beside = _returns_beside(exact[main_part], episodes)
-    film = (replace(config, source=source), films, env, shown, played[main_part][1], beside, shown.device)
-    jobs: list[Callable[[], Any]] = [
-        partial(protocol.numbers_of, {config.seed: episodes}, setting, options, config.seed, [misled])
-    ]
-    jobs += [partial(write_lives, *film)] if options.videos else []
+    where, beside = config.folder("videos") / f"in_context{suffix}", _returns_beside(exact[main_part], episodes)
+    film = (replace(config, source=source), where, env, shown, played[main_part][1], beside, shown.device)
+    numbers_of = partial(protocol.numbers_of, {config.seed: episodes}, setting, options, config.seed, [misled])
+    jobs: list[Callable[[], Any]] = [numbers_of, *([partial(write_lives, *film)] if options.videos else [])]
     numbers, *_ = at_once(jobs, min(width, len(jobs)), "sum up")
     results = {
         "config": recorded(config),
