@@ -49,7 +49,7 @@ def test_panels_and_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name:
     drawn = []
     draw = lambda panels, **texts: drawn.append((panels, texts)) or adaptation_figure(panels, **texts)  # noqa: E731
     monkeypatch.setattr(figures, "adaptation_figure", draw)
-    write_figures(tmp_path, "run", env, results, ["searcher"])
+    write_figures(tmp_path, "run", env, results, ["searcher"], config.summaries)
     curves = [["model, held-out tasks"]]
     if not transfer:
         curves = [[*curves[0], "model, training tasks"], [*curves[0], "model, greedy", "model, rewards blanked"]]

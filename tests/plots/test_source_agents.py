@@ -1,6 +1,7 @@
 """Curves of stage one against numbers worked out by hand, the final examination, and learning curves of histories."""
 
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -33,6 +34,7 @@ CONFIG = load_config(
     ]
 )
 SPEC = discrete_spec(9, NUM_ACTIONS, (0.0, 1.0), 3, LENGTH)
+WORLD, TASKS = SimpleNamespace(spec=SPEC), torch.zeros(LEARNERS, 1)
 REWARDS = torch.tensor([3, 3, 0, 0, 1, 0])  # of the first five steps of each environment, learner by learner
 SPREAD = {"return": (3.5 / 3, 0.05, 2.75), "success": (0.5, 0.05, 0.95), "episode_length": (5, 5, 5)}
 KINDS = ("mean", "p05", "p95")
@@ -90,7 +92,7 @@ def show(board: SourceCurves, first: int, last: int, every: int = 1) -> None:
 
 def shown(config, every: int = 1) -> Path:
     """The folder of a board that has seen all 12 iterations."""
-    with SourceCurves(config, SPEC, LEARNERS, 0) as board:
+    with SourceCurves(config, WORLD, TASKS, 0) as board:
         show(board, 1, 12, every)
     return config.folder("logs") / "source"
 
@@ -145,7 +147,7 @@ def test_curves_begin_when_every_agent_has_ended_an_episode(tmp_path: Path) -> N
     """In the first iteration only the luckiest agent ends one: the mean over agents would be its own."""
     early = unroll(False)
     early.truncated[-1, :ENVS] = True
-    with SourceCurves(config_of(tmp_path), SPEC, LEARNERS, 0) as board:
+    with SourceCurves(config_of(tmp_path), WORLD, TASKS, 0) as board:
         board.add(1, early, {}, Shown())
         board.add(2, unroll(True), {}, Shown())
     found = points(tmp_path / "logs" / "board" / "source")
@@ -158,13 +160,13 @@ def test_a_board_goes_on_as_one_that_was_not_interrupted(tmp_path: Path, interva
     """Amid an episode, after one that was interrupted further on: the same averages, and each point once."""
     whole, broken = (config_of(tmp_path / name, summary_interval=interval) for name in ("whole", "broken"))
     expected = points(shown(whole, every=3))
-    with SourceCurves(broken, SPEC, LEARNERS, 0) as board:
+    with SourceCurves(broken, WORLD, TASKS, 0) as board:
         show(board, 1, 5, every=3)
         state = board.statistics.state_dict()
         for logger in board.loggers:
             logger.flush()
         show(board, 6, 8, every=3)
-    with SourceCurves(broken, SPEC, LEARNERS, 5) as board:
+    with SourceCurves(broken, WORLD, TASKS, 5) as board:
         board.statistics.load_state_dict(state)
         show(board, 6, 12, every=3)
     folder = broken.folder("logs") / "source"

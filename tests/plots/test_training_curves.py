@@ -10,7 +10,7 @@ from icrl.config.compose import load_config
 from icrl.contracts import ConfigError
 from icrl.plots import training_curves as plots
 from icrl.runs import checkpoint
-from icrl.runs.metrics import MetricLogger
+from icrl.runs.metrics import CurvesConfig, MetricLogger
 
 STEPS = np.arange(4.0)
 
@@ -105,6 +105,16 @@ def test_curves_of_a_training_are_drawn_beside_it_and_a_missing_or_unlogged_one_
     checkpoint.prune(folder, "best", [])
     checkpoint.save(folder, "last", 4, {}, critics.described(program="train_gpt"), 1)
     plots.write_training_curves(config)
+    (folder / "elsewhere").mkdir()
+    for events in folder.glob("events.*"):
+        events.rename(folder / "elsewhere" / events.name)
+    with pytest.raises(ConfigError, match=r"no curves .* summaries\.writer other than tensorboard and csv"):
+        plots.write_training_curves(config)
+    with MetricLogger(folder, options=CurvesConfig(writer=["csv"])) as logger:
+        logger.scalars("train", {"nll": 1.0, "accuracy": 0.5}, 1)
+        logger.scalars("train", {"nll": 0.5, "accuracy": 1.0}, 2)
+    plots.write_training_curves(config)
+    assert curves.pop() == {"train/nll", "train/accuracy"} and drawn.pop()
     assert curves[0] - curves[1] == {"in_context/development_first_success"}
     assert drawn == [(critics.SPEC.num_actions, best, f"Training on histories: {config.name}") for best in (2, None)]
     with pytest.raises(ConfigError, match="train_ilql"):

@@ -1,4 +1,5 @@
-"""Walks are those that were played; films show them one after the other or side by side; videos are read back equal."""
+"""Walks are those that were played; films show them one after the other or side by side, or as a life above its curve;
+videos are read back equal."""
 
 from pathlib import Path
 from typing import Any
@@ -14,12 +15,13 @@ from icrl.contracts import PipelineError, Rollout, Step
 from icrl.envs import make_env
 from icrl.envs.core import MapView
 from icrl.envs.gym.gymnasium_env import GymnasiumEnv
-from icrl.envs.render import REWARDED, caption, frame_pictures, render_cells
+from icrl.envs.render import AGENT, REWARDED, frame_pictures, render_cells
 from icrl.evaluation.in_context import play_episodes, seeds_of_play
 from icrl.evaluation.references import chance
 from icrl.plots import walks
+from icrl.plots.growing_curve import GrowingCurve
 from icrl.plots.style import BACKGROUND, MARGIN, Frames, tile, write_video
-from icrl.plots.walks import CELL, HOLD, Walk, film, play, side_by_side, walks_of, write_comparisons
+from icrl.plots.walks import CELL, HOLD, Walk, film, film_of_life, play, walks_of, write_lives
 
 ROOM = MapView(3, 3, (5,))
 WALKS = [
@@ -122,11 +124,60 @@ def test_worlds_that_cannot_be_drawn_are_shown_as_grids(capsys: Any) -> None:
     assert capsys.readouterr().out.count("rgb_array is none of its render modes []") == 1
 
 
-def test_rows_and_columns_of_a_comparison() -> None:
-    row = [("episode 1", WALKS[0]), ("episode 5", WALKS[1]), ("episode 9", WALKS[2])]
-    frames = np.stack([*side_by_side([("model", row), ("A2C", row)], ROOM)])
-    clips = [caption(drawn([walk]), f"{name}, {label}") for name in ("model", "A2C") for label, walk in row]
-    np.testing.assert_array_equal(frames, tile(clips, num_columns=3))
+WIN = Walk(np.array([4, 5]), np.array([False, True]), total=1.0)
+LOSS = Walk(np.array([4, 4, 1, 0]), np.zeros(4, bool))
+
+
+def life_of(monkeypatch: pytest.MonkeyPatch, walked: list[Walk], num_episodes: int) -> tuple[walks.Film, Frames]:
+    """Film of a life of which two episodes are watched and at most three are skimmed, and its frames."""
+    monkeypatch.setattr(walks, "WATCHED", 2 * (4 + HOLD))
+    monkeypatch.setattr(walks, "SKIMMED", 3)
+    curve = GrowingCurve([walk.total for walk in walked[:num_episodes]], {"random": 0.2}, (0.0, 1.0))
+    made = film_of_life(walked, ROOM, "model", curve)
+    return made, np.stack([*play([made])])
+
+
+def test_a_curve_grows_below_a_life_when_an_episode_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two losses in full, the ends of wins in passing, and the last win in full. The pixels below the room change with
+    each point and at no other time, and the end of a whole episode stays for half a second."""
+    made, frames = life_of(monkeypatch, [LOSS, LOSS, *[WIN] * 4], 6)
+    whole = [*[0] * 3, *[1] * (1 + HOLD), *[1] * 3, *[2] * (1 + HOLD)]
+    assert list(made.counts) == [*whole, 3, 4, 5, 5, *[6] * (1 + HOLD)]
+    names = [*[1] * 8, *[2] * 8, 3, 4, 5, *[6] * 6]
+    assert made.titles == [f"model, episode {number}" for number in names]
+    assert (1 + HOLD) / walks.FRAMES_PER_SECOND >= 0.5
+    room = 22 + 3 * CELL + 12  # with caption and walls
+    below = frames[:, room:]
+    changed = (below[1:] != below[:-1]).any((1, 2, 3))
+    assert changed.tolist() == (np.diff(made.counts) > 0).tolist()
+    blue = (below == AGENT).all(-1).sum((1, 2))
+    assert blue[0] == 0 and (np.diff(blue)[changed] > 0).all()
+    np.testing.assert_array_equal(frames[-1, 22:room], render_cells(WIN.cells, ROOM, CELL, WIN.rewarded)[-1])
+
+
+def test_the_last_episode_of_a_longer_life_follows_its_curve(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A source agent goes on after the episodes that the model has; its curve does not, and few ends are shown."""
+    made, frames = life_of(monkeypatch, [LOSS] * 100, 9)
+    assert list(dict.fromkeys(made.titles)) == [f"model, episode {number}" for number in (1, 2, 3, 6, 9, 100)]
+    last = [frame for frame, title in zip(frames, made.titles, strict=True) if title.endswith(" 100")]
+    assert len(last) == 4 + HOLD and len({frame[-48:].tobytes() for frame in last}) == 1
+    alone, _ = life_of(monkeypatch, [WIN], 1)
+    assert list(alone.counts) == [0, *[1] * (1 + HOLD)]
+
+
+def test_a_long_curve_shows_means() -> None:
+    """Of 100 wins and losses in turn the means of two lie halfway, so no point is at the top or the bottom but the
+    first. References are grey lines at their values."""
+    width, in_turn = 200, [0.0, 1.0] * 50
+    both = [GrowingCurve(in_turn, {}, (0.0, 1.0)), GrowingCurve(in_turn[:40], {}, (0.0, 1.0))]
+    rows = [np.flatnonzero((one.draw(100, width) == AGENT).all(-1).sum(1) > 20) for one in both]
+    assert len(rows[0]) <= 7 and abs(rows[0].mean() - (22 + 80 - 18) / 2) <= 2
+    assert rows[1].max() - rows[1].min() > 30
+    lines = GrowingCurve([0.5], {"optimum": 1.0, "random": 0.0}, (0.0, 1.0)).draw(0, width)
+    plain = GrowingCurve([0.5], {}, (0.0, 1.0)).draw(0, width)
+    changed = np.flatnonzero((lines != plain).any(-1).sum(1) > width // 3)
+    assert {22, 80 - 18} <= {*changed, *(changed + 1)} and lines.shape == (80, width, 3)
+    assert GrowingCurve([1.0, 1.0], {}, (1.0, 1.0)).draw(2, 41).shape == (48, 41, 3)  # no range, and little room
 
 
 @pytest.mark.parametrize(
@@ -159,22 +210,26 @@ SOURCES = [
 
 @pytest.mark.parametrize(("source", "names"), SOURCES)
 @pytest.mark.parametrize("world", ["dark_room", "bandit"])
-def test_the_model_is_shown_above_a_source_agent(tmp_path: Path, monkeypatch, source, names, world: str) -> None:
+def test_the_model_is_shown_beside_a_source_agent(tmp_path: Path, monkeypatch, source, names, world: str) -> None:
     options = ["env.num_arms=3"] if world == "bandit" else ["env.size=5", "env.max_episode_steps=10"]
     config = load_config([f"env={world}", *options, *source, *SMALL, "model.context_len=8"])
-    env, shown, written = make_env(config.env), [], []
+    env, lives, shown, written = make_env(config.env), [], [], []
     tasks = env.all_tasks()[[0, 7, 2, 1, 3]]  # in a room 4, 1, 2, 3 and 3 steps away
     _, played = play_episodes(chance(env, config), env, tasks, 2, 7, seed=0)
-    monkeypatch.setattr(walks, "side_by_side", lambda *given: shown.append(given))
+    monkeypatch.setattr(walks, "film_of_life", lambda *given: lives.append(given))
+    monkeypatch.setattr(walks, "play", lambda films, columns: shown.append(lives[-len(films) :]))
     monkeypatch.setattr(walks, "write_video", lambda path, frames, fps: written.append(path))
-    write_comparisons(config, tmp_path, env, tasks, played, torch.device("cpu"))
+    beside = {"random": [0.1, 0.2, 0.3, 0.4, 0.5]}
+    write_lives(config, tmp_path, env, tasks, played, beside, torch.device("cpu"))
     chosen = [0, 2, 4] if world == "bandit" else [1, 3, 0]  # the nearest, one between, the farthest
     assert written == [tmp_path / f"{env.label(tasks[index])}.mp4" for index in chosen]
-    for (rows, view), index in zip(shown, chosen, strict=True):
-        assert [name for name, _ in rows] == names and view == env.map_view(tasks[index])
-        for name, walked in rows:
-            *first, last = (label for label, _ in walked)
-            assert first == ["episode 1", "episode 5"] and (last == "episode 7" or name != "model")
+    for films, index in zip(shown, chosen, strict=True):
+        assert [name for _, _, name, _ in films] == names
+        for walked, view, name, curve in films:
+            assert view == env.map_view(tasks[index]) and curve.references == {"random": beside["random"][index]}
+            assert curve.returns == [walk.total for walk in walked[:7]] and len(curve.returns) == 7
+            assert len(walked) == 7 if name == "model" else len(walked) > 7
+            assert curve.returns == [float(walk.rewarded.sum()) for walk in walked[:7]]
 
 
 def clip_of(num_frames: int) -> Frames:

@@ -19,7 +19,7 @@ from tensorboard.summary.writer.record_writer import RecordWriter
 from torch.profiler import record_function
 
 from icrl.contracts import PipelineError
-from icrl.runs import metrics
+from icrl.runs import writers
 from icrl.runs.metrics import CurvesConfig, MetricLogger, Progress, profiled, spread
 
 
@@ -41,7 +41,7 @@ def test_all_kinds_of_events(tmp_path):
             logger.scalars("source", {"return": update / 4, "success": 0.5}, update * 1000)
             logger.scalars("train", {"loss": 8.0 / update}, update)
         logger.histograms(distributions, 7)
-        logger.texts({"git": "revision `abc`"})
+        logger.describe({"git": "revision `abc`"}, CurvesConfig())
         logger.image("goals", np.zeros((4, 6, 3), np.uint8), 2)
         logger.bands("source agents", ["source/return"])
     assert points(tmp_path) == {
@@ -80,8 +80,8 @@ def test_flushed_points_are_on_disk(tmp_path, monkeypatch):
     """Local disks get them at once; here the file system cannot append, as buckets cannot. The writer lets as
     many points wait as it is told, so a slow disk slows training down, and does not fill memory."""
     monkeypatch.delattr(LocalFileSystem, "append")
-    writer = Mock(wraps=metrics.SummaryWriter)
-    monkeypatch.setattr(metrics, "SummaryWriter", writer)
+    writer = Mock(wraps=writers.SummaryWriter)
+    monkeypatch.setattr(writers, "SummaryWriter", writer)
     logger = MetricLogger(tmp_path, 0, CurvesConfig(max_queue=80, flush_secs=1000))
     assert writer.call_args.kwargs == {"purge_step": 0, "max_queue": 80, "flush_secs": 1000}
     logger.scalars("train", {str(number): 1.0 for number in range(50)}, 1)
@@ -120,8 +120,8 @@ def test_ten_lines_in_a_whole_run(capsys, interval, first, *, shown):
         assert not logger.is_shown
         for iteration in range(first + 1, 81):
             logger.advance()
-            if logger.due(iteration) and logger.line_due(iteration):
-                logger.line({"loss": 0.25})
+            if logger.due(iteration):
+                logger.tell(iteration, "loss 0.25")
                 logger.scalars("train", {"loss": 1.0}, iteration)
     lines = capsys.readouterr().out.splitlines()
     assert len(lines) == (80 - first) // 8 * shown

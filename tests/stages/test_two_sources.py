@@ -6,7 +6,6 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-import numpy as np
 import pytest
 from harness import TINY, curves_of, done, ended, kill_late, refusal, results_of, start
 
@@ -15,7 +14,6 @@ from icrl.config.root import Config
 from icrl.data.history_store import open_histories
 from icrl.envs.core import MapView
 from icrl.plots import walks
-from icrl.plots.style import Frames
 from icrl.plots.walks import Walk
 from icrl.programs import evaluate
 from icrl.runs.files import read_json
@@ -59,12 +57,17 @@ def test_agents_of_the_first_source_are_shown(root, monkeypatch):
     shown: list[list[str]] = []
     lived: list[Config] = []
 
-    def rows_of(rows: Sequence[tuple[str, Sequence[tuple[str, Walk]]]], view: MapView) -> Frames:
-        shown.append([name for name, _ in rows])
-        return np.zeros((1, 2, 2, 3), np.uint8)
+    names: list[str] = []
+
+    def film(walks: Sequence[Walk], view: MapView, name: str, curve: object) -> None:
+        names.append(name)
+
+    def ended_with(films: Sequence[None], _: int) -> None:
+        shown.append(names[-len(films) :])
 
     monkeypatch.setattr(walks, "make_learners", lambda *given: lived.append(given[0]) or make_learners(*given))
-    monkeypatch.setattr(walks, "side_by_side", rows_of)
+    monkeypatch.setattr(walks, "film_of_life", film)
+    monkeypatch.setattr(walks, "play", ended_with)
     monkeypatch.setattr(walks, "write_video", lambda path, frames, fps: None)
     other = ("source=q_learning", *MIXED, "name=other", *UNEVALUATED)
     done("train_gpt", root, *other, preset=TABLE)

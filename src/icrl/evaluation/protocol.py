@@ -163,6 +163,26 @@ def label_of(name: str) -> str:
     return (PARTS | ABLATIONS).get(name, name)
 
 
+class SuccessSoFar:
+    """Words for the progress line: success by episode of `main`, over the tasks that were played so far, or of the
+    policy that was played last."""
+
+    def __init__(self, main: str) -> None:
+        self._main, self._played = main, dict[str, list[Floats]]()
+
+    def __call__(self, result: tuple[str, Any]) -> str:
+        name, found = result
+        if isinstance(found, tuple):  # and no coverage
+            self._played.setdefault(name, []).append(found[0].success)
+        shown = self._main if self._main in self._played else next(reversed(self._played), "")
+        if not shown:
+            return ""
+        curve = np.concatenate(self._played[shown]).mean((0, 1))
+        ends = sorted({episode for episode in (1, 5, 20) if episode < len(curve)} | {1, len(curve)})
+        values = ", ".join(f"{curve[episode - 1]:.2f} in {episode}" for episode in ends)
+        return f"{label_of(shown)}: success {values}".replace(" in 1,", " in episode 1,")
+
+
 def shown_part(names: Collection[str]) -> str:
     """The main part of an evaluation: the held-out tasks, or the development tasks in their place."""
     return "held_out" if "held_out" in names else "development"

@@ -1,4 +1,4 @@
-"""Pictures of an evaluation, as PNG files and on TensorBoard. E episodes, N tasks."""
+"""Pictures of an evaluation, as PNG files and beside its curves. E episodes, N tasks."""
 
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
@@ -17,7 +17,8 @@ from icrl.envs.core import TensorEnv
 from icrl.evaluation.protocol import PARTS, shown_part
 from icrl.evaluation.report import Curves, all_curves, probes_of
 from icrl.plots import style
-from icrl.runs.metrics import MetricLogger
+from icrl.runs.metrics import CurvesConfig, MetricLogger
+from icrl.runs.writers import clear
 from icrl.spaces import EnvSpec
 
 SIZE = (8.0, 7.2)  # inches of a picture of tasks
@@ -61,27 +62,29 @@ def adaptation_figure(panels: Sequence[Panel], *, title: str, xlabel: str = "epi
     return figure
 
 
-def write_figures(folder: Path, name: str, env: TensorEnv, results: Json, learners: Collection[str]) -> None:
-    """Write the pictures and TensorBoard curves of the evaluation of run `name` into `folder`.
+def write_figures(
+    folder: Path, name: str, env: TensorEnv, results: Json, learners: Collection[str], options: CurvesConfig
+) -> None:
+    """Write the pictures and curves of the evaluation of run `name` into `folder`.
 
     Always `adaptation.png`, `first_success.png` and `goals.png`; `probes.png` if there are other decodings or
     ablations, `moved_goal.png` if the goal was moved, and `coverage.png` or `calibration.png` if these were measured.
     Random play, `learners` and the optimum are drawn as references."""
-    for stale in folder.rglob("events.*"):
-        stale.unlink()  # left by an evaluation that was interrupted
+    clear(folder, anew=True)  # left by an evaluation that was interrupted
     figures = _curve_figures(name, env, results, learners)
     no_tasks = torch.empty(0, env.all_tasks().shape[1], dtype=torch.long)
     parts: dict[str, Part] = {part: (no_tasks, []) for part in ("train", "held_out", "development")}
     for part, found in results["final"].items():
         parts[part] = torch.tensor(results[f"{part}_tasks"]), found["success_per_task"]
     figures["goals"] = success_figure(env, **parts, title="Success on each task over the last episodes")
-    with MetricLogger(folder) as logger:
+    with MetricLogger(folder, options=options) as logger:
         for picture, figure in figures.items():
             pixels = style.figure_to_array(figure)
             style.save_picture(folder / f"{picture}.png", pixels)
             logger.image(picture, pixels, 0)
     for policy, measures in all_curves(results).items():  # a run each, so that one chart holds all policies
-        with MetricLogger(folder / policy.replace(", ", "-").replace(" ", "_").replace("'", "")) as logger:
+        own = folder / policy.replace(", ", "-").replace(" ", "_").replace("'", "")
+        with MetricLogger(own, options=options) as logger:
             for measure, curve in measures.items():
                 for episode, value in enumerate(curve["mean"], start=1):
                     logger.scalars("adaptation", {measure: value}, episode)

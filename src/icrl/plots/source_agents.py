@@ -17,20 +17,19 @@ from tqdm import tqdm
 
 from icrl.collection.collect import Learner
 from icrl.collection.source_run import EpisodeStatistics
-from icrl.contracts import Rollout, Step
+from icrl.contracts import Env, Rollout, Step
 from icrl.data.columns import rollout_of
 from icrl.data.history_store import Histories, open_histories
 from icrl.envs import make_env
-from icrl.envs.core import TensorEnv
+from icrl.envs.core import State, TensorEnv
 from icrl.envs.rollout import OpenEpisodes, finished_episodes
 from icrl.evaluation.in_context import play_episodes, seeds_of_play
 from icrl.evaluation.references import chance, exact_references
 from icrl.plots import style
 from icrl.plots.figures import success_figure
 from icrl.plots.walks import Film, film, play, walks_of
-from icrl.runs.metrics import MetricLogger, Progress, spread
+from icrl.runs.metrics import MetricLogger, Progress, shown, spread
 from icrl.sources.pace import clock_of, due_steps, env_steps, num_iterations
-from icrl.spaces import EnvSpec
 from icrl.training.curves import inspect
 
 if TYPE_CHECKING:
@@ -38,6 +37,7 @@ if TYPE_CHECKING:
 
 SOLVED = 0.9  # success over its last episodes from which on an agent counts as having solved its task
 NUM_EPISODES = 10  # of each stream of a trained agent
+MOST_EXACT = 100  # tasks over which exact returns beside those of agents are averaged
 WALKS_PER_VIDEO = 3
 FRAMES_PER_SECOND = 6
 NUM_POINTS = 50
@@ -51,16 +51,17 @@ class SourceCurves:
     """Curves of stage one over env steps per learner: mean and band over all learners, the fraction that solved its
     task, and each learner's own on request."""
 
-    def __init__(self, config: Config, spec: EnvSpec, num_tasks: int, first: int) -> None:
-        """Curves of a run that resumes from iteration `first`."""
+    def __init__(self, config: Config, env: Env[State], tasks: Tensor, first: int) -> None:
+        """Curves of a run on `tasks` `[G, task_dim]` that resumes from iteration `first`."""
         self._source, self._options = source, options = config.source, config.summaries
-        folder, num_learners = config.folder("logs") / "source", num_tasks * source.num_learners
+        folder, num_learners = config.folder("logs") / "source", len(tasks) * source.num_learners
         done = due_steps(source, first) * source.num_envs  # env steps of one learner
         amounts = env_steps(source) * num_learners, done * num_learners, "step"
         if source.trains_on:  # the steps end before the run does
             amounts = num_iterations(source) - source.pretraining, max(first - source.pretraining, 0), "iteration"
         progress = Progress("train_agents", *amounts)
         self._logger = MetricLogger(folder, done, options, num_iterations(source), progress, first)
+        self._learned = ""
         self._logger.bands("source agents", ["source/return", "source/success", "source/episode_length"])
         self._own = [
             MetricLogger(folder / "agents" / f"{k:04d}", done, options)
@@ -71,7 +72,10 @@ class SourceCurves:
             updates, total = (clock_of(source, iteration).updates for iteration in (first, num_iterations(source)))
             self._mini_batches = MetricLogger(folder / "mini_batches", updates, options, total)
         self.loggers = [self._logger, *self._own, *([self._mini_batches] if self._mini_batches else [])]
-        self.statistics = EpisodeStatistics(spec, num_learners, source.num_envs, options.metric_buffer_size)
+        self.statistics = EpisodeStatistics(env.spec, num_learners, source.num_envs, options.metric_buffer_size)
+        exact = exact_references(env, tasks[:MOST_EXACT]) if isinstance(env, TensorEnv) else {}
+        beside = ", ".join(f"{name} {found.episode_return.mean().item():.3g}" for name, found in exact.items())
+        self._beside = f" ({beside})" if beside else ""
 
     def add_update(self, update: int, metrics: dict[str, Tensor]) -> None:
         """Take in the metrics `[L]` of an update, counted from 1."""
@@ -89,13 +93,14 @@ class SourceCurves:
         if not self._logger.due(iteration):
             return
         steps = due_steps(self._source, iteration) * self._source.num_envs
-        means = self._add_episodes(steps, transitions, learner) if played else dict[str, float]()
         self._logger.scalars("update", {name: value.mean().item() for name, value in metrics.items()}, steps)
-        if self._logger.line_due(iteration):
-            self._logger.line(means)
+        if played:
+            self._learned = self._add_episodes(steps, transitions, learner)
+        self._logger.tell(iteration, self._learned)
 
-    def _add_episodes(self, steps: int, transitions: Rollout, learner: Learner) -> dict[str, float]:
-        """Show the latest episodes and what is inspected; returns the return and the fraction of solved tasks."""
+    def _add_episodes(self, steps: int, transitions: Rollout, learner: Learner) -> str:
+        """Show the latest episodes and what is inspected; returns words for the progress line: return and success of
+        these episodes, beside the return of references, and the fraction of tasks that are solved."""
         summary = self.statistics.summary()
         all_ended = not np.isnan(summary["return"]).any()  # before, only agents that were lucky have ended an episode
         for name, values in summary.items():
@@ -114,7 +119,11 @@ class SourceCurves:
 
         data = {name: getattr(transitions, name) for name in ("obs", "action", "reward", "timestep")}
         inspect(self._logger, self._options, steps, learner.parameters(), policy, data, "source_")
-        return ({"return": float(summary["return"].mean())} if all_ended else {}) | solved
+        told = shown({"solved": solved["fraction_solved"]})
+        if not all_ended:
+            return told
+        means = {name: float(summary[name].mean()) for name in ("return", "success")}
+        return f"{shown({'return': means['return']})}{self._beside}  {shown({'success': means['success']})}  {told}"
 
     def __enter__(self) -> Self:
         return self
@@ -144,7 +153,7 @@ def examine(config: Config, env: TensorEnv, learner: Learner, tasks: Tensor, hel
     folder = config.folder("logs") / "source"
     pixels = style.figure_to_array(figure)
     style.save_picture(folder / "goals.png", pixels)
-    with MetricLogger(folder) as logger:
+    with MetricLogger(folder, options=config.summaries) as logger:
         logger.image("goals", pixels, env_steps(source))
     if source.videos_per_task:
         _write_videos(config, env, tasks, played)

@@ -1,7 +1,8 @@
-"""Curves of the training of a sequence model or a critic, from TensorBoard's event files."""
+"""Curves of the training of a sequence model or a critic, from TensorBoard's event files or tables."""
 
 from __future__ import annotations
 
+import csv
 import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
@@ -15,12 +16,18 @@ from tensorboard.backend.event_processing.event_accumulator import SCALARS, Even
 from icrl.contracts import ConfigError
 from icrl.plots import style
 from icrl.runs.checkpoint import check, sidecars
+from icrl.runs.writers import CSV
 from icrl.spaces import EnvSpec
 from icrl.training.critics import PROGRAM, open_finished
 
 if TYPE_CHECKING:
     from icrl.config.root import Config
 
+_UNLOGGED = (
+    "it was trained with summaries.num_summaries=0 and summaries.summary_interval=0, or with a summaries.writer other "
+    "than tensorboard and csv"
+)
+_FIT = ("accuracy", "action_error")
 SMOOTHED_PART = 0.05  # part of a run that the line over noisy points averages over
 BLUE, RED, GREEN, PINK = style.PALETTE[:4]
 BEST: dict[str, Any] = {"color": style.REFERENCE_COLORS[0], "linestyle": style.REFERENCE_DASHES[1], "linewidth": 1.5}
@@ -55,6 +62,8 @@ def write_training_curves(config: Config) -> Path:
     actions, title = EnvSpec.of(about["description"]["env"]).action_space, f"Training on histories: {config.name}"
     num_actions = math.prod(np.atleast_1d(getattr(actions, "nvec", getattr(actions, "n", 0))).tolist())
     curves = read_scalars(folder) | (read_scalars(folder / "evals") if best else {})
+    if not {f"train/{tag}" for tag in _FIT} & curves.keys():
+        raise ConfigError(f"no curves in {folder}: {_UNLOGGED}")
     figure = model_figure(curves, num_actions, about["step"] if best else None, title)
     return style.save_figure(folder / "training.png", figure)
 
@@ -66,14 +75,15 @@ def write_value_curves(config: Config) -> Path:
     open_finished(folder, "last", PROGRAM, torch.device("cpu"))
     curves = read_scalars(folder)
     if "train/q_over_bound" not in curves:
-        reason = "it was trained with summaries.num_summaries=0 and summaries.summary_interval=0"
-        raise ConfigError(f"no curves in {folder}: {reason}")
+        raise ConfigError(f"no curves in {folder}: {_UNLOGGED}")
     return style.save_figure(folder / "training.png", critic_figure(curves, f"Training of values: {config.name}"))
 
 
 def read_scalars(folder: Path) -> Scalars:
-    """All curves of the event files in `folder`; of a step that was logged twice, after an interruption, the later
-    value."""
+    """All curves of the event files in `folder`, or without any of its table of curves; of a step that was logged
+    twice, after an interruption, the later value."""
+    if not [*folder.glob("events.*")] and (folder / CSV).exists():
+        return _read_table(folder / CSV)
     events = EventAccumulator(str(folder), size_guidance={SCALARS: 0}).Reload()
     curves: Scalars = {}
     for tag in cast(list[str], events.Tags()[SCALARS]):
@@ -81,6 +91,14 @@ def read_scalars(folder: Path) -> Scalars:
         steps, values = np.array(points, dtype=float).T
         curves[tag] = (steps, values)
     return curves
+
+
+def _read_table(path: Path) -> Scalars:
+    curves: dict[str, list[tuple[int, float]]] = {}
+    with path.open(encoding="utf-8", newline="") as file:
+        for row in csv.DictReader(file):
+            curves.setdefault(row["tag"], []).append((int(row["step"]), float(row["value"])))
+    return {tag: tuple(np.array(points, dtype=float).T) for tag, points in curves.items()}
 
 
 def model_figure(curves: Scalars, num_actions: int, best_update: int | None, title: str) -> Figure:

@@ -1,12 +1,12 @@
-"""Films of episodes: single walks, several side by side, and the model beside a source agent."""
+"""Films of episodes: single walks, several side by side, and the lives of the model and of a source agent."""
 
 from __future__ import annotations
 
 import zlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
 from functools import cache, partial
-from itertools import groupby, pairwise
+from itertools import chain, groupby, pairwise
 from math import isqrt
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
@@ -29,19 +29,20 @@ from icrl.envs.render import caption, frame_pictures, render_cells
 from icrl.envs.rollout import is_success, returns_so_far, reward_values
 from icrl.evaluation.in_context import seeds_of_play
 from icrl.evaluation.report import source_label
+from icrl.plots.growing_curve import GrowingCurve
 from icrl.plots.style import Frame, Frames, tile, write_video
 from icrl.sources.noise_distillation import NoiseDistillationConfig
 
 if TYPE_CHECKING:
     from icrl.config.root import Config
 
-HOLD = 4  # frames for which the end of an episode stays
+HOLD = 4  # frames for which the end of an episode stays: half a second of a life
 CELL, SMALLEST_CELL = 24, 4  # pixels of a cell, if the picture has room for them, and if it has not
 CLIP, PICTURE = 480, 1280  # largest pixels of the longer side of a clip, and of all clips together, if cells allow
 AT_ONCE = 16  # frames in memory
-SHOWN = (1, 5, 20)  # episodes of a comparison, beside the last
+WATCHED, SKIMMED = 150, 40  # frames of the first episodes of a life, and of those after them: a frame an episode
 NUM_COMPARED = 3  # tasks
-FRAMES_PER_SECOND = 4
+FRAMES_PER_SECOND = 8
 
 
 class Walk(NamedTuple):
@@ -51,6 +52,7 @@ class Walk(NamedTuple):
     rewarded: NDArray[np.bool_]
     pictures: Callable[[], list[Frame]] = list  # drawn by the world itself, `[length + 1]`; empty: drawn as a map
     told: str = ""  # words for the episode, shown above such pictures
+    total: float = 0.0  # return
 
 
 def walks_of(env: TensorEnv, transitions: Rollout, stream: int, task: Tensor, seed: int) -> list[Walk]:
@@ -71,8 +73,9 @@ def walks_of(env: TensorEnv, transitions: Rollout, stream: int, task: Tensor, se
     for episode, (i, j) in enumerate(pairwise([0, *ends])):
         seen = torch.cat([transitions.obs[i : i + 1], transitions.next_obs[i:j]])
         pictures = partial(_pictures, env, task, seed, episode, seen, transitions.action[i:j])
-        told = f"episode {episode + 1}, return {value[i:j].sum():g}"
-        walks.append(Walk(np.append(before[i], after[i:j]), np.append(False, rewarded[i:j]), pictures, told))
+        total = float(value[i:j].sum())
+        told = f"episode {episode + 1}, return {total:g}"
+        walks.append(Walk(np.append(before[i], after[i:j]), np.append(False, rewarded[i:j]), pictures, told, total))
     return walks
 
 
@@ -104,6 +107,13 @@ class Film(NamedTuple):
     titles: Sequence[str]  # [T] captions; empty ones are left out
     pictures: Sequence[bytes] = ()  # [T], compressed, of `shape`; empty: cells are drawn
     shape: tuple[int, ...] = ()
+    curve: GrowingCurve | None = None  # below the frames
+    counts: Sequence[int] = ()  # [T], of the episodes that it shows
+
+    def last_frame(self) -> Film:
+        """The film of this one's last frame alone."""
+        columns = {"cells": self.cells[-1:], "rewarded": self.rewarded[-1:], "visited": self.visited[-1:]}
+        return self._replace(**columns, titles=self.titles[-1:], pictures=self.pictures[-1:])
 
     def draw(self, times: NDArray[np.int64], room: int) -> Frames:
         """Frames at `times`, of at most `room` pixels if cells allow; the last one stays."""
@@ -114,6 +124,10 @@ class Film(NamedTuple):
         else:
             cell_pixels = max(SMALLEST_CELL, min(CELL, room // max(self.view.rows, self.view.columns)))
             frames = render_cells(self.cells[at], self.view, cell_pixels, self.rewarded[at], self.visited[at])
+        if self.curve:
+            counts = [self.counts[i] for i in at]
+            panels = {count: self.curve.draw(count, frames.shape[2]) for count in {*counts}}
+            frames = np.concatenate([frames, np.stack([panels[count] for count in counts])], axis=1)
         titles = [self.titles[i] for i in at]
         if not any(titles):
             return frames
@@ -148,10 +162,27 @@ def play(films: Sequence[Film], num_columns: int | None = None) -> Iterator[Fram
         yield from clips[0] if len(clips) == 1 else tile(clips, num_columns)
 
 
-def side_by_side(rows: Sequence[tuple[str, Sequence[tuple[str, Walk]]]], view: MapView) -> Iterator[Frame]:
-    """Frames of a grid of walks that play together: rows of equal length with a name, of walks with a label."""
-    films = [film([walk], view, f"{name}, {label}") for name, walks in rows for label, walk in walks]
-    return play(films, num_columns=len(rows[0][1]))
+def film_of_life(walks: Sequence[Walk], view: MapView, name: str, curve: GrowingCurve) -> Film:
+    """Film of a life above its growing `curve`: the first episodes, then a frame of the end of each further one that
+    the curve has room for, then the last episode. Of worlds that draw themselves, which takes long, only the first
+    episodes and the last one are shown."""
+    last, num_frames = len(walks) - 1, np.cumsum([len(walk.cells) + HOLD for walk in walks])
+    num_watched = max(1, int(np.searchsorted(num_frames, WATCHED, "right")))
+    films, counts = list[Film](), list[int]()
+    later = range(num_watched, min(len(curve.returns), last))
+    for number in [*range(min(num_watched, last)), *later[:: -(-len(later) // SKIMMED) or 1], last]:
+        if films and films[0].pictures and number in later:
+            continue
+        made = film([walks[number]], view, f"{name}, episode {number + 1}")
+        if number in later:
+            made, ends = made.last_frame(), [number + 1]
+        else:
+            ends = [number] * (len(walks[number].cells) - 1) + [number + 1] * (1 + HOLD)
+        films, counts = [*films, made], counts + ends
+    cells, rewarded, visited = (np.concatenate([getattr(made, part) for made in films]) for part in Film._fields[1:4])
+    titles, pictures = ([one for made in films for one in getattr(made, part)] for part in ("titles", "pictures"))
+    pictures = pictures if all(made.pictures for made in films) else []
+    return Film(view, cells, rewarded, visited, titles, pictures, films[0].shape, curve, counts)
 
 
 def compared_tasks(env: TensorEnv, tasks: Tensor) -> list[int]:
@@ -161,14 +192,22 @@ def compared_tasks(env: TensorEnv, tasks: Tensor) -> list[int]:
     return [*dict.fromkeys(by_length[i * (len(tasks) - 1) // (NUM_COMPARED - 1)] for i in range(NUM_COMPARED))]
 
 
-def write_comparisons(
-    config: Config, folder: Path, env: TensorEnv, tasks: Tensor, played: Rollout, device: torch.device
+def write_lives(
+    config: Config,
+    folder: Path,
+    env: TensorEnv,
+    tasks: Tensor,
+    played: Rollout,
+    references: Mapping[str, Sequence[float]],
+    device: torch.device,
 ) -> None:
-    """Write videos of the model above a source agent into `folder`, for a few of `tasks` `[G, task_dim]`, from the
-    quickest to the longest to solve; `played` holds `[T, G * S]` transitions of the model.
+    """Write videos of lives of the model beside a source agent into `folder`, for a few of `tasks` `[G, task_dim]`,
+    from the quickest to the longest to solve; `played` holds `[T, G * S]` transitions of the model, `references` the
+    returns `[G]` of others by name.
 
-    Shown are episodes 1, 5, 20 and the last. The agent of `config.source` is trained here on that task alone. With a
-    teacher that knows training tasks only, there is no such agent, and the model is shown alone."""
+    Below each room grows the curve of returns over as many episodes as the model has; of the source agent the last
+    episode of its life follows. That agent, of `config.source`, is trained here on the task alone. With a teacher that
+    knows training tasks only, there is no such agent, and the model is shown alone."""
     num_streams, num_episodes, source = played.obs.shape[1] // len(tasks), config.evaluation.num_episodes, config.source
     for index in compared_tasks(env, tasks):
         task, stream = tasks[index], index * num_streams
@@ -177,12 +216,12 @@ def write_comparisons(
         if not isinstance(source, NoiseDistillationConfig) or source.teacher == "none":
             life, seed = _source_life(config, env, tasks[index : index + 1], device)
             lives[source_label(source.name)] = walks_of(env, life, 0, task, seed)
-        rows = []
-        for name, walks in lives.items():
-            numbers = [*(number for number in SHOWN if number < num_episodes), len(walks)]
-            rows.append((name, [(f"episode {number}", walks[number - 1]) for number in numbers]))
-        frames = side_by_side(rows, env.map_view(tasks[index]))
-        write_video(folder / f"{env.label(tasks[index])}.mp4", frames, FRAMES_PER_SECOND)
+        lines = {name: float(values[index]) for name, values in references.items()}
+        returns = {name: [walk.total for walk in walks[:num_episodes]] for name, walks in lives.items()}
+        seen = [*lines.values(), *chain(*returns.values())]
+        curves = {name: GrowingCurve(own, lines, (min(seen), max(seen))) for name, own in returns.items()}
+        films = [film_of_life(walks, env.map_view(task), name, curves[name]) for name, walks in lives.items()]
+        write_video(folder / f"{env.label(task)}.mp4", play(films, len(films)), FRAMES_PER_SECOND)
 
 
 def _source_life(config: Config, env: TensorEnv, task: Tensor, device: torch.device) -> tuple[Rollout, int]:

@@ -16,10 +16,11 @@ from icrl.runs.checkpoint import FINISHED, Interval, check, check_run, is_due, s
 from icrl.runs.device import recorded
 from icrl.runs.divergence import FiniteCheck
 from icrl.runs.files import Identity, check_owner, check_same, identity_of, read_owned, write_owned
-from icrl.runs.metrics import MetricLogger, Progress, profiled
+from icrl.runs.metrics import MetricLogger, Progress, profiled, shown
 from icrl.runs.record import parameters_table, record_session
 from icrl.runs.run_state import RunState
 
+_TOLD = ("host_vs_agent", "host_vs_random", "random_pair_vs_agent")  # pairs in the progress line
 _CURE = "a lower {}.learning_rate or training.max_gradient_norm"
 _MAY_DIFFER = ("name", "root", "num_threads", "checkpoints", "summaries")  # of a resumed run
 _COMPARED = [name for name in PlayersConfig.model_fields if name not in _MAY_DIFFER]
@@ -59,7 +60,7 @@ def fit_players(config: PlayersConfig, evaluate: Evaluate, device: torch.device)
             run.add(name, learner)
             if run.is_fresh:
                 learner.begin()
-        logger.texts(texts)
+        logger.describe(texts, config)
         curves = PlayerCurves(config, logger, stopwatch, run.done)
         networks: dict[str, nn.Module] = {name: learner.network for name, learner in learners.items()}
         finite = FiniteCheck("train_players", networks, lambda bad: _CURE.format(bad.partition(" ")[0]))
@@ -194,8 +195,10 @@ class PlayerCurves:
                 if self._layerwise:
                     self._logger.scalars(f"{name}_layers", layers_of(learner.network), update)
             self._logger.scalars("milliseconds", self._stopwatch.milliseconds, update)
-        if self._logger.line_due(update):
-            self._logger.line({f"{name} loss": values["loss"].item() for name, values in metrics.items()})
+            newest = self._matches[max(self._matches, key=int)] if self._matches else {}
+            rhos = {pair.replace("_", " "): newest[pair]["rho"]["value"] for pair in _TOLD if pair in newest}
+            losses = {f"{name} loss": values["loss"].item() for name, values in metrics.items()}
+            self._logger.tell(update, f"rho of {shown(rhos)}" if rhos else shown(losses))
 
     def show_matches(self, matches: Json, update: int) -> None:
         """Log the rho of each pair of players and statistics of its games."""

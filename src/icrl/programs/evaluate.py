@@ -26,6 +26,7 @@ from icrl.data.history_store import Histories
 from icrl.data.recorded import check_playable
 from icrl.envs import make_env
 from icrl.envs.core import State, TensorEnv
+from icrl.envs.exact import Expectation
 from icrl.envs.rooms import DarkRoom
 from icrl.evaluation import in_context, measures, moved_goal, protocol, references, report, trained
 from icrl.evaluation.calibration import calibration, development_windows, target_of
@@ -34,10 +35,11 @@ from icrl.evaluation.report import RESULTS, read_results, save_episodes
 from icrl.nn.gpt import GPT
 from icrl.nn.gpt_policy import GPTPolicy, Guided
 from icrl.plots.figures import write_figures
-from icrl.plots.walks import compared_tasks, write_comparisons
+from icrl.plots.walks import compared_tasks, write_lives
 from icrl.rl.statistics import Floats
 from icrl.runs.device import check_memory, prepare, recorded
 from icrl.runs.files import Identity, check_owner, check_same, identity_of, only_writer, write_owned
+from icrl.runs.metrics import check_writers
 from icrl.runs.processes import at_once
 from icrl.sources import source_of
 from icrl.spaces import EnvSpec
@@ -51,6 +53,7 @@ _STREAMS = 100  # that the model plays in one job
 def main(config: Config) -> Path:
     """Evaluate, or print the results of an earlier evaluation; returns the folder with `results.json`."""
     check_playable(config.env)
+    check_writers(config.summaries)
     device = prepare(config)
     opened = trained.open_trained(config, device)
     before, is_mixture = opened.described["config"], len(config.histories) > 1
@@ -123,7 +126,7 @@ def evaluate(
         ours = {protocol.COVERAGE_KEPT: policy, protocol.label_of("wiped"): references.Wiped(policy)}
         explorers = {**ours, **learners, "random": references.chance(env, config)}
         explores = [partial(_explore, config, env, len(shown), name, player) for name, player in explorers.items()]
-    found = at_once([*plays, *explores], width, "evaluate")
+    found = at_once([*plays, *explores], width, "evaluate", protocol.SuccessSoFar(main_part))
     played, covered = _results(found[: len(plays)]), dict(found[len(plays) :])
     episodes = {part: played[part][0] for part in tasks}
     source = source_of(store.manifest["config"]) if store else config.source
@@ -133,17 +136,16 @@ def evaluate(
     episodes |= {name: played[name][0] for name in (*learners, *probes, *moved)}
     misled = moved_goal.others_first(env, shown, played)
     checksum = save_episodes(folder, episodes, owner, {report.COVERAGE: covered, report.MISLED: misled})
+    exact = {part: references.exact_references(env, rows) for part, rows in tasks.items()}
     setting = protocol.Setting(
-        {part: protocol.exact_numbers(references.exact_references(env, rows)) for part, rows in tasks.items()},
+        {part: protocol.exact_numbers(found) for part, found in exact.items()},
         protocol.decoding_name(policy.temperature, policy.epsilon),
         regrets=env.has_planner and env.spec.success == "best_action",
     )
-    films = config.folder("videos") / f"in_context{suffix}"
-    film = (replace(config, source=source), films, env, shown, played[main_part][1], shown.device)
-    jobs: list[Callable[[], Any]] = [
-        partial(protocol.numbers_of, {config.seed: episodes}, setting, options, config.seed, [misled])
-    ]
-    jobs += [partial(write_comparisons, *film)] if options.videos else []
+    where, beside = config.folder("videos") / f"in_context{suffix}", _returns_beside(exact[main_part], episodes)
+    film = (replace(config, source=source), where, env, shown, played[main_part][1], beside, shown.device)
+    numbers_of = partial(protocol.numbers_of, {config.seed: episodes}, setting, options, config.seed, [misled])
+    jobs: list[Callable[[], Any]] = [numbers_of, *([partial(write_lives, *film)] if options.videos else [])]
     numbers, *_ = at_once(jobs, min(width, len(jobs)), "sum up")
     results = {
         "config": recorded(config),
@@ -154,8 +156,15 @@ def evaluate(
         **protocol.coverage_numbers([covered], options, config.seed),
         **sections,
     }
-    write_figures(folder, config.name + suffix, env, results, learners)
+    write_figures(folder, config.name + suffix, env, results, learners, config.summaries)
     return results
+
+
+def _returns_beside(exact: Mapping[str, Expectation], episodes: Mapping[str, Adaptation]) -> dict[str, list[float]]:
+    """Mean return of random and of optimal play on each task, as far as they are known or were played."""
+    if exact:
+        return {name: found.episode_return.tolist() for name, found in exact.items()}
+    return {name: episodes[name].returns.mean((1, 2)).tolist() for name in ("random", "optimum") if name in episodes}
 
 
 def _guide(
@@ -185,8 +194,8 @@ def _guide(
     if first.exists():
         lines += [
             f"watch first   {first}",
-            "              One life on the task that takes longest, four of its episodes side by side. Above the",
-            "              model: it should search first and go straight later. Below the source agent of that task,",
+            "              One life on the task that takes longest, with the return of each episode below. Left the",
+            "              model: it should search first and go straight later. Right the source agent of that task,",
             "              if there is one, which learns by its own algorithm. Green walls: a reward, or a success.",
         ]
     lines += [f"all numbers   {folder / RESULTS}"]

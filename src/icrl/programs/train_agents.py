@@ -48,7 +48,7 @@ from icrl.runs.files import (
     read_owned,
     write_owned,
 )
-from icrl.runs.metrics import MetricLogger, profiled
+from icrl.runs.metrics import MetricLogger, check_writers, profiled
 from icrl.runs.record import check_snapshots, record_session
 from icrl.runs.run_state import RunState
 from icrl.sources import source_class
@@ -92,6 +92,7 @@ def record(config: Config) -> None:
     """Train and record, or resume, until the histories are complete, after those of the teacher (`source.expert`)."""
     record_teacher(config)
     check_snapshots(config.summaries.code_snapshots, PROJECT)
+    check_writers(config.summaries)
     check_alone("train_agents", "all its agents are one batch")
     check_playable(config.env)
     device, source = prepare(config), config.source
@@ -205,13 +206,13 @@ def train(config: Config, env: Env[State], all_tasks: Tensor, split: Split, bloc
 
     run.before_save = commit
     with ExitStack() as stack:
-        curves = stack.enter_context(SourceCurves(config, env.spec, len(tasks), run.done))
+        curves = stack.enter_context(SourceCurves(config, env, tasks, run.done))
         run.add("statistics", curves.statistics)
         run.loggers += curves.loggers
         world = changing(env, config, all_tasks.to(device), split.train)
         unrolls = make_unroll_worker(config, world, learner, position.streams, noise, run.done)
         worker = run.add("unroll_worker", stack.enter_context(closing(unrolls)))
-        curves.loggers[0].texts(record_session(config, folder, owner, run.done))
+        curves.loggers[0].describe(record_session(config, folder, owner, run.done), config)
         pretraining, first = None, clock_of(source, run.done).updates
         if run.done < source.pretraining:  # in a folder of its own, because resuming at a step hides all later points
             pretraining = MetricLogger(folder / "pretraining", first, config.summaries, source.pretraining)
@@ -260,7 +261,8 @@ def evaluating(
 
     done = env_steps() if run.done >= max(start, 1) else -1
     place = (run.folder, "evaluation", SourceEvaluator(config, train_tasks), evals, done, run.description, tqdm.write)
-    with Evaluations(*place, trained=0 if start else 1) as evaluations:  # a pretrained agent may be the best
+    trained = 0 if start else 1  # a pretrained agent may be the best
+    with Evaluations(*place, trained, config.summaries) as evaluations:
 
         def start_if_due() -> None:
             if run.done == start or interval.due(run.done - start):

@@ -15,6 +15,7 @@ from icrl.point_game.rollout import measure, players_of
 from icrl.runs.checkpoint import FINISHED
 from icrl.runs.device import check_memory, prepare, recorded
 from icrl.runs.files import check_owner, only_writer, read_owned, write_owned
+from icrl.runs.metrics import check_writers
 from icrl.runs.record import check_snapshots
 from icrl.training.needs import players as needs
 
@@ -27,6 +28,7 @@ _AMID = (  # pairs that are evaluated during training
 def main(config: PlayersConfig) -> Path:
     """Train, resume, or print the results; returns the folder with them. If no player learns, they only play."""
     check_snapshots(config.summaries.code_snapshots, PROJECT)
+    check_writers(config.summaries)
     device, folder, owner = prepare(config), config.folder, owner_of(config)
     finished, found, updates = folder / FINISHED, folder / "results.json", config.training.num_updates
     with only_writer(folder):

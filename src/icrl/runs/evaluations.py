@@ -24,8 +24,9 @@ from icrl.contracts import Json, Metrics
 from icrl.runs import checkpoint
 from icrl.runs.checkpoint import step_of
 from icrl.runs.files import Identity, check_owner, read_owned, write_owned
-from icrl.runs.metrics import MetricLogger
+from icrl.runs.metrics import CurvesConfig, MetricLogger
 from icrl.runs.processes import Worker
+from icrl.runs.writers import clear
 
 
 class EvalsConfig(Options):
@@ -87,11 +88,12 @@ class Evaluations(AbstractContextManager["Evaluations"]):
         description: Json,
         report: Callable[[str], None],
         trained: int = 1,
+        curves: CurvesConfig | None = None,
     ) -> None:
         """Continue in `folder` at step `done` (-1: a new run). Later results are dropped, and states up to `done`
         without a result are evaluated again. Curves are named `prefix`/metric, `description` is stored with the
-        checkpoints, and `report` takes log lines. A state before step `trained` is never the best. Raises
-        `PipelineError` if files belong to another run than `description` names."""
+        checkpoints, and `report` takes log lines. A state before step `trained` is never the best. `curves` says
+        where curves go. Raises `PipelineError` if files belong to another run than `description` names."""
         self._folder, self._prefix, self._evaluate, self._options = folder, prefix, evaluate, options
         self._description, self._report, self._trained = description, report, trained
         self._worker: Worker | None = None  # evaluates the first of the waiting states
@@ -111,9 +113,8 @@ class Evaluations(AbstractContextManager["Evaluations"]):
         checkpoint.prune(folder, "pending", [sidecar.stem for sidecar in self._waiting])
         for sidecar in self._waiting:
             check_owner(sidecar, Identity.of(checkpoint.check(sidecar)["description"]), self._owner)
-        for file in (folder / "evals").glob("events.out.tfevents.*"):  # an event file cannot be replaced in one step
-            file.unlink()
-        self._logger = MetricLogger(folder / "evals")
+        clear(folder / "evals", anew=done < 0)  # an event file cannot be replaced in one step
+        self._logger = MetricLogger(folder / "evals", options=curves)
         self._draw(self.results)
         while self._waiting and ((step := step_of(self._waiting[0])) in self.results or not options.async_eval):
             self._store(step, self.results.get(step) or evaluate(_state(self._waiting[0])))
@@ -202,7 +203,8 @@ class Evaluations(AbstractContextManager["Evaluations"]):
             self.results = dict(sorted((self.results | {step: evaluation}).items()))
             self._write()
             self._draw({step: evaluation})
-            found = "  ".join(f"{name} {value:.3g}" for name, value in evaluation.metrics.items())
+            named = {name.removeprefix("development_"): value for name, value in evaluation.metrics.items()}
+            found = "  ".join(f"{name} {value:.3g}" for name, value in named.items())
             self._report(f"evaluation at {step}:  {found}")
         scores = [(found.score, at) for at, found in self.results.items() if at >= self._trained]
         if step == max((pair for pair in scores if not math.isnan(pair[0])), default=(0, None))[1]:

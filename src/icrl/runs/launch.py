@@ -138,7 +138,7 @@ class _Launch:
                 self.failed[name] = reason
             self._progress.advance(job.updates)
             tqdm.write(f"{name}: {reason or 'done'}")
-            self._progress.log({"jobs left": len(self._waiting) + len(self._running)})
+            self._progress.log(f"jobs left {len(self._waiting) + len(self._running)}")
 
 
 @contextmanager

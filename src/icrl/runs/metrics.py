@@ -1,32 +1,43 @@
-"""Live metrics of a run: TensorBoard curves, log lines with throughput and time left, a profile."""
+"""Live metrics of a run: curves, a progress line that says what is learned and how fast, a profile."""
 
-import time
-from collections.abc import Callable, Iterator
+import importlib
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal, Self
+from typing import Annotated, Any, ClassVar, Literal, Self, get_args
 
 import numpy as np
 import torch
 from pydantic import model_validator
 from torch import Tensor
 from torch.profiler import ProfilerActivity, profile, schedule, tensorboard_trace_handler
-from torch.utils.tensorboard import SummaryWriter
 from tqdm import tqdm
 
-from icrl.config.options import OneOrMore, Options, PathName, option, refuse, refuse_both
-from icrl.contracts import PipelineError
+from icrl.config.modules import installation
+from icrl.config.options import OneOrMore, Options, PathName, option, refuse, refuse_both, walk
+from icrl.contracts import ConfigError, PipelineError
 from icrl.runs.checkpoint import Interval
 from icrl.runs.files import write_atomically
+from icrl.runs.writers import LIBRARIES, WriterName, make_writers
 
-_LINES = 10  # log lines in a whole run; TensorBoard has all points
+_LINES = 10  # log lines in a whole run; the curves have all points
 _OF_A_POINT = ("action_distributions", "outputs", "debug")
 
 
-class CurvesConfig(Options):
-    """Options of the TensorBoard logs of every program."""
+def writer_option(stages: str = "") -> Any:
+    """Declare where curves go, in `stages` or those of the group."""
+    meaning = (
+        "where curves go: tensorboard; csv, a table scalars.csv in each folder of curves; wandb and mlflow, each of "
+        "which needs its extra"
+    )
+    return option(["tensorboard"], meaning, may_change=True, stages=stages)
 
-    num_summaries: int = option(100, "TensorBoard points per curve (0: use summary_interval)", ge=0, may_change=True)
+
+class CurvesConfig(Options):
+    """Options of the curves of every program."""
+
+    writer: Annotated[list[WriterName], OneOrMore] = writer_option()
+    num_summaries: int = option(100, "points per curve (0: use summary_interval)", ge=0, may_change=True)
     summary_interval: int = option(0, "iterations between points (both 0: none)", ge=0, may_change=True)
     flush_secs: int = option(10, "seconds until points are on disk at the latest", ge=1, le=10**6, may_change=True)
     max_queue: int = option(100, "points that may wait before they reach the disk", ge=1, may_change=True)
@@ -40,6 +51,7 @@ class CurvesConfig(Options):
     @model_validator(mode="after")
     def _check(self) -> Self:
         refuse_both("summaries", ("num_summaries", self.num_summaries), ("summary_interval", self.summary_interval))
+        refuse(not self.writer, f"summaries.writer=[]: must name at least one of {', '.join(get_args(WriterName))}")
         for name in self.details:
             value = getattr(self, name)
             refuse(
@@ -51,6 +63,7 @@ class CurvesConfig(Options):
 
 
 class SummariesConfig(CurvesConfig):
+    writer: Annotated[list[WriterName], OneOrMore] = writer_option("1, 2, 3, ilql, awr, finetune")
     summarize_first_interval: bool = option(False, "also log every iteration of the first interval", may_change=True)
     grads_and_vars: bool = option(False, "norm and histogram of every parameter and its gradient", may_change=True)
     gradient_noise_scale: Literal["none", "alternative", "paper"] = option(
@@ -86,8 +99,19 @@ class SummariesConfig(CurvesConfig):
     )
 
 
+def check_writers(options: CurvesConfig) -> None:
+    """Raise `ConfigError` if the library of a writer is not installed."""
+    for name in LIBRARIES.keys() & {*options.writer}:
+        try:
+            importlib.import_module(LIBRARIES[name])
+        except ImportError as error:
+            wrong = f"summaries.writer={name} needs the package {name} ({error}): {installation(name)}"
+            raise ConfigError(wrong) from error
+
+
 class Progress(tqdm):  # pyrefly: ignore - generic in its stubs alone
-    """Progress bar and, if it is `shown`, log lines: share done, throughput, time left. A context manager."""
+    """Progress bar and, if it is `shown`, log lines: share done, what is learned, throughput, time left. A context
+    manager."""
 
     def __init__(self, label: str, total: int, done: int, unit: str, shown: bool = True) -> None:
         bar = {"desc": label, "unit": unit, "unit_scale": True, "dynamic_ncols": True}
@@ -96,28 +120,18 @@ class Progress(tqdm):  # pyrefly: ignore - generic in its stubs alone
     def advance(self, amount: int = 1) -> None:
         self.update(amount)
 
-    def log(self, values: dict[str, float]) -> None:
+    def log(self, learned: str) -> None:
         """Write one line above the bar."""
         if self.disable:
             return
         about = self.format_dict
         rate = (self.n - self.initial) / max(about["elapsed"], 1e-9)
         left = f"{(self.total - self.n) / rate:.0f} s left" if rate else "starting"
-        shown = "  ".join(f"{name} {value:.4g}" for name, value in values.items())
-        self.write(f"{about['prefix']}  {self.n / self.total:4.0%}  {shown}  {rate:,.4g} {self.unit}/s  {left}")
-
-
-class _NoWriter:
-    """Stand-in for a `SummaryWriter`, which writes nothing."""
-
-    def __getattr__(self, name: str) -> Callable[..., None]:
-        def nothing(*_: Any, **__: Any) -> None: ...
-
-        return nothing
+        self.write(f"{about['prefix']}  {self.n / self.total:4.0%}  {learned}  {rate:,.4g} {self.unit}/s  {left}")
 
 
 class MetricLogger(AbstractContextManager["MetricLogger"]):
-    """Logger of the TensorBoard events and log lines of one run. Without a folder it writes nothing.
+    """Logger of the curves and log lines of one run. Without a folder it writes nothing.
 
     The first word of a tag determines the step axis: env steps per learner for `source...`, `update` and `evaluation`,
     episodes for `adaptation`, gradient updates for all others."""
@@ -133,75 +147,85 @@ class MetricLogger(AbstractContextManager["MetricLogger"]):
     ) -> None:
         """Append to `folder`. If the run resumes at step `done`, later points of an interrupted session are hidden (all
         points if `done` is 0). `options` space the points over `total` iterations, of which `first` are done. `advance`
-        moves the `progress` on, `line` writes to it, and `close` closes it too."""
+        moves the `progress` on, `tell` writes to it, and `close` closes it too."""
         options, progress = options or CurvesConfig(), progress or Progress("", 1, 0, "", shown=False)
         self._folder, self._total, self._lines = folder, total, first * _LINES // max(total, 1)
-        self._progress, self.line = progress, progress.log
+        self._progress = progress
         every = getattr(options, "summarize_first_interval", False)
         self.due = Interval(options.num_summaries, options.summary_interval, total, first=every).due
         self.is_shown = folder is not None
-        self._writer: Any = _NoWriter()
-        if folder:
-            # TensorBoard orders event files by the times in their names.
-            stamps = [int(path.name.split(".")[3]) for path in folder.glob("events.out.tfevents.*")]
-            if max(stamps, default=0) > time.time():
-                tqdm.write(
-                    f"the clock was set back since {folder} was written: TensorBoard may show points of an interrupted "
-                    "run again; checkpoints and results do not depend on the clock"
-                )
-            pace = {"max_queue": options.max_queue, "flush_secs": options.flush_secs}
-            self._writer = SummaryWriter(str(folder), purge_step=done and done + 1, **pace)
+        pace = {"max_queue": options.max_queue, "flush_secs": options.flush_secs}
+        self._writers = make_writers(options.writer, folder, done, pace) if folder else []
 
     def advance(self, amount: int = 1) -> None:
         """Advance the progress bar."""
         self._progress.advance(amount)
 
-    def line_due(self, iteration: int) -> bool:
-        """Count the ten log lines of a run; true if one is due since the previous call."""
+    def tell(self, iteration: int, learned: str) -> None:
+        """Show in the progress bar what is `learned` after `iteration`, and write one of the ten log lines of a run if
+        it is due since the previous call."""
+        self._progress.set_postfix_str(learned, refresh=False)
         before, self._lines = self._lines, iteration * _LINES // self._total
-        return self._lines > before
+        if self._lines > before:
+            self._progress.log(learned)
 
     def scalars(self, prefix: str, values: dict[str, float], step: int) -> None:
         """Add a point to each curve."""
-        for name, value in values.items():
-            self._writer.add_scalar(f"{prefix}/{name}", value, step)
+        with self._reported():
+            for writer in self._writers:
+                writer.scalars({f"{prefix}/{name}": float(value) for name, value in values.items()}, step)
 
     def histograms(self, values: dict[str, Tensor], step: int) -> None:
         """Add a distribution to each tag; numbers that are not finite are left out."""
         for tag, numbers in values.items():
             finite = numbers[numbers.isfinite()]
             if finite.numel():
-                self._writer.add_histogram(tag, finite.float(), step)
+                for writer in self._writers:
+                    writer.histogram(tag, finite.float(), step)
 
     def image(self, tag: str, pixels: np.ndarray, step: int) -> None:
         """Add an image from RGB `pixels` `[H, W, 3]` uint8."""
-        self._writer.add_image(tag, pixels, step, dataformats="HWC")
+        for writer in self._writers:
+            writer.image(tag, pixels, step)
 
-    def texts(self, texts: dict[str, str]) -> None:
-        """Add Markdown texts by tag."""
-        for tag, text in texts.items():
-            self._writer.add_text(tag, text, 0)
+    def describe(self, texts: dict[str, str], config: Options) -> None:
+        """Add Markdown texts by tag, and the options of the run."""
+        for writer in self._writers:
+            writer.describe(texts, {key: value for key, value, _ in walk(config)})
 
     def bands(self, title: str, tags: list[str]) -> None:
         """Lay out one chart for each tag: its mean with the band between the 5th and 95th percentile."""
         charts = {tag.rsplit("/", 1)[-1]: ["Margin", [f"{tag}/mean", f"{tag}/p05", f"{tag}/p95"]] for tag in tags}
-        self._writer.add_custom_scalars({title: charts})
+        for writer in self._writers:
+            writer.bands({title: charts})
 
     def flush(self) -> None:
         """Write all points to disk. Called before a checkpoint, so that a crash leaves no gap before it."""
-        try:
-            self._writer.flush()
-        except OSError as error:  # from the writing thread
-            raise PipelineError(f"cannot write curves in {self._folder}: {error.strerror}") from error
+        with self._reported():
+            for writer in self._writers:
+                writer.flush()
 
     def close(self) -> None:
         self._progress.close()
         self.flush()
-        self._writer.close()
+        for writer in self._writers:
+            writer.close()
 
     def __exit__(self, _: object, error: BaseException | None, __: object) -> None:
         with suppress(PipelineError) if error else nullcontext():  # the error of training matters more
             self.close()
+
+    @contextmanager
+    def _reported(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:  # TensorBoard's comes from its writing thread
+            raise PipelineError(f"cannot write curves in {self._folder}: {error.strerror}") from error
+
+
+def shown(values: Mapping[str, float]) -> str:
+    """Names and values of metrics, for a progress line."""
+    return "  ".join(f"{name} {value:.4g}" for name, value in values.items())
 
 
 @contextmanager

@@ -121,13 +121,16 @@ def _serve(connection: Connection, function: Callable[[Any], Any], idle: bool) -
             connection.send(answer)
 
 
-def at_once(jobs: Sequence[Callable[[], Result]], width: int, title: str) -> list[Result]:
+def at_once(
+    jobs: Sequence[Callable[[], Result]], width: int, title: str, tell: Callable[[Result], str] = lambda _: ""
+) -> list[Result]:
     """Results of independent `jobs`, with a progress bar: `width` at a time in processes with one thread each, because
-    two threads of one process would wait for each other; if that is 1, in this process.
+    two threads of one process would wait for each other; if that is 1, in this process. `tell` takes each result as it
+    arrives, and returns words for the bar.
 
     Jobs and results must be picklable, exceptions are those of the jobs. Raises `PipelineError` if a process dies."""
     with tqdm(total=len(jobs), desc=title, unit="job") as bar, ticking(bar):
-        return _all_done(jobs, width, bar)
+        return _all_done(jobs, width, bar, tell)
 
 
 @contextmanager
@@ -148,24 +151,26 @@ def ticking(bar: Any) -> Iterator[None]:
         clock.join()
 
 
-def _all_done(jobs: Sequence[Callable[[], Result]], width: int, bar: Any) -> list[Result]:
+def _all_done(
+    jobs: Sequence[Callable[[], Result]], width: int, bar: Any, tell: Callable[[Result], str]
+) -> list[Result]:
+    results = dict[int, Result]()
     if width == 1:
-        results = []
-        for job in jobs:
-            results.append(job())
-            _advance(bar)
-        return results
+        for number, job in enumerate(jobs):
+            results[number] = job()
+            _advance(bar, tell(results[number]))
+        return [*results.values()]
     before = active_children()
     with without_signals():
         pool = ProcessPoolExecutor(width, get_context(_START_METHOD), _alone)
         # Pickled here, tensors travel by value and not in shared memory, which would need its sender alive.
-        futures = [pool.submit(_done, pickle.dumps(job)) for job in jobs]
+        futures = {pool.submit(_done, pickle.dumps(job)): number for number, job in enumerate(jobs)}
     kill = killed_at_the_end([process for process in active_children() if process not in before])
     try:
         for future in as_completed(futures):  # not in order, so that the bar does not wait for a long one
-            future.result()
-            _advance(bar)
-        return [pickle.loads(future.result()) for future in futures]
+            results[futures[future]] = pickle.loads(future.result())
+            _advance(bar, tell(results[futures[future]]))
+        return [results[number] for number in range(len(jobs))]
     except BrokenExecutor as error:
         raise PipelineError("a process that plays died. Run the same command again, or with num_threads=1") from error
     finally:
@@ -173,13 +178,15 @@ def _all_done(jobs: Sequence[Callable[[], Result]], width: int, bar: Any) -> lis
         pool.shutdown(cancel_futures=True)
 
 
-def _advance(bar: Any) -> None:
+def _advance(bar: Any, told: str) -> None:
     """Move the bar on, with a line above it at each fifth of the jobs, as training has them."""
+    bar.set_postfix_str(told, refresh=False)
     bar.update()
     about, lines = bar.format_dict, (bar.n - 1) * _LINES // bar.total
     if bar.n * _LINES // bar.total > lines:
         left = about["elapsed"] / bar.n * (bar.total - bar.n)
-        bar.write(f"{about['prefix']}  {bar.n / bar.total:4.0%}  {bar.n} of {bar.total} jobs  about {left:.0f} s left")
+        parts = (f"{about['prefix']}  {bar.n / bar.total:4.0%}", f"{bar.n} of {bar.total} jobs", told)
+        bar.write("  ".join([*filter(None, parts), f"about {left:.0f} s left"]))
 
 
 def _alone() -> None:

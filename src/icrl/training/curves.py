@@ -14,7 +14,8 @@ from tqdm import tqdm
 from icrl.config.options import refuse
 from icrl.contracts import AnyBatch, Json, Metrics, Objective
 from icrl.runs.distributed import Ranks
-from icrl.runs.metrics import MetricLogger, SummariesConfig
+from icrl.runs.evaluations import Evaluation, Evaluations
+from icrl.runs.metrics import MetricLogger, SummariesConfig, shown
 
 if TYPE_CHECKING:
     from icrl.config.root import Config
@@ -22,6 +23,9 @@ if TYPE_CHECKING:
 
 Loss = Callable[[nn.Module, AnyBatch], tuple[Any, ...]]  # the loss, and more
 
+_TOLD = ("loss", "accuracy", "action_error", "td_error")  # in the progress line, as far as measured
+_OF_TRIALS = ("return", "last_success")  # in their place, because the loss of policy gradients tells nothing
+_ENDS = ("development_first_success", "development_last_success")
 _DECAY = 0.999  # of the moving averages, for each update
 
 
@@ -35,8 +39,17 @@ class UpdateCurves:
     logger: MetricLogger
     warned: bool = False  # of values above their bound
 
-    def show(self, update: int, metrics: dict[str, Tensor], others: Metrics, model: nn.Module, batch: AnyBatch) -> None:
-        """Add the points of one update: this rank's `metrics`, and `others`, already averaged over ranks."""
+    def show(
+        self,
+        update: int,
+        metrics: dict[str, Tensor],
+        others: Metrics,
+        model: nn.Module,
+        batch: AnyBatch,
+        evaluations: Evaluations | None = None,
+    ) -> None:
+        """Add the points of one update: this rank's `metrics`, and `others`, already averaged over ranks. The progress
+        line also has the newest of the `evaluations`."""
         means = self.ranks.average(torch.stack([value.detach().float() for value in metrics.values()]).cpu())
         values = dict(zip(metrics, means.tolist(), strict=True)) | others
         if not self.logger.is_shown:
@@ -57,9 +70,16 @@ class UpdateCurves:
             return logits.softmax(-1), {"logits": logits}
 
         inspect(self.logger, self.config.summaries, update, model.named_parameters(), policy, batch._asdict())
-        if self.logger.line_due(update):
-            shown = ("loss", "accuracy", "action_error", "return")
-            self.logger.line({name: values[name] for name in shown if name in values})
+        told = [shown({name: values[name] for name in (_OF_TRIALS if "return" in values else _TOLD) if name in values})]
+        self.logger.tell(update, "  ".join(told + newest(evaluations.results if evaluations else {})))
+
+
+def newest(results: Mapping[int, Evaluation]) -> list[str]:
+    """Words for the newest of the evaluations in context, for a progress line: success on development tasks in the
+    first and in the last episode of a stream. Empty without one."""
+    metrics = [*results.values()][-1].metrics if results else {}
+    ends = [metrics[name] for name in _ENDS if name in metrics]
+    return ["success in context " + " -> ".join(f"{value:.2f}" for value in ends)] if ends else []
 
 
 def inspect(

@@ -140,7 +140,7 @@ def fitting(
             metrics = yield Request(updater, batch, Clock(update / total, update, 0, update))
             finite.note(update + 1, updater.watched(metrics), check=due)
             if due:
-                curves.show(update + 1, metrics, scale | updater.rates(), model, batch)
+                curves.show(update + 1, metrics, scale | updater.rates(), model, batch, evaluations)
             if is_due(update + 1, config.trainer.parameter_check_interval):
                 ranks.check_equal(model, update + 1)
             iteration_done()
@@ -164,11 +164,12 @@ def _services(
     if is_writer:
         (folder / FINISHED).unlink(missing_ok=True)  # of a run that is extended
         texts = record_session(config, folder, owner, run.done)
-        logger.texts(texts | {"parameters": parameters_table(model, updater.optimizer)})
+        logger.describe(texts | {"parameters": parameters_table(model, updater.optimizer)}, config)
     if not (is_writer and config.trainer.evaluate):
         return logger, None
     done = -1 if run.is_fresh else run.done
-    evaluations = Evaluations(folder, "in_context", evaluator, config.evals, done, run.description, tqdm.write)
+    place = (folder, "in_context", evaluator, config.evals, done, run.description, tqdm.write)
+    evaluations = Evaluations(*place, curves=config.summaries)
     return logger, stack.enter_context(evaluations)
 
 

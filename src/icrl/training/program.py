@@ -27,6 +27,7 @@ from icrl.runs.checkpoint import FINISHED, check_end, check_run, load_newest
 from icrl.runs.device import Need, check_memory, prepare, recorded
 from icrl.runs.distributed import Ranks, joined
 from icrl.runs.files import Identity, check_owner, check_same, identity_of, only_writer, read_owned, recorded_value
+from icrl.runs.metrics import check_writers
 from icrl.runs.record import check_snapshots
 from icrl.sources.searchers.searcher import relabelled, searcher_of
 from icrl.spaces import EnvSpec
@@ -164,6 +165,7 @@ def open_run(
     )
     refuse(config.trainer.seeds, several)
     check_snapshots(config.summaries.code_snapshots, PROJECT)
+    check_writers(config.summaries)
     with joined(prepare(config)) as (ranks, device):
         ranks.check_divides(config.trainer.mini_batch_size, config.trainer.gradient_accumulation_steps)
         stores = open_stores(config)
@@ -201,7 +203,7 @@ def open_run(
                 "histories": described(stores),
             }
             yield RunContext(config, folder, device, ranks, description, stores, before)
-    announce(f"checkpoints and TensorBoard curves: {folder}", ranks)
+    announce(f"checkpoints and curves: {folder}", ranks)
 
 
 def check_length(config: Config, before: Json, groups: Sequence[str], rates: str, where: str) -> bool:
