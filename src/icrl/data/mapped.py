@@ -23,7 +23,7 @@ from icrl.runs.device import free_memory
 from icrl.runs.files import reserve
 
 _SHARE = 4  # of the free memory, one part in so many: what is computed of columns in memory takes several times as much
-_WILL_NEED = getattr(mmap, "MADV_WILLNEED", None)
+_WILL_NEED, _RANDOM = getattr(mmap, "MADV_WILLNEED", None), getattr(mmap, "MADV_RANDOM", None)
 
 
 def is_too_large(columns: Mapping[str, Any], num_steps: int, device: torch.device) -> bool:
@@ -58,6 +58,12 @@ class _Part(NamedTuple):
             return cls(np.asarray(column), column.base, column.offset % mmap.ALLOCATIONGRANULARITY)
         return cls(column, None, 0)
 
+    def expect_random_reads(self) -> None:
+        """Read no more than is asked for from now on: a page that has been dropped before its use would otherwise bring
+        its neighbours with it, up to megabytes, and these would drive out others."""
+        if self.pages is not None and _RANDOM is not None:
+            self.pages.madvise(_RANDOM)
+
     def ask_for(self, start: np.ndarray, end: np.ndarray) -> None:
         """Ask the system to read the pages with the steps from each `start` to its `end` in the flat column, without
         waiting for them."""
@@ -85,9 +91,14 @@ class MappedSteps:
         lengths = [len(part.array) for part in next(iter(self._recorded.values()))]
         self._ends = np.cumsum(lengths)
         self._starts = self._ends - lengths
+        self._is_read_at_random = False
 
     def read(self, numbers: Tensor) -> dict[str, Tensor]:
         """Steps with these numbers `[B, T]`, by column; those of a window, `[T]`, ascend and are of one row."""
+        if not self._is_read_at_random:  # before the first batch, columns are read from start to end
+            self._is_read_at_random = True
+            for column in (*self._computed.values(), *(part for parts in self._recorded.values() for part in parts)):
+                column.expect_random_reads()
         row, step = numbers[:, 0].numpy() // self._num_steps, numbers.numpy() % self._num_steps
         everything: Any = slice(None)
         reads = [(name, column, everything, row) for name, column in self._computed.items()]
