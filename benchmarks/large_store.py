@@ -44,6 +44,7 @@ from icrl.training.updates import Updater
 
 TIMES, BLOCK, UPDATES, ROUNDS = 4, 2000, 30, 15
 DEFAULT = 640  # MiB
+CLOCKS = ("seconds of the clock", "seconds of processor time", "processor time of the thread that trains")
 MEMORY, DISK = "in memory", "on disk, a quarter of it in memory"
 OPTIONS = ["data.keep_every=1", "data.kept_steps=0", "data.min_final_success=0", "num_threads=1", "device=cpu"]
 GROUPS = Path("/sys/fs/cgroup")
@@ -92,8 +93,8 @@ def forget(folder: Path) -> None:
 
 
 def work(root: Path, num_steps: int, storage: str) -> None:
-    """Train as stage two does, `UPDATES` updates for each line of stdin, and print the seconds that they took, and those
-    of processor time, reading thread included."""
+    """Train as stage two does, `UPDATES` updates for each line of stdin, and print the seconds that they took:
+    of the clock, of processor time, and of processor time without the thread that reads from disk."""
     config = config_of(root, num_steps, storage)
     device, ranks, env = prepare(config), Ranks(), make_env(config.env)
     stores = open_stores(config)
@@ -109,11 +110,12 @@ def work(root: Path, num_steps: int, storage: str) -> None:
     update = 0
     print("ready", flush=True)
     for _ in sys.stdin:
-        start = time.perf_counter(), time.process_time()
+        clocks = time.perf_counter, time.process_time, time.thread_time
+        start = [clock() for clock in clocks]
         for _ in range(UPDATES):
             updater.update(batches(update), Clock(0.5, update, 0, update))
             update += 1
-        print(json.dumps([time.perf_counter() - start[0], time.process_time() - start[1]]), flush=True)
+        print(json.dumps([clock() - then for clock, then in zip(clocks, start, strict=True)]), flush=True)
 
 
 @contextmanager
@@ -156,7 +158,7 @@ def started(command: list[str], root: Path, num_steps: int, storage: str) -> sub
 
 
 def measured(process: subprocess.Popen[str]) -> list[float]:
-    """Seconds, and seconds of processor time, that one turn of a process takes."""
+    """Seconds that one turn of a process takes, by `CLOCKS`."""
     assert process.stdin
     assert process.stdout
     process.stdin.write("\n")
@@ -192,7 +194,7 @@ def main(limit: int) -> None:
         for process in processes.values():
             process.communicate()
         report = Report("large_store", ["size"] if limit != DEFAULT << 20 else None)
-        for number, clock in enumerate(("seconds of the clock", "seconds of processor time")):
+        for number, clock in enumerate(CLOCKS):
             taken = {name: [found[number] for found in turns] for name, turns in seconds.items()}
             rates = {name: UPDATES / statistics.median(found) for name, found in taken.items()}
             report.show(f"Stage two, {clock}", rates, "update", MEMORY)
