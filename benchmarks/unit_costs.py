@@ -1,6 +1,8 @@
 """Unit costs of a large run, measured on one core of this machine, for the simulation of `benchmarks.thousand_gpus`.
 
-python -m benchmarks.unit_costs      -> results/scale/unit_costs.json
+python -m benchmarks.unit_costs [PART ...]      -> results/scale/unit_costs.json
+
+Parts: engine, checkpoint, stage_one, histories. Without one all are measured; the file keeps those that are not.
 
 Seconds are those of processor time, so that other work on the machine counts little. Needs Dask (pip install .[dask]).
 """
@@ -14,7 +16,6 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from itertools import islice
 from pathlib import Path
 
 import torch
@@ -34,7 +35,7 @@ from icrl.envs.tasks import split_tasks
 from icrl.nn.gpt import GPT
 from icrl.runs.checkpoint import save
 from icrl.runs.device import recorded
-from icrl.runs.files import Identity, sha256, write_json
+from icrl.runs.files import Identity, read_json, sha256, write_json
 from icrl.runs.launch import DaskLaunch, run_jobs
 from icrl.runs.units import Job, environment
 from icrl.training.optimizers import make_optimizer
@@ -115,12 +116,12 @@ def of_histories() -> Json:
 
 def of_stage_one() -> Json:
     """Env steps a second of a core, updates of the learners included."""
-    return {"env_steps_per_second": {name: env_steps(options) for name, options in WORLDS.items()}}
+    return {name: env_steps(options) for name, options in WORLDS.items()}
 
 
 def env_steps(options: list[str]) -> float:
     loop, played = unrolls(load_config([*options, "num_threads=1"])), list[int]()
-    seconds = seconds_of(lambda: played.append(sum(steps.reward.numel() for steps in islice(loop, 8))))
+    seconds = seconds_of(lambda: played.append(next(loop).reward.numel()), 3)
     return played[-1] / seconds
 
 
@@ -175,14 +176,23 @@ def quiet() -> Iterator[None]:
             os.dup2(kept, 1)
 
 
-def main() -> None:
+PARTS: dict[str, Callable[[], Json]] = {
+    "engine": of_engine,
+    "checkpoint": of_checkpoint,
+    "stage_one": of_stage_one,
+    "histories": of_histories,
+}
+
+
+def main(parts: list[str]) -> None:
     torch.set_num_threads(1)
-    costs = of_histories() | of_stage_one() | {"checkpoint": of_checkpoint()} | {"engine": of_engine()}
     COSTS.parent.mkdir(exist_ok=True)
-    write_json(COSTS, {"command": "python -m benchmarks.unit_costs"} | about() | {"costs": costs})
-    for name, cost in costs.items():
-        print(name, cost)
+    kept: Json = read_json(COSTS) if COSTS.exists() else {}
+    for name in parts or PARTS:
+        kept[name] = {"about": about(), "costs": PARTS[name]()}
+        write_json(COSTS, kept)
+        print(name, kept[name]["costs"], flush=True)
 
 
 if __name__ == "__main__":
-    main()
+    main(sys.argv[1:])

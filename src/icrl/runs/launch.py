@@ -202,7 +202,7 @@ def _dask(options: DaskLaunch, folder: Path, run: Callable[[Job], str]) -> Itera
             yield submit, 0
         finally:
             if not all(unit.done() for unit in units):
-                client.run(stop, str(folder))
+                client.run(stop, str(folder), on_error="ignore")  # a worker may just have died
                 with suppress(TimeoutError):  # of a worker that is dead
                     dask.wait([*units], timeout=PATIENCE)
 
