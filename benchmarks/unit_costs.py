@@ -42,7 +42,7 @@ from icrl.training.optimizers import make_optimizer
 
 COSTS = RESULTS / "scale" / "unit_costs.json"
 CPU, OWNER = torch.device("cpu"), Identity("train_agents", "0")
-ROUNDS, STEPS, BATCH, TASKS, CHECKPOINTS = 5, 2000, 64, 200, 20
+ROUNDS, STEPS, BATCH, TASKS = 3, 2000, 64, 200
 PLAIN = ["data.keep_every=[1]", "data.kept_steps=0", "data.min_final_success=0", "objective.weighting=none"]
 
 
@@ -131,7 +131,7 @@ WORLDS = {"dark_room": list[str](), "cart_pole": ["env=cart_pole", "source=ppo_v
 
 def of_checkpoint() -> Json:
     """Bytes and seconds of a checkpoint for each parameter, with the state of AdamW."""
-    config = load_config(["model.embed_dim=512", "model.num_layers=8", "model.num_heads=8", "model.ff_dim=2048"])
+    config = load_config(["model.embed_dim=256", "model.num_layers=4", "model.ff_dim=1024"])
     model = GPT(config.model, make_env(config.env).spec)
     optimizer = make_optimizer(model, load_config(["optimizer=adamw"]).optimizer)
     for parameter in model.parameters():
@@ -164,16 +164,18 @@ def of_engine() -> Json:
 
 @contextmanager
 def quiet() -> Iterator[None]:
-    """Context without the lines of each unit."""
+    """Context without the lines of each unit, and of its progress."""
     sys.stdout.flush()
-    kept = os.dup(1)
+    kept = {number: os.dup(number) for number in (1, 2)}
     with open(os.devnull, "w") as nowhere:
-        os.dup2(nowhere.fileno(), 1)
+        for number in kept:
+            os.dup2(nowhere.fileno(), number)
         try:
             yield
         finally:
             sys.stdout.flush()
-            os.dup2(kept, 1)
+            for number, copy in kept.items():
+                os.dup2(copy, number)
 
 
 PARTS: dict[str, Callable[[], Json]] = {
