@@ -6,6 +6,7 @@ from dataclasses import replace
 import pytest
 
 from benchmarks.cluster_simulation import HOUR, Cluster, Failures, Load, Steps, any_node, stage_one, stage_two
+from benchmarks.thousand_gpus import Training, update_of
 
 ONE = Cluster(num_nodes=1, workers_per_node=1, bandwidth=10.0, repair=100.0)
 LOAD = Load(units=3, parts=4, seconds=5.0, size=20.0, start=1.0, schedule=0.5)
@@ -57,6 +58,14 @@ def test_training_goes_back_to_its_last_checkpoint() -> None:
     assert stage_two(steps, iter((60.0,)), 50.0) == (60 + 50 + 7 + 4 * 43, 1)  # the first checkpoint was at 50
     assert stage_two(steps, iter((60.0, 100.0)), 50.0) == (100 + 50 + 7 + 4 * 43, 2)  # again before the restart
     assert stage_two(steps._replace(interval=30.0), iter(()), 50.0).seconds == 7 + 200 + 7 * 3  # the last one is short
+
+
+def test_an_update_hides_the_exchange_behind_its_last_backward_pass() -> None:
+    """6 operations for each of 10 parameters and 10 steps: 6 s at 100 a second, 4 of them backward; 80 bytes."""
+    training = Training(parameters=10, steps_in_window=5, windows_per_gpu=2, accumulation=3)
+    hidden = update_of(training, replace(ONE, flops=100.0, network=20.0), num_gpus=4)
+    assert hidden == (18, 4, 18, round(1e12 / 120))
+    assert update_of(training, replace(ONE, flops=100.0, network=10.0), num_gpus=4).total == 18 + 8 - 4
 
 
 def test_nodes_fail_as_often_as_assumed() -> None:
