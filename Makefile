@@ -46,6 +46,8 @@ bench: .venv/bench.stamp
 	$(BIN)/python -m benchmarks.training
 	$(BIN)/python -m benchmarks.large_store
 	$(BIN)/python -m benchmarks.stacked commands
+	$(BIN)/python -m benchmarks.unit_costs
+	$(BIN)/python -m benchmarks.thousand_gpus
 	$(BIN)/python -m benchmarks.recipe
 	$(BIN)/python -m benchmarks.trunks
 	$(BIN)/python -m benchmarks.offline

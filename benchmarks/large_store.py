@@ -1,6 +1,6 @@
 """Updates per second of stage two from histories four times as large as the memory, beside the same in memory.
 
-python -m benchmarks.large_store [MIB]      MIB: the limit of memory, 1024 by default
+python -m benchmarks.large_store [MIB]      MIB: the limit of memory, 640 by default
 
 A store of random transitions is written to a temporary folder (TMPDIR), and two processes of one thread train the
 default model on all of its steps, in turn. One has the histories in memory. The other reads them from disk in a control
@@ -43,9 +43,11 @@ from icrl.training.program import RunContext
 from icrl.training.updates import Updater
 
 TIMES, BLOCK, UPDATES, ROUNDS = 4, 2000, 30, 15
+DEFAULT = 640  # MiB
+CLOCKS = ("seconds of the clock", "seconds of processor time", "processor time of the thread that trains")
 MEMORY, DISK = "in memory", "on disk, a quarter of it in memory"
 OPTIONS = ["data.keep_every=1", "data.kept_steps=0", "data.min_final_success=0", "num_threads=1", "device=cpu"]
-GROUPS = (Path("/sys/fs/cgroup"), Path("/sys/fs/cgroup/memory"))  # of version 2, of version 1
+GROUPS = Path("/sys/fs/cgroup")
 LIMITS = ("memory.max", "memory.limit_in_bytes")
 
 
@@ -91,7 +93,8 @@ def forget(folder: Path) -> None:
 
 
 def work(root: Path, num_steps: int, storage: str) -> None:
-    """Train as stage two does, `UPDATES` updates for each line of stdin, and print the seconds that they took."""
+    """Train as stage two does, `UPDATES` updates for each line of stdin, and print the seconds that they took:
+    of the clock, of processor time, and of processor time without the thread that reads from disk."""
     config = config_of(root, num_steps, storage)
     device, ranks, env = prepare(config), Ranks(), make_env(config.env)
     stores = open_stores(config)
@@ -107,17 +110,20 @@ def work(root: Path, num_steps: int, storage: str) -> None:
     update = 0
     print("ready", flush=True)
     for _ in sys.stdin:
-        start = time.perf_counter()
+        clocks = time.perf_counter, time.process_time, time.thread_time
+        start = [clock() for clock in clocks]
         for _ in range(UPDATES):
             updater.update(batches(update), Clock(0.5, update, 0, update))
             update += 1
-        print(json.dumps(time.perf_counter() - start), flush=True)
+        print(json.dumps([clock() - then for clock, then in zip(clocks, start, strict=True)]), flush=True)
 
 
 @contextmanager
 def limited(size: int) -> Iterator[tuple[list[str], Path | None]]:
     """Command before that of a process whose memory and page cache are to be limited, and its control group."""
-    for parent, limit in zip(GROUPS, LIMITS, strict=True):
+    lines = (line.split(":", 2) for line in Path("/proc/self/cgroup").read_text().splitlines())
+    own = next((path for _, controllers, path in lines if "memory" in controllers.split(",")), "")
+    for parent, limit in zip((GROUPS, GROUPS / "memory" / own.strip("/")), LIMITS, strict=True):  # version 2, version 1
         group = parent / f"icrl-large-store-{os.getpid()}"
         if not os.access(parent / "cgroup.procs", os.W_OK):
             continue
@@ -151,13 +157,13 @@ def started(command: list[str], root: Path, num_steps: int, storage: str) -> sub
     return process
 
 
-def measured(process: subprocess.Popen[str]) -> float:
-    """Seconds that one turn of a process takes."""
+def measured(process: subprocess.Popen[str]) -> list[float]:
+    """Seconds that one turn of a process takes, by `CLOCKS`."""
     assert process.stdin
     assert process.stdout
     process.stdin.write("\n")
     process.stdin.flush()
-    return float(process.stdout.readline())
+    return json.loads(process.stdout.readline())
 
 
 def read_from_disk(process: subprocess.Popen[str]) -> int:
@@ -175,7 +181,7 @@ def main(limit: int) -> None:
         processes = {MEMORY: started([], root, num_steps, "memory")}
         forget(columns)
         processes[DISK] = started(command, root, num_steps, "disk")
-        seconds: dict[str, list[float]] = {name: [] for name in processes}
+        seconds: dict[str, list[list[float]]] = {name: [] for name in processes}
         for process in processes.values():
             measured(process)  # warm up
         before = read_from_disk(processes[DISK])
@@ -183,20 +189,25 @@ def main(limit: int) -> None:
             for name, process in processes.items():
                 seconds[name].append(measured(process))
         read = (read_from_disk(processes[DISK]) - before) / ROUNDS / UPDATES
-        most = [
-            path for name in ("memory.peak", "memory.max_usage_in_bytes") if (path := (group or root) / name).exists()
-        ]
+        files = ((group or root) / name for name in ("memory.peak", "memory.max_usage_in_bytes"))
+        most = [int(path.read_text()) >> 20 for path in files if path.exists()]
         for process in processes.values():
             process.communicate()
-        rates = {name: UPDATES / statistics.median(found) for name, found in seconds.items()}
-        Report("large_store", ["size"] if limit != 1 << 30 else None).show("Stage two", rates, "update", MEMORY)
-        ratio = statistics.median(one / two for one, two in zip(seconds[MEMORY], seconds[DISK], strict=True))
-        print(f"median of the ratios of the rounds {ratio:.3f}; {read / 1e6:.2f} MB read from disk an update", end="")
-        print(*(f"; at most {int(path.read_text()) >> 20} MiB in the control group" for path in most))
+        report = Report("large_store", ["size"] if limit != DEFAULT << 20 else None)
+        for number, clock in enumerate(CLOCKS):
+            taken = {name: [found[number] for found in turns] for name, turns in seconds.items()}
+            rates = {name: UPDATES / statistics.median(found) for name, found in taken.items()}
+            report.show(f"Stage two, {clock}", rates, "update", MEMORY)
+            ratio = statistics.median(one / two for one, two in zip(taken[MEMORY], taken[DISK], strict=True))
+            print(f"median of the ratios of the rounds {ratio:.3f}")
+        print(
+            f"{read / 1e6:.2f} MB read from disk an update",
+            *(f"; at most {size} MiB in the control group" for size in most),
+        )
 
 
 if __name__ == "__main__":
     if sys.argv[1:2] == ["work"]:
         work(Path(sys.argv[2]), int(sys.argv[3]), sys.argv[4])
     else:
-        main(int(sys.argv[1]) << 20 if sys.argv[1:] else 1 << 30)
+        main((int(sys.argv[1]) if sys.argv[1:] else DEFAULT) << 20)

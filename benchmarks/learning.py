@@ -15,6 +15,7 @@ from pathlib import Path
 
 import numpy as np
 
+from benchmarks import thousand_gpus
 from benchmarks.measure import RESULTS
 from benchmarks.tables import (
     AFTER,
@@ -135,6 +136,8 @@ def _interval(number: Json, digits: int = 3) -> str:
 
 def table(name: str, folder: Path = FIGURES) -> str:
     """Markdown of the table `name`, with the commits and seeds of the studies that it shows."""
+    if name in thousand_gpus.TABLES:
+        return thousand_gpus.table(name)
     chosen = TABLES.get(name) or _whole(name, folder)
     studies = list(dict.fromkeys(line.study for line in chosen.lines))
     kept = {study: read_json(folder / f"{study}.json") for study in studies}

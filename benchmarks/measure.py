@@ -41,6 +41,14 @@ def fastest(rates: Mapping[str, float], peer: str) -> str:
     return max((name for name in rates if name.startswith(peer)), key=lambda name: rates[name])
 
 
+def about() -> Json:
+    """Date, commit and machine of a measurement."""
+    git, capability = git_state(PROJECT), torch.backends.cpu.get_cpu_capability()
+    commit = f"{(git['revision'] or 'unknown')[:7]}{'+' if git['dirty'] else ''}"
+    machine = f"{os.cpu_count()}-core {platform.machine()} with {capability}, PyTorch {torch.__version__}"
+    return {"date": date.today().isoformat(), "commit": commit, "machine": machine}
+
+
 class Report:
     """Tables of one benchmark. They are printed, and kept in `results/<name>.json` with date, commit and machine, from
     which `benchmarks.page` writes a page."""
@@ -48,12 +56,8 @@ class Report:
     def __init__(self, name: str, overrides: list[str] | None = None, folder: Path = RESULTS) -> None:
         """With `overrides` of options nothing is kept."""
         self._path = None if overrides else folder / f"{name}.json"
-        git, capability = git_state(PROJECT), torch.backends.cpu.get_cpu_capability()
-        commit = f"{(git['revision'] or 'unknown')[:7]}{'+' if git['dirty'] else ''}"
-        machine = f"{os.cpu_count()}-core {platform.machine()} with {capability}, PyTorch {torch.__version__}"
-        about = {"date": date.today().isoformat(), "commit": commit, "machine": machine}
         self._tables: list[Json] = []
-        self._found: Json = {"command": f"python -m benchmarks.{name}"} | about | {"tables": self._tables}
+        self._found: Json = {"command": f"python -m benchmarks.{name}"} | about() | {"tables": self._tables}
 
     def show(
         self,

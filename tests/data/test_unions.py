@@ -116,6 +116,27 @@ def test_batches_from_disk_are_those_from_memory(
     assert not [*store.folder.glob(".scratch*"), *union.folder.glob(".scratch*")]
 
 
+class Unread:
+    """Column that may not be read."""
+
+    def __init__(self, column: np.ndarray) -> None:
+        self.shape, self.dtype, self.ndim, self.nbytes = column.shape, column.dtype, column.ndim, column.nbytes
+
+    def __len__(self) -> int:
+        return self.shape[0]
+
+
+def test_plain_windows_on_disk_start_without_reading_a_row(store: Histories) -> None:
+    """So the start of training does not depend on the size of the histories; with weights it does."""
+    plain = replace(CONFIG, storage="disk", keep_every=[1], kept_steps=0, min_final_success=0.0)
+    whole = Windows(store, plain, ALIKE, TRAIN[:3], 12, CPU)
+    unread = Histories(store.folder, store.manifest, {name: Unread(part) for name, part in store.columns.items()})
+    windows = Windows(unread, plain, ALIKE, TRAIN[:3], 12, CPU)
+    assert (windows.num_windows, windows.num_rows) == (whole.num_windows, whole.num_rows) == (18 * 119, 18)
+    with pytest.raises(TypeError, match="Unread"):
+        Windows(unread, plain, replace(ALIKE, weighting="recency"), TRAIN[:3], 12, CPU)
+
+
 def test_stores_larger_than_a_share_of_the_memory_stay_on_disk(store: Histories, monkeypatch) -> None:
     size = sum(column.nbytes for column in store.columns.values())
     for free, on_disk in ((4 * size, False), (4 * size - 1, True), (None, False)):

@@ -24,11 +24,12 @@ from icrl.point_game.options import PlayersConfig
 from icrl.runs.device import ran_out
 from icrl.runs.distributed import check_alone
 from icrl.runs.processes import close_outputs, open_outputs
+from icrl.runs.units import SHARED
 
 _BAD_INPUT = 2
 _MOST_CONFLICTS = 20  # that are reported
 _MAKES_TASKS = ("src.pipeline", "src.train_agents")  # programs that split the tasks of the configured world
-_SHARED = ("src.train_gpt", "src.train_ilql", "src.extract_policy")  # programs for several processes
+_SHARED = tuple(f"src.{program}" for program in SHARED)
 _REFUSES = ("src.train_agents", "src.finetune")  # programs that say themselves why not
 LARGE = {  # by program: the options that determine most of its memory
     "src.pipeline": "source.num_learners, trainer.mini_batch_size, evaluation.num_streams",

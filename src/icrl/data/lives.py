@@ -57,6 +57,10 @@ class Lives(NamedTuple):
         read = {*_ENDS, *(changed & {*RECORDED})} | ({*RECORDED} if self.labels else set())
         read |= {"reward"} if "weight" in changed else set()
         read |= {"optimal_action"} if self.objective.name == "dpt" else set()
+        recorded = {name: self.histories.columns[name] for name in RECORDED}
+        if not changed and self.config.keep_every == [1] and self.objective.name != "dpt":  # nothing has to be read
+            no_end = np.broadcast_to(np.False_, (len(self.rows), self.num_steps))
+            return MappedSteps(recorded, {}, self.rows, self.num_steps), [self._stretches(no_end)]
         size = bytes_of(self.histories.columns.values(), self.num_steps)
         chunks, ages = [*row_chunks(len(self.rows), 8 * size)], None  # as much again for each thing that is computed
         if self.objective.weighting == "improvement":
@@ -71,7 +75,6 @@ class Lives(NamedTuple):
             kept.append(self._stretches(done, chunk.start))
             for name, array in made.items():
                 array[chunk] = columns[name]
-        recorded = {name: self.histories.columns[name] for name in RECORDED}
         return MappedSteps(recorded, made, self.rows, self.num_steps), kept
 
     def _columns(self, chunk: slice, names: Any, ages: Ages | None = None) -> tuple[Columns, Booleans]:

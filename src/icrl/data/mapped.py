@@ -23,7 +23,7 @@ from icrl.runs.device import free_memory
 from icrl.runs.files import reserve
 
 _SHARE = 4  # of the free memory, one part in so many: what is computed of columns in memory takes several times as much
-_WILL_NEED = getattr(mmap, "MADV_WILLNEED", None)
+_WILL_NEED, _RANDOM = getattr(mmap, "MADV_WILLNEED", None), getattr(mmap, "MADV_RANDOM", None)
 
 
 def is_too_large(columns: Mapping[str, Any], num_steps: int, device: torch.device) -> bool:
@@ -58,16 +58,44 @@ class _Part(NamedTuple):
             return cls(np.asarray(column), column.base, column.offset % mmap.ALLOCATIONGRANULARITY)
         return cls(column, None, 0)
 
-    def ask_for(self, start: np.ndarray, end: np.ndarray) -> None:
-        """Ask the system to read the pages with the steps from each `start` to its `end` in the flat column, without
-        waiting for them."""
-        if self.pages is None or _WILL_NEED is None:
-            return
-        size = self.array.dtype.itemsize * math.prod(self.array.shape[2:])
-        first, last = (self.offset + start * size) // mmap.PAGESIZE, (self.offset + end * size - 1) // mmap.PAGESIZE
-        new = np.append(True, (first[1:] != first[:-1]) | (last[1:] != last[:-1]))
-        for page, stop in zip(first[new].tolist(), last[new].tolist(), strict=True):
-            self.pages.madvise(_WILL_NEED, page * mmap.PAGESIZE, (stop - page + 1) * mmap.PAGESIZE)
+    def expect_random_reads(self) -> None:
+        """Read no more than is asked for from now on: a page that has been dropped before its use would otherwise bring
+        its neighbours with it, up to megabytes, and these would drive out others."""
+        if self.pages is not None and _RANDOM is not None:
+            self.pages.madvise(_RANDOM)
+
+    def ask_for(self, steps: "_Steps") -> None:
+        """Ask the system to read the pages with these `steps`, without waiting for them."""
+        if self.pages is not None and _WILL_NEED is not None:
+            size = self.array.dtype.itemsize * math.prod(self.array.shape[2:])
+            for start, length in steps.pages(self.offset, size):
+                self.pages.madvise(_WILL_NEED, start, length)
+
+    def read(self, steps: "_Steps") -> np.ndarray:
+        """The `steps`, `[B, T, ...]`."""
+        return self.array.reshape(-1, *self.array.shape[2:])[steps.numbers]
+
+
+class _Steps:
+    """Numbers of steps `[B, T]` in the flat columns of some parts, which share their pages if their dtypes agree."""
+
+    def __init__(self, rows: np.ndarray, steps: np.ndarray, row_len: int) -> None:
+        """`steps` `[B, T]` of `rows` `[B]` that have `row_len` steps."""
+        self.numbers = rows[:, None] * row_len + steps
+        flat = self.numbers.ravel()
+        gaps = np.flatnonzero(np.diff(flat) != 1)
+        self._start, self._end = flat[np.append(0, gaps + 1)], flat[np.append(gaps, -1)] + 1  # of consecutive ones
+        self._pages = dict[tuple[int, int], list[tuple[int, int]]]()
+
+    def pages(self, offset: int, size: int) -> list[tuple[int, int]]:
+        """Start and length in bytes of the pages with these steps of `size` bytes each, the first at `offset`."""
+        if (offset, size) not in self._pages:
+            first = (offset + self._start * size) // mmap.PAGESIZE
+            last = (offset + self._end * size - 1) // mmap.PAGESIZE
+            new = np.append(True, (first[1:] != first[:-1]) | (last[1:] != last[:-1]))
+            starts, lengths = first[new] * mmap.PAGESIZE, (last[new] - first[new] + 1) * mmap.PAGESIZE
+            self._pages[offset, size] = [*zip(starts.tolist(), lengths.tolist(), strict=True)]
+        return self._pages[offset, size]
 
 
 class MappedSteps:
@@ -85,29 +113,35 @@ class MappedSteps:
         lengths = [len(part.array) for part in next(iter(self._recorded.values()))]
         self._ends = np.cumsum(lengths)
         self._starts = self._ends - lengths
+        self._is_read_at_random = False
 
     def read(self, numbers: Tensor) -> dict[str, Tensor]:
         """Steps with these numbers `[B, T]`, by column; those of a window, `[T]`, ascend and are of one row."""
+        if not self._is_read_at_random:  # before the first batch, columns are read from start to end
+            self._is_read_at_random = True
+            for column in (*self._computed.values(), *(part for parts in self._recorded.values() for part in parts)):
+                column.expect_random_reads()
         row, step = numbers[:, 0].numpy() // self._num_steps, numbers.numpy() % self._num_steps
         everything: Any = slice(None)
-        reads = [(name, column, everything, row) for name, column in self._computed.items()]
-        asked = [(column, _runs(row, step, self._num_steps)) for _, column, *_ in reads]
+        chosen = _Steps(row, step, self._num_steps)
+        reads = [(name, column, everything, chosen) for name, column in self._computed.items()]
         there = self._rows[row]
         part = np.searchsorted(self._ends, there, side="right")
         for number in np.unique(part):
             which = everything if len(self._ends) == 1 else np.flatnonzero(part == number)
-            rows = there[which] - self._starts[number]
             columns = {name: parts[number] for name, parts in self._recorded.items()}
-            reads += [(name, column, which, rows) for name, column in columns.items()]
-            runs = _runs(rows, step[which], next(iter(columns.values())).array.shape[1])
-            asked += [(column, runs) for column in columns.values()]
-        for column, runs in asked:  # all before the first is read
-            column.ask_for(*runs)
+            row_len = next(iter(columns.values())).array.shape[1]
+            chosen = _Steps(there[which] - self._starts[number], step[which], row_len)
+            reads += [(name, column, which, chosen) for name, column in columns.items()]
+        for _, column, _, chosen in reads:  # all before the first is read
+            column.ask_for(chosen)
         found: dict[str, np.ndarray] = {}
-        for name, column, which, rows in reads:
-            array = column.array
-            whole = found.setdefault(name, np.empty((*step.shape, *array.shape[2:]), array.dtype))
-            whole[which] = array[rows[:, None], step[which]]
+        for name, column, which, chosen in reads:
+            steps = column.read(chosen)
+            if which is everything:
+                found[name] = steps
+            else:
+                found.setdefault(name, np.empty((*step.shape, *steps.shape[2:]), steps.dtype))[which] = steps
         return {name: torch.from_numpy(column) for name, column in found.items()}
 
     def chunks(self, name: str) -> Iterator[np.ndarray]:
@@ -115,11 +149,3 @@ class MappedSteps:
         column = self._columns[name]
         for chunk in row_chunks(len(self._rows), bytes_of([column], self._num_steps)):
             yield column[chunk if name in self._computed else self._rows[chunk], : self._num_steps]
-
-
-def _runs(rows: np.ndarray, steps: np.ndarray, row_len: int) -> tuple[np.ndarray, np.ndarray]:
-    """First and end of each run of consecutive numbers among those of `steps` `[B, T]` of `rows` `[B]`, if a row has
-    `row_len` steps."""
-    flat = (rows[:, None] * row_len + steps).ravel()
-    gaps = np.flatnonzero(np.diff(flat) != 1)
-    return flat[np.append(0, gaps + 1)], flat[np.append(gaps, -1)] + 1

@@ -186,8 +186,10 @@ class Windows:
 
 def _selected_rows(histories: Histories, config: DataConfig, tasks: list[int]) -> np.ndarray:
     """Indices of the rows of `tasks` whose learner reached `data.min_final_success`."""
-    success = np.repeat(histories.final_success(), histories.manifest["rows"]["num_envs"])  # [rows]
     of_tasks = np.isin(histories.row_tasks, tasks)
+    if not config.min_final_success:
+        return np.flatnonzero(of_tasks)
+    success = np.repeat(histories.final_success(), histories.manifest["rows"]["num_envs"])  # [rows]
     rows = np.flatnonzero(of_tasks & (success >= config.min_final_success))
     none = f"no learner of {histories.folder} reaches data.min_final_success={config.min_final_success}"
     refuse(not len(rows), f"{none}: the best one reaches {success[of_tasks].max(initial=0):.3f}")

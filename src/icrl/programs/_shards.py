@@ -28,6 +28,8 @@ def collect_shards(config: Config, options: Sequence[str]) -> Json:
     with closing(make_env(config.env)) as env:
         split = split_tasks(env, config)
     check_shards(config, len(split.train))
+    processes = f"launch.num_processes={config.launch.num_processes}: a shard is collected by one process"
+    refuse(config.launch.num_processes > 1, f"{processes}; give shard.count and launch.num_workers instead")
     histories, folder = config.folder("histories"), config.folder("logs") / "source"
     parts = [shard_of(config, index) for index in range(config.shard.count)]
     ends = [part.folder("logs") / "source" / FINISHED for part in parts]

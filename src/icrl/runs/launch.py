@@ -35,6 +35,13 @@ class LaunchConfig(Options):
         "", "engine that runs the shards of stage one and the jobs of a study; `launch=` sets this group"
     )
     num_workers: int = option(2, "units at a time, each on one thread", ge=1, le=10**5, may_change=True)
+    num_processes: int = option(
+        1,
+        "processes of torchrun, of one thread each, that train each model of a study together",
+        ge=1,
+        le=1024,
+        may_change=True,
+    )
 
 
 class LocalLaunch(LaunchConfig):
@@ -85,7 +92,8 @@ def run_jobs(
     `Stopped` on a signal, after all units have ended."""
     if not jobs:
         return {}
-    run, total = partial(run_unit, folder=str(folder), program=program), sum(job.updates for job in jobs)
+    run = partial(run_unit, folder=str(folder), program=program, num_processes=options.num_processes)
+    total = sum(job.updates for job in jobs)
     engine = ENGINES[options.name](options, folder, run)
     with _signals(), engine as (submit, width), Progress(label, total, 0, "update") as progress:
         launch = _Launch(jobs, submit, width, progress)
@@ -194,7 +202,7 @@ def _dask(options: DaskLaunch, folder: Path, run: Callable[[Job], str]) -> Itera
             yield submit, 0
         finally:
             if not all(unit.done() for unit in units):
-                client.run(stop, str(folder))
+                client.run(stop, str(folder), on_error="ignore")  # a worker may just have died
                 with suppress(TimeoutError):  # of a worker that is dead
                     dask.wait([*units], timeout=PATIENCE)
 

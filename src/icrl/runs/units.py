@@ -21,7 +21,9 @@ import icrl
 
 PATIENCE = 20.0  # seconds that a stopped process has to save its work
 ICRL = (sys.executable, "-m", "icrl")
+TORCHRUN = (sys.executable, "-m", "icrl.runs.torchrun")
 ATTEMPTS = 3  # of a unit whose process is killed
+SHARED = ("train_gpt", "train_ilql", "extract_policy")  # programs that several processes can run together
 _GLANCE = 0.1  # seconds between two looks at a process, or at a lock
 _stopped: set[str] = set()  # folders of launches that were stopped, in this process
 
@@ -53,9 +55,10 @@ def environment() -> dict[str, str]:
     return os.environ | {"PYTHONPATH": library.rstrip(os.pathsep)}
 
 
-def run_unit(job: Job, folder: str, program: Sequence[str] = ICRL) -> str:
+def run_unit(job: Job, folder: str, program: Sequence[str] = ICRL, num_processes: int = 1) -> str:
     """Run the commands of `job`, each in a separate process, with one log in `folder`; returns the reason if one fails:
-    the error in the log, or its last line. A process that is killed is started again, `ATTEMPTS` times in all.
+    the error in the log, or its last line. A process that is killed is started again, `ATTEMPTS` times in all. `SHARED`
+    programs run in `num_processes` processes of torchrun.
 
     The log is locked by this process and by those that write to it. So a unit that an engine gives to another worker,
     because it takes the first one for dead, waits until the last process of the first one has ended."""
@@ -64,9 +67,11 @@ def run_unit(job: Job, folder: str, program: Sequence[str] = ICRL) -> str:
         if is_locked:
             log.truncate(0)
         for command in job.commands if is_locked else ():
+            is_shared = num_processes > 1 and command[0] in SHARED
+            starter = [*TORCHRUN, str(num_processes), str(ATTEMPTS - 1)] if is_shared else program
             for attempt in range(ATTEMPTS):
                 print(f"$ icrl {shlex.join(command)}", file=log, flush=True)
-                code = _run([*program, *command], log, lambda: folder in _stopped)
+                code = _run([*starter, *command], log, lambda: folder in _stopped)
                 if code != -signal.SIGKILL or folder in _stopped or attempt == ATTEMPTS - 1:
                     break
             if code:

@@ -22,8 +22,9 @@ from icrl.evaluation.report import read_results
 from icrl.evaluation.trained import changes_of, new_tasks, policy_suffixes, readable_spec, suffix_of
 from icrl.nn.gpt_policy import PolicyConfig
 from icrl.runs.device import recorded
+from icrl.runs.distributed import Ranks
 from icrl.runs.files import check_same, digest
-from icrl.runs.units import Job
+from icrl.runs.units import SHARED, Job
 from icrl.training.policy_gradient import FinetuneConfig
 
 _OF_STUDY = ("seed", "histories", "run", "num_threads")  # options that the study sets for each run
@@ -175,6 +176,9 @@ class _Planner:
         config = run.config
         job = self._jobs.setdefault(config.run, Job(config.run, [], config.histories[0], 0))
         for program in programs:
+            if program in SHARED:
+                trainer, ranks = config.trainer, Ranks(0, self._study.launch.num_processes)
+                ranks.check_divides(trainer.mini_batch_size, trainer.gradient_accumulation_steps)
             if program not in (command[0] for command in job.commands):
                 job.commands.append([program, *run.options])
                 job.updates += config.trainer.num_iterations

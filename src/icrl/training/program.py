@@ -168,7 +168,11 @@ def open_run(
     check_writers(config.summaries)
     with joined(prepare(config)) as (ranks, device):
         ranks.check_divides(config.trainer.mini_batch_size, config.trainer.gradient_accumulation_steps)
+        if not ranks.is_writer:
+            ranks.any(False)  # the writer opens them first: files that it has checked are noted
         stores = open_stores(config)
+        if ranks.is_writer:
+            ranks.any(False)
         with only_writer(folder) if ranks.is_writer else nullcontext():
             found, finished = load_newest(folder, "last", torch.device("cpu")), folder / FINISHED
             before, extended = found[1]["description"] if found else None, False

@@ -1,0 +1,248 @@
+"""What a run on 1 000 GPUs with 1e12 transitions needs, from the unit costs that `benchmarks.unit_costs` measured.
+
+python -m benchmarks.thousand_gpus      -> results/scale/thousand_gpus.json
+
+`Cluster` (in `cluster_simulation`) and `Training` are assumptions. Costs come from `results/scale/unit_costs.json`.
+"""
+
+import statistics
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from benchmarks.cluster_simulation import (
+    HOUR,
+    Cluster,
+    Load,
+    Steps,
+    any_node,
+    random_failures,
+    stage_one,
+    stage_two,
+)
+from benchmarks.measure import RESULTS
+from icrl.contracts import Json
+from icrl.runs.files import read_json, write_json
+
+FOLDER = RESULTS / "scale"
+TRANSITIONS, PARTS, SEEDS, PAGE_SIZE = 1e12, 10, range(5), 4096
+SLOW = "a simulator of 1 000 steps/s (assumed)"
+WORLDS = {"dark_room": "DarkRoom, A2C (measured)", "cart_pole": "cart pole, PPO (measured)"}
+SHARDS = (1000, 8000, 32_000)
+INTERVALS = (300.0, 1800.0, 7200.0)
+UNRELIABLE = 5_000.0  # GPU hours between failures of a worse cluster
+
+
+@dataclass(frozen=True)
+class Training:
+    """Model and batches of stage two, as assumed."""
+
+    parameters: float = 1e9
+    steps_in_window: int = 1024
+    windows_per_gpu: int = 4  # of an update
+    accumulation: int = 1  # such batches one after the other, before gradients are exchanged
+
+
+class Update(NamedTuple):
+    """Seconds of an update, and what it consists of."""
+
+    compute: float
+    exchange: float  # of gradients in float32, ring all-reduce
+    total: float
+    updates: int
+
+
+def update_of(training: Training, cluster: Cluster, num_gpus: int) -> Update:
+    """6 operations for each parameter and step, two thirds of them backward; the exchange begins with the backward pass
+    of the last part, and is hidden as long as that takes."""
+    steps = training.windows_per_gpu * training.steps_in_window
+    part = 6 * training.parameters * steps / cluster.flops
+    exchange = 2 * 4 * training.parameters / cluster.network
+    total = training.accumulation * part + max(0.0, exchange - part * 2 / 3)
+    updates = round(TRANSITIONS / (steps * training.accumulation * num_gpus))
+    return Update(training.accumulation * part, exchange, total, updates)
+
+
+def tables() -> dict[str, list[list[str]]]:
+    """All tables, with their heads, from the costs that were measured."""
+    measured = read_json(FOLDER / "unit_costs.json")
+    costs: Json = measured["histories"]["costs"] | {
+        name: measured[name]["costs"] for name in ("stage_one", "checkpoint", "engine")
+    }
+    cluster, training = Cluster(), Training()
+    return {
+        "thousand_gpus_costs": _costs(costs),
+        "thousand_gpus_limits": _limits(costs, cluster, training),
+        "thousand_gpus_collection": _collection(costs, cluster),
+        "thousand_gpus_training": _training(costs, cluster, training),
+    }
+
+
+def _costs(costs: Json) -> list[list[str]]:
+    rates, saved, engine = costs["stage_one"], costs["checkpoint"], costs["engine"]
+    size, check = costs["bytes_per_transition"], costs["seconds_per_byte_checked"]
+    opened, of_task = costs["seconds_per_shard_opened"], costs["seconds_per_shard_and_task_opened"]
+    shards = SHARDS[1]
+    hours = {name: TRANSITIONS / rate / HOUR for name, rate in rates.items()}
+    writing, window = costs["seconds_per_transition_written"], costs["seconds_per_window_read"]
+    return [
+        ["one", "measured", "1e12 transitions, 8 000 shards, 1e9 parameters"],
+        ["transition in the store", f"{size:.0f} bytes", f"{size * TRANSITIONS / 1e12:.0f} TB"],
+        *(
+            [
+                f"env step of {WORLDS[name]}, update included",
+                f"{rates[name]:,.0f} a second and core",
+                _hours(hours[name]),
+            ]
+            for name in rates
+        ),
+        ["transition written", f"{writing * 1e9:.0f} ns of a core", _hours(writing * TRANSITIONS / HOUR)],
+        ["byte checked", f"{1 / check / 1e9:.2f} GB/s of a core", _hours(check * size * TRANSITIONS / HOUR)],
+        [
+            "shard opened, without its checksums",
+            f"{opened * 1e3:.1f} ms, and {of_task * 1e6:.1f} us for each task of the world",
+            f"{shards * (opened + of_task * shards):,.0f} s of each process, with 8 000 tasks",
+        ],
+        [
+            f"window of {costs['steps_in_window']} steps read from disk",
+            f"{window * 1e6:.0f} us of a core (pages in memory)",
+            f"{1 / window:,.0f} windows a second of each process",
+        ],
+        [
+            "checkpoint",
+            f"{saved['bytes_per_parameter']:.1f} bytes and {saved['seconds_per_parameter'] * 1e9:.1f} ns a parameter",
+            f"{saved['bytes_per_parameter']:.0f} GB, {saved['seconds_per_parameter'] * 1e9:.0f} s",
+        ],
+        [
+            "unit handed out by Dask",
+            f"{engine['seconds_per_unit'] * 1e3:.1f} ms of the launching process",
+            f"{engine['seconds_per_unit'] * shards:,.0f} s",
+        ],
+        ["start of a unit's program", f"{engine['seconds_of_start']:.1f} s of a core", ""],
+    ]
+
+
+def _limits(costs: Json, cluster: Cluster, training: Training) -> list[list[str]]:
+    """What grows, and where it ends."""
+    num_gpus = cluster.num_nodes * cluster.gpus_per_node
+    columns, files, size = costs["columns"], costs["files_per_shard"], costs["bytes_per_transition"]
+    opened, of_task = costs["seconds_per_shard_opened"], costs["seconds_per_shard_and_task_opened"]
+    most, update = cluster.maps // columns, update_of(training, cluster, num_gpus)
+    pages = num_gpus * training.windows_per_gpu * columns * (1 + (training.steps_in_window - 1) / PAGE_SIZE)
+    everyone = num_gpus * size * TRANSITIONS / cluster.bandwidth
+    failures = num_gpus / cluster.gpu_hours_between_failures
+    lines = [["what grows", "at this size", "limit"]]
+    for shards in SHARDS:
+        opening = shards * (opened + of_task * shards)
+        lines.append(
+            [
+                f"{shards:,} shards, as many tasks: files; memory maps of a process; manifests opened",
+                f"{shards * files:,.0f}; {shards * columns:,}; {opening:,.0f} s",
+                f"{cluster.maps:,} maps, so {most:,} shards",
+            ]
+        )
+    exchanged = f"{update.exchange * 1e3:.0f} ms, of which {update.compute * 2e3 / 3:.0f} ms are hidden"
+    return [
+        *lines,
+        ["all ranks check all files", f"{everyone / HOUR:,.1f} h of the file system", "once: " + _once(costs, cluster)],
+        ["gradients exchanged in an update", exchanged, f"{update.compute * 1e3:.0f} ms of arithmetic"],
+        [
+            "pages read at random",
+            f"{pages / update.total:,.0f} a second, {pages / update.total * PAGE_SIZE / 1e9:.1f} GB/s",
+            f"{cluster.random_reads:,.0f}; {cluster.bandwidth / 1e9:.0f} GB/s (assumed)",
+        ],
+        ["failures", f"{failures:.2f} an hour", ""],
+    ]
+
+
+def _once(costs: Json, cluster: Cluster) -> str:
+    size, check = costs["bytes_per_transition"] * TRANSITIONS, costs["seconds_per_byte_checked"]
+    seconds = max(size / cluster.bandwidth, size * check / cluster.workers_per_node)
+    return f"{seconds:,.0f} s with {cluster.workers_per_node} threads"
+
+
+def _collection(costs: Json, cluster: Cluster) -> list[list[str]]:
+    lines = [["world", "shards", "time", "at best", "failures", "done again", "scheduler busy", "file system busy"]]
+    rates = {WORLDS[name]: rate for name, rate in costs["stage_one"].items()} | {SLOW: 1000.0}
+    engine, workers = costs["engine"], cluster.num_nodes * cluster.workers_per_node
+    for world, rate in rates.items():
+        for shards in SHARDS:
+            each = TRANSITIONS / shards / PARTS
+            seconds = each * (1 / rate + costs["seconds_per_transition_written"])
+            size = each * costs["bytes_per_transition"]
+            load = Load(shards, PARTS, seconds, size, engine["seconds_of_start"], engine["seconds_per_unit"])
+            found = [stage_one(load, cluster, random_failures(cluster, seed)) for seed in SEEDS]
+            seconds_in_all = shards * PARTS * seconds
+            lines.append(
+                [
+                    world,
+                    f"{shards:,}",
+                    _time(statistics.mean(one.seconds for one in found)),
+                    _time(seconds_in_all / workers),
+                    f"{statistics.mean(one.failures for one in found):.1f}",
+                    f"{statistics.mean(one.lost for one in found) / seconds_in_all:.2%}",
+                    f"{statistics.mean(one.scheduler for one in found):.1%}",
+                    f"{statistics.mean(one.file_system for one in found):.1%}",
+                ]
+            )
+    return lines
+
+
+def _training(costs: Json, cluster: Cluster, training: Training) -> list[list[str]]:
+    lines = [["parts of an update", "GPU hours between failures", "checkpoint each", "time", "at best", "failures"]]
+    saved, engine, num_gpus = costs["checkpoint"], costs["engine"], cluster.num_nodes * cluster.gpus_per_node
+    save = training.parameters * saved["seconds_per_parameter"]
+    opened = SHARDS[1] * (costs["seconds_per_shard_opened"] + costs["seconds_per_shard_and_task_opened"] * SHARDS[1])
+    start = engine["seconds_of_start"] + opened + save
+    for accumulation in (1, 8):
+        update = update_of(Training(accumulation=accumulation), cluster, num_gpus)
+        for between in (cluster.gpu_hours_between_failures, UNRELIABLE):
+            there = Cluster(gpu_hours_between_failures=between)
+            for interval in INTERVALS:
+                steps = Steps(update.updates, update.total, interval, save, start)
+                found = [stage_two(steps, any_node(there, seed), there.repair) for seed in SEEDS]
+                lines.append(
+                    [
+                        f"{accumulation}",
+                        f"{between:,.0f}",
+                        _time(interval),
+                        _time(statistics.mean(one.seconds for one in found)),
+                        _time(update.updates * update.compute),
+                        f"{statistics.mean(one.failures for one in found):.1f}",
+                    ]
+                )
+    return lines
+
+
+def _hours(hours: float) -> str:
+    return f"{hours:,.0f} core hours" if hours >= 10 else f"{hours:,.1f} core hours"
+
+
+def _time(seconds: float) -> str:
+    units = ((48 * HOUR, 24 * HOUR, "days"), (5400.0, HOUR, "h"), (90.0, 60.0, "min"), (0.0, 1.0, "s"))
+    size, unit = next((size, unit) for least, size, unit in units if seconds >= least)
+    return f"{seconds / size:.3g} {unit}"
+
+
+def table(name: str) -> str:
+    """Markdown of a table that was kept, with the origin of its costs."""
+    head, *lines = read_json(FOLDER / "thousand_gpus.json")["tables"][name]
+    about = [part["about"] for part in read_json(FOLDER / "unit_costs.json").values()]
+    dates, commits, machines = (", ".join(sorted({one[key] for one in about})) for key in ("date", "commit", "machine"))
+    origin = f"(`python -m benchmarks.thousand_gpus`; costs: `python -m benchmarks.unit_costs`, {dates}, {commits}, "
+    written = [f"| {' | '.join(line)} |" for line in (head, ["---"] * len(head), *lines)]
+    return "\n".join([*written, "", f"{origin}{machines})"])
+
+
+TABLES = ("thousand_gpus_costs", "thousand_gpus_limits", "thousand_gpus_collection", "thousand_gpus_training")
+
+
+def main() -> None:
+    found = tables()
+    write_json(FOLDER / "thousand_gpus.json", {"seeds": [*SEEDS], "tables": found})
+    for name in found:
+        print(f"\n{table(name)}")
+    print("\npython -m benchmarks.learning --tables writes them into docs/thousand_gpus.md")
+
+
+if __name__ == "__main__":
+    main()
