@@ -308,4 +308,5 @@ def test_the_page_in_the_docs_has_every_option_with_its_meaning_and_stages_and_e
             assert len(option.meaning) > 3 and option.stages and option.meaning != key
     for group, choices in ((group, choices()) for group, choices in CHOICES.items()):
         named = {name for name in choices if f"of `{group}.name={name}`" in whole}
-        assert {choices[name] for name in named} == set(choices.values())
+        ours = {choice for choice in choices.values() if choice.__module__.startswith("icrl.")}  # not of other tests
+        assert {choices[name] for name in named} >= ours

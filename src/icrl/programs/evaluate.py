@@ -142,10 +142,7 @@ def evaluate(
         protocol.decoding_name(policy.temperature, policy.epsilon),
         regrets=env.has_planner and env.spec.success == "best_action",
     )
-    where, beside = (
-        config.folder("videos") / f"in_context{suffix}",
-        _returns_beside(exact[main_part], env.best_name, episodes),
-    )
+    where, beside = config.folder("videos") / f"in_context{suffix}", _beside(exact[main_part], env, episodes)
     film = (replace(config, source=source), where, env, shown, played[main_part][1], beside, shown.device)
     numbers_of = partial(protocol.numbers_of, {config.seed: episodes}, setting, options, config.seed, [misled])
     jobs: list[Callable[[], Any]] = [numbers_of, *([partial(write_lives, *film)] if options.videos else [])]
@@ -163,13 +160,15 @@ def evaluate(
     return results
 
 
-def _returns_beside(
-    exact: Mapping[str, Expectation], best: str, episodes: Mapping[str, Adaptation]
+def _beside(
+    exact: Mapping[str, Expectation], env: TensorEnv, episodes: Mapping[str, Adaptation]
 ) -> dict[str, list[float]]:
-    """Mean return on each task of random play and of the `best` one, as far as they are known or were played."""
+    """Mean return on each task of random play and of the best one, as far as they are known or were played."""
     if exact:
         return {name: found.episode_return.tolist() for name, found in exact.items()}
-    return {name: episodes[name].returns.mean((1, 2)).tolist() for name in ("random", best) if name in episodes}
+    return {
+        name: episodes[name].returns.mean((1, 2)).tolist() for name in ("random", env.best_name) if name in episodes
+    }
 
 
 def _guide(

@@ -7,6 +7,7 @@ import gc
 import importlib
 import os
 import re
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import timedelta
@@ -154,3 +155,15 @@ def _join(backend: str) -> None:
     store = dist.PrefixStore(f"restart-{os.environ.get('TORCHELASTIC_RESTART_COUNT', '0')}", store)
     store.set_timeout(_PATIENCE)
     dist.init_process_group(backend, store=store, rank=rank, world_size=size, timeout=_PATIENCE)
+
+
+def run_together(number: str, restarts: str, *command: str) -> None:
+    """Run `command`, a program with its options, in `number` processes of this machine, and start all again if one is
+    lost, at most `restarts` times. All end with the parent of this process."""
+    end_with_parent(1)
+    torchrun = importlib.import_module("torch.distributed.run").main  # imports much that a rank does not need
+    torchrun(["--standalone", "--nproc-per-node", number, "--max-restarts", restarts, "-m", "icrl", *command])
+
+
+if __name__ == "__main__":
+    run_together(*sys.argv[1:])
