@@ -143,6 +143,13 @@ TABLES = {
         [RETURN_FIRST, RETURN_4, RETURN_END, SUCCESS_END],
         "level: policy",
     ),
+    "meta_world": Table(
+        [
+            Line("meta_world", "reach", policy, label)
+            for policy, label in ((MODEL, "model"), *_EXPERT.items(), ("random", ""))
+        ],
+        [RETURN_FIRST, RETURN_4, RETURN_END, SUCCESS_END],
+    ),
     "half_cheetah": Table(
         [
             Line("half_cheetah", "HalfCheetah-Vel", policy, label)
