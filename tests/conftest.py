@@ -44,9 +44,9 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark all tests of the quick files, and begin with those of stages and runs, whose files take longest, so that two
-    processes end at about the same time."""
-    items.sort(key=lambda item: item.path.parent.name not in ("stages", "runs"))
+    """Mark all tests of the quick files, and begin with those that start processes, whose files take longest, so that
+    all workers end at about the same time."""
+    items.sort(key=lambda item: item.path.parent.name not in ("stages", "runs", "programs", _TESTS.name))
     for item in items:
         if item.path in {_TESTS / name for name in QUICK}:
             item.add_marker(pytest.mark.quick)

@@ -66,7 +66,9 @@ def mine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return folder
 
 
-@pytest.mark.parametrize("options", [street, rule], ids=["class", "rule and source"])
+@pytest.mark.parametrize(
+    "options", [pytest.param(street, marks=pytest.mark.long), rule], ids=["class", "rule and source"]
+)
 def test_files_of_ones_own_go_through_all_stages_with_worker_processes(tmp_path, mine, options):
     root = tmp_path / "root"
     for stage in ("train_agents", "train_gpt", "evaluate", "finetune"):

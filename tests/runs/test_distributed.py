@@ -47,6 +47,7 @@ def generators_in(folder: Path) -> list[Tensor]:
     return load_newest(folder, "last", CPU)[0]["generators"]["cpu"]
 
 
+@pytest.mark.long
 def test_two_processes_learn_what_one_learns(parallel, found, tmp_path):
     """From the same batches in all, without dropout."""
     options = {"grads_and_vars": True, "action_distributions": True}
@@ -59,6 +60,7 @@ def test_two_processes_learn_what_one_learns(parallel, found, tmp_path):
             assert ours == pytest.approx(values_of(tmp_path, f"train/{tag}"), abs=1e-5), tag
 
 
+@pytest.mark.long
 def test_a_resumed_run_equals_an_undisturbed_one_to_the_bit(parallel, found):
     """With dropout that differs between processes. The signal went to the first alone, and both stopped."""
     assert found["with_dropout"] == ["", ""]
@@ -69,6 +71,7 @@ def test_a_resumed_run_equals_an_undisturbed_one_to_the_bit(parallel, found):
     assert not torch.equal(first, second)
 
 
+@pytest.mark.long
 def test_a_run_goes_on_with_more_or_fewer_processes(parallel, found, tmp_path):
     assert found["grown"] == ["", ""]
     assert len(generators_in(parallel / "grown")) == 2
@@ -78,6 +81,7 @@ def test_a_run_goes_on_with_more_or_fewer_processes(parallel, found, tmp_path):
     assert len(generators_in(tmp_path)) == 1
 
 
+@pytest.mark.long
 def test_what_goes_wrong_with_one_stops_all_and_they_say_the_same(parallel, found):
     """Parameters that differ, or a loss that is no number; also with float16, where the first process sees nothing of
     it but a gradient that is skipped."""
@@ -90,6 +94,7 @@ def test_what_goes_wrong_with_one_stops_all_and_they_say_the_same(parallel, foun
         assert steps_of(parallel / case) == [3] and not [*(parallel / case).glob("crash-*")]
 
 
+@pytest.mark.long
 def test_two_processes_learn_the_values_that_one_learns(parallel, found, tmp_path):
     """And their slow copies; in all forms both have the same parameters after every update."""
     assert found["critic"] == found["critic_on_fixed_trunk"] == ["", ""]
@@ -101,6 +106,7 @@ def test_two_processes_learn_the_values_that_one_learns(parallel, found, tmp_pat
     assert fixed["updates"] == 6 and not torch.equal(fixed[f"target.{head}"], fixed[f"online.{head}"])
 
 
+@pytest.mark.long
 def test_all_processes_are_told_the_same(found):
     shared = [True, False, [1.5, 15.0], [[1.0, 10.0], [2.0, 20.0]]]
     assert found["of_all"] == [[*shared, [1.0, 10.0]], [*shared, [2.0, 20.0]]]

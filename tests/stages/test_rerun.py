@@ -105,6 +105,7 @@ def test_asynchronous_actors_killed_and_continued(tmp_path):
     assert results_of(tmp_path / "killed") == results_of(tmp_path / "undisturbed")
 
 
+@pytest.mark.long
 def test_asked_to_stop_and_to_save(tmp_path):
     """SIGTERM ends a stage in order, after a checkpoint; SIGUSR2 does not end it. The same command goes on."""
     for stage, folder in (("train_agents", "source"), ("train_gpt", "gpt")):
