@@ -78,6 +78,8 @@ def test_wrong_actions_are_refused_before_any_work(told: Any, part: str) -> None
     tasks = [{"goal": 0}, {"goal": 1, "told": told}]
     with pytest.raises(ConfigError, match=r"env.tasks\[1\].*" + re.escape(part)):
         make_env(load_config((*options_of(tasks, "Guided"), "env.expert=info")).env)
+    with pytest.raises(ConfigError, match="env.expert: there is no nobody: must be none, info, or module:Class"):
+        make_env(load_config((*options_of(TASKS), "env.expert=nobody")).env)
     with pytest.raises(ConfigError, match="info\\['expert_action'\\] is missing"):
         make_env(load_config((*options_of(TASKS), "env.expert=info")).env)
 

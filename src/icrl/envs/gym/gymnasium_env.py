@@ -216,7 +216,7 @@ def _check_options(config: GymnasiumConfig) -> None:
     for wrapper in config.wrappers:
         wrapper_of(wrapper)
     if config.expert not in (NO_EXPERT, INFO):
-        wrapper_of(config.expert, "env.expert")
+        wrapper_of(config.expert, "env.expert", f"{NO_EXPERT}, {INFO}")
 
 
 def _check_width(config: GymnasiumConfig, obs: Space[Any]) -> None:

@@ -210,11 +210,12 @@ def _set_attribute(env: Any, key: str, value: Any) -> None:
         setattr(owner, name, new)
 
 
-def wrapper_of(name: str, where: str = "env.wrappers") -> Any:
-    """Wrapper `name` of Gymnasium, or `module:Class`, for the option `where`. Raises `ConfigError` if there is none."""
+def wrapper_of(name: str, where: str = "env.wrappers", others: str = "names in gymnasium.wrappers") -> Any:
+    """Wrapper `name` of Gymnasium, or `module:Class`. Raises `ConfigError` if there is none, which says what the option
+    `where` may be."""
     module, _, kind = name.rpartition(":")
     found = getattr(load_module(module, where) if module else gymnasium.wrappers, kind, None)
-    refuse(found is None, f"{where}: there is no {name}: must be names in gymnasium.wrappers, or module:Class")
+    refuse(found is None, f"{where}: there is no {name}: must be {others}, or module:Class")
     return found
 
 
