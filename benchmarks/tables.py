@@ -1,6 +1,6 @@
 """Tables of the documentation: which figures of which studies are in which line. `benchmarks.learning` writes them."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 MODEL = "model"
@@ -80,9 +80,9 @@ _COVERAGE_LINES = [
 ]
 _SPOILED = ("context wiped at reset", "rewards blanked", "another task's context", "context shuffled", "greedy")
 _SPOILED += ("temperature 0.5",)
-_EXPERT = {"expert, sees the task": ""}
+_EXPERT = "expert, sees the task"
 _HIDDEN, _GRU = "cart pole, velocities hidden", "memory of the episode"
-_VECTORS = {"point robot": {"optimum": ""}, "cart pole": _EXPERT, "pendulum": _EXPERT, _HIDDEN: _EXPERT}
+_VECTORS = {"point robot": ("optimum",), "cart pole": (_EXPERT,), "pendulum": (_EXPERT,), _HIDDEN: (_EXPERT,)}
 _RANDOM_TABLES = {
     "linear bandit": ("Thompson sampling", "LinUCB", "random"),
     "contextual bandit": ("Thompson sampling", "UCB1", "random"),
@@ -97,6 +97,17 @@ _WORLDS = {
     "bandit": ("Thompson sampling", "UCB1", "random"),
     "FrozenLake": ("random", "optimum"),
 }
+
+
+def _beside(study: str, references: Mapping[str, Sequence[str]]) -> list[Line]:
+    """The model of each variant of a study, and below it the policies it is compared with."""
+    return [
+        Line(study, variant, policy, f"{variant}: {policy}")
+        for variant, others in references.items()
+        for policy in (MODEL, *others)
+    ]
+
+
 TABLES = {
     "headlines": Table(_HEADLINES, [LATE, STEPS, "episode 5", COVERED, MEMORY]),
     "search": Table(
@@ -112,11 +123,7 @@ TABLES = {
     ),
     "coverage": Table(_COVERAGE_LINES, VISITED),
     "vectors": Table(
-        [
-            Line("vectors", variant, policy, f"{variant}: {label or policy}")
-            for variant, others in _VECTORS.items()
-            for policy, label in ((MODEL, "model"), *others.items(), ("random", ""))
-        ]
+        _beside("vectors", {world: (*others, "random") for world, others in _VECTORS.items()})
         + [
             Line("vectors", f"{world}, no memory", "one agent for all tasks", f"{world}: best agent without memory")
             for world in ("cart pole", "pendulum", _HIDDEN)
@@ -126,43 +133,25 @@ TABLES = {
         "world: policy",
     ),
     "random_tables": Table(
-        [
-            Line("tables", world, policy, f"{world}: {policy}")
-            for world, others in _RANDOM_TABLES.items()
-            for policy in (MODEL, *others)
-        ],
+        _beside("tables", _RANDOM_TABLES),
         [RETURN_FIRST, RETURN_END, SUCCESS_END],
         "world: policy",
     ),
     "minigrid": Table(
-        [
-            Line("minigrid", level, policy, f"{level}: {label or policy}")
-            for level in ("GoToDoor", "Fetch")
-            for policy, label in ((MODEL, "model"), *_EXPERT.items(), ("random", ""))
-        ],
+        _beside("minigrid", dict.fromkeys(("GoToDoor", "Fetch"), (_EXPERT, "random"))),
         [RETURN_FIRST, RETURN_4, RETURN_END, SUCCESS_END],
         "level: policy",
     ),
     "meta_world": Table(
-        [
-            Line("meta_world", "reach", policy, label)
-            for policy, label in ((MODEL, "model"), *_EXPERT.items(), ("random", ""))
-        ],
+        [Line("meta_world", "reach", policy) for policy in (MODEL, _EXPERT, "random")],
         [RETURN_FIRST, RETURN_4, RETURN_END, SUCCESS_END],
     ),
     "half_cheetah": Table(
-        [
-            Line("half_cheetah", "HalfCheetah-Vel", policy, label)
-            for policy, label in ((MODEL, "model"), ("expert, sees the task", ""), ("random", ""))
-        ],
+        [Line("half_cheetah", "HalfCheetah-Vel", policy) for policy in (MODEL, _EXPERT, "random")],
         [RETURN_FIRST, RETURN_4, RETURN_END],
     ),
     "worlds_in_context": Table(
-        [
-            Line("worlds", world, policy, f"{world}: {policy}")
-            for world, others in _WORLDS.items()
-            for policy in (MODEL, *others)
-        ],
+        _beside("worlds", _WORLDS),
         [RETURN_FIRST, RETURN_END, SUCCESS_END],
         "world: policy",
     ),
