@@ -59,7 +59,9 @@ def test_the_table_has_the_points_of_tensorboard(tmp_path: Path) -> None:
         logger.image("goals", np.zeros((4, 6, 3), np.uint8), 30)
         logger.describe({"git": "revision"}, CurvesConfig())
         logger.bands("agents", ["train/loss"])
-        assert same(in_table(tmp_path / "gpt"), on_tensorboard(tmp_path / "gpt"))  # before it is closed
+        table = in_table(tmp_path / "gpt")  # is complete before it is flushed
+        logger.flush()
+        assert same(table, on_tensorboard(tmp_path / "gpt"))
     found = in_table(tmp_path / "gpt")
     assert found["train/loss"] == [(1, 1.0), (2, 0.5), (30, 1 / 30)]  # with all digits
     assert len(found) == 4 and same(found, on_tensorboard(tmp_path / "gpt"))
