@@ -3,6 +3,8 @@
 PYTHON ?= python3
 ARGS ?= experiment=search
 BIN := .venv/bin
+# Without --no-compile, every module is compiled here, those that nobody imports too.
+INSTALL := $(BIN)/python -m pip install --quiet --no-compile
 
 .PHONY: run demo test long quick check notebooks results bench docs site format
 
@@ -72,22 +74,22 @@ format: .venv/dev.stamp
 	$(PYTHON) -m venv .venv
 
 .venv/run.stamp: .venv/bin/python requirements.txt pyproject.toml
-	$(BIN)/python -m pip install --quiet --requirement requirements.txt
-	$(BIN)/python -m pip install --quiet --no-deps --editable .
+	$(INSTALL) --requirement requirements.txt
+	$(INSTALL) --no-deps --editable .
 	touch $@
 
 .venv/dev.stamp: .venv/run.stamp requirements-dev.txt
-	$(BIN)/python -m pip install --quiet --requirement requirements-dev.txt
+	$(INSTALL) --requirement requirements-dev.txt
 	touch $@
 
 .venv/long.stamp: .venv/dev.stamp
-	$(BIN)/python -m pip install --quiet --editable ".[demo,dask,submitit]"
+	$(INSTALL) --editable ".[demo,dask,submitit]"
 	touch $@
 
 .venv/site.stamp: .venv/bin/python docs/requirements.txt
-	$(BIN)/python -m pip install --quiet --requirement docs/requirements.txt
+	$(INSTALL) --requirement docs/requirements.txt
 	touch $@
 
 .venv/bench.stamp: .venv/dev.stamp benchmarks/requirements.txt
-	$(BIN)/python -m pip install --quiet --requirement benchmarks/requirements.txt
+	$(INSTALL) --requirement benchmarks/requirements.txt
 	touch $@

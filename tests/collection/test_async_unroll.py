@@ -184,6 +184,7 @@ def test_a_process_with_environments_in_processes(killed: bool) -> None:
     assert not multiprocessing.active_children()
 
 
+@pytest.mark.long
 def test_no_process_is_left_when_the_trainer_is_killed() -> None:
     """Even if an environment is stuck."""
     program = """

@@ -157,7 +157,12 @@ PLAYERS = "['players=tiny', 'training.num_updates=4', 'evaluation.pictures=false
         ("finetune", "{finetune.discount: [0.9, 0.99]}", ("finetune.num_iterations=1", "finetune.trial_steps=20")),
         ("evaluate", "{policy.temperature: [0.5, 1.0]}", ("evaluation.tasks=development", "search.num_trials=1")),
         ("pipeline", "{source.learning_rate: [0.01]}", ("evaluation.tasks=development", "search.num_trials=1")),
-        ("train_players", "{host.epsilon: [0.1, 0.5], agent.discount: [0.9]}", (f"search.options={PLAYERS}",)),
+        pytest.param(
+            "train_players",
+            "{host.epsilon: [0.1, 0.5], agent.discount: [0.9]}",
+            (f"search.options={PLAYERS}",),
+            marks=pytest.mark.long,
+        ),
     ],
 )
 def test_options_of_every_program_are_searched(tmp_path, program, space, more):

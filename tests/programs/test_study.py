@@ -68,6 +68,7 @@ def test_all_runs_are_there_and_reported(finished, capsys):
     assert (folder / "table.md").read_text() in capsys.readouterr().out
 
 
+@pytest.mark.long
 def test_policies_share_what_is_trained_for_them(tmp_path):
     """A model, the same guided by a critic, the policy extracted from the critic, and the critic alone."""
     guided, critic = "'policy.advantage_scale=2'", "'policy.model=critic'"
@@ -93,6 +94,7 @@ def test_refused_and_failed_runs_are_named(finished):
     assert (finished / "logs/mine/results.json").stat().st_mtime_ns == before, "there is no report if a run is missing"
 
 
+@pytest.mark.long
 def test_killed_study(finished, tmp_path):
     """Its processes end with it; the same command gives the numbers of an undisturbed study."""
     few = options(tmp_path, "study.seeds=[1]", "study.variants=[{label: one, set: []}]")

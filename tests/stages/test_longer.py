@@ -91,7 +91,7 @@ def test_models_before_and_after_are_evaluated_each_in_its_own_folder(fresh):
     ("program", "folder", "budget", "options"),
     [
         ("train_ilql", "ilql", "trainer.num_iterations", CONSTANT),
-        ("extract_policy", "awr", "awr.num_epochs", CONSTANT),
+        pytest.param("extract_policy", "awr", "awr.num_epochs", CONSTANT, marks=pytest.mark.long),
         ("finetune", "finetuned", "finetune.num_iterations", TRIALS),
     ],
 )

@@ -47,9 +47,9 @@ def start_and_wait_for(file: Path, stage: str, root: Path) -> subprocess.Popen[s
 @pytest.mark.parametrize(
     ("stage", "signals", "num_writes"),
     [
-        ("train_agents", ["SIGTERM:40", "SIGINT:20,60"], 60),
+        pytest.param("train_agents", ["SIGTERM:40", "SIGINT:20,60"], 60, marks=pytest.mark.long),
         ("train_gpt", ["SIGTERM:20", "SIGINT:7,30"], 33),
-        ("evaluate", ["SIGINT:4"], 9),
+        pytest.param("evaluate", ["SIGINT:4"], 9, marks=pytest.mark.long),
     ],
 )
 def test_every_write_may_be_the_last(finished, tmp_path, stage, signals, num_writes):
