@@ -1,18 +1,14 @@
 """Stage one in shards: through an engine, with a worker that is killed, to the bytes of a run without shards."""
 
 import os
-import signal
-import threading
-import time
 from collections.abc import Sequence
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from harness import TINY, refusal
-from kin import family
+from kin import killed_parent
 
 from icrl.config.compose import load_config
 from icrl.contracts import ConfigError, PipelineError, Rollout
@@ -62,34 +58,19 @@ def check_equal(union: Path, whole: Path) -> None:
 
 
 @pytest.mark.timeout(900)
-def test_eight_shards_on_two_workers_of_dask_of_which_one_is_killed(whole, tmp_path, capsys, monkeypatch):
-    if not find_spec("distributed"):
-        pytest.skip("distributed is not installed")
+@pytest.mark.parametrize(("engine", "package"), [("dask", "distributed"), ("submitit", "submitit")])
+def test_eight_shards_on_two_workers_of_which_one_is_killed(
+    whole: Path, tmp_path: Path, capsys: Any, monkeypatch: Any, engine: str, package: str
+) -> None:
+    pytest.importorskip(package)
     monkeypatch.setattr(os, "environ", os.environ | {"OMP_NUM_THREADS": "1"})
-    killed: list[int] = []
-    killer = threading.Thread(target=kill_a_worker, args=(tmp_path / "histories/parts", killed))
-    killer.start()
-    folder = collected(tmp_path, "launch=dask")
-    killer.join()
-    assert killed
+    local = ["launch.executor=local"] if engine == "submitit" else []
+    shards = tmp_path / "histories/parts"
+    with killed_parent(b"shard.index=", lambda: any(shards.glob("shard-*/manifest.json"))):
+        folder = collected(tmp_path, f"launch={engine}", "launch.num_workers=2", *local)
     check_equal(folder, whole)
     shown = capsys.readouterr().out
     assert all(shown.count(f"shard-{index}-of-8: done") == 1 for index in range(8)) and "of 16 training tasks" in shown
-
-
-def kill_a_worker(histories: Path, killed: list[int]) -> None:
-    """Kill the parent of the first process that collects a shard, as soon as the shard has files."""
-    end = time.monotonic() + 200
-    while not killed and time.monotonic() < end:
-        for pid in family(os.getpid()) if [*histories.glob("shard-*/manifest.json")] else ():
-            try:
-                command, parent = Path(f"/proc/{pid}/cmdline").read_bytes(), Path(f"/proc/{pid}/stat").read_text()
-            except OSError:
-                continue
-            if b"shard.index=" in command and not killed:
-                killed.append(int(parent.rpartition(")")[2].split()[1]))
-                os.kill(killed[0], signal.SIGKILL)
-        time.sleep(0.02)
 
 
 def test_a_run_goes_on_with_the_shards_that_are_missing(whole, tmp_path, monkeypatch):

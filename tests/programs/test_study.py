@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from harness import TINY
-from kin import all_gone, family
+from kin import all_gone, family, killed_parent
 
 from icrl.config.compose import load_config
 from icrl.config.paths import PROJECT
@@ -111,6 +111,25 @@ def test_killed_study(finished, tmp_path):
     assert not (tmp_path / evaluation).exists()
     assert len(read_json(main(few, run_here) / "results.json")["rows"]) == 1
     assert read_json(tmp_path / evaluation)["curves"] == read_json(finished / evaluation)["curves"]
+
+
+@pytest.mark.long
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize(("engine", "package"), [("dask", "distributed"), ("submitit", "submitit")])
+def test_twelve_cells_on_two_workers_of_which_one_is_killed(tmp_path, capsys, monkeypatch, engine, package):
+    """Two variants with six seeds have the curves that they have in one process."""
+    pytest.importorskip(package)
+    monkeypatch.setattr(os, "environ", os.environ | {"OMP_NUM_THREADS": "1"})
+    local = ["launch.executor=local"] if engine == "submitit" else []
+    here, there = tmp_path / "here", tmp_path / "there"
+    main(options(here, "study.seeds=[0, 1, 2, 3, 4, 5]"), run_here)
+    with killed_parent(b"train_gpt", lambda: any(there.glob("logs/*/gpt/run.json"))):
+        main(options(there, "study.seeds=[0, 1, 2, 3, 4, 5]", f"launch={engine}", "launch.num_workers=2", *local))
+    cells = [f"mine-{variant}-seed{seed}" for variant in ("one", "wide") for seed in range(6)]
+    shown = capsys.readouterr().out
+    for cell in cells:
+        ours, theirs = (read_json(root / "logs" / cell / "evaluation/results.json") for root in (there, here))
+        assert ours["curves"] == theirs["curves"] and shown.count(f"{cell}: done") == 1, cell
 
 
 def wait_until(condition: Callable[[], bool]) -> None:
