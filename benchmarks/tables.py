@@ -143,11 +143,11 @@ TABLES = {
         "level: policy",
     ),
     "meta_world": Table(
-        [Line("meta_world", "reach", policy) for policy in (MODEL, _EXPERT, "random")],
+        [Line("meta_world", "reach", policy, policy) for policy in (MODEL, _EXPERT, "random")],
         [RETURN_FIRST, RETURN_4, RETURN_END, SUCCESS_END],
     ),
     "half_cheetah": Table(
-        [Line("half_cheetah", "HalfCheetah-Vel", policy) for policy in (MODEL, _EXPERT, "random")],
+        [Line("half_cheetah", "HalfCheetah-Vel", policy, policy) for policy in (MODEL, _EXPERT, "random")],
         [RETURN_FIRST, RETURN_4, RETURN_END],
     ),
     "worlds_in_context": Table(
