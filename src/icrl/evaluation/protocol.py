@@ -35,6 +35,7 @@ PARTS = {
     "development": "model, development tasks",
     "train": "model, training tasks",
 }
+BEFORE = "model before trials"  # distilled, and not fine-tuned; it plays the main part of the tasks
 ABLATIONS = {
     "blank": "model, rewards blanked",
     "shuffled": "model, context shuffled",

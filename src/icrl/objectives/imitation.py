@@ -94,6 +94,7 @@ class AlgorithmDistillation(Imitation):
         refuse(config.label_smoothing and not discrete, f"{smoothed}: must be 0")
         self.label_smoothing, self.spec, self.weights = config.label_smoothing, spec, {"imitation": 1.0}
         self.head = None if discrete else head
+        self.low_precision = spec.is_discrete  # bfloat16 has too few digits for numbers that are observed or chosen
 
     def __call__(self, model: nn.Module, batch: Batch) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
         """Loss over windows `[B, T]`. Metrics: the negative log likelihood without smoothing and weights (`nll`), and

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from icrl.contracts import Json
 from icrl.envs.core import TensorEnv
-from icrl.evaluation.protocol import PARTS, shown_part
+from icrl.evaluation.protocol import BEFORE, PARTS, shown_part
 from icrl.evaluation.report import Curves, all_curves, probes_of
 from icrl.plots import style
 from icrl.runs.metrics import CurvesConfig, MetricLogger
@@ -71,6 +71,7 @@ def write_figures(
     ablations, `moved_goal.png` if the goal was moved, and `coverage.png` or `calibration.png` if these were measured.
     Random play, `learners` and the optimum are drawn as references."""
     clear(folder, anew=True)  # left by an evaluation that was interrupted
+    learners = [learner for learner in learners if learner != BEFORE]  # it is drawn as a model
     figures = _curve_figures(name, env, results, learners)
     no_tasks = torch.empty(0, env.all_tasks().shape[1], dtype=torch.long)
     parts: dict[str, Part] = {part: (no_tasks, []) for part in ("train", "held_out", "development")}

@@ -197,22 +197,23 @@ def write_lives(
     folder: Path,
     env: TensorEnv,
     tasks: Tensor,
-    played: Rollout,
+    played: Mapping[str, Rollout],
     references: Mapping[str, Sequence[float]],
     device: torch.device,
 ) -> None:
-    """Write videos of lives of the model beside a source agent into `folder`, for a few of `tasks` `[G, task_dim]`,
-    from the quickest to the longest to solve; `played` holds `[T, G * S]` transitions of the model, `references` the
-    returns `[G]` of others by name.
+    """Write videos of lives of models beside a source agent into `folder`, for a few of `tasks` `[G, task_dim]`, from
+    the quickest to the longest to solve; `played` holds `[T, G * S]` transitions of each model by name, `references`
+    the returns `[G]` of others by name.
 
     Below each room grows the curve of returns over as many episodes as the model has; of the source agent the last
     episode of its life follows. That agent, of `config.source`, is trained here on the task alone. With a teacher that
     knows training tasks only, there is no such agent, and the model is shown alone."""
-    num_streams, num_episodes, source = played.obs.shape[1] // len(tasks), config.evaluation.num_episodes, config.source
+    num_episodes, source = config.evaluation.num_episodes, config.source
+    num_streams = next(iter(played.values())).obs.shape[1] // len(tasks)
     for index in compared_tasks(env, tasks):
         task, stream = tasks[index], index * num_streams
         seed = int(seeds_of_play(config.seed, stream + 1)[stream])
-        lives = {"model": walks_of(env, played, stream, task, seed)[:num_episodes]}
+        lives = {name: walks_of(env, own, stream, task, seed)[:num_episodes] for name, own in played.items()}
         if not isinstance(source, NoiseDistillationConfig) or source.teacher == "none":
             life, seed = _source_life(config, env, tasks[index : index + 1], device)
             lives[source_label(source.name)] = walks_of(env, life, 0, task, seed)

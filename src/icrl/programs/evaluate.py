@@ -67,6 +67,7 @@ def main(config: Config) -> Path:
     owner = identity_of("evaluate", config, identifying, {"model": opened.checksum})
     with closing(make_env(config.env, device)) as env:
         model = opened.make(config, trained.readable_spec(config, env.spec, opened.described["env"]), device)
+        start = trained.open_start(config, opened, device)
         if changes:
             parts = {"held_out": trained.new_tasks(config, env, before, opened.described["tasks"])}
         else:
@@ -92,7 +93,7 @@ def main(config: Config) -> Path:
                 check_owner(path, found, owner)
             else:
                 tasks = {part: env.all_tasks().to(device)[numbers] for part, numbers in parts.items()}
-                results = evaluate(config, env, model, tasks, store, suffix, owner, sections)
+                results = evaluate(config, env, model, start, tasks, store, suffix, owner, sections)
                 write_owned(path, owner, opened.step, results | {"checkpoint": opened.checksum})
         print("\n\n".join(report.tables(results)))
         print(f"\n{report.summary(results, env.spec)}\n\n{_guide(config, env, parts, folder, suffix, results)}")
@@ -103,6 +104,7 @@ def evaluate(
     config: Config,
     env: TensorEnv,
     model: GPT | Guided,
+    start: GPT | None,
     tasks: Mapping[str, Tensor],
     store: Histories | None,
     suffix: str,
@@ -110,10 +112,12 @@ def evaluate(
     sections: Json,
 ) -> dict[str, Any]:
     """Play `tasks` (by part, the main one first) and write episodes, plots and videos to folders with `suffix`; returns
-    the content of `results.json`, with `sections`. The source is that of `store`, or the configured one."""
+    the content of `results.json`, with `sections`. `start` is the model before it was fine-tuned, which plays beside
+    it. The source is that of `store`, or the configured one."""
     options, (main_part, shown), *further = config.evaluation, *tasks.items()
     learners = references.references_of(env, config) | (references.agents_of(config, shown) if store else {})
     policy, folder = trained.policy_of(config, model), config.folder("logs") / f"evaluation{suffix}"
+    learners |= {protocol.BEFORE: trained.policy_of(config, start)} if start else {}
     width = torch.get_num_threads() if shown.is_cpu else 1
     probes = references.probes_for(config, model, env, shown)
     players = {name: (probe, shown, options.num_probe_streams) for name, probe in reversed(probes.items())}
@@ -143,7 +147,9 @@ def evaluate(
         regrets=env.has_planner and env.spec.success == "best_action",
     )
     where, beside = config.folder("videos") / f"in_context{suffix}", _beside(exact[main_part], env, episodes)
-    film = (replace(config, source=source), where, env, shown, played[main_part][1], beside, shown.device)
+    models = {"model": main_part} | ({protocol.BEFORE: protocol.BEFORE} if start else {})
+    filmed = {name: played[part][1] for name, part in models.items()}
+    film = (replace(config, source=source), where, env, shown, filmed, beside, shown.device)
     numbers_of = partial(protocol.numbers_of, {config.seed: episodes}, setting, options, config.seed, [misled])
     jobs: list[Callable[[], Any]] = [numbers_of, *([partial(write_lives, *film)] if options.videos else [])]
     numbers, *_ = at_once(jobs, min(width, len(jobs)), "sum up")

@@ -26,7 +26,7 @@ from icrl.runs.files import check_same
 from icrl.training.critics import open_finished
 from icrl.training.fit import fit
 from icrl.training.needs import fitting_gpt, playing
-from icrl.training.optimizers import AdamWConfig
+from icrl.training.optimizers import MuonConfig
 from icrl.training.policy_gradient import PolicyGradient
 from icrl.training.program import RunContext, compared, open_run
 from icrl.training.trials import Trials
@@ -66,7 +66,8 @@ def main(config: Config) -> Path:
                 if start:
                     first = plain_gpt(config, spec, start[0]["model"], context.device).eval().requires_grad_(False)
                     model.load_state_dict(first.state_dict())
-                trials = Trials(options, env, tasks, model, first, config.seed)
+                near = first if options.kl_coefficient else None
+                trials = Trials(options, env, tasks, model, near, config.seed)
                 objective = PolicyGradient(options, spec, lambda: trials.metrics)
                 updates = options.num_iterations * trials.updates_per_iteration
                 evaluator = evaluator_of(context, config.objective)
@@ -83,7 +84,6 @@ def _adapted(context: RunContext, env: TensorEnv, tasks: Tensor) -> RunContext:
     drawn, most = options.num_tasks or len(tasks), f"must be at most {len(tasks)}, the training tasks"
     refuse(drawn > len(tasks), f"finetune.num_tasks={drawn}: {most}")
     unsolvable = f"finetune.num_unsolvable={options.num_unsolvable}"
-    refuse(options.num_unsolvable > drawn, f"{unsolvable}: must be at most {drawn}, the tasks of an iteration")
     none = options.num_unsolvable and env.unsolvable(tasks) is None
     refuse(none, f"{unsolvable}: env.name={config.env.name} has no tasks without reward; give 0")
     num_streams = (drawn + options.num_unsolvable) * options.num_streams
@@ -96,10 +96,9 @@ def _adapted(context: RunContext, env: TensorEnv, tasks: Tensor) -> RunContext:
     rates = {"learning_rate": options.learning_rate, "max_gradient_norm": options.max_gradient_norm}
     adapted = replace(
         config,
-        optimizer=AdamWConfig(weight_decay=0.0, **rates),
+        optimizer=MuonConfig(weight_decay=0.0, **rates),
         # Blocks are recomputed only in training mode, which would also turn dropout on.
         trainer=replace(config.trainer, activation_checkpointing=False, **batches),
-        device=replace(config.device, amp_dtype="none"),  # ratios compare the model with the actor to the last digits
     )
     context = context._replace(config=adapted)
     episodes = -(-options.trial_steps // spec.max_episode_steps)

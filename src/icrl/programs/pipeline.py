@@ -1,9 +1,10 @@
-"""All three stages: what train_agents, train_gpt and evaluate do, in one process, with one import of PyTorch.
+"""All stages: what train_agents, train_gpt, finetune and evaluate do, in one process, with one import of PyTorch.
 
 python -m src.pipeline [KEY=VALUE ...]
 
-The agents of stage one are examined and filmed in another process while stage two trains. A stage that is finished is
-not repeated, and each can be run alone.
+Trials (finetune) follow where they train the model that acts: policy.model=<finetune.experiment_name>. The agents of
+stage one are examined and filmed in another process while stage two trains. A stage that is finished is not repeated,
+and each can be run alone.
 """
 
 import io
@@ -18,7 +19,7 @@ from tqdm import tqdm
 from icrl.config.options import refuse, replace
 from icrl.config.root import Config
 from icrl.contracts import Json, PipelineError
-from icrl.programs import evaluate, train_agents, train_gpt
+from icrl.programs import evaluate, finetune, train_agents, train_gpt
 from icrl.runs.processes import Worker
 
 _GLANCE = 60.0  # seconds
@@ -34,7 +35,11 @@ def main(config: Config) -> Path:
     helper = Worker(_finish, idle=False)
     try:
         helper.give(config)
-        train_gpt.main(replace(config, num_threads=max(1, threads - 1)))  # a core is left for the others
+        tuned = config.policy.model == config.finetune.experiment_name
+        if not tuned or config.finetune.start == "gpt":
+            train_gpt.main(replace(config, num_threads=max(1, threads - 1)))  # a core is left for the others
+        if tuned:
+            finetune.main(config)
         torch.set_num_threads(threads)
         if (found := helper.answer(0.0)) is None:
             print("waiting for the other process to examine and film the source agents")

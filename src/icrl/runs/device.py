@@ -40,9 +40,9 @@ class DeviceConfig(Options):
     dtype: Literal["float32", "float64"] = option("float32", "dtype of parameters", stages="2, 3, ilql, awr, players")
     amp_dtype: Literal["auto", "none", "bfloat16", "float16"] = option(
         "none",
-        "mixed precision: matrix products in bfloat16, or float16 with a loss scaler; auto: in stage two bfloat16 if "
-        "this machine multiplies it faster, measured at the start, else none",
-        stages="2, ilql, awr",
+        "mixed precision: matrix products in bfloat16, or float16 with a loss scaler; auto: in stage two and in trials "
+        "bfloat16 if this machine multiplies it faster, measured at the start, else none",
+        stages="2, ilql, awr, finetune",
     )
 
     @model_validator(mode="after")

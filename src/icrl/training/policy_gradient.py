@@ -9,8 +9,9 @@ runs to the end of the trial, across resets, so that finding out what helps in l
     A_st = (G_st - mean over s of G_st) / root mean square of these differences over all s and t of the task
 
 The advantages are relative to the group of streams of one task (GRPO: Shao et al., 2024, arXiv 2402.03300), without a
-value function. The loss is the clipped one of PPO (Schulman et al., 2017, arXiv 1707.06347), with r the ratio of the
-probability of the action to that of the actor that played the trial, pi0 the model at the start, H the entropy:
+value function. Equal tasks are one group, as are all rooms without a goal. The loss is the clipped one of PPO (Schulman
+et al., 2017, arXiv 1707.06347), with r the ratio of the probability of the action to that of the actor that played the
+trial, pi0 the model at the start, H the entropy:
 
     loss = - mean of min(r A, clip(r, 1 - clip_range, 1 + clip_range) A) - entropy_coefficient mean of H(pi)
            + kl_coefficient mean of KL(pi || pi0)
@@ -31,8 +32,8 @@ from icrl.objectives.imitation import RESERVED
 from icrl.rl.returns import n_step_returns
 from icrl.spaces import EnvSpec
 
-_RATE: dict[str, Any] = {"kind": "linear", "progress": "percent", "points": [[0, 1e-3], [1, 1e-4]]}
-_NEVER = -1e9  # logit of an illegal action: its probability is 0, and 0 times it is not NaN as with -inf
+_RATE: dict[str, Any] = {"kind": "linear", "progress": "percent", "points": [[0, 2e-3], [1, 2e-4]]}
+NEVER = -1e9  # logit of an illegal action: its probability is 0, and 0 times it is not NaN as with -inf
 
 
 class FinetuneConfig(Options):
@@ -43,24 +44,24 @@ class FinetuneConfig(Options):
         "gpt", "gpt: the model of stage two of `run`; none: random weights, with finetune.kl_coefficient=0"
     )
     num_iterations: int = option(
-        110, "trials of all streams, each followed by updates on them", ge=1, le=10**6, is_budget=True
+        60, "trials of all streams, each followed by updates on them", ge=1, le=10**6, is_budget=True
     )
     trial_steps: int = option(100, "env steps of a trial, across episodes; at most model.context_len", ge=2)
     num_tasks: int = option(0, "training tasks of an iteration, drawn anew for each (0: all)", ge=0)
     num_unsolvable: int = option(
-        0, "tasks of an iteration that are played once more without any reward but the bonus; in DarkRoom alone", ge=0
+        0, "tasks of an iteration without any reward but the bonus, besides those with rewards; in DarkRoom alone", ge=0
     )
-    num_streams: int = option(8, "streams of each task, whose returns are compared", ge=2, le=10**5)
+    num_streams: int = option(4, "streams of each task, whose returns are compared", ge=2, le=10**5)
     num_epochs: int = option(2, "passes over the streams of an iteration", ge=1, le=1000)
-    num_mini_batches: int = option(4, "updates of a pass, each on as many streams", ge=1, le=10**5)
-    discount: float = option(0.99, "discount of a step, across episodes", ge=0, le=1)
+    num_mini_batches: int = option(8, "updates of a pass, each on as many streams", ge=1, le=10**5)
+    discount: float = option(0.97, "discount of a step, across episodes", ge=0, le=1)
     bonus: Annotated[Any, Rate(ge=0)] = option(
         0.25, "reward for an observation that is new in the trial, before its first success"
     )
     clip_range: float = option(0.2, "largest change of the probability ratio that the loss rewards", gt=0, le=10)
     entropy_coefficient: float = option(0.01, "weight of the entropy", ge=0)
-    kl_coefficient: float = option(0.02, "weight of the divergence from the model at the start", ge=0)
-    learning_rate: Annotated[Any, Rate(ge=0)] = option(_RATE, "learning rate of AdamW")
+    kl_coefficient: float = option(0.0, "weight of the divergence from the model at the start", ge=0)
+    learning_rate: Annotated[Any, Rate(ge=0)] = option(_RATE, "learning rate of Muon")
     max_gradient_norm: Annotated[Any, Rate(gt=0)] = option(1.0, "gradient norm clip")
 
     @model_validator(mode="after")
@@ -82,7 +83,7 @@ class TrialBatch(NamedTuple):
     timestep: Tensor
     advantage: Tensor  # float32
     log_prob: Tensor  # float32: of the action, by the actor
-    log_start: Tensor  # float32 `[B, T, A]`: log-probabilities of the model at the start; zeros without one
+    log_start: Tensor  # float32 `[B, T, A]`: log-probabilities of the model at the start; `[B, 0]` without one
 
 
 def successes(spec: EnvSpec, trials: Rollout) -> Tensor:
@@ -107,30 +108,39 @@ def discoveries(spec: EnvSpec, trials: Rollout) -> Tensor:
     return new & (successes(spec, trials).cumsum(0) == 0)
 
 
-def group_advantages(reward: Tensor, num_streams: int, discount: float) -> Tensor:
-    """Advantages `[T, B]` of the second and third equation above, from x `[T, B]`; B is ordered by task, with
-    `num_streams` streams of each."""
+def group_advantages(reward: Tensor, group: Tensor, discount: float) -> Tensor:
+    """Advantages `[T, B]` of the second and third equation above, from x `[T, B]` and the number of the group that each
+    stream is compared with, `group` `[B]` int64."""
     never = torch.zeros_like(reward, dtype=torch.bool)
     to_go = n_step_returns(reward, torch.zeros_like(reward), never, never, discount)
-    to_go = to_go.unflatten(1, (-1, num_streams))  # [T, G, S]
-    difference = to_go - to_go.mean(2, keepdim=True)
-    spread = difference.square().mean((0, 2), keepdim=True).sqrt()
-    return (difference / spread.clamp(min=1e-6)).flatten(1)  # 0 where all streams are alike
+    size = group.bincount()
+
+    def mean_of(x: Tensor) -> Tensor:
+        """Mean `[T, B]` over the group of each stream."""
+        return (x.new_zeros(len(x), len(size)).index_add_(1, group, x) / size)[:, group]
+
+    difference = to_go - mean_of(to_go)
+    spread = mean_of(difference.square().mean(0, keepdim=True)).sqrt()
+    return difference / spread.clamp(min=1e-6)  # 0 where all streams are alike
 
 
 def log_probabilities(spec: EnvSpec, model: nn.Module, batch: Any) -> Tensor:
     """Log-probabilities `[B, T, A]` of actions, from one uncached forward over whole trials. Dropout is off and a
     framed room in its middle, as in the actor, so that ratios compare like with like."""
     context = context_of(Window.of(batch))
-    return spec.legal_of(model.eval()(context), batch.obs, _NEVER).float().log_softmax(-1)
+    return spec.legal_of(model.eval()(context), batch.obs, NEVER).float().log_softmax(-1)
 
 
 class PolicyGradient:
-    """Objective with the loss above. `progress()` are metrics of the last trials, shown beside those of an update."""
+    """Objective with the loss above, for worlds of integers. `progress()` are metrics of the last trials, shown beside
+    those of an update."""
+
+    low_precision = True
 
     def __init__(self, config: FinetuneConfig, spec: EnvSpec, progress: Callable[[], dict[str, Tensor]]) -> None:
         self.config, self.spec, self._progress = config, spec, progress
-        self.weights = {"policy": 1.0, "entropy": -config.entropy_coefficient, "kl": config.kl_coefficient}
+        self.weights = {"policy": 1.0, "entropy": -config.entropy_coefficient}
+        self.weights |= {"kl": config.kl_coefficient} if config.kl_coefficient else {}
 
     def __call__(self, model: nn.Module, batch: TrialBatch) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
         """Terms of the loss. Metrics: the mean of |r - 1| (`ratio_change`), the share of steps where it is above the
@@ -140,11 +150,9 @@ class PolicyGradient:
         limit = self.config.clip_range
         gain = torch.minimum(ratio * batch.advantage, ratio.clamp(1 - limit, 1 + limit) * batch.advantage)
         pi, change = log_pi.exp(), (ratio.detach() - 1).abs()
-        terms = {
-            "policy": -gain.mean(),
-            "entropy": -(pi * log_pi).sum(-1).mean(),
-            "kl": (pi * (log_pi - batch.log_start)).sum(-1).mean(),
-        }
+        terms = {"policy": -gain.mean(), "entropy": -(pi * log_pi).sum(-1).mean()}
+        if self.config.kl_coefficient:
+            terms["kl"] = (pi * (log_pi - batch.log_start)).sum(-1).mean()
         return terms, {"clipped": (change > limit).float().mean(), "ratio_change": change.mean()} | self._progress()
 
     def logits(self, model: nn.Module, batch: TrialBatch) -> Tensor:

@@ -18,10 +18,31 @@ from icrl.envs.tasks import streams_of
 from icrl.nn.gpt import GPT
 from icrl.nn.gpt_policy import GPTPolicy
 from icrl.randomness import Noise, mix, stream_seeds
-from icrl.training.policy_gradient import FinetuneConfig, TrialBatch, discoveries, group_advantages, log_probabilities
+from icrl.training.policy_gradient import (
+    NEVER,
+    FinetuneConfig,
+    TrialBatch,
+    discoveries,
+    group_advantages,
+    log_probabilities,
+)
 
 _TASKS, _STARTS, _NOISE, _ORDER = range(6, 10)  # purposes of random numbers
 _KEPT = 0.5  # of a full context; a trial never fills one
+
+
+class Actor(GPTPolicy):
+    """The model as a policy that keeps the log-probabilities of the actions it chose, one `[B]` for each step."""
+
+    def __init__(self, model: GPT) -> None:
+        super().__init__(model, 1.0, 1.0, _KEPT)
+        self.log_probs: list[Tensor] = []
+
+    def choose(self, logits: Tensor, obs: Tensor, noise: Tensor) -> Tensor:
+        action = super().choose(logits, obs, noise)
+        log_pi = self.model.spec.legal_of(logits, obs, NEVER).float().log_softmax(-1)
+        self.log_probs.append(log_pi.gather(-1, action[..., None])[..., 0])
+        return action
 
 
 class Trials:
@@ -64,19 +85,23 @@ class Trials:
         chosen = order.tensor_split(self.config.num_mini_batches)[part]
         return TrialBatch(*(column[chosen] for column in self._batch))
 
-    def play(self, iteration: int) -> Rollout:
-        """Transitions `[T, B]` of the trials of `iteration`, ordered by task, unsolvable ones last. The actor samples
-        its actions."""
-        drawn = self._drawn(len(self.tasks), _TASKS, iteration)[: self._num_tasks]
-        unsolvable = self._unsolvable[drawn[: self.config.num_unsolvable]]
-        tasks = streams_of(torch.cat([self.tasks[drawn], unsolvable]), self.config.num_streams)
+    def tasks_of(self, iteration: int) -> Tensor:
+        """Tasks `[B, task_dim]` of the streams of `iteration`, ordered by task, unsolvable ones last."""
+        drawn = self._drawn(len(self.tasks), _TASKS, iteration)
+        unsolvable = self._unsolvable[drawn[torch.arange(self.config.num_unsolvable) % len(drawn)]]
+        return streams_of(torch.cat([self.tasks[drawn[: self._num_tasks]], unsolvable]), self.config.num_streams)
+
+    def play(self, iteration: int) -> tuple[Rollout, Tensor]:
+        """Transitions `[T, B]` of the trials of `iteration` on `tasks_of` it, and the log-probabilities `[T, B]` of
+        their actions. The actor samples its actions."""
+        tasks, policy = self.tasks_of(iteration), Actor(self._actor)
         starts, noise = (
             mix(stream_seeds(self.seed, len(tasks), purpose), iteration).to(tasks.device)
             for purpose in (_STARTS, _NOISE)
         )
-        policy = GPTPolicy(self._actor, 1.0, 1.0, _KEPT)
         streams = start_streams(policy, self.env, tasks, starts)
-        return rollout(policy, self.env, streams, self.config.trial_steps, Noise(noise))[0]
+        played, _ = rollout(policy, self.env, streams, self.config.trial_steps, Noise(noise))
+        return played, torch.stack(policy.log_probs)
 
     def state_dict(self) -> dict[str, Any]:
         return self._actor.state_dict()
@@ -90,20 +115,20 @@ class Trials:
 
     def _collect(self, iteration: int) -> TrialBatch:
         """All streams of `iteration` with their advantages."""
-        config, spec, played = self.config, self.env.spec, self.play(iteration)
+        config, spec = self.config, self.env.spec
+        played, log_prob = self.play(iteration)
         value = played.reward
         total, updates = config.num_iterations, self.updates_per_iteration
         bonus = self._bonus(Clock(iteration / total, iteration, iteration * value.numel(), iteration * updates))
         new = discoveries(spec, played).float() if bonus else torch.zeros_like(value)
-        advantage = group_advantages(value + bonus * new, config.num_streams, config.discount)
-        columns = (played.obs, played.action, played.reward, played.timestep, advantage)
-        batch = TrialBatch(*(column.transpose(0, 1) for column in (*columns, advantage, advantage)))
-        with torch.no_grad():
-            log_pi = self._by_parts(self._actor, batch)
-            log_start = self._by_parts(self.start, batch) if self.start else torch.zeros_like(log_pi)
+        _, group = self.tasks_of(iteration).unique(dim=0, return_inverse=True)
+        advantage = group_advantages(value + bonus * new, group, config.discount)
+        columns = (played.obs, played.action, played.reward, played.timestep, advantage, log_prob, log_prob[:0])
+        batch = TrialBatch(*(column.transpose(0, 1) for column in columns))
         self.metrics = self._progress(played, value, new)
-        return batch._replace(log_prob=log_pi.gather(-1, batch.action[..., None])[..., 0], log_start=log_start)
+        return batch._replace(log_start=self._by_parts(self.start, batch)) if self.start else batch
 
+    @torch.no_grad()
     def _by_parts(self, model: GPT, batch: TrialBatch) -> Tensor:
         """Log-probabilities `[B, T, A]` by `model`, for as many streams at a time as an update has."""
         parts = (column.tensor_split(self.config.num_mini_batches) for column in batch)

@@ -15,7 +15,6 @@ from tqdm import tqdm
 from icrl.config.options import OneOrMore, Options, option, refuse
 from icrl.config.schedules import Clock, make_schedule
 from icrl.contracts import AnyBatch, Metrics, Objective
-from icrl.objectives.imitation import AlgorithmDistillation
 from icrl.runs.device import bfloat16_gain
 from icrl.runs.distributed import Ranks
 from icrl.training.optimizers import MTAdam, make_optimizer, set_rates
@@ -190,10 +189,9 @@ class Updater:
 
 
 def _precision(config: Config, objective: Objective, device: torch.device, ranks: Ranks) -> str:
-    """Precision that `device.amp_dtype=auto` means for an objective: values, and numbers that are observed or chosen,
-    need more digits than bfloat16 has."""
-    imitates = isinstance(objective, AlgorithmDistillation) and objective.spec.is_discrete
-    if not imitates or config.device.dtype != "float32":
+    """Precision that `device.amp_dtype=auto` means for an objective. Only one that says so (`low_precision`) learns as
+    well in bfloat16: values, and numbers that are observed or chosen, need more digits."""
+    if not getattr(objective, "low_precision", False) or config.device.dtype != "float32":
         return "none"
     gain = ranks.average(torch.tensor(bfloat16_gain(device), device=device)).item()  # all ranks must agree
     found = "bfloat16" if gain >= _LEAST_GAIN else "none"
