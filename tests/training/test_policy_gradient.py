@@ -33,15 +33,26 @@ def test_advantages_by_hand():
     to_go = torch.tensor([[0.25, 0.5], [0.5, 1.0], [1.0, 0.0]])
     difference = to_go - torch.tensor([[0.375], [0.75], [0.5]])
     spread = math.sqrt((2 * 0.125**2 + 2 * 0.25**2 + 2 * 0.5**2) / 6)
-    found = group_advantages(reward, 2, 0.5)
+    found = group_advantages(reward, torch.tensor([0, 0, 1, 1]), 0.5)
     assert torch.allclose(found[:, :2], difference / spread) and found[:, 2:].eq(0).all()
 
 
 def test_the_streams_of_a_task_are_compared_with_each_other_alone():
     reward = torch.rand(7, 12, generator=torch.Generator().manual_seed(0))
-    alone = [group_advantages(part, 4, 0.9) for part in reward.split(4, dim=1)]
-    assert torch.allclose(group_advantages(reward, 4, 0.9), torch.cat(alone, dim=1), atol=1e-6)
-    assert torch.allclose(group_advantages(5 * reward, 4, 0.9), torch.cat(alone, dim=1), atol=1e-5)  # of any scale
+    alone = [group_advantages(part, torch.zeros(4).long(), 0.9) for part in reward.split(4, dim=1)]
+    group = torch.arange(3).repeat_interleave(4)
+    together, scaled = (group_advantages(factor * reward, group, 0.9) for factor in (1, 5))
+    assert torch.allclose(together, torch.cat(alone, dim=1), atol=1e-6)
+    assert torch.allclose(scaled, together, atol=1e-5)
+
+
+def test_groups_may_differ_in_size_and_lie_anywhere():
+    reward = torch.rand(7, 9, generator=torch.Generator().manual_seed(0))
+    group = torch.tensor([2, 0, 2, 1, 1, 2, 0, 2, 1])
+    found = group_advantages(reward, group, 0.9)
+    for number in range(3):
+        own = group == number
+        assert torch.allclose(found[:, own], group_advantages(reward[:, own], torch.zeros_like(group[own]), 0.9))
 
 
 def test_discoveries_by_hand():

@@ -76,7 +76,7 @@ def test_every_pass_reads_every_stream_once():
 
 def test_tasks_and_noise_are_drawn_anew_for_each_iteration_and_their_trials_do_not_depend_on_the_calls_before():
     trials = trials_of(model_of())
-    lives = [trials.play(iteration) for iteration in (0, 1, 0)]
+    lives = [trials.play(iteration)[0] for iteration in (0, 1, 0)]
     assert all(map(torch.equal, lives[0], lives[2])) and not torch.equal(lives[0].action, lives[1].action)
     asked: list[list[int]] = []
     reset = ENV.reset
@@ -99,7 +99,7 @@ def test_tasks_and_noise_are_drawn_anew_for_each_iteration_and_their_trials_do_n
 
 def test_unsolvable_tasks_are_played_last_and_pay_the_bonus_alone():
     trials = trials_of(model_of(), num_unsolvable=2, num_mini_batches=1)
-    played, batch = trials.play(0), trials.batch_at(0)
+    (played, _), batch = trials.play(0), trials.batch_at(0)
     assert played.reward.shape == (20, 20) and len(batch.obs) == trials.num_streams == 20
     assert played.reward[:, :12].any() and not played.reward[:, 12:].any() and not played.terminated[:, 12:].any()
     assert batch.advantage.ne(0).any(dim=1).all()
@@ -113,7 +113,7 @@ def test_unsolvable_tasks_are_played_last_and_pay_the_bonus_alone():
 def test_context_is_kept_over_resets():
     """A trial equals one long rollout of the policy."""
     model, trials = model_of(), trials_of(model_of())
-    played = trials.play(2)
+    played, _ = trials.play(2)
     assert (played.terminated | played.truncated).any(0).all()
     seeds = {}
 

@@ -11,6 +11,9 @@ class StudyConfig(Options):
     question: Text = option("none", "question of the comparison, the title of its picture")
     measure: Literal["success", "returns"] = option("success", "measure that variants are compared by")
     seeds: list[Annotated[int, Field(ge=0, le=10**9)]] = option([0, 1, 2], "seeds of every variant")
+    splits: list[Annotated[int, Field(ge=0, le=10**9)]] = option(
+        [], "values of tasks.seed: every variant is trained on each of these splits with every seed ([]: on one split)"
+    )
     variants: list[dict[str, Any]] = option(
         [],
         "what is compared: each a `label`, what it changes (`set`, a list of KEY=VALUE) and, if need be, its place `x` "

@@ -1,7 +1,8 @@
 """Plan of a study: its runs, composed and checked before any work, and the jobs that make them.
 
-Every variant is trained with every seed. Runs with the same world, tasks, source and seed share their histories. Runs
-that differ only in how they are evaluated share everything that is trained: model, critic and extracted policy.
+Every variant is trained with every seed, on every split of the tasks if there are several. Runs with the same world,
+tasks, source and seed share their histories. Runs that differ only in how they are evaluated share everything that is
+trained: model, critic and extracted policy.
 """
 
 import re
@@ -43,9 +44,9 @@ class Row(NamedTuple):
     test: str  # the world; empty: the training world
     x: float | str | None  # place on the axis
     line: str  # through such places
-    config: Config  # with the first seed
-    folders: list[Path]  # of results, one for each seed
-    models: list[list[Path]]  # everything trained for it, for each seed
+    config: Config  # with the first split and seed
+    folders: list[Path]  # of results, one for each split and seed
+    models: list[list[Path]]  # everything trained for it, for each split and seed
 
 
 class Plan(NamedTuple):
@@ -88,6 +89,8 @@ def plan(options: Sequence[str]) -> Plan:
     twice = {variant.label for variant in variants if slugs.count(variant.slug) > 1}
     refuse(twice, f"study.variants: {', '.join(sorted(twice))}: labels must differ in letters or digits")
     refuse(not seeds or len({*seeds}) < len(seeds), f"study.seeds={seeds}: must be one seed, or several that differ")
+    splits = config.study.splits
+    refuse(len({*splits}) < len(splits), f"study.splits={splits}: must differ")
     shared = [option for option in options if re.split("[.=]", option.lstrip("+~"))[0] != _LAUNCH]
     planner, rows = _Planner(config, shared), list[Row]()
     for variant in variants:
@@ -136,17 +139,22 @@ class _Planner:
 
     def rows_of(self, variant: _Variant) -> Iterator[Row]:
         """Rows of a variant; the work for them is added to the jobs."""
-        options = [*self._options, *variant.set]
-        composed = load_config(options)
-        trained = {f"{self._study.name}-{variant.slug}-seed{seed}": seed for seed in self._study.study.seeds}
-        runs = {name: self._trained(composed, options, seed, name) for name, seed in trained.items()}
+        name, study = f"{self._study.name}-{variant.slug}", self._study.study
+        options = {
+            f"{name}-split{split}": [*self._options, *variant.set, f"tasks.seed={split}"] for split in study.splits
+        }
+        options = options or {name: [*self._options, *variant.set]}
+        draws = [(f"{name}-seed{seed}", seed, given) for name, given in options.items() for seed in study.seeds]
+        runs = [self._trained(load_config(given), given, seed, name) for name, seed, given in draws]
+        first, composed = draws[0][2], load_config(draws[0][2])
         for test, changes in variant.test.items():
-            there = load_config([*options, *changes]) if changes else composed
+            there = load_config([*first, *changes]) if changes else composed
             parts = trained_for(there.policy, there.finetune)
             suffix = suffix_of(_changes(there, composed) | policy_suffixes(there), there.evaluation.tasks)
             evaluated: list[Config] = []
-            for name, run in runs.items():
-                played = _run(there, [*options, *changes], trained[name], name, run.config.histories[0], run.config.run)
+            for (name, seed, given), run in zip(draws, runs, strict=True):
+                world = [*given, *changes]
+                played = _run(load_config(world), world, seed, name, run.config.histories[0], run.config.run)
                 evaluated.append(played.config)
                 self._add(run, parts.values(), played, played.config.folder("logs") / f"evaluation{suffix}")
             folders = [config.folder("logs") / f"evaluation{suffix}" for config in evaluated]
