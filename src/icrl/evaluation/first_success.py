@@ -16,8 +16,11 @@ LAGS = 10  # most episodes after the first success
 CURVES = ("first_success", "after_first_success")
 
 
-def measures_of(success: Values, num_resamples: int, confidence: float, seed: int) -> dict[str, dict[str, Any]]:
-    """Shares with bootstrap intervals, by section and name, of the successes `[R, G, S, E]`.
+def measures_of(
+    success: Values, num_resamples: int, confidence: float, seed: int, apart: bool = False
+) -> dict[str, dict[str, Any]]:
+    """Shares with bootstrap intervals, by section and name, of the successes `[R, G, S, E]`. `apart`: the tasks of the
+    runs differ.
 
     In `curves`: `first_success` of episodes 1, 2, ..., up to the last before which some stream has none, with
     `at_risk`, the share of streams that have none before an episode; `after_first_success` of the episodes 1 to `LAGS`
@@ -28,7 +31,7 @@ def measures_of(success: Values, num_resamples: int, confidence: float, seed: in
     after, exists = _after_first(won)
     above = np.concatenate([won * ~later, after, (won * later).sum(-1, keepdims=True)], axis=-1)
     below = np.concatenate([~later, exists, later.sum(-1, keepdims=True)], axis=-1, dtype=np.float64)
-    resampled = statistics.bootstrap_ratios(above, below, num_resamples, seed).clip(0, 1)
+    resampled = statistics.bootstrap_ratios(above, below, num_resamples, seed, apart).clip(0, 1)
     known = below.sum((0, 1, 2)) > 0
     mean = above.sum((0, 1, 2))[known] / below.sum((0, 1, 2))[known]
     low, high = statistics.percentile_interval(resampled[:, known], confidence)

@@ -29,6 +29,7 @@ _REGRETS = {"regret_to_searcher": "searcher", "regret_to_covering_plan": "coveri
 NEAR, SMOOTHED = 0.9, 3  # fraction of the optimum to reach, and the number of episodes averaged to tell
 _ROUNDING = 1e-9
 Exact = Mapping[str, Mapping[str, Sequence[float]]]  # by policy (random, optimum) and measure: one number per task
+Cells = dict[tuple[str, str], Values]  # by section and measure
 
 
 def tail_of(num_episodes: int) -> int:
@@ -41,9 +42,7 @@ def move_of(num_episodes: int) -> int:
     return num_episodes // 2
 
 
-def cells_of(
-    played: Adaptation, exact: Exact, regrets: bool, others: Mapping[str, Adaptation]
-) -> dict[tuple[str, str], Values]:
+def cells_of(played: Adaptation, exact: Exact, regrets: bool, others: Mapping[str, Adaptation]) -> Cells:
     """Measures by section and name: `curves` of each episode `[R, G, S, E]`, and `final` of each stream `[R, G, S]`, of
     solved tasks `[R, G, 1]`. `others`: results of other policies on the same tasks, by name."""
     random, optimum = (np.array(exact[name]["returns"] if exact else []) for name in ("random", "optimum"))
@@ -71,9 +70,9 @@ def cells_of(
     return {(key, name): cell for key, cells in (("curves", curves), ("final", final)) for name, cell in cells.items()}
 
 
-def forgetting(success: Values, misled: Values, moved: bool) -> dict[tuple[str, str], Values]:
+def forgetting(success: Values, misled: Values, moved: bool) -> Cells:
     """Measures of the episodes `misled` `[R, G, S, E]` to another goal, and of both after the goal `moved`."""
-    cells: dict[tuple[str, str], Values] = {("curves", "other_goal_first"): misled}
+    cells: Cells = {("curves", "other_goal_first"): misled}
     cells["final", "other_goal_first"] = misled[..., -tail_of(misled.shape[-1]) :].mean(-1)
     episode = move_of(misled.shape[-1]) + LATER - 1
     if moved and episode < misled.shape[-1]:
@@ -82,8 +81,9 @@ def forgetting(success: Values, misled: Values, moved: bool) -> dict[tuple[str, 
     return cells
 
 
-def intervals(cells: Mapping[tuple[str, str], Values], config: EvaluationConfig, seed: int) -> dict[str, Any]:
-    """Cells as `results.json` has them: means with intervals, and means per task.
+def intervals(cells: Cells, config: EvaluationConfig, seed: int, apart: bool = False) -> dict[str, Any]:
+    """Cells as `results.json` has them: means with intervals, and means per task unless the tasks of the runs differ
+    (`apart`).
 
     Cells with equal R, G and S share their resamples, because drawing these takes the time."""
     means: dict[tuple[str, str], Floats] = {}
@@ -91,7 +91,7 @@ def intervals(cells: Mapping[tuple[str, str], Values], config: EvaluationConfig,
     for shape, group in groupby(by_shape, key=lambda name: cells[name].shape[:3]):
         names = list(group)
         flat = [cells[name].reshape(*shape, -1).astype(np.float64) for name in names]
-        together = statistics.bootstrap_means(np.concatenate(flat, axis=-1), config.num_bootstrap, seed)
+        together = statistics.bootstrap_means(np.concatenate(flat, axis=-1), config.num_bootstrap, seed, apart)
         ends = np.cumsum([values.shape[-1] for values in flat])[:-1]
         for name, part in zip(names, np.split(together, ends, axis=-1), strict=True):
             means[name] = part.reshape(-1, *cells[name].shape[3:])
@@ -104,7 +104,7 @@ def intervals(cells: Mapping[tuple[str, str], Values], config: EvaluationConfig,
         if name in _SHARES or section == "coverage":
             resampled = resampled.clip(0, 1)
         numbers[name] = interval(values, resampled, config.confidence)
-        if section == "final" and name in (*MEASURES, "regret"):
+        if section == "final" and name in (*MEASURES, "regret") and not apart:
             numbers[f"{name}_per_task"] = values.mean((0, 2)).tolist()
     return written
 

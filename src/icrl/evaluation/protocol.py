@@ -21,6 +21,7 @@ from icrl.evaluation.measures import (
     MEASURES,
     NEAR,
     SMOOTHED,
+    Cells,
     Exact,
     cells_of,
     forgetting,
@@ -28,7 +29,7 @@ from icrl.evaluation.measures import (
     intervals,
     move_of,
 )
-from icrl.rl.statistics import Floats, Values
+from icrl.rl.statistics import Floats
 
 PARTS = {
     "held_out": "model, held-out tasks",
@@ -53,7 +54,8 @@ DEFINITIONS = {
     "mean": "over seeds, tasks and streams",
     "low, high": "bootstrap interval of the mean: tasks and streams are resampled; with several seeds (training runs) "
     "each resampled mean is moved by t * sqrt(variance of the seeds' means / number of seeds), t from Student's "
-    "distribution (seeds - 1); with one seed it says nothing of other training runs; shares are clipped to 0 and 1",
+    "distribution (seeds - 1); with one seed it says nothing of other training runs; over several splits of the tasks, "
+    "Student's t interval over the means of all runs; shares are clipped to 0 and 1",
     "interquartile_mean": "mean of the middle half of the tasks of all seeds, each the mean over its streams",
     "success": "success rate of episodes",
     "returns": "undiscounted return of an episode",
@@ -148,6 +150,22 @@ class Setting(NamedTuple):
     references: Mapping[str, Exact]  # by part; empty without a planner
     decoding: str  # default decoding, see `decoding_name`
     regrets: bool  # whether regret is measured
+    apart: Sequence[Mapping[str, Exact]] = ()  # references of each run, if the runs have different tasks
+
+    def cells(self, played: Adaptation, part: str, moves: bool, others: Mapping[str, Adaptation]) -> Cells:
+        """`measures.cells_of` episodes `[R, G, S, E]` on the tasks of `part`, whose goal `moves` or stays. Each run is
+        measured against the references of its own tasks."""
+        regrets = self.regrets and not moves
+        if not self.apart:
+            return cells_of(played, {} if moves else self.references[part], regrets, others)
+        found: list[Cells] = []
+        for run, references in enumerate(self.apart):
+            own, *beside = (
+                Adaptation(*(column[run : run + 1] for column in one)) for one in (played, *others.values())
+            )
+            exact = {} if moves else references[part]
+            found.append(cells_of(own, exact, regrets, dict(zip(others, beside, strict=True))))
+        return {key: np.concatenate([cells[key] for cells in found]) for key in found[0]}
 
 
 def decoding_name(temperature: float, epsilon: float) -> str:
@@ -196,7 +214,7 @@ def exact_numbers(expectations: Mapping[str, Expectation]) -> Exact:
 
 
 def numbers_of(
-    runs: Mapping[int, Mapping[str, Adaptation]],
+    runs: Mapping[Any, Mapping[str, Adaptation]],
     setting: Setting,
     config: EvaluationConfig,
     seed: int,
@@ -204,26 +222,24 @@ def numbers_of(
 ) -> dict[str, Any]:
     """The sections `protocol`, `curves`, `final`, `decodings`, `ablations` and `moved_goal` of `results.json`.
 
-    `runs`: results `[G, S, E]` by seed and policy name: `PARTS`, `ABLATIONS`, names that start with `TEMPERATURE` or
+    `runs`: results `[G, S, E]` by run (its seed, or split and seed) and policy name: `PARTS`, `ABLATIONS`, names that start with `TEMPERATURE` or
     `MOVED`, and references, whose names contain "training tasks" if they played those. `seed`: of the resamples.
     `misled`: for each run the episodes that visit another goal first, by policy (`moved_goal.others_first`)."""
     names = list(next(iter(runs.values())))
     played = {
         name: Adaptation(*map(np.stack, zip(*(run[name] for run in runs.values()), strict=True))) for name in names
     }
-    shown = shown_part(names)
+    shown, apart = shown_part(names), bool(setting.apart)
     found: dict[str, Any] = {}
     for name, adaptation in played.items():
         label, moves = label_of(name), name.startswith(MOVED)
         part = "train" if "training tasks" in label else name if name in PARTS else shown
-        exact = {} if moves else setting.references[part]
-        beside = played if part == shown and not moves else {}
-        cells = cells_of(adaptation, exact, setting.regrets and not moves, beside)
+        cells = setting.cells(adaptation, part, moves, played if part == shown and not moves else {})
         if misled and all(name in run for run in misled):
             cells |= forgetting(adaptation.success, np.stack([run[name] for run in misled]), moves)
-        found[name] = {"label": label, **intervals(cells, config, seed)}
+        found[name] = {"label": label, **intervals(cells, config, seed, apart)}
         if not moves:
-            shares = first_success.measures_of(adaptation.success, config.num_bootstrap, config.confidence, seed)
+            shares = first_success.measures_of(adaptation.success, config.num_bootstrap, config.confidence, seed, apart)
             for section, values in shares.items():
                 found[name][section] |= values
     num_episodes = played[shown].returns.shape[-1]
@@ -231,15 +247,18 @@ def numbers_of(
     moved = [name for name in names if name.startswith(MOVED)]
     plain = [name for name in names if name not in (ABLATIONS.keys() | {*others.values(), *moved})]
     curves = {found[name]["label"]: found[name]["curves"] for name in plain}
-    for name, exact in setting.references[shown].items():  # the same in each episode, apart from regret
-        success, returns, steps = (np.tile(np.array(exact[key])[None, :, None, None], num_episodes) for key in MEASURES)
-        cells = cells_of(Adaptation(returns, success, steps, steps), setting.references[shown], setting.regrets, {})
+    for name in setting.references[shown]:  # the same in each episode, but for regret
+        exact = {
+            key: np.array([run[shown][name][key] for run in setting.apart or [setting.references]]) for key in MEASURES
+        }
+        success, returns, steps = (np.tile(exact[key][:, :, None, None], num_episodes) for key in MEASURES)
+        cells = setting.cells(Adaptation(returns, success, steps, steps), shown, False, {})
         of_curves = {key: values for (section, key), values in cells.items() if section == "curves"}
         curves[name] = {key: interval(values, values.mean((0, 1, 2))[None], 0.5) for key, values in of_curves.items()}
-        curves[name] |= first_success.expected(np.array(exact["success"]), num_episodes)
+        curves[name] |= first_success.expected(exact["success"].ravel(), num_episodes)
     return {
         "protocol": {
-            "seeds": list(runs),
+            "seeds": list(map(str, runs)) if apart else list(runs),
             "num_tasks": {name: adaptation.returns.shape[1] for name, adaptation in played.items()},
             "num_streams": {name: adaptation.returns.shape[2] for name, adaptation in played.items()},
             "num_episodes": num_episodes,
@@ -257,14 +276,14 @@ def numbers_of(
 
 
 def coverage_numbers(
-    runs: Sequence[Mapping[str, Floats]], config: EvaluationConfig, seed: int
+    runs: Sequence[Mapping[str, Floats]], config: EvaluationConfig, seed: int, apart: bool = False
 ) -> dict[str, dict[str, Any]]:
     """The sections `coverage` and `coverage_gain` of `results.json`, given the coverage `[1, S, E]` by policy of each
     run; empty if a run has none."""
     if not all(runs):
         return {}
     shares = {name: np.stack([run[name] for run in runs]) for name in runs[0]}
-    cells: dict[tuple[str, str], Values] = {("coverage", name): values for name, values in shares.items()}
+    cells: Cells = {("coverage", name): values for name, values in shares.items()}
     if {COVERAGE_KEPT, ABLATIONS["wiped"]} <= shares.keys():
         cells["coverage_gain", COVERAGE_KEPT] = shares[COVERAGE_KEPT] - shares[ABLATIONS["wiped"]]
-    return intervals(cells, config, seed)
+    return intervals(cells, config, seed, apart)

@@ -116,31 +116,43 @@ def load_episodes(folder: Path, checksum: str) -> tuple[dict[str, Adaptation], d
 def combined(folders: Sequence[Path], config: EvaluationConfig, seed: int) -> Json:
     """Results over several runs, from the evaluations in `folders`.
 
-    Raises `PipelineError` if a folder has no complete results, or if its tasks, world, decoding or policies differ
-    from those of the first."""
+    Runs on several splits of the tasks (`tasks.seed`) have their own tasks each. Raises `PipelineError` if a folder has
+    no complete results, or if its world, decoding or policies, or on one split its tasks, differ from those of the
+    first."""
     found: list[tuple[Json, Json]] = []
-    runs: dict[int, dict[str, Adaptation]] = {}
+    runs: dict[tuple[int, int], dict[str, Adaptation]] = {}
     measured: dict[str, list[dict[str, Floats]]] = {COVERAGE: [], MISLED: []}
     for folder in folders:
         results, _ = read_results(folder)
         episodes, further = load_episodes(folder, results["episodes"])
-        shared = {label.removeprefix("model, "): results.get(f"{part}_tasks") for part, label in PARTS.items()}
+        split = results["config"]["tasks"]["seed"]
+        shared: dict[str, Any] = {}
+        if not found or split == found[0][0]["config"]["tasks"]["seed"]:
+            shared = {label.removeprefix("model, "): results.get(f"{part}_tasks") for part, label in PARTS.items()}
         shared |= {"worlds": results["config"]["env"], "decodings": results["protocol"]["decoding"]}
         shared["policies, streams or episodes"] = {name: played.returns.shape for name, played in episodes.items()}
         found.append((results, shared))
         if differ := [key for key, value in shared.items() if value != found[0][1][key]]:
             raise PipelineError(f"{folders[0]} and {folder} cannot be combined: their {' and '.join(differ)} differ")
-        runs[results["config"]["seed"]] = episodes
+        runs[split, results["config"]["seed"]] = episodes
         for kind, arrays in further.items():
             measured[kind].append(arrays)
     if len(runs) < len(folders):
         raise PipelineError(f"{' and '.join(map(str, folders))} cannot be combined: some have the same seed")
     first, _ = found[0]
-    kept = {key: first[key] for key in (*(f"{part}_tasks" for part in PARTS), "references") if key in first}
+    splits = {split for split, _ in runs}
+    apart = [results["references"] for results, _ in found] if len(splits) > 1 else []
     regrets = "regret" in first["final"][shown_part(first["final"])]
-    setting = Setting(first["references"], first["protocol"]["decoding"], regrets)
-    numbers = numbers_of(runs, setting, config, seed, measured[MISLED])
-    return kept | numbers | coverage_numbers(measured[COVERAGE], config, seed)
+    setting = Setting(first["references"], first["protocol"]["decoding"], regrets, apart)
+    kept, by_run = (
+        {"splits": sorted(splits)},
+        {f"split {split}, seed {seed}": one for (split, seed), one in runs.items()},
+    )
+    if not apart:
+        kept = {key: first[key] for key in (*(f"{part}_tasks" for part in PARTS), "references") if key in first}
+        by_run = {seed: one for (_, seed), one in runs.items()}
+    numbers = numbers_of(by_run, setting, config, seed, measured[MISLED])
+    return kept | numbers | coverage_numbers(measured[COVERAGE], config, seed, bool(apart))
 
 
 def source_label(name: str) -> str:

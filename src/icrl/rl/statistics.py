@@ -6,6 +6,9 @@ A resample draws N tasks with replacement, the same for all runs, then S streams
 are not drawn, because a few runs drawn with replacement spread too little. Instead each resample of R > 1 runs is moved
 by t * sqrt(variance of the runs' own values / R), with the unbiased variance and one t per resample from Student's
 distribution with R - 1 degrees of freedom. For values that vary between runs alone this is the t interval.
+
+Runs on different splits of the tasks have their own tasks each (`apart`). A run is then one draw of a split, a seed and a
+model, and its mean one number: the interval is the t interval of these numbers.
 """
 
 from typing import Any
@@ -19,16 +22,17 @@ Floats = NDArray[np.float64]
 _CHUNK_BYTES = 1 << 25  # memory for the table of draws
 
 
-def bootstrap_means(values: Values, num_resamples: int, seed: int) -> Floats:
-    """Means of resamples of `values` `[R, N, S, ...]`, `[B, ...]`."""
-    means = _resampled_means(values, num_resamples, seed)
+def bootstrap_means(values: Values, num_resamples: int, seed: int, apart: bool = False) -> Floats:
+    """Means of resamples of `values` `[R, N, S, ...]`, `[B, ...]`; `apart`: the tasks of the runs differ."""
+    means = _resampled_means(values, num_resamples, seed) if not apart else values.mean((0, 1, 2), dtype=np.float64)
     return means + _run_offsets(values.mean((1, 2), dtype=np.float64), num_resamples, seed)
 
 
-def bootstrap_ratios(above: Floats, below: Floats, num_resamples: int, seed: int) -> Floats:
+def bootstrap_ratios(above: Floats, below: Floats, num_resamples: int, seed: int, apart: bool = False) -> Floats:
     """Sum of `above` over sum of `below`, `[R, N, S, ...]` each, in resamples, `[B, ...]`; NaN in a resample in which
-    `below` sums to 0. Runs in which it does are left out."""
-    sums = _resampled_means(np.stack([above, below], axis=-1), num_resamples, seed)
+    `below` sums to 0. Runs in which it does are left out. `apart`: the tasks of the runs differ."""
+    both = np.stack([above, below], axis=-1)
+    sums = _resampled_means(both, num_resamples, seed) if not apart else both.mean((0, 1, 2))
     return _quotient(sums[..., 0], sums[..., 1]) + _run_offsets(
         _quotient(above.sum((1, 2)), below.sum((1, 2))), num_resamples, seed
     )

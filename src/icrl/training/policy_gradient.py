@@ -32,7 +32,7 @@ from icrl.objectives.imitation import RESERVED
 from icrl.rl.returns import n_step_returns
 from icrl.spaces import EnvSpec
 
-_RATE: dict[str, Any] = {"kind": "linear", "progress": "percent", "points": [[0, 2e-3], [1, 2e-4]]}
+_RATE: dict[str, Any] = {"kind": "linear", "progress": "percent", "points": [[0, 3e-3], [1, 2e-4]]}
 NEVER = -1e9  # logit of an illegal action: its probability is 0, and 0 times it is not NaN as with -inf
 
 
@@ -44,7 +44,7 @@ class FinetuneConfig(Options):
         "gpt", "gpt: the model of stage two of `run`; none: random weights, with finetune.kl_coefficient=0"
     )
     num_iterations: int = option(
-        60, "trials of all streams, each followed by updates on them", ge=1, le=10**6, is_budget=True
+        80, "trials of all streams, each followed by updates on them", ge=1, le=10**6, is_budget=True
     )
     trial_steps: int = option(100, "env steps of a trial, across episodes; at most model.context_len", ge=2)
     num_tasks: int = option(0, "training tasks of an iteration, drawn anew for each (0: all)", ge=0)
@@ -54,7 +54,7 @@ class FinetuneConfig(Options):
     num_streams: int = option(4, "streams of each task, whose returns are compared", ge=2, le=10**5)
     num_epochs: int = option(2, "passes over the streams of an iteration", ge=1, le=1000)
     num_mini_batches: int = option(8, "updates of a pass, each on as many streams", ge=1, le=10**5)
-    discount: float = option(0.97, "discount of a step, across episodes", ge=0, le=1)
+    discount: float = option(0.96, "discount of a step, across episodes", ge=0, le=1)
     bonus: Annotated[Any, Rate(ge=0)] = option(
         0.25, "reward for an observation that is new in the trial, before its first success"
     )
