@@ -96,7 +96,7 @@ def written(folder: Path, seed: int, found: dict[str, Adaptation], **changes: An
     """An evaluation on disk, as stage three leaves it; `changes` to its results."""
     setting = Setting(dict.fromkeys(found, EXACT), changes.pop("decoding", "1"), regrets=True)
     results = {
-        "config": {"env": {"size": 3}, "seed": seed},
+        "config": {"env": {"size": 3}, "tasks": {"seed": 0}, "seed": seed},
         "held_out_tasks": [[7], [4]],
         "train_tasks": [[1], [2]],
         "references": setting.references,
@@ -133,7 +133,7 @@ def test_unlike_runs_are_refused(tmp_path: Path) -> None:
     for seed, num_streams, changes, words in (
         (1, 3, {"held_out_tasks": [[7], [5]]}, "held-out tasks"),
         (1, 3, {"train_tasks": [[1], [3]]}, "training tasks"),
-        (1, 3, {"config": {"env": {"size": 4}, "seed": 1}}, "worlds"),
+        (1, 3, {"config": {"env": {"size": 4}, "tasks": {"seed": 0}, "seed": 1}}, "worlds"),
         (1, 3, {"decoding": "0"}, "decodings"),
         (1, 2, {}, "policies, streams or episodes"),
         (0, 3, {}, "same seed"),
@@ -141,6 +141,28 @@ def test_unlike_runs_are_refused(tmp_path: Path) -> None:
         written(second, seed, life(seed, num_streams), **changes)
         with pytest.raises(PipelineError, match=f"{first} and {second} .* {words}"):
             combined([first, second], OPTIONS, 0)
+
+
+def test_runs_on_several_splits_are_draws_of_one_interval(tmp_path: Path) -> None:
+    """Their tasks differ; each is measured against its own references, and the interval is that of Student's t."""
+    folders, expected = list[Path](), list[float]()
+    for number, (split, seed) in enumerate(((31, 0), (31, 1), (32, 0), (33, 0))):
+        config = {"env": {"size": 3}, "tasks": {"seed": split}, "seed": seed}
+        tasks = {"held_out_tasks": [[split], [split + 1]], "train_tasks": [[1], [split + 2]]}
+        folders.append(written(tmp_path / str(number), seed, life(number), config=config, **tasks))
+        expected.append(life(number)["held_out"].success[..., -2:].mean())
+    found = combined(folders, OPTIONS, 0)
+    success = found["final"]["held_out"]["success"]
+    assert found["splits"] == [31, 32, 33] and "held_out_tasks" not in found and "references" not in found
+    assert found["protocol"]["seeds"] == ["split 31, seed 0", "split 31, seed 1", "split 32, seed 0", "split 33, seed 0"]
+    assert success["mean"] == pytest.approx(np.mean(expected))
+    half = 3.182 * np.std(expected, ddof=1) / 2  # t of 3 degrees of freedom, four runs
+    assert success["high"] - success["low"] == pytest.approx(2 * half, rel=0.15) or success["high"] in (0, 1)
+    assert "success_per_task" not in found["final"]["held_out"]
+    assert found["curves"]["optimum"]["returns"]["mean"] == pytest.approx([np.mean(EXACT["optimum"]["returns"])] * 8)
+    with pytest.raises(PipelineError, match="held-out tasks and training tasks differ"):
+        other = {"config": {"env": {"size": 3}, "tasks": {"seed": 31}, "seed": 5}, "held_out_tasks": [[1], [2]]}
+        combined([*folders, written(tmp_path / "other", 5, life(5), **other)], OPTIONS, 0)
 
 
 NOT_ITS = r"episodes\.npz is missing, damaged, or not the one of the results.json beside it"

@@ -220,7 +220,7 @@ def test_the_model_is_shown_beside_a_source_agent(tmp_path: Path, monkeypatch, s
     monkeypatch.setattr(walks, "play", lambda films, columns: shown.append(lives[-len(films) :]))
     monkeypatch.setattr(walks, "write_video", lambda path, frames, fps: written.append(path))
     beside = {"random": [0.1, 0.2, 0.3, 0.4, 0.5]}
-    write_lives(config, tmp_path, env, tasks, played, beside, torch.device("cpu"))
+    write_lives(config, tmp_path, env, tasks, {"model": played}, beside, torch.device("cpu"))
     chosen = [0, 2, 4] if world == "bandit" else [1, 3, 0]  # the nearest, one between, the farthest
     assert written == [tmp_path / f"{env.label(tasks[index])}.mp4" for index in chosen]
     for films, index in zip(shown, chosen, strict=True):

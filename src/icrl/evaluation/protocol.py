@@ -165,7 +165,7 @@ class Setting(NamedTuple):
             )
             exact = {} if moves else references[part]
             found.append(cells_of(own, exact, regrets, dict(zip(others, beside, strict=True))))
-        return {key: np.concatenate([cells[key] for cells in found]) for key in found[0]}
+        return {key: np.concatenate([np.asarray(cells[key], np.float64) for cells in found]) for key in found[0]}
 
 
 def decoding_name(temperature: float, epsilon: float) -> str:
@@ -222,9 +222,10 @@ def numbers_of(
 ) -> dict[str, Any]:
     """The sections `protocol`, `curves`, `final`, `decodings`, `ablations` and `moved_goal` of `results.json`.
 
-    `runs`: results `[G, S, E]` by run (its seed, or split and seed) and policy name: `PARTS`, `ABLATIONS`, names that start with `TEMPERATURE` or
-    `MOVED`, and references, whose names contain "training tasks" if they played those. `seed`: of the resamples.
-    `misled`: for each run the episodes that visit another goal first, by policy (`moved_goal.others_first`)."""
+    `runs`: results `[G, S, E]` by run (its seed, or split and seed) and policy name: `PARTS`, `ABLATIONS`, names that
+    start with `TEMPERATURE` or `MOVED`, and references, whose names contain "training tasks" if they played those.
+    `seed`: of the resamples. `misled`: for each run the episodes that visit another goal first, by policy
+    (`moved_goal.others_first`)."""
     names = list(next(iter(runs.values())))
     played = {
         name: Adaptation(*map(np.stack, zip(*(run[name] for run in runs.values()), strict=True))) for name in names
@@ -248,9 +249,8 @@ def numbers_of(
     plain = [name for name in names if name not in (ABLATIONS.keys() | {*others.values(), *moved})]
     curves = {found[name]["label"]: found[name]["curves"] for name in plain}
     for name in setting.references[shown]:  # the same in each episode, but for regret
-        exact = {
-            key: np.array([run[shown][name][key] for run in setting.apart or [setting.references]]) for key in MEASURES
-        }
+        each = [run[shown][name] for run in setting.apart or [setting.references]]
+        exact = {key: np.array([run[key] for run in each]) for key in MEASURES}
         success, returns, steps = (np.tile(exact[key][:, :, None, None], num_episodes) for key in MEASURES)
         cells = setting.cells(Adaptation(returns, success, steps, steps), shown, False, {})
         of_curves = {key: values for (section, key), values in cells.items() if section == "curves"}

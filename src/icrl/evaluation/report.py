@@ -30,7 +30,7 @@ _CURVE = {"mean": [float], "low": [float], "high": [float]}
 _BIN = {"bin": int, "confidence": float, "accuracy": float, "share": float}
 _PROBES = {str: {"label": str, "curves": dict.fromkeys(MEASURES, _CURVE)}}
 _FORM = {
-    "config": {"seed": int, "env": dict},
+    "config": {"seed": int, "env": dict, "tasks": {"seed": int}},
     "checkpoint": str,
     "episodes": str,
     "references": {str: {str: {str: [float]}}},
@@ -144,13 +144,12 @@ def combined(folders: Sequence[Path], config: EvaluationConfig, seed: int) -> Js
     apart = [results["references"] for results, _ in found] if len(splits) > 1 else []
     regrets = "regret" in first["final"][shown_part(first["final"])]
     setting = Setting(first["references"], first["protocol"]["decoding"], regrets, apart)
-    kept, by_run = (
-        {"splits": sorted(splits)},
-        {f"split {split}, seed {seed}": one for (split, seed), one in runs.items()},
-    )
-    if not apart:
+    if apart:
+        kept = {"splits": sorted(splits)}
+        by_run = {f"split {split}, seed {seed}": episodes for (split, seed), episodes in runs.items()}
+    else:
         kept = {key: first[key] for key in (*(f"{part}_tasks" for part in PARTS), "references") if key in first}
-        by_run = {seed: one for (_, seed), one in runs.items()}
+        by_run = {seed: episodes for (_, seed), episodes in runs.items()}
     numbers = numbers_of(by_run, setting, config, seed, measured[MISLED])
     return kept | numbers | coverage_numbers(measured[COVERAGE], config, seed, bool(apart))
 

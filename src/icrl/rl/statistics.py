@@ -7,8 +7,8 @@ are not drawn, because a few runs drawn with replacement spread too little. Inst
 by t * sqrt(variance of the runs' own values / R), with the unbiased variance and one t per resample from Student's
 distribution with R - 1 degrees of freedom. For values that vary between runs alone this is the t interval.
 
-Runs on different splits of the tasks have their own tasks each (`apart`). A run is then one draw of a split, a seed and a
-model, and its mean one number: the interval is the t interval of these numbers.
+Runs on different splits of the tasks have their own tasks each (`apart`). A run is then one draw of a split, a seed and
+a model, and its mean one number: the interval is the t interval of these numbers.
 """
 
 from typing import Any
