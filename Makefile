@@ -1,7 +1,7 @@
-# make run | demo | test | long | quick | check | notebooks | results | bench | docs | site | format.  ARGS="experiment=search seed=1"
-# reaches all three stages; without ARGS, make run takes the recipe with the best results in DarkRoom.
+# make run | demo | test | long | quick | check | notebooks | results | bench | docs | site | format.  ARGS="env.size=7 seed=1"
+# reaches all stages; without ARGS, make run does the main job: A2C histories, distillation, trials, evaluation.
 PYTHON ?= python3
-ARGS ?= experiment=search
+ARGS ?=
 BIN := .venv/bin
 # Without --no-compile, every module is compiled here, those that nobody imports too.
 INSTALL := $(BIN)/python -m pip install --quiet --no-compile

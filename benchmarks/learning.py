@@ -45,9 +45,9 @@ from icrl.runs.files import read_json, write_json
 FIGURES = RESULTS / "studies"
 PAGES = (PROJECT / "README.md", *sorted((PROJECT / "docs").glob("*.md")))
 # in the order of running: the headlines first
-STUDIES = ("search", "terminating", "splits", "size", "classic", "objective", "decoding", "tokens", "position", "tasks")
-STUDIES += ("pace", "trunk", "finetune", "worlds", "tables", "vectors", "offline_settings", "offline", "half_cheetah")
-STUDIES += ("minigrid", "meta_world")
+STUDIES = ("trials", "search", "terminating", "splits", "size", "classic", "objective", "decoding", "tokens")
+STUDIES += ("position", "tasks", "pace", "trunk", "finetune", "worlds", "tables", "vectors", "offline_settings")
+STUDIES += ("offline", "half_cheetah", "minigrid", "meta_world")
 _EPISODES = (1, 4, 5, 10)
 _MEASURES = {  # column: measure, digits
     LATE: ("success", 3),
@@ -74,7 +74,7 @@ def keep(name: str, found: Json, folder: Path = FIGURES) -> None:
     rows = [{"variant": row["variant"], "test": row["test"], "figures": figures_of(row)} for row in found["rows"]]
     revisions = {revision for row in found["rows"] for revision in row["trained_at"]}
     commits = sorted(f"{revision[:7]}{'+' if revision.endswith('+') else ''}" for revision in revisions)
-    about = {key: found["config"]["study"][key] for key in ("seeds", "measure")} | {"trained_at": commits}
+    about = {key: found["config"]["study"][key] for key in ("splits", "seeds", "measure")} | {"trained_at": commits}
     folder.mkdir(exist_ok=True)
     write_json(folder / f"{name}.json", about | {key: found[key] for key in ("machine", "versions")} | {"rows": rows})
 
@@ -152,7 +152,8 @@ def table(name: str, folder: Path = FIGURES) -> str:
 
 
 def _origin(kept: Json) -> str:
-    return f"seeds {', '.join(map(str, kept['seeds']))}, at {' and '.join(kept['trained_at'])}"
+    splits = f"splits {', '.join(map(str, kept['splits']))}, " if kept.get("splits") else ""
+    return f"{splits}seeds {', '.join(map(str, kept['seeds']))}, at {' and '.join(kept['trained_at'])}"
 
 
 def _whole(study: str, folder: Path) -> Table:

@@ -22,7 +22,8 @@ class Table(NamedTuple):
     head: str = "policy"
 
 
-_SEARCH, _A2C, _PLAIN = "at random (make run)", "from A2C, weighted by improvement", "from A2C, plain distillation"
+_SEARCH, _A2C, _PLAIN = "at random", "from A2C, weighted by improvement", "from A2C, plain distillation"
+_TRIALS = "random splits"
 LATE, RETURN, STEPS, AFTER = "success, 31 to 40", "return, 31 to 40", "steps to goal", "after the first success"
 COVERED, MEMORY = "cells visited in 4 episodes without a goal", "of these by memory"
 AFTER_MOVE = "ten episodes after the goal moved"
@@ -50,7 +51,12 @@ OF_STUDY = (
     "updates",
 )
 _HEADLINES = [
-    Line("search", _SEARCH, label="model of the covering plan (`make run`), 23 goals held out at random"),
+    Line("trials", _TRIALS, label="A2C histories, distilled, then trials (`make run`)"),
+    Line("trials", _TRIALS, "model before trials", "the same model before its trials"),
+    *(Line("trials", _TRIALS, name) for name in ("optimum", "covering plan", _REFERENCES[2], "random")),
+]
+_ONE_SPLIT = [
+    Line("search", _SEARCH, label="model of the covering plan (`experiment=search`), 23 goals held out at random"),
     Line("search", "a quadrant", label="the same, a quadrant held out (16 goals)"),
     Line("search", "the ring", label="the same, the ring held out (32 goals at the walls)"),
     Line("terminating", _A2C, label="model of A2C, weighted by improvement, 23 goals"),
@@ -110,6 +116,7 @@ def _beside(study: str, references: Mapping[str, Sequence[str]]) -> list[Line]:
 
 TABLES = {
     "headlines": Table(_HEADLINES, [LATE, STEPS, "episode 5", COVERED, MEMORY]),
+    "one split": Table(_ONE_SPLIT, [LATE, STEPS, "episode 5", COVERED, MEMORY]),
     "search": Table(
         [Line("search", name) for name in (_SEARCH, "a quadrant", "a quadrant, rows turned", "the ring")]
         + [Line("search", "at random, moving goals")],

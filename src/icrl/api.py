@@ -1,7 +1,7 @@
 """Public front of the library: load a trained model, act with it anywhere, make worlds, play and evaluate.
 
 >>> import gymnasium, icrl
->>> policy = icrl.load("logs/dark_room-search")  # doctest: +SKIP
+>>> policy = icrl.load("logs/dark_room-a2c")  # doctest: +SKIP
 >>> env = gymnasium.make("icrl:icrl/DarkRoom-v0", goal=(2, 7))
 >>> returns = icrl.rollout(policy, env, num_episodes=20)  # doctest: +SKIP
 
@@ -31,6 +31,8 @@ from icrl.nn.encoders import encoder
 from icrl.nn.gpt_policy import GPTCarry, GPTPolicy
 from icrl.objectives import objective
 from icrl.randomness import Noise, stream_seeds
+from icrl.runs.checkpoint import FINISHED
+from icrl.runs.files import read_owned
 from icrl.sources import source
 from icrl.spaces import EnvSpec
 from icrl.training.critics import open_finished
@@ -102,29 +104,49 @@ class InContextPolicy:
 
 
 def load(
-    run_folder: str | Path, *, checkpoint: str | int = "last", temperature: float | None = None, seed: int = 0
+    run_folder: str | Path,
+    *,
+    model: str | None = None,
+    checkpoint: str | int = "last",
+    temperature: float | None = None,
+    seed: int = 0,
 ) -> InContextPolicy:
-    """Load the model of stage two in `run_folder`, such as `logs/dark_room-search`, as a policy; also that of a folder
-    that `src.export_model` wrote.
+    """Load a model of the run in `run_folder`, such as `logs/dark_room-a2c`, as a policy; also that of a folder that
+    `src.export_model` wrote.
 
+    `model` is "gpt", of stage two, or the folder of a fine-tuned model or an extracted policy beside it (None: the one
+    that the run acts with: fine-tuned if its `policy.model` says so, else of stage two).
     `checkpoint` is "last", "best" or the number of an update, such as that of a snapshot. Actions are drawn at
     `temperature` (None: as the run was configured; 0: the most probable action), with luck that follows from
     `seed`. Raises `ConfigError` if there is no such model."""
     device, folder = torch.device("cpu"), Path(run_folder)
     if (folder / WEIGHTS).exists():
-        refuse(
-            checkpoint != "last", f"checkpoint={checkpoint}: {folder} is an exported model, which has one: give last"
-        )
+        one = f"{folder} is an exported model, which has one"
+        refuse(checkpoint != "last", f"checkpoint={checkpoint}: {one}: give last")
+        refuse(model, f"model={model}: {one}: leave it out")
         weights, about = read_exported(folder)
     else:
-        state, about = open_finished(folder / "gpt", checkpoint, "train_gpt", device)
+        state, about = _open(folder, model, checkpoint, device)
         weights = state["model"]
     described = about["description"]
     config = Config.model_validate(described["config"])
-    model = plain_gpt(config, EnvSpec.of(described["env"]), weights, device)
+    network = plain_gpt(config, EnvSpec.of(described["env"]), weights, device)
     options, is_sampled = config.policy, float(temperature != 0)
-    policy = GPTPolicy(model, is_sampled, temperature or options.temperature, options.context_kept)
+    policy = GPTPolicy(network, is_sampled, temperature or options.temperature, options.context_kept)
     return InContextPolicy(policy, config, described["tasks"], seed)
+
+
+def _open(folder: Path, model: str | None, checkpoint: str | int, device: torch.device) -> tuple[dict[str, Any], Json]:
+    """State and sidecar of a model of the run in `folder`, as `load` chooses it."""
+    if model is None:
+        recorded = open_finished(folder / "gpt", "last", "train_gpt", device)[1]["description"]["config"]
+        acts, tuned = recorded["policy"]["model"], recorded["finetune"]["experiment_name"]
+        model = tuned if acts == tuned else "gpt"
+    if model == "gpt":
+        return open_finished(folder / "gpt", checkpoint, "train_gpt", device)
+    ended = folder / model / FINISHED
+    program = read_owned(ended, {})[1].program if ended.exists() else "finetune"
+    return open_finished(folder / model, checkpoint, program, device)
 
 
 def make_env(preset: str = "dark_room", *overrides: str) -> TensorEnv:

@@ -154,7 +154,12 @@ def test_runs_on_several_splits_are_draws_of_one_interval(tmp_path: Path) -> Non
     found = combined(folders, OPTIONS, 0)
     success = found["final"]["held_out"]["success"]
     assert found["splits"] == [31, 32, 33] and "held_out_tasks" not in found and "references" not in found
-    assert found["protocol"]["seeds"] == ["split 31, seed 0", "split 31, seed 1", "split 32, seed 0", "split 33, seed 0"]
+    assert found["protocol"]["seeds"] == [
+        "split 31, seed 0",
+        "split 31, seed 1",
+        "split 32, seed 0",
+        "split 33, seed 0",
+    ]
     assert success["mean"] == pytest.approx(np.mean(expected))
     half = 3.182 * np.std(expected, ddof=1) / 2  # t of 3 degrees of freedom, four runs
     assert success["high"] - success["low"] == pytest.approx(2 * half, rel=0.15) or success["high"] in (0, 1)

@@ -53,7 +53,7 @@ def main(config: Config) -> Path:
 
 def curves_of(config: Config, checkpoint: str) -> Json:
     """Curves of the evaluation of a checkpoint, by its checksum; none if there is no such evaluation."""
-    folder = config.folder("logs") / "evaluation"
+    folder = config.folder("logs") / f"evaluation{trained.suffix_of(trained.policy_suffixes(config))}"
     if (folder / RESULTS).exists():
         results = read_results(folder)[0]
         if results["checkpoint"] == checkpoint:
