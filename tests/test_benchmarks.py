@@ -94,7 +94,7 @@ def test_figures_of_learning_are_those_of_the_study(tmp_path: Path) -> None:
         "coverage_gain": {"model, context kept": intervals(0, 0.2, 0.3, 0.5)},
     }
     row = {"variant": "ours", "test": "", "updates": 7, "found": found, "trained_at": ["abcdefghij", "0123456789+"]}
-    study = {"seeds": [0, 1], "measure": "success"}
+    study = {"splits": [], "seeds": [0, 1], "measure": "success"}
     keep("rooms", {"rows": [row], "config": {"study": study}, "machine": {}, "versions": {}}, tmp_path)
     columns = "success, 31 to 40", "steps to goal", COVERED, MEMORY, "updates"
     figures = "0.750 [0.500, 1.000]", "4.00 [3.00, 5.00]", "0.800 [0.700, 0.900]", "0.500 [0.400, 0.600]", "7"

@@ -32,7 +32,7 @@ EXAMPLES = PROJECT / "examples"
 HOUSES = "env.tasks=[{house: 0}, {house: 1}, {house: 2}, {house: 3}, {house: 5}, {house: 6}, {house: 7}, {house: 8}]"
 STREET = ("env=gymnasium", "env.max_episode_steps=4", "env.width=0", HOUSES)
 ANY = tuple(option for option in TINY if not option.startswith(("env.", "source.hidden")))  # of any world and source
-TUNED = ("finetune.trial_steps=8", "finetune.num_iterations=1", "finetune.num_streams=2")
+TUNED = ("finetune.trial_steps=8", "finetune.num_iterations=1", "finetune.num_streams=2", "finetune.num_mini_batches=2")
 WORKERS = ("evals.async_eval=true", "source.vectorization=process", "source.num_workers=2")
 
 

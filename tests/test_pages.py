@@ -33,6 +33,10 @@ BUDGET = (
     *("evaluation.moved_goal=false", "evaluation.temperatures=[]"),
     *("checkpoints.num_checkpoints=1", "summaries.num_summaries=1", "evaluation.num_bootstrap=100"),
 )
+TRIALS = (
+    *("finetune.num_iterations=1", "finetune.num_tasks=2", "finetune.num_unsolvable=1", "finetune.num_mini_batches=1"),
+    *("finetune.trial_steps=40", "model.context_len=60"),
+)
 # The reader's own names, or an ellipsis; sentences in which no option follows the program
 OWN = re.compile(r"\.\.\.|[=|][A-Z]{1,5}\b|\bWORLD\b|\||my_cartpole|my_presets|my_histories|'?env.id=examples.cliffs")
 EXTRAS = ("half_cheetah", "minigrid", "meta_world", "Taxi", "gymnasium_pendulum")  # their packages are not in CI
@@ -108,17 +112,24 @@ def test_start_in_five_minutes(reader: Path, monkeypatch: pytest.MonkeyPatch, ca
 
 @pytest.fixture(scope="module")
 def searching(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Folder in which `make run` has been given, with little training and no evaluation."""
+    """Folder in which the scripted recipe was trained a little, without an evaluation."""
     folder = tmp_path_factory.mktemp("searching")
     for stage in ("train_agents", "train_gpt"):
         done(stage, folder, *BUDGET, preset=["experiment=search"])
     return folder
 
 
-def test_the_example_of_the_readme(
-    searching: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
-) -> None:
-    run_blocks("README.md", searching, monkeypatch)
+@pytest.fixture(scope="module")
+def tuned(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Folder in which `make run` has been given, with little training and no evaluation."""
+    folder = tmp_path_factory.mktemp("tuned")
+    for stage in ("train_agents", "train_gpt", "finetune"):
+        done(stage, folder, *(option for option in BUDGET if "noise" not in option), *TRIALS, preset=[])
+    return folder
+
+
+def test_the_example_of_the_readme(tuned: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture) -> None:
+    run_blocks("README.md", tuned, monkeypatch)
     assert re.match(r"\[\[[01.\s]+\]\]", capsys.readouterr().out)
 
 

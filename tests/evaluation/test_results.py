@@ -96,7 +96,7 @@ def written(folder: Path, seed: int, found: dict[str, Adaptation], **changes: An
     """An evaluation on disk, as stage three leaves it; `changes` to its results."""
     setting = Setting(dict.fromkeys(found, EXACT), changes.pop("decoding", "1"), regrets=True)
     results = {
-        "config": {"env": {"size": 3}, "tasks": {"seed": 0}, "seed": seed},
+        "config": {"env": {"size": 3}, "seed": seed},
         "held_out_tasks": [[7], [4]],
         "train_tasks": [[1], [2]],
         "references": setting.references,
@@ -133,7 +133,7 @@ def test_unlike_runs_are_refused(tmp_path: Path) -> None:
     for seed, num_streams, changes, words in (
         (1, 3, {"held_out_tasks": [[7], [5]]}, "held-out tasks"),
         (1, 3, {"train_tasks": [[1], [3]]}, "training tasks"),
-        (1, 3, {"config": {"env": {"size": 4}, "tasks": {"seed": 0}, "seed": 1}}, "worlds"),
+        (1, 3, {"config": {"env": {"size": 4}, "seed": 1}}, "worlds"),
         (1, 3, {"decoding": "0"}, "decodings"),
         (1, 2, {}, "policies, streams or episodes"),
         (0, 3, {}, "same seed"),

@@ -52,7 +52,7 @@ SMALL = (
     *("evals.num_eval_episodes=4", "evals.num_eval_environments=2", "checkpoints.num_checkpoints=1"),
     *("evaluation.num_episodes=4", "evaluation.num_streams=2", "evaluation.num_probe_streams=1"),
     *("evaluation.num_train_streams=1", "evaluation.num_bootstrap=100", "summaries.num_summaries=4"),
-    *("finetune.trial_steps=12", "finetune.num_iterations=1", "finetune.num_streams=2"),
+    *("finetune.trial_steps=12", "finetune.num_iterations=1", "finetune.num_streams=2", "policy.model=gpt"),
 )
 PIPELINES = [  # every world and every source at least once
     *(("dark_room", "a2c"), ("dark_room", "random"), ("dark_room_permuted", "searcher"), ("dark_room_permuted", "ppo")),

@@ -9,7 +9,7 @@ B streams, n of them that begin an episode, T steps in context or of a life.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, cast
 
@@ -27,7 +27,7 @@ from icrl.envs.rooms import DarkRoom, Room
 from icrl.envs.tables import RandomMDP
 from icrl.evaluation.in_context import play_steps
 from icrl.evaluation.moved_goal import Counterfactual, can_move
-from icrl.evaluation.protocol import TEMPERATURE, decoding_name
+from icrl.evaluation.protocol import COVERAGE_KEPT, TEMPERATURE, decoding_name, label_of
 from icrl.evaluation.trained import policy_of
 from icrl.nn.gpt import GPT, Window, context_of
 from icrl.nn.gpt_policy import GPTCarry, GPTPolicy, Guided
@@ -117,6 +117,22 @@ def coverage_of(policy: Policy[Any], env: DarkRoom, num_streams: int, seed: int)
     by_episode = steps.next_obs.view(NUM_EPISODES, -1, num_streams).transpose(1, 2)  # only the clock ends them
     seen = visited.scatter_(2, by_episode, True).cumsum(0)[..., cells] > 0
     return seen.double().mean(2).T.cpu().numpy()[None]
+
+
+def explorations(
+    config: Config, env: TensorEnv, policy: GPTPolicy, learners: Mapping[str, Policy[Any]], num_tasks: int
+) -> list[Callable[[], tuple[str, Floats]]]:
+    """Jobs that measure the coverage of the model, of `learners` and of random play, by name; none in worlds without a
+    covering plan. There are `evaluation.num_probe_streams` streams for each of `num_tasks`."""
+    if not (isinstance(env, DarkRoom) and COVERING_PLAN in learners):
+        return []
+    ours = {COVERAGE_KEPT: policy, label_of("wiped"): Wiped(policy)}
+    explorers = {**ours, **learners, "random": chance(env, config)}
+    return [partial(_explore, config, env, num_tasks, name, player) for name, player in explorers.items()]
+
+
+def _explore(config: Config, env: DarkRoom, num_tasks: int, name: str, policy: Policy[Any]) -> tuple[str, Floats]:
+    return name, coverage_of(policy, env, config.evaluation.num_probe_streams * num_tasks, config.seed)
 
 
 def probes_for(config: Config, model: GPT | Guided, env: TensorEnv, tasks: Tensor) -> dict[str, Policy[Any]]:

@@ -30,7 +30,7 @@ _CURVE = {"mean": [float], "low": [float], "high": [float]}
 _BIN = {"bin": int, "confidence": float, "accuracy": float, "share": float}
 _PROBES = {str: {"label": str, "curves": dict.fromkeys(MEASURES, _CURVE)}}
 _FORM = {
-    "config": {"seed": int, "env": dict, "tasks": {"seed": int}},
+    "config": {"seed": int, "env": dict},
     "checkpoint": str,
     "episodes": str,
     "references": {str: {str: {str: [float]}}},
@@ -125,9 +125,9 @@ def combined(folders: Sequence[Path], config: EvaluationConfig, seed: int) -> Js
     for folder in folders:
         results, _ = read_results(folder)
         episodes, further = load_episodes(folder, results["episodes"])
-        split = results["config"]["tasks"]["seed"]
+        split = _split_of(results)
         shared: dict[str, Any] = {}
-        if not found or split == found[0][0]["config"]["tasks"]["seed"]:
+        if not found or split == _split_of(found[0][0]):
             shared = {label.removeprefix("model, "): results.get(f"{part}_tasks") for part, label in PARTS.items()}
         shared |= {"worlds": results["config"]["env"], "decodings": results["protocol"]["decoding"]}
         shared["policies, streams or episodes"] = {name: played.returns.shape for name, played in episodes.items()}
@@ -152,6 +152,10 @@ def combined(folders: Sequence[Path], config: EvaluationConfig, seed: int) -> Js
         by_run = {seed: episodes for (_, seed), episodes in runs.items()}
     numbers = numbers_of(by_run, setting, config, seed, measured[MISLED])
     return kept | numbers | coverage_numbers(measured[COVERAGE], config, seed, bool(apart))
+
+
+def _split_of(results: Json) -> int:
+    return results["config"].get("tasks", {}).get("seed", 0)
 
 
 def source_label(name: str) -> str:

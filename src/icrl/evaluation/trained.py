@@ -188,16 +188,14 @@ def open_trained(config: Config, device: torch.device) -> TrainedPolicy:
     return TrainedPolicy(folder, described, compared, checksum, about["step"], policy_suffixes(config), weights)
 
 
-def open_start(config: Config, trained: TrainedPolicy, device: torch.device) -> GPT | None:
-    """The distilled model that the fine-tuned one of `config` started from; None if another kind of model acts."""
+def open_start(config: Config, trained: TrainedPolicy, spec: EnvSpec, device: torch.device) -> GPT | None:
+    """The distilled model that a fine-tuned one started from, for a world with `spec`; None if another kind acts."""
     start = trained.described.get("inputs", {}).get("start", "none")
     if start == "none" or config.policy.advantage_scale:
         return None
-    before = open_trained(replace(config, policy=replace(config.policy, model="gpt")), device)
-    other = f"{before.folder} is not the model that {trained.folder} started from: train it again, or another name="
-    refuse(before.checksum != start, other)
-    made = before.make(config, EnvSpec.of(trained.described["env"]), device)
-    return made if isinstance(made, GPT) else None
+    before, about = open_finished(config.run_folder / "gpt", "last", "train_gpt", device)
+    refuse(about["state_sha256"] != start, f"{config.run_folder / 'gpt'} is not the model that {trained.folder} tuned")
+    return plain_gpt(config, spec, before["model"], device)
 
 
 def training_store(config: Config, trained: Json) -> Histories:

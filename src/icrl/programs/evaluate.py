@@ -27,7 +27,6 @@ from icrl.data.recorded import check_playable
 from icrl.envs import make_env
 from icrl.envs.core import State, TensorEnv
 from icrl.envs.exact import Expectation
-from icrl.envs.rooms import DarkRoom
 from icrl.evaluation import in_context, measures, moved_goal, protocol, references, report, trained
 from icrl.evaluation.calibration import calibration, development_windows, target_of
 from icrl.evaluation.in_context import Adaptation
@@ -36,7 +35,6 @@ from icrl.nn.gpt import GPT
 from icrl.nn.gpt_policy import GPTPolicy, Guided
 from icrl.plots.figures import write_figures
 from icrl.plots.walks import compared_tasks, write_lives
-from icrl.rl.statistics import Floats
 from icrl.runs.device import check_memory, prepare, recorded
 from icrl.runs.files import Identity, check_owner, check_same, identity_of, only_writer, write_owned
 from icrl.runs.metrics import check_writers
@@ -66,8 +64,8 @@ def main(config: Config) -> Path:
     folder = config.folder("logs") / f"evaluation{suffix}"
     owner = identity_of("evaluate", config, identifying, {"model": opened.checksum})
     with closing(make_env(config.env, device)) as env:
-        model = opened.make(config, trained.readable_spec(config, env.spec, opened.described["env"]), device)
-        start = trained.open_start(config, opened, device)
+        spec = trained.readable_spec(config, env.spec, opened.described["env"])
+        model, start = opened.make(config, spec, device), trained.open_start(config, opened, spec, device)
         if changes:
             parts = {"held_out": trained.new_tasks(config, env, before, opened.described["tasks"])}
         else:
@@ -125,12 +123,12 @@ def evaluate(
     players |= {part: (policy, rows, options.num_train_streams) for part, rows in further}
     players |= {name: (learner, shown, options.num_streams) for name, learner in learners.items()}
     plays = [*_moved_plays(config, env, policy, learners, shown), *_plays(config, env, players)]
-    explores: list[Callable[[], tuple[str, Any]]] = []
-    if isinstance(env, DarkRoom) and references.COVERING_PLAN in learners:
-        ours = {protocol.COVERAGE_KEPT: policy, protocol.label_of("wiped"): references.Wiped(policy)}
-        explorers = {**ours, **learners, "random": references.chance(env, config)}
-        explores = [partial(_explore, config, env, len(shown), name, player) for name, player in explorers.items()]
-    found = at_once([*plays, *explores], width, "evaluate", protocol.SuccessSoFar(main_part))
+    found = at_once(
+        [*plays, *references.explorations(config, env, policy, learners, len(shown))],
+        width,
+        "evaluate",
+        protocol.SuccessSoFar(main_part),
+    )
     played, covered = _results(found[: len(plays)]), dict(found[len(plays) :])
     episodes = {part: played[part][0] for part in tasks}
     source = source_of(store.manifest["config"]) if store else config.source
@@ -266,10 +264,6 @@ def _play(
 ) -> tuple[str, tuple[Adaptation, Rollout]]:
     num_episodes = config.evaluation.num_episodes
     return name, in_context.play_episodes(policy, env, rows, num_streams, num_episodes, config.seed, first)
-
-
-def _explore(config: Config, env: DarkRoom, num_tasks: int, name: str, policy: Policy[Any]) -> tuple[str, Floats]:
-    return name, references.coverage_of(policy, env, config.evaluation.num_probe_streams * num_tasks, config.seed)
 
 
 def _results(parts: Sequence[tuple[str, Any]]) -> dict[str, tuple[Adaptation, Rollout]]:
