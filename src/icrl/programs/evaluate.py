@@ -139,11 +139,7 @@ def evaluate(
     misled = moved_goal.others_first(env, shown, played)
     checksum = save_episodes(folder, episodes, owner, {report.COVERAGE: covered, report.MISLED: misled})
     exact = {part: references.exact_references(env, rows) for part, rows in tasks.items()}
-    setting = protocol.Setting(
-        {part: protocol.exact_numbers(found) for part, found in exact.items()},
-        protocol.decoding_name(policy.temperature, policy.epsilon),
-        regrets=env.has_planner and env.spec.success == "best_action",
-    )
+    setting = _setting(env, policy, exact)
     where, beside = config.folder("videos") / f"in_context{suffix}", _beside(exact[main_part], env, episodes)
     models = {"model": main_part} | ({protocol.BEFORE: protocol.BEFORE} if start else {})
     filmed = {name: played[part][1] for name, part in models.items()}
@@ -162,6 +158,15 @@ def evaluate(
     }
     write_figures(folder, config.name + suffix, env, results, learners, config.summaries)
     return results
+
+
+def _setting(env: TensorEnv, policy: GPTPolicy, exact: Mapping[str, Mapping[str, Expectation]]) -> protocol.Setting:
+    """Setting of an evaluation of `policy` with these `exact` references by part of the tasks."""
+    return protocol.Setting(
+        {part: protocol.exact_numbers(found) for part, found in exact.items()},
+        protocol.decoding_name(policy.temperature, policy.epsilon),
+        regrets=env.has_planner and env.spec.success == "best_action",
+    )
 
 
 def _beside(
