@@ -32,8 +32,9 @@ def uniform(seed: Tensor, counter: Tensor | int) -> Tensor:
     return _shift_right(mix(seed, counter), 64 - _UNIFORM_BITS).float() / (1 << _UNIFORM_BITS)
 
 
-def integers(seed: Tensor, counter: Tensor | int, high: int) -> Tensor:
-    """Uniform integers in [0, high), int64; `high` is far below 2**31, so the modulo's bias is below 2**-31."""
+def integers(seed: Tensor, counter: Tensor | int, high: Tensor | int) -> Tensor:
+    """Uniform integers in [0, high), int64, one for each (seed, counter). `high` is far below 2**31, so the modulo's
+    bias is below 2**-31."""
     return _shift_right(mix(seed, counter), 2) % high
 
 

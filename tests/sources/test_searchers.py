@@ -98,7 +98,7 @@ def play_scalar(env: Any, searcher: ScalarSearcher, goals: list[int], does: Any,
     for number in noise.tolist():
         if ended:
             episode, timestep, stage = episode + 1, 0, 0
-            cell = int(env.start(seed[None], torch.tensor([episode])))
+            cell = int(env.start(torch.zeros(1, 1, dtype=torch.long), seed[None], torch.tensor([episode])))
         action = searcher.act(cell, number)
         landed = scalar_move(env.size, cell, does[action])
         reward = landed == goals[stage]

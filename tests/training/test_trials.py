@@ -158,3 +158,22 @@ def test_a_model_learns_in_context_from_random_weights():
         history.append({name: value.item() for name, value in trials.metrics.items()})
     assert history[-1]["return"] > 2.5 * history[0]["return"]
     assert history[-1]["last_success"] > history[-1]["first_success"] + 0.1
+
+
+def test_trials_visit_other_rooms_in_the_coordinates_of_the_model():
+    """They come last, are drawn anew for each iteration, and change no trial on the training tasks."""
+    hidden = ENV.all_tasks()[:2]
+    family = ENV.family(MODEL.max_size, 0, (2, 4), hidden)
+    options, tasks = replace(OPTIONS, num_rooms=2), ENV.all_tasks()[2:]
+    model, plain = (outspoken(GPT(MODEL, spec)) for spec in (family.env.spec, ENV.spec))
+    plain.load_state_dict(model.state_dict())
+    trials = Trials(options, ENV, tasks, model, None, 5, family)
+    rooms = [trials.tasks_of(iteration)[12:] for iteration in (0, 1)]
+    assert trials.num_streams == 20 and all(len(drawn.unique(dim=0)) == 2 for drawn in rooms)
+    assert not torch.equal(*rooms)
+    played, _ = trials.play(0)
+    alone, _ = Trials(OPTIONS, ENV, tasks, plain, None, 5).play(0)
+    row, column = alone.obs // 3, alone.obs % 3
+    assert torch.equal(played.obs[:, :12], row * MODEL.max_size + column)
+    assert torch.equal(played.action[:, :12], alone.action) and torch.equal(played.reward[:, :12], alone.reward)
+    assert not ((played.reward[:, 12:] > 0) & torch.isin(played.next_obs[:, 12:], family.own(hidden)[:, 0])).any()

@@ -60,6 +60,14 @@ class Outcomes(NamedTuple):
     terminated: Tensor  # bool
 
 
+class Family(NamedTuple):
+    """World that holds another one and further tasks like its own, for trials."""
+
+    env: "TensorEnv"
+    own: Callable[[Tensor], Tensor]  # tasks `[N, task_dim]` of the other world as tasks here
+    draw: Callable[[Tensor], Tensor]  # a further task for each of `seeds` `[N]`
+
+
 class MapView(NamedTuple):
     """Map of a task for pictures: a grid of cells, some of them marked."""
 
@@ -138,6 +146,10 @@ class TensorEnv:
     def unsolvable(self, tasks: Tensor) -> Tensor | None:
         """Rules of `tasks` `[N, task_dim]` without any reward, as tasks; None if this world has no such tasks."""
 
+    def family(self, side: int, corner: int, sizes: tuple[int, int], hidden: Tensor) -> Family | None:
+        """Rooms of other `sizes` in a grid of `side` cells that holds this world at row and column `corner`, without
+        goals where the tasks `hidden` `[N, task_dim]` have theirs; None if this world has no such family."""
+
     def label(self, task: Tensor) -> str:
         """Name for the task `[task_dim]` that is fit for file names."""
         raise NotImplementedError
@@ -180,12 +192,12 @@ class TensorEnv:
     def reset(self, tasks: Tensor, seeds: Tensor) -> tuple[State, Step]:
         """Start a stream for each row of `tasks` `[B, task_dim]`; see `contracts.Env`."""
         zero = torch.zeros_like(seeds)
-        state = State(tasks, seeds, zero, self.start(seeds, zero), zero)
+        state = State(tasks, seeds, zero, self.start(tasks, seeds, zero), zero)
         obs = self.seen(state)
         return state, Step(obs, zero.float(), zero.bool(), zero.bool(), obs, zero, self.optimal_action(state))
 
-    def start(self, seed: Tensor, episode: Tensor) -> Tensor:
-        """Inner state of streams `[B]` where an episode starts."""
+    def start(self, task: Tensor, seed: Tensor, episode: Tensor) -> Tensor:
+        """Inner state of streams `[B]` on `task` `[B, task_dim]` where an episode starts."""
         one = len(self.starts) == 1
         return self.starts.expand_as(seed) if one else self.starts[integers(seed, episode, len(self.starts))]
 
@@ -202,7 +214,7 @@ class TensorEnv:
     def next_episode(self, state: State, where: Tensor) -> State:
         """Start the next episode on the same task in the streams where `where` `[B]` is true."""
         episode = state.episode + where
-        inner = choose_rows(where, self.start(state.seed, episode), state.inner)
+        inner = choose_rows(where, self.start(state.task, state.seed, episode), state.inner)
         return State(state.task, state.seed, episode, inner, state.timestep.masked_fill(where, 0))
 
     def step(self, state: State, action: Tensor) -> tuple[State, Step]:

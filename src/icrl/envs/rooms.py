@@ -12,7 +12,8 @@ import torch
 from torch import Tensor
 
 from icrl.config.options import option
-from icrl.envs.core import NAME, EnvConfig, MapView, Outcomes, State, TensorEnv, certain, look_up
+from icrl.envs.core import NAME, EnvConfig, Family, MapView, Outcomes, State, TensorEnv, certain, look_up
+from icrl.envs.room_family import family_of, moves
 from icrl.spaces import discrete_spec
 
 NUM_ACTIONS = 5
@@ -88,6 +89,9 @@ class DarkRoom(Room):
     def unsolvable(self, tasks: Tensor) -> Tensor:
         return self.without_goal(tasks)
 
+    def family(self, side: int, corner: int, sizes: tuple[int, int], hidden: Tensor) -> Family | None:
+        return None if self.permute_actions else family_of(self, side, corner, sizes, hidden)
+
     def outcomes(self, task: Tensor, state_index: Tensor, action: Tensor) -> Outcomes:
         if self.permute_actions:
             action = self._meaning[task[..., 1], action]
@@ -150,8 +154,8 @@ class DarkKeyToDoor(Room):
 
 def next_cells(size: int) -> Tensor:
     """Cell that each action leads to from each cell, clipped at the walls, `[cells * actions]`."""
-    cells, moves = torch.arange(size**2)[:, None], torch.tensor([(0, 0), (-1, 0), (0, 1), (1, 0), (0, -1)])
-    row, column = (cells // size + moves[:, 0]).clamp(0, size - 1), (cells % size + moves[:, 1]).clamp(0, size - 1)
+    cells, change = torch.arange(size**2)[:, None], moves()
+    row, column = (cells // size + change[:, 0]).clamp(0, size - 1), (cells % size + change[:, 1]).clamp(0, size - 1)
     return (row * size + column).flatten()
 
 

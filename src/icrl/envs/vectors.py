@@ -61,7 +61,7 @@ class VectorEnv(TensorEnv):
         obs = super().seen(state)
         return torch.cat([obs, state.task], dim=-1) if self._visible else obs
 
-    def start(self, seed: Tensor, episode: Tensor) -> Tensor:
+    def start(self, task: Tensor, seed: Tensor, episode: Tensor) -> Tensor:
         """Inner state `[B, n]` where an episode starts."""
         coordinates = torch.arange(len(self._start), device=seed.device)
         return self._start * (2 * uniform(mix(seed, episode)[:, None], coordinates) - 1)

@@ -18,7 +18,7 @@ from icrl.contracts import ConfigError, Json
 from icrl.data.recorded import check_playable
 from icrl.data.windows import check_stores
 from icrl.envs import make_env
-from icrl.envs.core import TensorEnv
+from icrl.envs.core import Family, TensorEnv
 from icrl.evaluation.trained import evaluator_of, plain_gpt
 from icrl.nn.gpt import GPT, check_discrete
 from icrl.runs.device import dtype_of
@@ -61,19 +61,40 @@ def main(config: Config) -> Path:
             with closing(make_env(config.env, context.device)) as env:
                 learned = [task for task in context.tasks["train"] if task not in context.tasks["development"]]
                 tasks = env.all_tasks().to(context.device)[learned]
-                run, spec = _adapted(context, env, tasks), env.spec
+                run, family = _adapted(context, env, tasks), _family(context, env)
+                spec = family.env.spec if family else env.spec
                 model, first = GPT(config.model, spec).to(context.device, dtype_of(config)), None
                 if start:
                     first = plain_gpt(config, spec, start[0]["model"], context.device).eval().requires_grad_(False)
                     model.load_state_dict(first.state_dict())
                 near = first if options.kl_coefficient else None
-                trials = Trials(options, env, tasks, model, near, config.seed)
-                objective = PolicyGradient(options, spec, lambda: trials.metrics)
+                trials = Trials(options, env, tasks, model, near, config.seed, family)
+                objective = PolicyGradient(options, spec, lambda: trials.metrics, trials.clock)
                 updates = options.num_iterations * trials.updates_per_iteration
                 evaluator = evaluator_of(context, config.objective)
                 parts = {"actor": trials}
                 fit(run, model, objective, trials.batch_at, evaluator, num_updates=updates, parts=parts)
     return folder
+
+
+def _family(context: RunContext, env: TensorEnv) -> Family | None:
+    """Family of rooms that trials visit beside `env`, with the goals of held-out and development tasks left out; None
+    without `finetune.num_rooms`. Raises `ConfigError` if the world or the model has none."""
+    options, model, split = context.config.finetune, context.config.model, context.tasks
+    if not options.num_rooms:
+        return None
+    given, framed = f"finetune.num_rooms={options.num_rooms}", model.obs_encoding == "framed"
+    sizes = f"finetune.room_sizes={options.room_sizes}: must be at most model.max_size={model.max_size}"
+    refuse(options.room_sizes[1] > model.max_size, sizes)
+    encoding = f"{given} needs model.obs_encoding=coordinates or framed, not {model.obs_encoding}: give one, or 0"
+    refuse(model.obs_encoding == "cell", encoding)
+    hidden = env.all_tasks().to(context.device)[[*split["held_out"], *split["development"]]]
+    corner = (model.max_size - env.spec.width) // 2 if framed else 0
+    least, most = options.room_sizes
+    family = env.family(model.max_size, corner, (least, most), hidden)
+    if family is None:
+        raise ConfigError(f"{given}: env.name={context.config.env.name} has no other rooms; give 0")
+    return family
 
 
 def _adapted(context: RunContext, env: TensorEnv, tasks: Tensor) -> RunContext:
@@ -86,7 +107,7 @@ def _adapted(context: RunContext, env: TensorEnv, tasks: Tensor) -> RunContext:
     unsolvable = f"finetune.num_unsolvable={options.num_unsolvable}"
     none = options.num_unsolvable and env.unsolvable(tasks) is None
     refuse(none, f"{unsolvable}: env.name={config.env.name} has no tasks without reward; give 0")
-    num_streams = (drawn + options.num_unsolvable) * options.num_streams
+    num_streams = (drawn + options.num_unsolvable + options.num_rooms) * options.num_streams
     parts = f"finetune.num_mini_batches={options.num_mini_batches}"
     refuse(options.num_mini_batches > num_streams, f"{parts}: must be at most {num_streams}, the streams of all tasks")
     many = "an observation of this world has many numbers, and hardly comes twice; give finetune.bonus=0"

@@ -21,10 +21,11 @@ from collections.abc import Callable
 from typing import Annotated, Any, Literal, NamedTuple, Self
 
 import torch
-from pydantic import model_validator
+from pydantic import Field, model_validator
 from torch import Tensor, nn
 
 from icrl.config.options import Name, Options, Rate, option, refuse
+from icrl.config.schedules import Clock, make_schedule
 from icrl.contracts import Rollout
 from icrl.envs.rollout import is_success, returns_so_far
 from icrl.nn.gpt import Window, context_of
@@ -33,6 +34,7 @@ from icrl.rl.returns import n_step_returns
 from icrl.spaces import EnvSpec
 
 _RATE: dict[str, Any] = {"kind": "linear", "progress": "percent", "points": [[0, 3e-3], [1, 2e-4]]}
+_ENTROPY: dict[str, Any] = {"kind": "linear", "progress": "percent", "points": [[0, 0.03], [1, 0.003]]}
 NEVER = -1e9  # logit of an illegal action: its probability is 0, and 0 times it is not NaN as with -inf
 
 
@@ -44,22 +46,31 @@ class FinetuneConfig(Options):
         "gpt", "gpt: the model of stage two of `run`; none: random weights, with finetune.kl_coefficient=0"
     )
     num_iterations: int = option(
-        80, "trials of all streams, each followed by updates on them", ge=1, le=10**6, is_budget=True
+        100, "trials of all streams, each followed by updates on them", ge=1, le=10**6, is_budget=True
     )
     trial_steps: int = option(100, "env steps of a trial, across episodes; at most model.context_len", ge=2)
     num_tasks: int = option(0, "training tasks of an iteration, drawn anew for each (0: all)", ge=0)
     num_unsolvable: int = option(
         0, "tasks of an iteration without any reward but the bonus, besides those with rewards; in DarkRoom alone", ge=0
     )
+    num_rooms: int = option(
+        0,
+        "other rooms of an iteration, drawn anew for each: of another size, anywhere in a grid of model.max_size, "
+        "with a start and a goal of their own, never where a held-out goal is; in DarkRoom alone",
+        ge=0,
+    )
+    room_sizes: Annotated[list[Annotated[int, Field(ge=2, le=64)]], Field(min_length=2, max_length=2)] = option(
+        [5, 8], "smallest and largest side of the other rooms; at most model.max_size"
+    )
     num_streams: int = option(4, "streams of each task, whose returns are compared", ge=2, le=10**5)
-    num_epochs: int = option(2, "passes over the streams of an iteration", ge=1, le=1000)
+    num_epochs: int = option(1, "passes over the streams of an iteration", ge=1, le=1000)
     num_mini_batches: int = option(8, "updates of a pass, each on as many streams", ge=1, le=10**5)
     discount: float = option(0.96, "discount of a step, across episodes", ge=0, le=1)
     bonus: Annotated[Any, Rate(ge=0)] = option(
         0.25, "reward for an observation that is new in the trial, before its first success"
     )
     clip_range: float = option(0.2, "largest change of the probability ratio that the loss rewards", gt=0, le=10)
-    entropy_coefficient: float = option(0.01, "weight of the entropy", ge=0)
+    entropy_coefficient: Annotated[Any, Rate(ge=0)] = option(_ENTROPY, "weight of the entropy")
     kl_coefficient: float = option(0.0, "weight of the divergence from the model at the start", ge=0)
     learning_rate: Annotated[Any, Rate(ge=0)] = option(_RATE, "learning rate of Muon")
     max_gradient_norm: Annotated[Any, Rate(gt=0)] = option(1.0, "gradient norm clip")
@@ -71,6 +82,8 @@ class FinetuneConfig(Options):
         refuse(name in RESERVED or name.startswith("evaluation"), f"finetune.experiment_name={name}: {reserved}")
         alone = f"finetune.kl_coefficient={kl} needs a model to stay near, and finetune.start=none has none: give 0"
         refuse(self.start == "none" and kl, alone)
+        least, most = self.room_sizes
+        refuse(least > most, f"finetune.room_sizes={self.room_sizes}: the first must be at most the second")
         return self
 
 
@@ -133,18 +146,26 @@ def log_probabilities(spec: EnvSpec, model: nn.Module, batch: Any) -> Tensor:
 
 class PolicyGradient:
     """Objective with the loss above, for worlds of integers. `progress()` are metrics of the last trials, shown beside
-    those of an update."""
+    those of an update; `clock()` is the time of schedules."""
 
     low_precision = True
 
-    def __init__(self, config: FinetuneConfig, spec: EnvSpec, progress: Callable[[], dict[str, Tensor]]) -> None:
-        self.config, self.spec, self._progress = config, spec, progress
-        self.weights = {"policy": 1.0, "entropy": -config.entropy_coefficient}
+    def __init__(
+        self,
+        config: FinetuneConfig,
+        spec: EnvSpec,
+        progress: Callable[[], dict[str, Tensor]],
+        clock: Callable[[], Clock] = lambda: Clock(0.0, 0, 0, 0),
+    ) -> None:
+        self.config, self.spec, self._progress, self._clock = config, spec, progress, clock
+        self._entropy = make_schedule(config.entropy_coefficient)
+        self.weights = {"policy": 1.0, "entropy": -self._entropy(clock())}
         self.weights |= {"kl": config.kl_coefficient} if config.kl_coefficient else {}
 
     def __call__(self, model: nn.Module, batch: TrialBatch) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
         """Terms of the loss. Metrics: the mean of |r - 1| (`ratio_change`), the share of steps where it is above the
         range (`clipped`), and the progress."""
+        self.weights["entropy"] = -self._entropy(self._clock())
         log_pi = log_probabilities(self.spec, model, batch)
         ratio = (log_pi.gather(-1, batch.action[..., None])[..., 0] - batch.log_prob).exp()
         limit = self.config.clip_range

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from icrl.config.schedules import Clock, make_schedule
 from icrl.contracts import Rollout
-from icrl.envs.core import TensorEnv
+from icrl.envs.core import Family, TensorEnv
 from icrl.envs.rollout import OpenEpisodes, finished_episodes, numbered, rollout, start_streams
 from icrl.envs.tasks import streams_of
 from icrl.nn.gpt import GPT
@@ -27,7 +27,7 @@ from icrl.training.policy_gradient import (
     log_probabilities,
 )
 
-_TASKS, _STARTS, _NOISE, _ORDER = range(6, 10)  # purposes of random numbers
+_TASKS, _STARTS, _NOISE, _ORDER, _ROOMS = range(6, 11)  # purposes of random numbers
 _KEPT = 0.5  # of a full context; a trial never fills one
 
 
@@ -50,12 +50,22 @@ class Trials:
 
     An iteration plays trials with the weights at its start, and then passes over their streams `num_epochs` times in
     random order, in `num_mini_batches` parts. `state_dict` holds the weights of the actor. `start` is the model to stay
-    near; None: there is none."""
+    near; None: there is none. With a `family` trials are played in its world, where they also visit other rooms."""
 
     def __init__(
-        self, config: FinetuneConfig, env: TensorEnv, tasks: Tensor, model: GPT, start: GPT | None, seed: int
+        self,
+        config: FinetuneConfig,
+        env: TensorEnv,
+        tasks: Tensor,
+        model: GPT,
+        start: GPT | None,
+        seed: int,
+        family: Family | None = None,
     ) -> None:
+        if family:
+            env, tasks = family.env, family.own(tasks)
         self.config, self.env, self.tasks, self.start, self.seed = config, env, tasks, start, seed
+        self._family = family
         self.metrics: dict[str, Tensor] = {}  # of the newest trials
         self._model, self._actor = model, deepcopy(model).eval().requires_grad_(False)
         self._num_tasks, self._bonus = config.num_tasks or len(tasks), make_schedule(config.bonus)
@@ -66,11 +76,17 @@ class Trials:
 
     @property
     def num_streams(self) -> int:
-        return (self._num_tasks + self.config.num_unsolvable) * self.config.num_streams
+        return (self._num_tasks + self.config.num_unsolvable + self.config.num_rooms) * self.config.num_streams
 
     @property
     def updates_per_iteration(self) -> int:
         return self.config.num_epochs * self.config.num_mini_batches
+
+    def clock(self, iteration: int | None = None) -> Clock:
+        """Time of schedules at the start of `iteration`, by default of the present one."""
+        done, config = max(0, self._iteration) if iteration is None else iteration, self.config
+        steps = done * self.num_streams * config.trial_steps
+        return Clock(done / config.num_iterations, done, steps, done * self.updates_per_iteration)
 
     def batch_at(self, update: int) -> TrialBatch:
         """Batch of `update`, `[B / num_mini_batches, T]`. Calls must be in order; the first may be amid an iteration
@@ -86,10 +102,15 @@ class Trials:
         return TrialBatch(*(column[chosen] for column in self._batch))
 
     def tasks_of(self, iteration: int) -> Tensor:
-        """Tasks `[B, task_dim]` of the streams of `iteration`, ordered by task, unsolvable ones last."""
+        """Tasks `[B, task_dim]` of the streams of `iteration`, ordered by task: those of training, unsolvable ones, and
+        other rooms."""
         drawn = self._drawn(len(self.tasks), _TASKS, iteration)
         unsolvable = self._unsolvable[drawn[torch.arange(self.config.num_unsolvable) % len(drawn)]]
-        return streams_of(torch.cat([self.tasks[drawn[: self._num_tasks]], unsolvable]), self.config.num_streams)
+        rooms = self.tasks[:0]
+        if self._family:
+            rooms = self._family.draw(mix(stream_seeds(self.seed, self.config.num_rooms, _ROOMS), iteration))
+        parts = torch.cat([self.tasks[drawn[: self._num_tasks]], unsolvable, rooms.to(self.tasks.device)])
+        return streams_of(parts, self.config.num_streams)
 
     def play(self, iteration: int) -> tuple[Rollout, Tensor]:
         """Transitions `[T, B]` of the trials of `iteration` on `tasks_of` it, and the log-probabilities `[T, B]` of
@@ -118,8 +139,7 @@ class Trials:
         config, spec = self.config, self.env.spec
         played, log_prob = self.play(iteration)
         value = played.reward
-        total, updates = config.num_iterations, self.updates_per_iteration
-        bonus = self._bonus(Clock(iteration / total, iteration, iteration * value.numel(), iteration * updates))
+        bonus = self._bonus(self.clock(iteration))
         new = discoveries(spec, played).float() if bonus else torch.zeros_like(value)
         _, group = self.tasks_of(iteration).unique(dim=0, return_inverse=True)
         advantage = group_advantages(value + bonus * new, group, config.discount)
@@ -137,7 +157,7 @@ class Trials:
 
     def _progress(self, played: Rollout, value: Tensor, new: Tensor) -> dict[str, Tensor]:
         """Mean return and number of rewarded discoveries of a trial, and success of the first and of the last episode
-        that all streams finished; without unsolvable tasks."""
+        that all streams finished; on training tasks alone."""
         kept = self._num_tasks * self.config.num_streams
         solvable = Rollout(*(column[:, :kept] for column in played))
         episodes, _ = finished_episodes(solvable, OpenEpisodes.none(kept), self.env.spec)
