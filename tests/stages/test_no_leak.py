@@ -25,6 +25,7 @@ from icrl.data.weights import step_weights
 from icrl.data.windows import Windows
 from icrl.envs import make_env
 from icrl.envs.rollout import rollout, start_streams
+from icrl.envs.room_family import RoomFamily
 from icrl.envs.rooms import DarkRoom
 from icrl.envs.tasks import development_of, split_tasks
 from icrl.evaluation.trained import plain_gpt
@@ -48,12 +49,18 @@ MAIN = (  # the main recipe, small: what is not here is as in `make run`
     *("summaries.num_summaries=2", "checkpoints.num_checkpoints=1", "evaluation.num_episodes=11"),
     *("evals.num_evals=1", "evals.async_eval=false", "evals.num_eval_episodes=16", "finetune.num_mini_batches=2"),
     *("finetune.num_iterations=2", "finetune.trial_steps=24", "finetune.num_unsolvable=4", "finetune.num_streams=3"),
+    *("finetune.num_rooms=6", "model.max_size=9"),
 )
 CONFIG = load_config(MAIN)
 ENV = make_env(CONFIG.env)
 SPEC, TASKS, SPLIT = ENV.spec, ENV.all_tasks(), split_tasks(ENV, CONFIG)
 HELD_OUT, LEARNED = TASKS[SPLIT.held_out], sorted({*SPLIT.train} - {*development_of(ENV, CONFIG, SPLIT.train)})
 TRAINING_GOALS, LEARNED_GOALS = ({int(TASKS[task, 0]) for task in tasks} for tasks in (SPLIT.train, LEARNED))
+HIDDEN = TASKS[[*SPLIT.held_out, *development_of(ENV, CONFIG, SPLIT.train)]]
+GRID = ENV.family(CONFIG.model.max_size, 0, (5, 8), HIDDEN)  # trials are played in it, the room of the run in a corner
+assert GRID
+OWN_GOALS, HIDDEN_GOALS = ({*GRID.own(tasks)[:, 0].tolist()} for tasks in (TASKS[LEARNED], HIDDEN))
+NOWHERE, SIDE = CONFIG.model.max_size**2, DarkRoom(CONFIG.env.model_copy(update={"size": CONFIG.model.max_size}))
 FOLDERS = {"train_agents": "source", "train_gpt": "gpt", "finetune": "finetuned"}
 CPU, FIELDS = torch.device("cpu"), ("obs", "action", "reward")
 
@@ -160,8 +167,8 @@ def check_actions(run: Seen) -> None:
 
 
 def check_goals(run: Seen) -> None:
-    """No agent plays a held-out task; windows and trials have no development task either. A trial pays for its own goal
-    and for new cells."""
+    """No agent plays a held-out task; windows and trials have no development task either, nor has another room its goal
+    on such a cell of the grid. A trial pays for its own goal and for new cells."""
     if run.unrolls:
         tasks = {int(goal) for played in run.unrolls for goal in played.tasks[:, 0]}
         assert paid([played.steps for played in run.unrolls]) <= tasks == TRAINING_GOALS, "histories"
@@ -170,10 +177,12 @@ def check_goals(run: Seen) -> None:
     assert paid(run.windows) <= LEARNED_GOALS, "windows"
     each = len(run.parts) // max(1, len(run.trials))
     for number, (tasks, steps, _) in enumerate(run.trials):
-        assert {*tasks[:, 0].tolist()} == LEARNED_GOALS | {ENV.num_cells} and paid([steps]) <= LEARNED_GOALS, "trials"
-        assert not steps.reward[:, tasks[:, 0] == ENV.num_cells].any(), "trials"
+        own = (tasks[:, 1:] == GRID.own(TASKS)[0, 1:]).all(1)
+        assert {*tasks[own, 0].tolist()} == OWN_GOALS | {NOWHERE}, "trials"
+        assert paid([steps]) and not paid([steps]) & HIDDEN_GOALS and own.sum() == len(own) - 18, "trials"
+        assert not steps.reward[:, tasks[:, 0] == NOWHERE].any(), "trials"
         value = steps.reward + CONFIG.finetune.bonus * first_visits(steps)
-        advantage = group_advantages(value, tasks[:, 0], CONFIG.finetune.discount)
+        advantage = group_advantages(value, tasks.unique(dim=0, return_inverse=True)[1], CONFIG.finetune.discount)
         expected = rows_of(column.T for column in (steps.obs, steps.action, steps.reward, steps.timestep, advantage))
         for start in range(0, each, CONFIG.finetune.num_mini_batches):
             parts = run.parts[number * each :][start : start + CONFIG.finetune.num_mini_batches]
@@ -244,17 +253,19 @@ EVALUATED = planted(Evaluations, "start", lambda _, *at: [one.mul_(1.001) for on
 HELD_OUT_AGENTS = planted(train_agents, "make_learners", lambda f, *at: f(*at[:2], at[2] * 0 + HELD_OUT[0], *at[3:]))
 HELD_OUT_TRIALS = planted(Trials, "__init__", lambda init, *at: init(*at[:3], TASKS, *at[4:]))
 OPTIMUM = planted(trials, "discoveries", lambda _, spec, steps: steps.action == steps.optimal_action)
-PAID = planted(trials, "discoveries", lambda new, *at: new(*at) | torch.isin(at[1].next_obs, HELD_OUT))
+KNOWN = planted(RoomFamily, "optimal_action", lambda _, world, state: DarkRoom.optimal_action(SIDE, state))
+OTHER_ROOMS = planted(RoomFamily, "draw", lambda draw, *at: draw(*at[:3], at[3][:0]))
+PAID = planted(trials, "discoveries", lambda new, *at: new(*at) | torch.isin(at[1].next_obs, GRID.own(HELD_OUT)[:, 0]))
 SCRIPTED = planted(A2C, "act", lambda act, *at: (mixed(at[3], at[2].obs % 5, act(*at)[0]), at[1]))
 SCRIPTED_TRIALS = planted(GPTPolicy, "choose", lambda choose, *at: mixed(at[3], at[2] % 5, choose(*at)))
 SCRIPTED_WINDOWS = planted(Windows, "at", lambda windows, *at: windows(*at)._replace(action=windows(*at).obs % 5))
-SOLVABLE = planted(DarkRoom, "unsolvable", lambda _, room, tasks: HELD_OUT[[0] * len(tasks)])
+SOLVABLE = planted(RoomFamily, "unsolvable", lambda _, world, tasks: GRID.own(HELD_OUT)[[0] * len(tasks)])
 TOLD = planted(A2C, "act", lambda act, *at: (mixed(at[3], at[2].optimal_action, act(*at)[0]), at[1]))
 LEAKS: dict[str, tuple[Any, ...]] = {  # name: the check that finds it, where, and the stage that it is planted in
     "labels of the planner": (check_labels, "gpt", "train_gpt", "objective.name=dpt"),
     "labels of a searcher": (check_labels, "gpt", "train_gpt", "objective.name=dpt", "objective.labels=covering_plan"),
     "evaluation": (check_labels, "gpt", "train_gpt", EVALUATED),
-    "bonus for the optimum": (check_labels, "finetuned", "finetune", OPTIMUM),
+    "bonus for the optimum": (check_labels, "finetuned", "finetune", OPTIMUM, KNOWN),
     "optimum in agents": (check_labels, "histories", "train_agents", TOLD),
     "script as a source": (check_actions, "agents", "train_agents", "source=searcher", "source.strategy=covering_plan"),
     "script in agents": (check_actions, "agents", "train_agents", SCRIPTED),
@@ -264,6 +275,7 @@ LEAKS: dict[str, tuple[Any, ...]] = {  # name: the check that finds it, where, a
     "development windows": (check_goals, "windows", "train_gpt", ALL_TRAINING),
     "mirrored windows": (check_goals, "windows", "train_gpt", "data.symmetries=true"),
     "trials of all goals": (check_goals, "trials", "finetune", HELD_OUT_TRIALS),
+    "held-out goals of other rooms": (check_goals, "trials", "finetune", OTHER_ROOMS),
     "solvable trials": (check_goals, "trials", "finetune", SOLVABLE),
     "bonus for held-out goals": (check_goals, "advantages", "finetune", PAID),
 }
@@ -275,7 +287,7 @@ def test_nothing_but_rewards_of_training_tasks_and_new_cells_is_learned_from(run
     sizes_apart = {name for name in main.keys() | small.keys() if main.get(name) != small.get(name)}
     assert sizes_apart == {"name", "run", "device.type", "device.amp_dtype", "evals.async_eval"}
     honest = runs[0]
-    assert (len(honest.windows), len(honest.trials), len(honest.parts)) == (8, 2, 8)
+    assert (len(honest.windows), len(honest.trials), len(honest.parts)) == (8, 2, 4)
     assert len(paid(honest.windows)) > 5 and len(paid([played.steps for played in honest.trials])) > 5
     check_labels(*runs)
     check_actions(honest)
