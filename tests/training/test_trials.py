@@ -167,7 +167,7 @@ def test_trials_visit_other_rooms_in_the_coordinates_of_the_model():
     options, tasks = replace(OPTIONS, num_rooms=2), ENV.all_tasks()[2:]
     model, plain = (outspoken(GPT(MODEL, spec)) for spec in (family.env.spec, ENV.spec))
     plain.load_state_dict(model.state_dict())
-    trials = Trials(options, ENV, tasks, model, None, 5, family)
+    trials = Trials(options, ENV, tasks, model, None, 5, family=family)
     rooms = [trials.tasks_of(iteration)[12:] for iteration in (0, 1)]
     assert trials.num_streams == 20 and all(len(drawn.unique(dim=0)) == 2 for drawn in rooms)
     assert not torch.equal(*rooms)

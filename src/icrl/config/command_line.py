@@ -30,7 +30,7 @@ _BAD_INPUT = 2
 _MOST_CONFLICTS = 20  # that are reported
 _MAKES_TASKS = ("src.pipeline", "src.train_agents")  # programs that split the tasks of the configured world
 _SHARED = tuple(f"src.{program}" for program in SHARED)
-_REFUSES = ("src.train_agents", "src.finetune")  # programs that say themselves why not
+_REFUSES = ("src.train_agents",)  # programs that say themselves why not
 LARGE = {  # by program: the options that determine most of its memory
     "src.pipeline": "source.num_learners, trainer.mini_batch_size, evaluation.num_streams",
     "src.train_agents": "source.num_learners, source.num_envs, source.unroll_length",

@@ -2,6 +2,8 @@
 
 python -m src.finetune [KEY=VALUE ...]      logs/<run>/gpt/ -> logs/<name>/<finetune.experiment_name>/
 
+Data parallel: torchrun --standalone --nproc-per-node 2 -m src.finetune [KEY=VALUE ...]
+
 `python -m src.evaluate policy.model=<finetune.experiment_name>` evaluates the model. `finetune.start=none
 finetune.kl_coefficient=0` trains from random weights (RL^2). The split of tasks is that of the histories.
 """
@@ -55,7 +57,6 @@ def main(config: Config) -> Path:
 
     with open_run(config, "finetune", folder, compared(config, "objective", "finetune"), inputs, "finetune") as context:
         if context:
-            refuse(context.ranks.size > 1, f"finetune runs in one process, not in {context.ranks.size}")
             if start:
                 check_stores(context.stores, start[1]["description"]["histories"], config.run_folder)
             with closing(make_env(config.env, context.device)) as env:
@@ -68,7 +69,7 @@ def main(config: Config) -> Path:
                     first = plain_gpt(config, spec, start[0]["model"], context.device).eval().requires_grad_(False)
                     model.load_state_dict(first.state_dict())
                 near = first if options.kl_coefficient else None
-                trials = Trials(options, env, tasks, model, near, config.seed, family)
+                trials = Trials(options, env, tasks, model, near, config.seed, context.ranks, family)
                 objective = PolicyGradient(options, spec, lambda: trials.metrics, trials.clock)
                 updates = options.num_iterations * trials.updates_per_iteration
                 evaluator = evaluator_of(context, config.objective)
@@ -110,6 +111,10 @@ def _adapted(context: RunContext, env: TensorEnv, tasks: Tensor) -> RunContext:
     num_streams = (drawn + options.num_unsolvable + options.num_rooms) * options.num_streams
     parts = f"finetune.num_mini_batches={options.num_mini_batches}"
     refuse(options.num_mini_batches > num_streams, f"{parts}: must be at most {num_streams}, the streams of all tasks")
+    ranks, streams = context.ranks.size, f"finetune.num_streams={options.num_streams}"
+    played = f"each of {ranks} processes plays as many of the {num_streams} streams of all tasks"
+    refuse(num_streams % ranks, f"{streams}: {played}; give a multiple of {ranks}")
+    refuse(options.num_mini_batches * ranks > num_streams, f"{parts}: must be at most {num_streams // ranks}: {played}")
     many = "an observation of this world has many numbers, and hardly comes twice; give finetune.bonus=0"
     refuse(spec.obs_shape and options.bonus, f"finetune.bonus={options.bonus}: {many}")
     size = -(-num_streams // options.num_mini_batches)
@@ -123,6 +128,6 @@ def _adapted(context: RunContext, env: TensorEnv, tasks: Tensor) -> RunContext:
     )
     context = context._replace(config=adapted)
     episodes = -(-options.trial_steps // spec.max_episode_steps)
-    needs = playing(adapted, config.model, spec, num_streams, episodes, context.device, _PLAYED)
-    context.check_memory([*fitting_gpt(adapted, spec, 1), *needs], config.model)
+    needs = playing(adapted, config.model, spec, num_streams // ranks, episodes, context.device, _PLAYED)
+    context.check_memory([*fitting_gpt(adapted, spec, ranks), *needs], config.model)
     return context

@@ -1,13 +1,15 @@
-"""All stages: what train_agents, train_gpt, finetune and evaluate do, in one process, with one import of PyTorch.
+"""All stages: what train_agents, train_gpt, finetune and evaluate do, in one program, with one import of PyTorch.
 
 python -m src.pipeline [KEY=VALUE ...]
 
-Trials (finetune) follow where they train the model that acts: policy.model=<finetune.experiment_name>. The agents of
+Trials (finetune) follow where they train the model that acts: policy.model=<finetune.experiment_name>. On a CPU with
+two threads or more, two processes train together in stage two and in trials; num_threads=1 keeps to one. The agents of
 stage one are examined and filmed in another process while stage two trains. A stage that is finished is not repeated,
 and each can be run alone.
 """
 
 import io
+from collections.abc import Callable
 from contextlib import redirect_stderr
 from multiprocessing import set_forkserver_preload
 from pathlib import Path
@@ -20,9 +22,12 @@ from icrl.config.options import refuse, replace
 from icrl.config.root import Config
 from icrl.contracts import Json, PipelineError
 from icrl.programs import evaluate, finetune, train_agents, train_gpt
+from icrl.runs.device import device_of
+from icrl.runs.distributed import in_ranks
 from icrl.runs.processes import Worker
 
 _GLANCE = 60.0  # seconds
+_RANKS = 2  # processes that train together
 
 
 def main(config: Config) -> Path:
@@ -37,9 +42,9 @@ def main(config: Config) -> Path:
         helper.give(config)
         tuned = config.policy.model == config.finetune.experiment_name
         if not tuned or config.finetune.start == "gpt":
-            train_gpt.main(replace(config, num_threads=max(1, threads - 1)))  # a core is left for the others
+            _train(train_gpt.main, config, threads, _share_windows(config))
         if tuned:
-            finetune.main(config)
+            _train(finetune.main, config, threads, _share_streams(config))
         torch.set_num_threads(threads)
         if (found := helper.answer(0.0)) is None:
             print("waiting for the other process to examine and film the source agents")
@@ -52,6 +57,28 @@ def main(config: Config) -> Path:
         raise PipelineError(f"the agents could not be examined; run src.train_agents to do it again. {why}")
     train_agents.announce(config, found)
     return evaluate.main(config)
+
+
+def _train(program: Callable[[Config], Path], config: Config, threads: int, shared: bool) -> None:
+    """Run a training program on `threads` threads: if it can be `shared`, in several processes on a CPU, because the
+    threads of one wait for each other. One process leaves a core for evaluations and films."""
+    size = _RANKS if shared and threads >= _RANKS and device_of(config).type == "cpu" else 1
+    each = threads // size if size > 1 else max(1, threads - 1)
+    in_ranks(program, replace(config, num_threads=each), size)
+
+
+def _share_windows(config: Config) -> bool:
+    """True if several processes can share the batches of stage two."""
+    trainer, size = config.trainer, config.trainer.mini_batch_size
+    divides = size % (_RANKS * trainer.gradient_accumulation_steps) == 0 and size >= 2 * _RANKS
+    return divides and not trainer.seeds and config.optimizer.name != "mtadam"
+
+
+def _share_streams(config: Config) -> bool:
+    """True if several processes can share the streams of trials, as far as the options tell their number."""
+    options, learned = config.finetune, config.tasks.num_train - config.data.num_development_tasks
+    number = ((options.num_tasks or learned) + options.num_unsolvable) * options.num_streams
+    return number % _RANKS == 0 and number >= _RANKS * options.num_mini_batches
 
 
 def _finish(config: Config) -> Json:

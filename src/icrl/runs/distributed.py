@@ -1,28 +1,40 @@
-"""Data parallel training under `torchrun`: one process per rank, each with its share of every batch.
+"""Data parallel training: one process per rank, each with its share of every batch.
 
-Without `torchrun` there is one rank, and nothing here communicates.
+`torchrun` starts the ranks, or a program starts them on its own machine (`in_ranks`). Otherwise there is one rank, and
+nothing here communicates.
 """
 
 import gc
 import importlib
 import os
 import re
+import socket
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from contextvars import ContextVar
 from datetime import timedelta
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from threading import RLock
+from typing import Any, NamedTuple, TypeVar
 
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
+from tqdm import tqdm
 
 from icrl.contracts import ConfigError, PipelineError, Stopped
-from icrl.runs.processes import end_with_parent
+from icrl.runs.processes import Worker, end_with_parent
 
+Result = TypeVar("Result")
 _VARIABLES = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT")
 _GREETING = timedelta(seconds=60)  # torchrun listens before it starts any process
 _PATIENCE = timedelta(days=1)  # ranks wait while rank 0 evaluates; torchrun ends all if one dies
+_GLANCE = 0.05  # seconds between two looks at ranks that have not joined yet
+_EXIT = 5.0  # seconds in which a process that does not answer has ended
 _TOLERANCE = 1e-6  # between the statistics of a parameter on two ranks
+_INTERFACE = "GLOO_SOCKET_IFNAME"  # variable with the network interface of gloo
 
 
 def check_alone(program: str, why: str) -> None:
@@ -30,6 +42,20 @@ def check_alone(program: str, why: str) -> None:
     size = os.environ.get("WORLD_SIZE", "1") if os.environ.get("RANK") else "1"
     if size != "1":
         raise ConfigError(f"WORLD_SIZE={size}: {program} runs in one process, without torchrun, because {why}")
+
+
+class LostRankError(PipelineError):
+    """Another rank does not answer any more."""
+
+
+@contextmanager
+def _answered() -> Iterator[None]:
+    """Context in which all ranks must answer: raises `LostRankError` if one has ended."""
+    try:
+        yield
+    except RuntimeError as error:
+        lost = "another process of this run has ended; the same command continues from the newest checkpoint"
+        raise LostRankError(lost) from error
 
 
 class Ranks:
@@ -53,16 +79,35 @@ class Ranks:
         if self.size == 1:
             return values
         total = values.clone()
-        dist.all_reduce(total)
+        with _answered():
+            dist.all_reduce(total)
         return total / self.size
+
+    def average_gradients(self, model: nn.Module) -> None:
+        """Set the gradient of each parameter to its mean over all ranks, in one exchange. The same parameters must have
+        gradients on all ranks."""
+        if self.size == 1:
+            return
+        gradients = [parameter.grad for parameter in model.parameters() if parameter.grad is not None]
+        means = self.average(torch.cat([gradient.flatten() for gradient in gradients]))
+        for gradient, mean in zip(gradients, means.split([each.numel() for each in gradients]), strict=True):
+            gradient.copy_(mean.view_as(gradient))
 
     def gather(self, values: Tensor) -> list[Tensor]:
         """CPU tensors of all ranks, returned on every rank; shapes must agree."""
         if self.size == 1:
             return [values]
         found = [torch.empty_like(values) for _ in range(self.size)]
-        dist.all_gather(found, values)
+        with _answered():
+            dist.all_gather(found, values)
         return found
+
+    def concatenated(self, values: Tensor, dim: int) -> Tensor:
+        """Tensors of all ranks, of one shape, behind each other along `dim` in the order of ranks."""
+        if self.size == 1:
+            return values
+        sent = values.byte() if values.dtype == torch.bool else values  # gloo sends no bool
+        return torch.cat(self.gather(sent.cpu().contiguous()), dim).to(values)
 
     def check_equal(self, model: nn.Module, update: int) -> None:
         """Raise `PipelineError` if the mean or the norm of a parameter differs between ranks."""
@@ -85,10 +130,33 @@ class Ranks:
 
 @contextmanager
 def joined(device: torch.device) -> Iterator[tuple[Ranks, torch.device]]:
-    """Ranks started by `torchrun` and the device of this one; a single rank without `torchrun`."""
-    if not os.environ.get("RANK"):
+    """Ranks started by `in_ranks` or `torchrun`, and the device of this one; else a single rank."""
+    here = _HERE.get()
+    if here is None and not os.environ.get("RANK"):
         yield Ranks(), device
         return
+    # Defaults in this module hold the group that exists when it is imported, which torch's optimizers do: later, and
+    # the group's threads would outlive `destroy_process_group`, and could abort the interpreter at its exit.
+    importlib.import_module("torch.distributed.nn.functional")
+    if here is not None:
+        _join_here(here)
+    else:
+        device = _joined_by_torchrun(device)
+    try:
+        yield Ranks(dist.get_rank(), dist.get_world_size()), device
+    except Stopped:  # all ranks stop together
+        _leave_group()
+        raise
+    _leave_group()  # not after other exceptions: it would wait for ever for the other ranks
+
+
+def _leave_group() -> None:
+    gc.collect()  # a wrapped model in a reference cycle would keep the group, whose threads may abort the exit
+    dist.destroy_process_group()
+
+
+def _joined_by_torchrun(device: torch.device) -> torch.device:
+    """Join the group that the environment describes; returns the device of this rank."""
     local_rank = _checked_environment()
     if device.index is not None:
         raise ConfigError(f"device.type={device}: each process of torchrun needs its own GPU; give device.type=cuda")
@@ -102,21 +170,8 @@ def joined(device: torch.device) -> Iterator[tuple[Ranks, torch.device]]:
         torch.cuda.set_device(device)
     if dist.is_torchelastic_launched():  # other launchers may exit before their processes
         end_with_parent(1)
-    # Defaults in this module hold the group that exists when it is imported, which torch's optimizers do: later, and
-    # the group's threads would outlive `destroy_process_group`, and could abort the interpreter at its exit.
-    importlib.import_module("torch.distributed.nn.functional")
     _join("cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo")
-    try:
-        yield Ranks(dist.get_rank(), dist.get_world_size()), device
-    except Stopped:  # all ranks stop together
-        _leave_group()
-        raise
-    _leave_group()  # not after other exceptions: it would wait for ever for the other ranks
-
-
-def _leave_group() -> None:
-    gc.collect()  # a wrapped model in a reference cycle would keep the group, whose threads may abort the exit
-    dist.destroy_process_group()
+    return device
 
 
 def _checked_environment() -> int:
@@ -155,6 +210,83 @@ def _join(backend: str) -> None:
     store = dist.PrefixStore(f"restart-{os.environ.get('TORCHELASTIC_RESTART_COUNT', '0')}", store)
     store.set_timeout(_PATIENCE)
     dist.init_process_group(backend, store=store, rank=rank, world_size=size, timeout=_PATIENCE)
+
+
+class _Here(NamedTuple):
+    """Group of processes of this machine, as one of them sees it."""
+
+    rank: int
+    size: int
+    store: str  # file through which they find each other
+    others: Sequence[Worker] = ()  # that rank 0 has started
+
+
+_HERE: ContextVar[_Here | None] = ContextVar("group that this process is to join", default=None)
+
+
+def in_ranks(main: Callable[[Any], Result], config: Any, size: int) -> Result:
+    """Result of `main(config)` in `size` processes of this machine, which train one model. This one is rank 0, the
+    others ignore signals and end with it. `main` and `config` must be picklable, and `main` opens one run.
+
+    Raises `PipelineError` if one of the others dies or fails; the same command then continues."""
+    if size == 1:
+        return main(config)
+    with TemporaryDirectory() as folder:
+        store = str(Path(folder) / "store")
+        others = [Worker(_follow, idle=False) for _ in range(1, size)]
+        token = _HERE.set(_Here(0, size, store, others))
+        try:
+            for rank, other in enumerate(others, 1):
+                other.give((main, config, _Here(rank, size, store)))
+            return main(config)
+        except LostRankError as error:
+            raise PipelineError(_fate(others, _EXIT) or str(error)) from error
+        finally:
+            _HERE.reset(token)
+            for other in others:
+                other.end()
+            if dist.is_initialized():
+                _leave_group()
+
+
+def _follow(part: tuple[Callable[[Any], object], Any, _Here]) -> None:
+    """Part of another rank than 0 in `in_ranks`."""
+    tqdm.set_lock(RLock())  # one of processes would outlive this one
+    main, config, here = part
+    _HERE.set(here)
+    main(config)
+
+
+def _fate(others: Sequence[Worker], patience: float) -> str:
+    """Words for the first of the `others` that dies or fails within `patience` seconds; empty if none does."""
+    for rank, other in enumerate(others, 1):
+        try:
+            found = other.answer(patience)
+        except (EOFError, OSError):
+            died = f"process {rank} of the training died (exit code {other.end(_EXIT)})"
+            return f"{died}; the same command continues from the newest checkpoint"
+        if found:
+            return f"process {rank} of the training failed: {found.strip().splitlines()[-1]}"
+    return ""
+
+
+def _join_here(here: _Here) -> None:
+    """Create the process group of `here`, on the loopback interface. Raises `PipelineError` if one of the others dies
+    or fails before it joins."""
+    store, names = dist.FileStore(here.store, here.size), [f"rank-{rank}" for rank in range(here.size)]
+    store.set(names[here.rank], "here")
+    while here.others and not store.check(names):  # the others end with rank 0
+        if fate := _fate(here.others, _GLANCE):
+            raise PipelineError(fate)
+    before = os.environ.get(_INTERFACE)
+    os.environ[_INTERFACE] = next(name for _, name in socket.if_nameindex() if name.startswith("lo"))
+    try:
+        dist.init_process_group("gloo", store=store, rank=here.rank, world_size=here.size, timeout=_PATIENCE)
+    finally:
+        if before is None:
+            del os.environ[_INTERFACE]
+        else:
+            os.environ[_INTERFACE] = before
 
 
 def run_together(number: str, restarts: str, *command: str) -> None:

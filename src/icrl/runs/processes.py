@@ -70,7 +70,7 @@ def end_with_parent(code: int) -> None:
 
 class Worker:
     """Process that calls a picklable `function` on one value after another, at the lowest priority if it is `idle`. It
-    ignores signals and ends with its parent."""
+    ignores signals, and ends with its parent or after an exception."""
 
     def __init__(self, function: Callable[[Any], Any], *, idle: bool = True) -> None:
         """torch's threads may hold locks when this process is forked, so a server without threads starts the other."""
@@ -117,7 +117,8 @@ def _serve(connection: Connection, function: Callable[[Any], Any], idle: bool) -
             try:
                 answer = function(value)
             except Exception:
-                answer = traceback.format_exc()
+                connection.send(traceback.format_exc())
+                return  # what the process shares with others ends too, so that none of them waits for it
             connection.send(answer)
 
 

@@ -99,7 +99,8 @@ class RunState:
             return
         self._stop_if(self.ranks.any(_STOP in self._asked))
         self._asked.discard(_SAVE)  # a new SIGTERM is handled next time
-        tqdm.write(f"SIGUSR2: {self.where} is saved")
+        if self.ranks.is_writer:
+            tqdm.write(f"SIGUSR2: {self.where} is saved")
 
     def save(self, kind: str, keep: int, **of_crash: str) -> None:
         """Write a checkpoint of this kind. Rank 0 writes, but all ranks call this. `of_crash` joins the description."""

@@ -75,7 +75,8 @@ class RunContext(NamedTuple):
 
     def windows(self, objective: ObjectiveConfig, plugin: RewardPlugin | None = None) -> Mixture:
         """Windows of all training tasks that are not set aside, with the weights of `objective` and the rewards of
-        `plugin`."""
+        `plugin`. Raises `ConfigError` unless all ranks get as many of each batch."""
+        self.ranks.check_divides(self.config.trainer.mini_batch_size, self.config.trainer.gradient_accumulation_steps)
         learned = [task for task in self.tasks["train"] if task not in self.tasks["development"]]
         mixture = windows_of(self.config, self.stores, learned, objective, self.spec(), self.device, plugin)
         for store, part, share in zip(self.stores, mixture.parts, mixture.shares, strict=True):
@@ -165,7 +166,6 @@ def open_run(
     check_snapshots(config.summaries.code_snapshots, PROJECT)
     check_writers(config.summaries)
     with joined(prepare(config)) as (ranks, device):
-        ranks.check_divides(config.trainer.mini_batch_size, config.trainer.gradient_accumulation_steps)
         if not ranks.is_writer:
             ranks.any(False)  # the writer opens them first: files that it has checked are noted
         stores = open_stores(config)

@@ -1,7 +1,8 @@
 """Trials for policy gradients, played by frozen copies of the model that is trained, in batches for its updates.
 
 Everything is a function of the seed, the iteration and the weights of the model at its start, so a resumed run plays
-the trials that it was interrupted in again. G tasks, S streams of each, B = G S, T steps.
+the trials that it was interrupted in again. G tasks, S streams of each, B = G S, T steps, R ranks, each of which plays
+B / R streams and updates on as many streams of each mini-batch as the others.
 """
 
 from copy import deepcopy
@@ -18,6 +19,7 @@ from icrl.envs.tasks import streams_of
 from icrl.nn.gpt import GPT
 from icrl.nn.gpt_policy import GPTPolicy
 from icrl.randomness import Noise, mix, stream_seeds
+from icrl.runs.distributed import Ranks
 from icrl.training.policy_gradient import (
     NEVER,
     FinetuneConfig,
@@ -50,7 +52,8 @@ class Trials:
 
     An iteration plays trials with the weights at its start, and then passes over their streams `num_epochs` times in
     random order, in `num_mini_batches` parts. `state_dict` holds the weights of the actor. `start` is the model to stay
-    near; None: there is none. With a `family` trials are played in its world, where they also visit other rooms."""
+    near; None: there is none. With a `family` trials are played in its world, where they also visit other rooms. Methods
+    are called by all `ranks`."""
 
     def __init__(
         self,
@@ -60,12 +63,13 @@ class Trials:
         model: GPT,
         start: GPT | None,
         seed: int,
+        ranks: Ranks | None = None,
         family: Family | None = None,
     ) -> None:
         if family:
             env, tasks = family.env, family.own(tasks)
         self.config, self.env, self.tasks, self.start, self.seed = config, env, tasks, start, seed
-        self._family = family
+        self.ranks, self._family = ranks or Ranks(), family
         self.metrics: dict[str, Tensor] = {}  # of the newest trials
         self._model, self._actor = model, deepcopy(model).eval().requires_grad_(False)
         self._num_tasks, self._bonus = config.num_tasks or len(tasks), make_schedule(config.bonus)
@@ -79,6 +83,12 @@ class Trials:
         return (self._num_tasks + self.config.num_unsolvable + self.config.num_rooms) * self.config.num_streams
 
     @property
+    def own(self) -> slice:
+        """Streams that this rank plays."""
+        number = self.num_streams // self.ranks.size
+        return slice(self.ranks.rank * number, (self.ranks.rank + 1) * number)
+
+    @property
     def updates_per_iteration(self) -> int:
         return self.config.num_epochs * self.config.num_mini_batches
 
@@ -89,8 +99,9 @@ class Trials:
         return Clock(done / config.num_iterations, done, steps, done * self.updates_per_iteration)
 
     def batch_at(self, update: int) -> TrialBatch:
-        """Batch of `update`, `[B / num_mini_batches, T]`. Calls must be in order; the first may be amid an iteration
-        whose actor is in the loaded state."""
+        """This rank's share of the batch of `update`, `[B / num_mini_batches / R, T]`. Calls must be in order; the
+        first may be amid an iteration whose actor is in the loaded state. A pass is cut into R parts for each of its
+        mini-batches. Sizes of parts differ by one at most and R divides B, so all shares of a batch have one size."""
         iteration, part = divmod(update, self.updates_per_iteration)
         if iteration != self._iteration or self._batch is None:
             if part == 0:
@@ -98,7 +109,8 @@ class Trials:
             self._batch, self._iteration = self._collect(iteration), iteration
         epoch, part = divmod(part, self.config.num_mini_batches)
         order = self._drawn(self.num_streams, _ORDER, iteration * self.config.num_epochs + epoch)
-        chosen = order.tensor_split(self.config.num_mini_batches)[part]
+        parts = order.tensor_split(self.config.num_mini_batches * self.ranks.size)
+        chosen = parts[part * self.ranks.size + self.ranks.rank]
         return TrialBatch(*(column[chosen] for column in self._batch))
 
     def tasks_of(self, iteration: int) -> Tensor:
@@ -113,11 +125,11 @@ class Trials:
         return streams_of(parts, self.config.num_streams)
 
     def play(self, iteration: int) -> tuple[Rollout, Tensor]:
-        """Transitions `[T, B]` of the trials of `iteration` on `tasks_of` it, and the log-probabilities `[T, B]` of
+        """Transitions `[T, B / R]` of this rank's trials of `iteration` on `tasks_of` it, and the log-probabilities of
         their actions. The actor samples its actions."""
-        tasks, policy = self.tasks_of(iteration), Actor(self._actor)
+        tasks, policy = self.tasks_of(iteration)[self.own], Actor(self._actor)
         starts, noise = (
-            mix(stream_seeds(self.seed, len(tasks), purpose), iteration).to(tasks.device)
+            mix(stream_seeds(self.seed, self.num_streams, purpose), iteration)[self.own].to(tasks.device)
             for purpose in (_STARTS, _NOISE)
         )
         streams = start_streams(policy, self.env, tasks, starts)
@@ -138,6 +150,10 @@ class Trials:
         """All streams of `iteration` with their advantages."""
         config, spec = self.config, self.env.spec
         played, log_prob = self.play(iteration)
+        played, log_prob = (
+            Rollout(*(self.ranks.concatenated(column, 1) for column in played)),
+            self.ranks.concatenated(log_prob, 1),
+        )
         value = played.reward
         bonus = self._bonus(self.clock(iteration))
         new = discoveries(spec, played).float() if bonus else torch.zeros_like(value)
@@ -146,7 +162,10 @@ class Trials:
         columns = (played.obs, played.action, played.reward, played.timestep, advantage, log_prob, log_prob[:0])
         batch = TrialBatch(*(column.transpose(0, 1) for column in columns))
         self.metrics = self._progress(played, value, new)
-        return batch._replace(log_start=self._by_parts(self.start, batch)) if self.start else batch
+        if self.start is None:
+            return batch
+        found = self._by_parts(self.start, TrialBatch(*(column[self.own] for column in batch)))
+        return batch._replace(log_start=self.ranks.concatenated(found, 0))
 
     @torch.no_grad()
     def _by_parts(self, model: GPT, batch: TrialBatch) -> Tensor:

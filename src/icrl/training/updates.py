@@ -75,12 +75,13 @@ class Updater:
         refuse(isinstance(self.optimizer, MTAdam) and ranks.size > 1, f"{why}, or give another optimizer")
         self.model, self.optimizer_config, self._after_step = model, config.optimizer, after_step
         self.max_norm = make_schedule(config.optimizer.max_gradient_norm)
-        self._device, self.precision = device, config.device.amp_dtype
+        self._device, self.precision, self._ranks = device, config.device.amp_dtype, ranks
         if self.precision == "auto":
             self.precision = _precision(config, objective, device, ranks)
         self.scaler = torch.amp.GradScaler(device.type, enabled=self.precision == "float16")
-        devices = [device] if device.type == "cuda" else None
-        self._parallel = DistributedDataParallel(model, device_ids=devices) if ranks.size > 1 else None
+        # On a CPU, where nothing overlaps, its hooks would cost more than the exchange.
+        is_wrapped = ranks.size > 1 and device.type == "cuda"
+        self._parallel = DistributedDataParallel(model, device_ids=[device]) if is_wrapped else None
         self._forward: nn.Module = self._parallel or model
         if self.config.compile:
             self._forward = cast(nn.Module, torch.compile(self._forward))
@@ -148,6 +149,8 @@ class Updater:
                 loss, _, metrics = self.loss(self._forward, part)
                 self.scaler.scale(loss / len(parts)).backward()
             found.append(metrics)
+        if self._parallel is None:
+            self._ranks.average_gradients(self.model)
         self.scaler.unscale_(self.optimizer)
         norm = nn.utils.clip_grad_norm_(self.model.parameters(), max_norm)
         scale = self.scaler.get_scale() if self._after_step else 0.0  # waits for the device
