@@ -77,7 +77,8 @@ def _share_windows(config: Config) -> bool:
 def _share_streams(config: Config) -> bool:
     """True if several processes can share the streams of trials, as far as the options tell their number."""
     options, learned = config.finetune, config.tasks.num_train - config.data.num_development_tasks
-    number = ((options.num_tasks or learned) + options.num_unsolvable) * options.num_streams
+    tasks = (options.num_tasks or learned) + options.num_unsolvable + options.num_rooms
+    number = tasks * options.num_streams
     return number % _RANKS == 0 and number >= _RANKS * options.num_mini_batches
 
 

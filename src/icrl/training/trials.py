@@ -52,8 +52,8 @@ class Trials:
 
     An iteration plays trials with the weights at its start, and then passes over their streams `num_epochs` times in
     random order, in `num_mini_batches` parts. `state_dict` holds the weights of the actor. `start` is the model to stay
-    near; None: there is none. With a `family` trials are played in its world, where they also visit other rooms. Methods
-    are called by all `ranks`."""
+    near; None: there is none. With a `family` trials are played in its world, where they also visit other rooms.
+    Methods are called by all `ranks`."""
 
     def __init__(
         self,
