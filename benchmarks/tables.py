@@ -118,8 +118,7 @@ TABLES = {
     "headlines": Table(_HEADLINES, [LATE, STEPS, "episode 5", COVERED, MEMORY]),
     "one split": Table(_ONE_SPLIT, [LATE, STEPS, "episode 5", COVERED, MEMORY]),
     "search": Table(
-        [Line("search", name) for name in (_SEARCH, "a quadrant", "a quadrant, rows turned", "the ring")]
-        + [Line("search", "at random, moving goals")],
+        [Line("search", name) for name in (_SEARCH, "a quadrant", "the ring", "at random, moving goals")],
         [LATE, STEPS, "episode 4", "episode 5", "episode 10", AFTER, COVERED, MEMORY, AFTER_MOVE],
         "goals held out",
     ),
