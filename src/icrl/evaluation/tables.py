@@ -78,7 +78,7 @@ def differences_table(differences: Json, num_episodes: int) -> str:
     return _aligned(rows)
 
 
-def interval_text(number: Mapping[str, float], digits: int) -> str:
+def interval_text(number: Mapping[str, float], digits: int = 3) -> str:
     """A mean with its interval."""
     mean, low, high = (f"{number[end]:.{digits}f}" for end in ("mean", "low", "high"))
     return f"{mean} [{low}, {high}]"
