@@ -18,6 +18,7 @@ import numpy as np
 from benchmarks import thousand_gpus
 from benchmarks.measure import RESULTS
 from benchmarks.tables import (
+    ABOVE_OPTIMUM,
     AFTER,
     AFTER_MOVE,
     COVERED,
@@ -25,6 +26,8 @@ from benchmarks.tables import (
     MEMORY,
     MODEL,
     OF_STUDY,
+    OFF_PLAN,
+    REGRET,
     RETURN,
     RETURN_4,
     RETURN_END,
@@ -39,6 +42,7 @@ from icrl.config.paths import PROJECT
 from icrl.contracts import Json
 from icrl.evaluation.measures import LATER
 from icrl.evaluation.protocol import COVERAGE_KEPT, PARTS, shown_part
+from icrl.evaluation.tables import interval_text
 from icrl.programs import study
 from icrl.runs.files import read_json, write_json
 
@@ -49,6 +53,7 @@ STUDIES = ("trials", "search", "terminating", "splits", "size", "classic", "obje
 STUDIES += ("position", "tasks", "pace", "trunk", "finetune", "worlds", "tables", "vectors", "offline_settings")
 STUDIES += ("offline", "half_cheetah", "minigrid", "meta_world")
 _EPISODES = (1, 4, 5, 10)
+_BOUNDS = ("mean", "low", "high")
 _MEASURES = {  # column: measure, digits
     LATE: ("success", 3),
     RETURN: ("returns", 2),
@@ -95,8 +100,13 @@ def figures_of(row: Json) -> dict[str, dict[str, str]]:
         covered[COVERED] = _at_episode_4(curve)
     for curve in found.get("coverage_gain", {}).values():
         model[MEMORY] = _at_episode_4(curve)
+    for name, curve in found.get("off_plan_gain", {}).items():
+        explorer = model if name == COVERAGE_KEPT else figures.setdefault(name, {})
+        explorer[OFF_PLAN] = interval_text({bound: curve[bound][-1] for bound in _BOUNDS})
+    if above := found.get("differences", {}).get("optimum"):
+        model[ABOVE_OPTIMUM] = interval_text(above["steps_to_goal"], 2)
     for name, played in found.get("moved_goal", {}).items():
-        (model if name == MODEL else figures[name])[AFTER_MOVE] = _interval(
+        (model if name == MODEL else figures[name])[AFTER_MOVE] = interval_text(
             played["final"][f"success_{LATER}_after_move"]
         )
     model["training tasks"] = figures.get(PARTS["train"], {}).get(LATE, "")
@@ -113,40 +123,42 @@ def _late(curves: Json) -> dict[str, str]:
 def _early(curves: Json) -> dict[str, str]:
     success, returns = curves["success"]["mean"], curves.get("returns", {"mean": []})["mean"]
     early = {f"episode {number}": f"{success[number - 1]:.3f}" for number in _EPISODES if number <= len(success)}
+    if "regret" in curves:
+        early[REGRET] = interval_text({bound: curves["regret"][bound][-1] for bound in _BOUNDS}, 2)
     if "low" in curves.get("returns", {}):
-        bounds = ("mean", "low", "high")
-        early[RETURN_FIRST] = _interval({bound: curves["returns"][bound][0] for bound in bounds}, 2)
+        early[RETURN_FIRST] = interval_text({bound: curves["returns"][bound][0] for bound in _BOUNDS}, 2)
     elif returns:
         early[RETURN_FIRST] = f"{returns[0]:.2f}"
     return early | ({RETURN_4: f"{returns[3]:.2f}"} if len(returns) > 3 else {})
 
 
 def _final(final: Json) -> dict[str, str]:
-    return {column: _interval(final[name], digits) for column, (name, digits) in _MEASURES.items() if final.get(name)}
+    return {
+        column: interval_text(final[name], digits) for column, (name, digits) in _MEASURES.items() if final.get(name)
+    }
 
 
 def _at_episode_4(curve: Json) -> str:
-    return _interval({bound: curve[bound][3] for bound in ("mean", "low", "high")})
-
-
-def _interval(number: Json, digits: int = 3) -> str:
-    mean, low, high = (f"{number[bound]:.{digits}f}" for bound in ("mean", "low", "high"))
-    return f"{mean} [{low}, {high}]"
+    return interval_text({bound: curve[bound][3] for bound in _BOUNDS})
 
 
 def table(name: str, folder: Path = FIGURES) -> str:
-    """Markdown of the table `name`, with the commits and seeds of the studies that it shows."""
+    """Markdown of the table `name`, with the commits and seeds of the studies that it shows. Policies and
+    columns without any figure are left out: the study ran before they were measured."""
     if name in thousand_gpus.TABLES:
         return thousand_gpus.table(name)
     chosen = TABLES.get(name) or _whole(name, folder)
     studies = list(dict.fromkeys(line.study for line in chosen.lines))
     kept = {study: read_json(folder / f"{study}.json") for study in studies}
     rows = {(study, row["variant"], row["test"]): row["figures"] for study in studies for row in kept[study]["rows"]}
-    cells = [[line.label or (line.variant if line.policy == MODEL else line.policy)] for line in chosen.lines]
-    for line, written in zip(chosen.lines, cells, strict=True):
-        figures = rows[line.study, line.variant, line.test].get(line.policy, {})
-        written += [figures.get(column, "") for column in chosen.columns]
-    lines = [[chosen.head, *chosen.columns], ["---"] * (1 + len(chosen.columns)), *cells]
+    figures = {line: rows[line.study, line.variant, line.test].get(line.policy) for line in chosen.lines}
+    known = {line: of for line, of in figures.items() if of}
+    columns = [column for column in chosen.columns if any(column in of for of in known.values())]
+    cells = [
+        [line.label or (line.variant if line.policy == MODEL else line.policy), *(of.get(name, "") for name in columns)]
+        for line, of in known.items()
+    ]
+    lines = [[chosen.head, *columns], ["---"] * (1 + len(columns)), *cells]
     made = [f"`python -m src.study study={name}`, {_origin(found)}" for name, found in kept.items()]
     return "\n".join([*(f"| {' | '.join(line)} |" for line in lines), "", f"({'; '.join(made)})"])
 

@@ -26,11 +26,14 @@ _SEARCH, _A2C, _PLAIN = "at random", "from A2C, weighted by improvement", "from 
 _TRIALS = "random splits"
 LATE, RETURN, STEPS, AFTER = "success, 31 to 40", "return, 31 to 40", "steps to goal", "after the first success"
 COVERED, MEMORY = "cells visited in 4 episodes without a goal", "of these by memory"
+OFF_PLAN = "new cells above a blind replay"  # in the three episodes after a random one
+ABOVE_OPTIMUM, REGRET = "steps above the optimum", "regret"
 AFTER_MOVE = "ten episodes after the goal moved"
 _REFERENCES = (
     "covering plan",
     "searcher",
     "persistent walk with goal memory",
+    "turning walk with goal memory",
     "uniform walk with goal memory",
     "random",
 )
@@ -42,18 +45,20 @@ OF_STUDY = (
     RETURN,
     RETURN_4,
     STEPS,
+    ABOVE_OPTIMUM,
     "episode 10",
     "training tasks",
     "solved at .5",
     AFTER,
     COVERED,
     MEMORY,
+    OFF_PLAN,
     "updates",
 )
 _HEADLINES = [
     Line("trials", _TRIALS, label="A2C histories, distilled, then trials (`make run`)"),
     Line("trials", _TRIALS, "model before trials", "the same model before its trials"),
-    *(Line("trials", _TRIALS, name) for name in ("optimum", "covering plan", _REFERENCES[2], "random")),
+    *(Line("trials", _TRIALS, name) for name in ("optimum", "covering plan", *_REFERENCES[2:4], "random")),
 ]
 _ONE_SPLIT = [
     Line("search", _SEARCH, label="model of the covering plan (`experiment=search`), 23 goals held out at random"),
@@ -62,7 +67,7 @@ _ONE_SPLIT = [
     Line("terminating", _A2C, label="model of A2C, weighted by improvement, 23 goals"),
     Line("terminating", _PLAIN, label="model of A2C, plain distillation, 23 goals"),
     Line("splits", "quadrant", label="model of A2C, weighted, a quadrant held out"),
-    *(Line("search", _SEARCH, name, f"{name}, 23 goals") for name in ("covering plan", _REFERENCES[2], "random")),
+    *(Line("search", _SEARCH, name, f"{name}, 23 goals") for name in ("covering plan", *_REFERENCES[2:4], "random")),
 ]
 _A2C_LINES = [
     Line("terminating", _A2C, label="model of A2C, weighted by improvement; 23 at random"),
@@ -76,7 +81,7 @@ _A2C_LINES = [
     *(Line("splits", "quadrant", name, f"{name}; quadrant") for name in _REFERENCES),
 ]
 _COVERAGE_LINES = [
-    *(Line("terminating", _A2C, name) for name in _REFERENCES[:4]),
+    *(Line("terminating", _A2C, name) for name in _REFERENCES[:5]),
     Line("terminating", _A2C, label="model of A2C, context kept"),
     Line("terminating", _A2C, "model, context wiped at reset", "model of A2C, context wiped at reset"),
     Line("terminating", _PLAIN, label="model of plain distillation, context kept"),
@@ -98,7 +103,7 @@ _RANDOM_TABLES = {
 _WORLDS = {
     "Key-to-Door": ("searcher", "random", "optimum"),
     "Key-to-Door, key not seen": ("searcher",),
-    "hard room": ("searcher", "persistent walk with goal memory", "random"),
+    "hard room": ("searcher", *_REFERENCES[2:4], "random"),
     "permuted actions": ("searcher", "random"),
     "bandit": ("Thompson sampling", "UCB1", "random"),
     "FrozenLake": ("random", "optimum"),
@@ -115,12 +120,23 @@ def _beside(study: str, references: Mapping[str, Sequence[str]]) -> list[Line]:
 
 
 TABLES = {
-    "headlines": Table(_HEADLINES, [LATE, STEPS, "episode 5", COVERED, MEMORY]),
-    "one split": Table(_ONE_SPLIT, [LATE, STEPS, "episode 5", COVERED, MEMORY]),
+    "headlines": Table(_HEADLINES, [LATE, STEPS, ABOVE_OPTIMUM, "episode 5", COVERED, MEMORY, OFF_PLAN]),
+    "one split": Table(_ONE_SPLIT, [LATE, STEPS, ABOVE_OPTIMUM, "episode 5", COVERED, MEMORY, OFF_PLAN]),
     "search": Table(
-        [Line("search", name) for name in (_SEARCH, "a quadrant", "a quadrant, rows turned", "the ring")]
-        + [Line("search", "at random, moving goals")],
-        [LATE, STEPS, "episode 4", "episode 5", "episode 10", AFTER, COVERED, MEMORY, AFTER_MOVE],
+        [Line("search", name) for name in (_SEARCH, "a quadrant", "the ring", "at random, moving goals")],
+        [
+            LATE,
+            STEPS,
+            ABOVE_OPTIMUM,
+            "episode 4",
+            "episode 5",
+            "episode 10",
+            AFTER,
+            COVERED,
+            MEMORY,
+            OFF_PLAN,
+            AFTER_MOVE,
+        ],
         "goals held out",
     ),
     "a2c": Table(
@@ -141,7 +157,7 @@ TABLES = {
     ),
     "random_tables": Table(
         _beside("tables", _RANDOM_TABLES),
-        [RETURN_FIRST, RETURN_END, SUCCESS_END],
+        [RETURN_FIRST, RETURN_END, SUCCESS_END, REGRET],
         "world: policy",
     ),
     "minigrid": Table(
@@ -159,12 +175,12 @@ TABLES = {
     ),
     "worlds_in_context": Table(
         _beside("worlds", _WORLDS),
-        [RETURN_FIRST, RETURN_END, SUCCESS_END],
+        [RETURN_FIRST, RETURN_END, SUCCESS_END, REGRET],
         "world: policy",
     ),
     "finetune": Table(
         [Line("finetune", name) for name in ("before", "fine-tuned", "from random weights")]
-        + [Line("finetune", "before", name) for name in ("covering plan", _REFERENCES[2])],
+        + [Line("finetune", "before", name) for name in ("covering plan", *_REFERENCES[2:4])],
         [LATE, STEPS, "episode 4", "episode 5", AFTER, COVERED, MEMORY],
         "model",
     ),

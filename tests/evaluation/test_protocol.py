@@ -11,16 +11,18 @@ from hypothesis import strategies as st
 
 from icrl.config.compose import load_config
 from icrl.envs.exact import Expectation
+from icrl.evaluation.definitions import DEFINITIONS
+from icrl.evaluation.exploration import exploration_numbers
 from icrl.evaluation.in_context import Adaptation
-from icrl.evaluation.protocol import DEFINITIONS, Setting, coverage_numbers, decoding_name, exact_numbers, numbers_of
-from icrl.evaluation.report import (
-    all_curves,
+from icrl.evaluation.protocol import Setting, decoding_name, exact_numbers, numbers_of
+from icrl.evaluation.report import all_curves, probes_of, source_label
+from icrl.evaluation.tables import (
     coverage_table,
+    differences_table,
     first_success_table,
     moved_table,
-    probes_of,
+    off_plan_table,
     solved,
-    source_label,
     summary,
     table,
 )
@@ -59,6 +61,11 @@ def report(*runs: Adaptation, references: Any = EXACT, regrets: bool = False, **
     return numbers_of({seed: {"held_out": run, **others} for seed, run in enumerate(runs)}, setting, OPTIONS, 0)
 
 
+def explored(*runs: dict[str, Any]) -> dict[str, Any]:
+    """Numbers of runs with these coverages by policy."""
+    return exploration_numbers([{"coverage": run} for run in runs], OPTIONS, 0)
+
+
 def final(*runs: Adaptation, **others: Any) -> dict[str, Any]:
     return report(*runs, **others)["final"]["held_out"]
 
@@ -80,6 +87,118 @@ def test_curves_and_final_results_by_hand() -> None:
     assert last["returns"]["interquartile_mean"] == pytest.approx(2.5)
     assert last["fraction_of_optimum"]["mean"] == pytest.approx(5 / 12)
     assert final(paying([[[0, 0, 0, 0, 0, 0, 8, 4]]]), references=exact([0], [8]))["returns"]["mean"] == 6
+
+
+def solving(num_solved: int, num_tasks: int, num_streams: int = 2) -> Adaptation:
+    """The first tasks are solved in each of eight episodes, in 4 steps, the others never, in 20."""
+    success = np.zeros((num_tasks, num_streams, 8))
+    success[:num_solved] = 1
+    steps = np.where(success > 0, 4.0, 20.0)
+    return Adaptation(success, success, steps, steps)
+
+
+@pytest.mark.parametrize(
+    ("num_solved", "num_tasks", "low", "high"),
+    [(23, 23, 0.8518, 1), (0, 10, 0, 0.3085), (5, 10, 0.1871, 0.8129), (22, 23, 0.7805, 0.9989)],
+)
+def test_solved_tasks_have_the_exact_interval(num_solved: int, num_tasks: int, low: float, high: float) -> None:
+    """Of Clopper and Pearson. Success has it where all tasks are solved or none is; else resamples know both kinds."""
+    found = final(solving(num_solved, num_tasks), references=exact([0] * num_tasks, [1] * num_tasks))
+    for name in ("fraction_solved", "fraction_solved_90"):
+        assert (found[name]["low"], found[name]["high"]) == pytest.approx((low, high), abs=5e-5)
+    same = num_solved in (0, num_tasks)
+    assert ((found["success"]["low"], found["success"]["high"]) == pytest.approx((low, high), abs=5e-5)) == same
+    if num_solved == num_tasks:
+        assert found["success_after_first"]["low"] == pytest.approx(low, abs=5e-5)
+    else:
+        assert found["success"]["low"] <= found["success"]["mean"] <= found["success"]["high"]
+
+
+def test_a_few_lost_episodes_do_not_make_a_share_more_certain() -> None:
+    """One episode in 46 is lost, on a task that is still solved at .9: the low end stays that of 23 of 23 tasks. If a
+    task fails more often, resamples hold it, and their interval stands."""
+    for lost, low in ((1, 0.8518), (12, 0.9565)):
+        played = solving(23, 23, num_streams=20)
+        played.success[0, :lost, -1] = 0
+        found = final(played, references=exact([0] * 23, [1] * 23))["success"]
+        assert found["low"] == pytest.approx(low, abs=0.005) and found["high"] == 1
+
+
+def test_runs_on_the_same_tasks_are_no_further_draws_and_splits_are() -> None:
+    """Three runs on 23 tasks tell of 23; on two splits with 23 tasks each, 46."""
+    references = {"held_out": exact([0] * 23, [1] * 23)}
+    runs = {seed: {"held_out": solving(23, 23)} for seed in range(4)}
+    for setting, low in (
+        (Setting(references, "1", False), 0.8518),
+        (Setting(references, "1", False, apart=[references] * 4, num_splits=2), 0.9229),
+    ):
+        found = numbers_of(runs, setting, OPTIONS, 0)["final"]["held_out"]
+        for name in ("success", "fraction_solved", "success_after_first"):
+            assert found[name]["low"] == pytest.approx(low, abs=5e-5) and found[name]["high"] == 1
+    mixed = {0: {"held_out": solving(23, 23)}, 1: {"held_out": solving(22, 23)}}
+    found = numbers_of(mixed, Setting(references, "1", False), OPTIONS, 0)["final"]["held_out"]["fraction_solved"]
+    assert found["low"] <= 0.7805 and found["high"] == 1  # t of one degree of freedom, and 22 of 23
+
+
+def test_intervals_stay_within_what_is_possible() -> None:
+    """Two tasks that differ much between two runs: t of one degree of freedom leaves every scale. Where the optimum is
+    a bound, steps are not below its own and returns not above."""
+    references = exact([0.0, 0.0], [2.0, 2.0])
+    good, bad = Adaptation(*(np.full((2, 2, 8), value) for value in (2.0, 1, 3, 3))), solving(0, 2)
+    runs = {0: {"held_out": good}, 1: {"held_out": bad}}
+    possible = {"steps_to_goal": (0.0, 20.0), "returns": (0.0, 20.0)}
+    for bound, steps, returns in ((False, (0, 20), (0, 20)), (True, (3, 20), (0, 2))):
+        setting = Setting({"held_out": references}, "1", False, possible, bound)
+        numbers = numbers_of(runs, setting, OPTIONS, 0)
+        for section in (numbers["final"]["held_out"], numbers["curves"]["model, held-out tasks"]):
+            for name, limits in (("steps_to_goal", steps), ("success", (0, 1)), ("returns", returns)):
+                assert np.ravel([section[name]["low"], section[name]["high"]])[[0, -1]] == pytest.approx(limits)
+    assert numbers["final"]["held_out"]["fraction_of_optimum"]["high"] == 1
+    assert numbers["protocol"]["possible"] == {"steps_to_goal": [0, 20], "returns": [0, 20]}
+    lucky = numbers_of({0: {"held_out": paying(np.full((2, 1, 8), 3.0))}}, setting, OPTIONS, 0)["final"]["held_out"]
+    assert lucky["returns"]["high"] == lucky["returns"]["mean"] == 3  # of a world in which luck pays
+
+
+def test_differences_are_those_of_each_task() -> None:
+    """The walk needs 1, 2 or 3 steps more than the model on a task, whatever the task: the interval is that of these
+    numbers, not that of the tasks' own steps. Success never differs, so 0 of 3 tasks: up to 0.7076."""
+    steps = np.array([4.0, 10.0, 16.0])[:, None, None] + np.zeros((3, 2, 8))
+    success = np.ones_like(steps)
+    ours = Adaptation(success, success, steps, steps)
+    walk = ours._replace(steps_to_goal=steps + np.array([1.0, 2.0, 3.0])[:, None, None])
+    names = {"persistent walk with goal memory": walk, "covering plan": ours, "searcher": walk}
+    references = {"held_out": exact([0.0] * 3, [1.0] * 3)}
+    setting = Setting(references, "1", False, {"returns": (0.0, 20.0), "steps_to_goal": (0.0, 20.0)}, True)
+    numbers = numbers_of({0: {"held_out": ours, **names}}, setting, OPTIONS, 0)
+    found = numbers["differences"]
+    assert list(found) == ["persistent walk with goal memory", "covering plan", "optimum"]
+    walked = found["persistent walk with goal memory"]["steps_to_goal"]
+    assert (walked["mean"], walked["low"], walked["high"]) == (-2, -3, -1)
+    assert found["optimum"]["steps_to_goal"]["mean"] == 10 - 3 and found["optimum"]["success"]["high"] == 0
+    for name in ("persistent walk with goal memory", "covering plan"):
+        assert [found[name]["success"][end] for end in ("mean", "low", "high")] == pytest.approx(
+            [0, -0.7076, 0.7076], abs=5e-5
+        )
+    header, _, first, *_ = differences_table(found, 8).splitlines()
+    assert header.split()[-6:] == ["success", "7-8", "steps", "to", "goal", "7-8"]
+    assert first.endswith("0.000 [-0.708, 0.708]  -2.00 [-3.00, -1.00]")
+    better = numbers_of({0: {"held_out": solving(3, 3), "covering plan": solving(2, 3)}}, setting, OPTIONS, 0)
+    plan = better["differences"]["covering plan"]["success"]
+    assert plan["mean"] == pytest.approx(1 / 3) and plan["low"] == 0 and plan["high"] == 1
+
+
+def test_differences_over_splits_have_the_t_interval_of_the_runs() -> None:
+    """Of 1, 2 and 6 steps the mean is 3 and its standard error sqrt(7 / 3); t with 2 degrees of freedom is 4.303."""
+    references, runs = {"held_out": exact([0.0] * 2, [1.0] * 2)}, {}
+    for seed, more in enumerate((1.0, 2.0, 6.0)):
+        walk = solving(2, 2)
+        ours = walk._replace(steps_to_goal=walk.steps_to_goal + more)
+        runs[seed] = {"held_out": ours, "covering plan": walk}
+    setting = Setting(references, "1", False, apart=[references] * 3, num_splits=3)
+    options = OPTIONS.model_copy(update={"num_bootstrap": 20_000})
+    found = numbers_of(runs, setting, options, 0)["differences"]["covering plan"]["steps_to_goal"]
+    ends = [3 - 4.303 * (7 / 3) ** 0.5, 3 + 4.303 * (7 / 3) ** 0.5]
+    assert [found["low"], found["high"]] == pytest.approx(ends, abs=0.5) and found["mean"] == 3
 
 
 def test_several_runs_are_averaged_and_shares_stay_between_0_and_1() -> None:
@@ -239,11 +358,11 @@ def test_the_section_of_each_policy_and_the_definition_of_each_number() -> None:
 def test_coverage_of_several_runs() -> None:
     one = {"plan": np.full((1, 4, 2), 0.5), "model": np.array([[[0.1, 0.2]] * 2 + [[0.3, 0.4]] * 2])}
     two = {"plan": np.full((1, 4, 2), 0.5), "model": np.full((1, 4, 2), 0.9)}
-    assert coverage_numbers([one, {}], OPTIONS, 0) == coverage_numbers([{}], OPTIONS, 0) == {}
-    alone = coverage_numbers([one], OPTIONS, 0)["coverage"]
+    assert explored(one, {}) == explored({}) == {}
+    alone = explored(one)["coverage"]
     assert alone["model"]["mean"] == pytest.approx([0.2, 0.3])
     assert 0.1 <= alone["model"]["low"][0] < 0.2 < alone["model"]["high"][0] <= 0.3
-    both = coverage_numbers([one, two], OPTIONS, 0)["coverage"]
+    both = explored(one, two)["coverage"]
     assert both["model"]["mean"] == pytest.approx([0.55, 0.6])
     assert (both["model"]["low"], both["model"]["high"]) == ([0, 0], [1, 1])  # 12.7 standard errors
     assert both["plan"]["low"] == both["plan"]["high"] == [0.5, 0.5]
@@ -252,12 +371,27 @@ def test_coverage_of_several_runs() -> None:
     assert [row.split() for row in rows] == [["plan", "0.500", "0.500"], ["model", "0.550", "0.600"]]
 
 
+def test_the_search_off_a_plan_is_compared_with_a_blind_replay() -> None:
+    """Stream by stream; the second run has none for the walk of another version, so only what all have is there."""
+    luck = np.random.default_rng(0).random((1, 6, 3)) / 2
+    run = {"coverage": {"plan": luck}, "off_plan": {"plan": luck + 0.1}, "blind_replay": {"plan": luck}}
+    found = exploration_numbers([run], OPTIONS, 0)
+    assert list(found) == ["coverage", "off_plan", "blind_replay", "off_plan_gain"]
+    gain = found["off_plan_gain"]["plan"]
+    assert all(gain[name] == pytest.approx([0.1] * 3) for name in ("mean", "low", "high"))
+    header, _, row = off_plan_table(found).splitlines()
+    assert header.split()[-6:] == ["2", "3", "4", "blind", "replay", "difference"]
+    expected = [*(f"{share:.3f}" for share in (luck + 0.1).mean((0, 1))), f"{luck.mean((0, 1))[-1]:.3f}"]
+    assert row.split() == ["plan", *expected, "0.100", "[0.100,", "0.100]"]
+    assert list(exploration_numbers([run, {"coverage": {"plan": luck}}], OPTIONS, 0)) == ["coverage"]
+
+
 def test_coverage_that_memory_adds() -> None:
     """Stream by stream, so that what all streams have is no uncertainty; it may be negative."""
     luck = np.random.default_rng(0).random((1, 6, 1)) / 2
     wiped = np.concatenate([luck, luck + 0.1], axis=2)
     kept = wiped + np.array([-0.05, 0.3])
-    found = coverage_numbers([{"model, context kept": kept, "model, context wiped at reset": wiped}], OPTIONS, 0)
+    found = explored({"model, context kept": kept, "model, context wiped at reset": wiped})
     (gain,) = found["coverage_gain"].values()
     assert all(gain[name] == pytest.approx([-0.05, 0.3]) for name in ("mean", "low", "high"))
     last = coverage_table(found["coverage"], found["coverage_gain"]).splitlines()[-1]
@@ -346,7 +480,7 @@ def test_the_lines_below_the_table() -> None:
         "and 50% in at least nine of ten of them",
         "success on held-out tasks over the last quarter of the episodes: 0.500, 95% interval 0.000 to 1.000",
         "success on held-out tasks after the first success (1: a goal once found is never lost): 1.000, "
-        "95% interval 1.000 to 1.000",
+        "95% interval 0.025 to 1.000",
         "return over the last quarter of the episodes, as a fraction of the optimum: 0.417, "
         "95% interval 0.000 to 0.833",
         "area under the curve of returns (0: random from first to last episode, 1: the optimum): 0.239, "

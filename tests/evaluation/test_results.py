@@ -12,8 +12,9 @@ from results import OWNER, write_results
 
 from icrl.config.compose import load_config
 from icrl.contracts import PipelineError
+from icrl.evaluation.exploration import exploration_numbers
 from icrl.evaluation.in_context import Adaptation
-from icrl.evaluation.protocol import Setting, coverage_numbers, numbers_of
+from icrl.evaluation.protocol import Setting, numbers_of
 from icrl.evaluation.report import combined, load_episodes, read_results, save_episodes
 from icrl.runs.files import Identity, sha256, write_owned
 
@@ -87,9 +88,10 @@ def covered(seed: int) -> dict[str, Any]:
 
 
 def measured(seed: int) -> dict[str, dict[str, Any]]:
-    """Further arrays of a run: coverage, and episodes that visit another goal first."""
+    """Further arrays of a run: exploration, and episodes that visit another goal first."""
     misled = np.random.default_rng(seed).integers(2, size=(2, 3, 8)).astype(float)
-    return {"coverage": covered(seed), "other_goal_first": {"moved goal: model": misled}}
+    plan = {kind: {"random": covered(seed + more)["random"]} for more, kind in enumerate(("off_plan", "blind_replay"))}
+    return {"coverage": covered(seed), **plan, "other_goal_first": {"moved goal: model": misled}}
 
 
 def written(folder: Path, seed: int, found: dict[str, Adaptation], **changes: Any) -> Path:
@@ -101,7 +103,7 @@ def written(folder: Path, seed: int, found: dict[str, Adaptation], **changes: An
         "train_tasks": [[1], [2]],
         "references": setting.references,
         **numbers_of({seed: found}, setting, OPTIONS, seed, [measured(seed)["other_goal_first"]]),
-        **coverage_numbers([covered(seed)], OPTIONS, seed),
+        **exploration_numbers([measured(seed)], OPTIONS, seed),
         "checkpoint": "abc",
         "episodes": save_episodes(folder, found, OWNER, measured(seed)),
     }
@@ -117,7 +119,7 @@ def test_runs_are_combined(tmp_path: Path) -> None:
         **numbers_of(
             {4: life(4), 2: life(2)}, setting, OPTIONS, 5, [measured(seed)["other_goal_first"] for seed in (4, 2)]
         ),
-        **coverage_numbers([covered(4), covered(2)], OPTIONS, 5),
+        **exploration_numbers([measured(4), measured(2)], OPTIONS, 5),
         "held_out_tasks": [[7], [4]],
         "train_tasks": [[1], [2]],
         "references": dict.fromkeys(life(4), EXACT),

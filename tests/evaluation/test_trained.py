@@ -170,9 +170,9 @@ def test_a_larger_room_is_played_beside_the_first_one(root: Path) -> None:
     assert outcome.code == 0, outcome
     results = read_json(logs / "evaluation-size=4/results.json")
     probes, about = {"decodings", "ablations"}, {"config", "protocol", "references", "checkpoint", "episodes", "owner"}
-    search = {"coverage", "coverage_gain", "moved_goal"}
+    search = {"coverage", "coverage_gain", "off_plan", "blind_replay", "off_plan_gain", "moved_goal", "differences"}
     assert set(results) == {"held_out_tasks", "curves", "final"} | search | probes | about
-    explorers = ["covering plan", "persistent walk with goal memory", "uniform walk with goal memory"]
+    explorers = ["covering plan", *(f"{kind} walk with goal memory" for kind in ("persistent", "turning", "uniform"))]
     assert list(results["curves"]) == ["model, held-out tasks", "searcher", *explorers, "random", "optimum"]
     assert set(results["final"]) == {"held_out"} and len(results["held_out_tasks"]) == 3
     assert {"adaptation.png", "goals.png"} <= {path.name for path in (logs / "evaluation-size=4").iterdir()}

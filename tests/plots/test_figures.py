@@ -11,8 +11,9 @@ from PIL import Image
 
 from icrl.config.compose import load_config
 from icrl.envs import make_env
+from icrl.evaluation.exploration import exploration_numbers
 from icrl.evaluation.in_context import play_episodes
-from icrl.evaluation.protocol import Setting, coverage_numbers, exact_numbers, numbers_of
+from icrl.evaluation.protocol import Setting, exact_numbers, numbers_of
 from icrl.evaluation.references import chance, exact_references
 from icrl.plots import figures
 from icrl.plots.figures import Panel, adaptation_figure, success_figure, write_figures
@@ -45,7 +46,7 @@ def test_panels_and_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name:
     if covered := name == "dark_room" and not transfer:
         shares = np.linspace(0, 1, 2 * 6).reshape(1, 2, 6)
         by_policy = dict.fromkeys(("model, context kept", "searcher", "random"), shares)
-        results |= coverage_numbers([by_policy], config.evaluation, 0)
+        results |= exploration_numbers([{"coverage": by_policy}], config.evaluation, 0)
     drawn = []
     draw = lambda panels, **texts: drawn.append((panels, texts)) or adaptation_figure(panels, **texts)  # noqa: E731
     monkeypatch.setattr(figures, "adaptation_figure", draw)

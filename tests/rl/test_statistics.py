@@ -1,12 +1,20 @@
 """Intervals against a plain bootstrap loop and against the truth they should cover."""
 
+import math
+
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from icrl.rl import statistics
-from icrl.rl.statistics import bootstrap_means, bootstrap_ratios, interquartile_mean, percentile_interval
+from icrl.rl.statistics import (
+    bootstrap_means,
+    bootstrap_ratios,
+    interquartile_mean,
+    percentile_interval,
+    proportion_interval,
+)
 
 
 def interval(values: np.ndarray, num_resamples: int, confidence: float, seed: int) -> tuple[np.ndarray, np.ndarray]:
@@ -87,6 +95,36 @@ def test_intervals_of_one_run_do_not_change():
     low, high = interval(np.random.default_rng(3).normal(size=(1, 6, 4, 2)), 300, 0.9, seed=5)
     np.testing.assert_allclose(low, [-0.53809837, -0.36521093], atol=1e-8)
     np.testing.assert_allclose(high, [0.39565147, 0.44799409], atol=1e-8)
+
+
+@pytest.mark.parametrize(
+    ("successes", "number", "confidence", "low", "high"),
+    [
+        (23, 23, 0.95, 0.025 ** (1 / 23), 1),  # in closed form
+        (0, 10, 0.95, 0, 1 - 0.025**0.1),
+        (5, 10, 0.95, 0.1871, 0.8129),
+        (1, 1, 0.9, 0.05, 1),
+        (81, 263, 0.95, 0.2527, 0.3676),  # of Newcombe (1998), table I
+        (29, 29, 0.95, 0.8806, 1),
+        (1, 29, 0.95, 0.0009, 0.1776),
+    ],
+)
+def test_exact_intervals_of_proportions(successes, number, confidence, low, high):
+    assert proportion_interval(successes, number, confidence) == pytest.approx((low, high), abs=5e-5)
+
+
+def test_exact_intervals_cover_by_the_binomial_sum():
+    """Below its low end so many successes or more have less than 2.5 %, above it more; and so at the high end. A mean
+    number of successes lies between its neighbours."""
+    for number, successes in ((7, 3), (40, 39), (1000, 20)):
+        low, high = proportion_interval(successes, number, 0.95)
+        for p, tail in ((low, range(successes, number + 1)), (high, range(successes + 1))):
+            chance = sum(math.comb(number, k) * p**k * (1 - p) ** (number - k) for k in tail)
+            assert chance == pytest.approx(0.025, rel=1e-4)
+    assert proportion_interval(4.5, 10, 0.95) == (
+        proportion_interval(4, 10, 0.95)[0],
+        proportion_interval(5, 10, 0.95)[1],
+    )
 
 
 def test_episodes_are_treated_one_by_one_and_in_any_chunks(monkeypatch):

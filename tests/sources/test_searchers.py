@@ -17,7 +17,7 @@ from worlds import key_to_door, room, scalar_move
 from icrl.config.compose import load_config
 from icrl.contracts import ConfigError
 from icrl.envs import make_env
-from icrl.evaluation.references import coverage_of
+from icrl.evaluation.exploration import explored_by
 from icrl.randomness import Noise, stream_seeds
 from icrl.sources.searchers.bandits import LinearThompsonSampling, PosteriorSamplingRL, ThompsonSampling
 from icrl.sources.searchers.explorers import CoveringPlan
@@ -205,7 +205,7 @@ def test_coverage_of_the_default_room_in_four_episodes(strategy: str, covered: f
     """The numbers of the documentation, within four standard errors of the mean of 100 streams."""
     env = room()
     searcher = searcher_of(strategy, load_config(["source=searcher"]))
-    found = coverage_of(searcher, env, 100, seed=3)[0, :, 3]
+    found = explored_by(searcher, env, 100, seed=3)["coverage"][0, :, 3]
     assert found.mean() == pytest.approx(covered, abs=4 * found.std() / 10 + 0.001)
 
 

@@ -54,7 +54,7 @@ LEARNS = (
     *("evaluation.temperatures=[0]", "evaluation.ablations=true", "evaluation.num_probe_streams=10"),
 )
 EPISODES = 24
-EXPLORERS = ("covering plan", "persistent walk with goal memory", "uniform walk with goal memory")
+EXPLORERS = ("covering plan", *(f"{kind} walk with goal memory" for kind in ("persistent", "turning", "uniform")))
 POLICIES = {
     *("model, held-out tasks", "model, development tasks", "model, training tasks", "searcher", "random", "optimum"),
     *("A2C, training tasks, start of life", "A2C, training tasks, end of life", *EXPLORERS),

@@ -46,8 +46,8 @@ class DataConfig(Options):
     )
     symmetries: bool = option(
         False,
-        "turn and mirror the rows of a square room by its eight symmetries, with their actions; goals then also lie "
-        "where held-out ones do",
+        "turn and mirror the rows of a square room by its eight symmetries, with their actions; only where this shows "
+        "no goal that is held out or a development task, as with tasks.split=ring data.development=region",
     )
     storage: Literal["auto", "memory", "disk"] = option(
         "auto",

@@ -14,7 +14,7 @@ from safetensors.torch import load, save
 from torch import Tensor
 
 from icrl.contracts import Json, PipelineError
-from icrl.evaluation import report
+from icrl.evaluation import tables
 from icrl.runs.checkpoint import DamagedCheckpointError
 from icrl.runs.files import read_json, sha256, write_atomically, write_json
 from icrl.spaces import EnvSpec
@@ -83,7 +83,7 @@ def _card(described: Json, step: int, num_parameters: int, results: Json | None)
         "\nThe context is lost with `policy.reset()`. `config.json` has every option of the training.",
     ]
     if results:
-        found = [*report.tables(results), report.summary(results, spec)]
+        found = [*tables.tables(results), tables.summary(results, spec)]
         lines += ["\n## Results\n", "```", "\n\n".join(found), "```"]
         protocol = results["protocol"]
         lines += [

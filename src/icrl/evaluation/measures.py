@@ -6,6 +6,7 @@ each number is the mean over the first three axes.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
@@ -22,14 +23,17 @@ if TYPE_CHECKING:
 
 LATER = 10  # episodes after the move at which forgetting is reported
 MEASURES = ("success", "returns", "steps_to_goal")
+PAIRED = ("success", "steps_to_goal")  # measures whose differences from other policies are reported
 _SOLVED = {"fraction_solved": 0.5, "fraction_solved_90": 0.9}  # success rate in a task's last episodes
 _AFTER_MOVE = {name: f"{name}_{LATER}_after_move" for name in ("success", "other_goal_first")}
-_SHARES = {"success", *_SOLVED, "other_goal_first", *_AFTER_MOVE.values()}
+SHARES = dict.fromkeys(("success", *_SOLVED, "other_goal_first", *_AFTER_MOVE.values()), (0.0, 1.0))
+SURE = 0.9  # part of what is possible from which a task counts as solved where an interval is too narrow
 _REGRETS = {"regret_to_searcher": "searcher", "regret_to_covering_plan": "covering plan"}
 NEAR, SMOOTHED = 0.9, 3  # fraction of the optimum to reach, and the number of episodes averaged to tell
 _ROUNDING = 1e-9
 Exact = Mapping[str, Mapping[str, Sequence[float]]]  # by policy (random, optimum) and measure: one number per task
 Cells = dict[tuple[str, str], Values]  # by section and measure
+Bounds = Mapping[str, tuple[float, float]]  # by measure: its least and its largest possible mean
 
 
 def tail_of(num_episodes: int) -> int:
@@ -81,9 +85,11 @@ def forgetting(success: Values, misled: Values, moved: bool) -> Cells:
     return cells
 
 
-def intervals(cells: Cells, config: EvaluationConfig, seed: int, apart: bool = False) -> dict[str, Any]:
-    """Cells as `results.json` has them: means with intervals, and means per task unless the tasks of the runs differ
-    (`apart`).
+def intervals(
+    cells: Cells, config: EvaluationConfig, seed: int, num_splits: int = 1, bounds: Bounds | None = None
+) -> dict[str, Any]:
+    """Cells as `results.json` has them: means with intervals within `bounds`, and means per task unless the tasks of
+    the runs differ, because they are on several splits.
 
     Cells with equal R, G and S share their resamples, because drawing these takes the time."""
     means: dict[tuple[str, str], Floats] = {}
@@ -91,7 +97,8 @@ def intervals(cells: Cells, config: EvaluationConfig, seed: int, apart: bool = F
     for shape, group in groupby(by_shape, key=lambda name: cells[name].shape[:3]):
         names = list(group)
         flat = [cells[name].reshape(*shape, -1).astype(np.float64) for name in names]
-        together = statistics.bootstrap_means(np.concatenate(flat, axis=-1), config.num_bootstrap, seed, apart)
+        both = np.concatenate(flat, axis=-1)
+        together = statistics.bootstrap_means(both, config.num_bootstrap, seed, num_splits > 1)
         ends = np.cumsum([values.shape[-1] for values in flat])[:-1]
         for name, part in zip(names, np.split(together, ends, axis=-1), strict=True):
             means[name] = part.reshape(-1, *cells[name].shape[3:])
@@ -101,12 +108,82 @@ def intervals(cells: Cells, config: EvaluationConfig, seed: int, apart: bool = F
         if name == "episodes_to_90":
             numbers[name] = _first_reached(values.mean((0, 1, 2)), resampled, config.confidence)
             continue
-        if name in _SHARES or section == "coverage":
-            resampled = resampled.clip(0, 1)
         numbers[name] = interval(values, resampled, config.confidence)
-        if section == "final" and name in (*MEASURES, "regret") and not apart:
+        if limits := (bounds or {}).get(name):
+            if section == "final" and 0 < limits[1] - limits[0] < math.inf:
+                widen(numbers[name], values.mean(2), limits, num_splits, config.confidence, exact=name in _SOLVED)
+            _clip(numbers[name], limits)
+        if section == "final" and name in (*MEASURES, "regret") and num_splits == 1:
             numbers[f"{name}_per_task"] = values.mean((0, 2)).tolist()
     return written
+
+
+def widen(
+    number: dict[str, Any],
+    scores: Floats,
+    limits: tuple[float, float],
+    num_splits: int,
+    confidence: float,
+    exact: bool = False,
+) -> None:
+    """Widen the interval of `number`, of which tasks have `scores` `[R, G]` within `limits` (NaN: none), where
+    resamples of the tasks cannot tell how many others fail.
+
+    If all scores reach `SURE` of what is possible, n of n tasks do, and the low end is at most the exact one of that
+    share; if all are as near to the other limit, the high end is at least that of 0 of n. A task is one draw on each
+    split, in however many runs it was played. An `exact` number is a share of tasks, and has the exact interval, with
+    several runs the wider of both."""
+    low, high = limits
+    tasks = num_splits * int((~np.isnan(scores)).sum() / len(scores))
+    reached, ends = (scores - low) / (high - low), (number["low"], number["high"])
+    if exact:
+        found = statistics.proportion_interval(tasks * number["mean"], tasks, confidence)
+        ends = found if len(scores) == 1 else (min(ends[0], found[0]), max(ends[1], found[1]))
+    elif np.nanmin(reached) >= SURE - _ROUNDING:
+        least, _ = statistics.proportion_interval(tasks, tasks, confidence)
+        ends = min(ends[0], low + (high - low) * least), ends[1]
+    elif np.nanmax(reached) <= 1 - SURE + _ROUNDING:
+        _, most = statistics.proportion_interval(0, tasks, confidence)
+        ends = ends[0], max(ends[1], low + (high - low) * most)
+    number["low"], number["high"] = ends
+
+
+def _clip(number: dict[str, Any], limits: tuple[float, float]) -> None:
+    """Clip both ends to `limits`, but not beyond the mean, which may leave them by luck."""
+    low, high, mean = (np.array(number[end]) for end in ("low", "high", "mean"))
+    number["low"] = np.minimum(low.clip(*limits), mean).tolist()
+    number["high"] = np.maximum(high.clip(*limits), mean).tolist()
+
+
+def task_means(played: Adaptation) -> dict[str, Floats]:
+    """Success and steps to the goal of each task over the last quarter of the episodes, `[R, G]`."""
+    tail = tail_of(played.success.shape[-1])
+    return {key: getattr(played, key)[..., -tail:].mean((2, 3)) for key in PAIRED}
+
+
+def differences(
+    ours: Mapping[str, Floats],
+    others: Mapping[str, Mapping[str, Floats]],
+    config: EvaluationConfig,
+    seed: int,
+    num_splits: int = 1,
+    optimum_is_bound: bool = False,
+) -> dict[str, Any]:
+    """Paired differences of the model from others on the same tasks, by policy and measure, given `task_means` of all.
+
+    If no task has another success, the interval is that of other tasks of which 0 of n were drawn, won or lost."""
+    names = list(others)
+    cells: Cells = {(name, key): (ours[key] - others[name][key])[..., None] for name in names for key in PAIRED}
+    found = intervals(cells, config, seed, num_splits, {"success": (-1.0, 1.0)})
+    for name in names:
+        if not cells[name, "success"].any():
+            tasks = num_splits * ours["success"].shape[1]
+            _, most = statistics.proportion_interval(0, tasks, config.confidence)
+            found[name]["success"] |= {"low": -most, "high": most}
+    if optimum_is_bound and "optimum" in found:
+        _clip(found["optimum"]["success"], (-1.0, 0.0))
+        _clip(found["optimum"]["steps_to_goal"], (0.0, math.inf))
+    return found
 
 
 def interval(values: Values, means: Values, confidence: float) -> dict[str, Any]:

@@ -15,19 +15,21 @@ from pydantic import Field, PlainValidator, model_validator
 from icrl.config.options import Options, option, refuse
 from icrl.envs.exact import Expectation
 from icrl.evaluation import first_success
+from icrl.evaluation.definitions import DEFINITIONS
 from icrl.evaluation.in_context import Adaptation
 from icrl.evaluation.measures import (
-    LATER,
     MEASURES,
-    NEAR,
-    SMOOTHED,
+    SHARES,
+    Bounds,
     Cells,
     Exact,
     cells_of,
+    differences,
     forgetting,
     interval,
     intervals,
     move_of,
+    task_means,
 )
 from icrl.rl.statistics import Floats
 
@@ -37,6 +39,9 @@ PARTS = {
     "train": "model, training tasks",
 }
 BEFORE = "model before trials"  # distilled, and not fine-tuned; it plays the main part of the tasks
+COVERING_PLAN = "covering plan"
+WALKS = {f"{kind} walk with goal memory": kind for kind in ("persistent", "turning", "uniform")}
+COMPARED = (BEFORE, *list(WALKS)[:2], COVERING_PLAN)  # with the model, task by task, as the optimum is
 ABLATIONS = {
     "blank": "model, rewards blanked",
     "shuffled": "model, context shuffled",
@@ -50,49 +55,6 @@ COVERAGE_KEPT = "model, context kept"
 TEMPERATURE = "temperature "  # prefix of the names of other decodings
 MOVED = "moved goal: "  # prefix of the names of policies where the goal moves
 _LEAST_TEMPERATURE = 0.001  # a colder one overflows, and is greedy
-DEFINITIONS = {
-    "mean": "over seeds, tasks and streams",
-    "low, high": "bootstrap interval of the mean: tasks and streams are resampled; with several seeds (training runs) "
-    "each resampled mean is moved by t * sqrt(variance of the seeds' means / number of seeds), t from Student's "
-    "distribution (seeds - 1); with one seed it says nothing of other training runs; over several splits of the tasks, "
-    "Student's t interval over the means of all runs; shares are clipped to 0 and 1",
-    "interquartile_mean": "mean of the middle half of the tasks of all seeds, each the mean over its streams",
-    "success": "success rate of episodes",
-    "returns": "undiscounted return of an episode",
-    "steps_to_goal": "env steps until the success; the length of an episode without success",
-    "fraction_of_optimum": "return / the task's exact optimal return; tasks whose optimum is not above 0 are left out",
-    "regret": "optimum - return, summed over the episodes so far; in final over all episodes",
-    "curves": "one number per episode, by policy and measure",
-    "final": "over the last quarter of the episodes, unless the measure says over all",
-    "fraction_solved, fraction_solved_90": "share of tasks with a success rate of at least 0.5 or 0.9 in `final`",
-    "first_success": "hazard of the first success: success rate of the streams that had none before, up to the last "
-    "episode that has such streams",
-    "at_risk": "share of streams without a success before the episode",
-    "after_first_success": "success rate 1, 2, ... episodes after the first success of a stream",
-    "success_after_first": "success rate after the first success of a stream; missing if no stream has one",
-    "area": "(return - random) / (optimum - random), mean over all episodes; only tasks whose optimum is above random",
-    "episodes_to_90": f"`episode`: the first from which {SMOOTHED} episodes return on average at least {NEAR} of the "
-    "mean optimum (null: none); `share_reached`: share of resamples with such an episode; `low`, `high`: over these",
-    "regret_to_searcher, regret_to_covering_plan": "mean return of that policy on the task - return, over all episodes",
-    "references": "exact expectations of one episode of random and of optimal play, by task",
-    "train": "training tasks of the model; those that were set aside are `development`",
-    "decodings": "held-out (or development) tasks by sampling temperature; 0: the most probable action",
-    "ablations": "the same tasks with a corrupted context",
-    "blank": "every reward that the model reads is the one nearest to 0",
-    "shuffled": "at the start of each episode the transitions in the context are put in random order",
-    "other_task": "at the start of each episode the context is replaced by the model's own past on the next task",
-    "wiped": "at the start of each episode the context is emptied",
-    "no_success": "at the start of each episode the context is replaced by the model's own past without a goal",
-    "counterfactual": "the model reads the reward 1 at each move to the next task's goal, and at no other move",
-    "moved_goal": "by policy: after half of the episodes the goal moves to that of the next task, the context is kept",
-    "other_goal_first": "share of episodes in which a move ends on another goal before any ends on the own one: in "
-    "`moved_goal` on the first goal before the second, in `ablations` on the next task's",
-    f"success_{LATER}_after_move, other_goal_first_{LATER}_after_move": f"in episode {LATER} after the move",
-    "calibration": "expected calibration error of the most probable action, over windows of the histories of "
-    "development tasks, and the bins of its reliability diagram",
-    "coverage": "in a room without a goal: share of the possible goal cells visited by the end of each episode",
-    "coverage_gain": "coverage with the context kept minus that with the context wiped, stream by stream",
-}
 
 
 def _check_which(value: Any) -> str | int:
@@ -150,7 +112,25 @@ class Setting(NamedTuple):
     references: Mapping[str, Exact]  # by part; empty without a planner
     decoding: str  # default decoding, see `decoding_name`
     regrets: bool  # whether regret is measured
+    possible: Bounds = {}  # of an episode
+    optimum_is_bound: bool = False  # whether no episode has a higher return or fewer steps than the exact optimum
     apart: Sequence[Mapping[str, Exact]] = ()  # references of each run, if the runs have different tasks
+    num_splits: int = 1  # that the runs have
+
+    def bounds(self, part: str, moves: bool) -> Bounds:
+        """Least and largest possible means of measures on the tasks of `part`, whose goal `moves` or stays."""
+        found = SHARES | dict(self.possible)
+        if self.optimum_is_bound and not moves:
+            best = {key: float(self.exact(part, "optimum")[key].mean()) for key in ("returns", "steps_to_goal")}
+            found["returns"] = found["returns"][0], best["returns"]
+            found["steps_to_goal"] = best["steps_to_goal"], found["steps_to_goal"][1]
+            found |= {"fraction_of_optimum": (0.0, 1.0), "area": (-np.inf, 1.0)}
+        return found
+
+    def exact(self, part: str, policy: str) -> dict[str, Floats]:
+        """Exact results of a `policy` on the tasks of `part` in each run, `[R or 1, G]`, by measure."""
+        each = [references[part][policy] for references in self.apart or [self.references]]
+        return {key: np.array([run[key] for run in each]) for key in MEASURES}
 
     def cells(self, played: Adaptation, part: str, moves: bool, others: Mapping[str, Adaptation]) -> Cells:
         """`measures.cells_of` episodes `[R, G, S, E]` on the tasks of `part`, whose goal `moves` or stays. Each run is
@@ -230,60 +210,66 @@ def numbers_of(
     played = {
         name: Adaptation(*map(np.stack, zip(*(run[name] for run in runs.values()), strict=True))) for name in names
     }
-    shown, apart = shown_part(names), bool(setting.apart)
-    found: dict[str, Any] = {}
+    shown, found = shown_part(names), dict[str, Any]()
     for name, adaptation in played.items():
         label, moves = label_of(name), name.startswith(MOVED)
         part = "train" if "training tasks" in label else name if name in PARTS else shown
         cells = setting.cells(adaptation, part, moves, played if part == shown and not moves else {})
         if misled and all(name in run for run in misled):
             cells |= forgetting(adaptation.success, np.stack([run[name] for run in misled]), moves)
-        found[name] = {"label": label, **intervals(cells, config, seed, apart)}
+        numbers = intervals(cells, config, seed, setting.num_splits, setting.bounds(part, moves))
+        found[name] = {"label": label, **numbers}
         if not moves:
-            shares = first_success.measures_of(adaptation.success, config.num_bootstrap, config.confidence, seed, apart)
-            for section, values in shares.items():
+            given = (config.num_bootstrap, config.confidence, seed, setting.num_splits)
+            for section, values in first_success.measures_of(adaptation.success, *given).items():
                 found[name][section] |= values
     num_episodes = played[shown].returns.shape[-1]
     others = {name.removeprefix(TEMPERATURE): name for name in names if name.startswith(TEMPERATURE)}
     moved = [name for name in names if name.startswith(MOVED)]
     plain = [name for name in names if name not in (ABLATIONS.keys() | {*others.values(), *moved})]
     curves = {found[name]["label"]: found[name]["curves"] for name in plain}
-    for name in setting.references[shown]:  # the same in each episode, but for regret
-        each = [run[shown][name] for run in setting.apart or [setting.references]]
-        exact = {key: np.array([run[key] for run in each]) for key in MEASURES}
-        success, returns, steps = (np.tile(exact[key][:, :, None, None], num_episodes) for key in MEASURES)
-        cells = setting.cells(Adaptation(returns, success, steps, steps), shown, False, {})
-        of_curves = {key: values for (section, key), values in cells.items() if section == "curves"}
-        curves[name] = {key: interval(values, values.mean((0, 1, 2))[None], 0.5) for key, values in of_curves.items()}
-        curves[name] |= first_success.expected(exact["success"].ravel(), num_episodes)
+    compared = {name: task_means(played[name]) for name in COMPARED if name in played}
+    for name in setting.references[shown]:
+        exact = setting.exact(shown, name)
+        curves[name] = _exact_curves(setting, shown, exact, num_episodes)
+        compared |= {name: exact} if name == "optimum" else {}
+    bound = setting.optimum_is_bound
+    paired = differences(task_means(played[shown]), compared, config, seed, setting.num_splits, bound)
     return {
         "protocol": {
-            "seeds": list(map(str, runs)) if apart else list(runs),
-            "num_tasks": {name: adaptation.returns.shape[1] for name, adaptation in played.items()},
-            "num_streams": {name: adaptation.returns.shape[2] for name, adaptation in played.items()},
-            "num_episodes": num_episodes,
+            "seeds": list(map(str, runs)) if setting.apart else list(runs),
             **({"goal_moves_after": move_of(num_episodes)} if moved else {}),
-            "decoding": setting.decoding,
-            "num_bootstrap": config.num_bootstrap,
-            "confidence": config.confidence,
-            "definitions": DEFINITIONS,
+            **_about(played, num_episodes, setting, config),
         },
         "curves": curves,
         "final": {name: found[name]["final"] for name in PARTS if name in found},
+        **({"differences": paired} if paired else {}),
         "decodings": {key: found[name] for key, name in ({setting.decoding: shown} | others).items()},
         "ablations": {name: found[name] for name in ABLATIONS if name in found},
     } | ({"moved_goal": {name.removeprefix(MOVED): found[name] for name in moved}} if moved else {})
 
 
-def coverage_numbers(
-    runs: Sequence[Mapping[str, Floats]], config: EvaluationConfig, seed: int, apart: bool = False
-) -> dict[str, dict[str, Any]]:
-    """The sections `coverage` and `coverage_gain` of `results.json`, given the coverage `[1, S, E]` by policy of each
-    run; empty if a run has none."""
-    if not all(runs):
-        return {}
-    shares = {name: np.stack([run[name] for run in runs]) for name in runs[0]}
-    cells: Cells = {("coverage", name): values for name, values in shares.items()}
-    if {COVERAGE_KEPT, ABLATIONS["wiped"]} <= shares.keys():
-        cells["coverage_gain", COVERAGE_KEPT] = shares[COVERAGE_KEPT] - shares[ABLATIONS["wiped"]]
-    return intervals(cells, config, seed, apart)
+def _about(
+    played: Mapping[str, Adaptation], num_episodes: int, setting: Setting, config: EvaluationConfig
+) -> dict[str, Any]:
+    """Numbers and settings that say how results came about."""
+    return {
+        "num_tasks": {name: adaptation.returns.shape[1] for name, adaptation in played.items()},
+        "num_streams": {name: adaptation.returns.shape[2] for name, adaptation in played.items()},
+        "num_episodes": num_episodes,
+        "decoding": setting.decoding,
+        "possible": {key: list(ends) for key, ends in setting.possible.items()},
+        "optimum_is_bound": setting.optimum_is_bound,
+        "num_bootstrap": config.num_bootstrap,
+        "confidence": config.confidence,
+        "definitions": DEFINITIONS,
+    }
+
+
+def _exact_curves(setting: Setting, part: str, exact: Mapping[str, Floats], num_episodes: int) -> dict[str, Any]:
+    """Curves of a policy with `exact` results on the tasks of `part`: the same in each episode, but for regret."""
+    success, returns, steps = (np.tile(exact[key][:, :, None, None], num_episodes) for key in MEASURES)
+    cells = setting.cells(Adaptation(returns, success, steps, steps), part, False, {})
+    of_curves = {key: values for (section, key), values in cells.items() if section == "curves"}
+    found = {key: interval(values, values.mean((0, 1, 2))[None], 0.5) for key, values in of_curves.items()}
+    return found | first_success.expected(exact["success"].ravel(), num_episodes)

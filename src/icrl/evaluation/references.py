@@ -9,7 +9,7 @@ B streams, n of them that begin an episode, T steps in context or of a life.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, cast
 
@@ -27,25 +27,21 @@ from icrl.envs.rooms import DarkRoom, Room
 from icrl.envs.tables import RandomMDP
 from icrl.evaluation.in_context import play_steps
 from icrl.evaluation.moved_goal import Counterfactual, can_move
-from icrl.evaluation.protocol import COVERAGE_KEPT, TEMPERATURE, decoding_name, label_of
+from icrl.evaluation.protocol import COVERING_PLAN, TEMPERATURE, WALKS, decoding_name
 from icrl.evaluation.trained import policy_of
 from icrl.nn.gpt import GPT, Window, context_of
 from icrl.nn.gpt_policy import GPTCarry, GPTPolicy, Guided
 from icrl.point_game.world import PointFamily, PointGameConfig, fixed_players
 from icrl.randomness import mix, seeds_of
-from icrl.rl.statistics import Floats
 from icrl.sources.noise_distillation import NoiseDistillation, Optimal, Random
 from icrl.sources.pace import BLOCK
 from icrl.sources.searchers.bandits import UCB1, LinUCB
-from icrl.sources.searchers.explorers import CoveringPlan, PersistentWalk, UniformWalk, has_explorers
+from icrl.sources.searchers.explorers import CoveringPlan, PersistentWalk, TurningWalk, UniformWalk, has_explorers
 from icrl.sources.searchers.searcher import in_context_learner
 from icrl.sources.teachers import is_shared, restored
 
 if TYPE_CHECKING:
     from icrl.config.root import Config
-
-COVERING_PLAN = "covering plan"
-NUM_EPISODES = 6  # of coverage
 
 # The new past `[n, T, ...]` of n streams, given their past, the indices of the streams `[n]`, the number of steps they
 # played, and their noise `[n]`.
@@ -55,7 +51,7 @@ Rewrite = Callable[[Window, Tensor, int, Tensor], Window]
 def references_of(env: TensorEnv, config: Config) -> dict[str, Policy[Any]]:
     """Policies to play beside the model, by name.
 
-    In rooms with one start and unpermuted actions, these are the searcher, the covering plan and two walkers with a
+    In rooms with one start and unpermuted actions, these are the searcher, the covering plan and three walkers with a
     perfect goal memory. Other worlds have random play, and the planner's if there is one, unless both are exact."""
     learner = in_context_learner(env, config.env)
     if isinstance(env, Bandit) and isinstance(config.env, BanditConfig):
@@ -64,9 +60,8 @@ def references_of(env: TensorEnv, config: Config) -> dict[str, Policy[Any]]:
         bound = UCB1(env.spec, deviation) if features is None else LinUCB(env.spec, deviation, features)
         return {"Thompson sampling": learner, type(bound).__name__: bound}
     if learner and isinstance(env, DarkRoom) and has_explorers(env):
-        walks = {"persistent": PersistentWalk(env), "uniform": UniformWalk(env)}
-        named = {f"{name} walk with goal memory": walk for name, walk in walks.items()}
-        return {"searcher": learner, COVERING_PLAN: CoveringPlan(env), **named}
+        walks = dict(zip(WALKS, (PersistentWalk(env), TurningWalk(env), UniformWalk(env)), strict=True))
+        return {"searcher": learner, COVERING_PLAN: CoveringPlan(env), **walks}
     if learner:
         return {"PSRL" if isinstance(env, RandomMDP) else "searcher": learner}
     if isinstance(env, PointFamily) and isinstance(config.env, PointGameConfig):
@@ -103,36 +98,6 @@ def unlearned(source: type[NoiseDistillation], env: TensorEnv, config: Config) -
     policy = source(config.source, env.spec, torch.zeros(1, dtype=torch.long), torch.device("cpu"))
     policy.set_clock(Clock(0.0, 0, 0, 0))
     return policy
-
-
-def coverage_of(policy: Policy[Any], env: DarkRoom, num_streams: int, seed: int) -> Floats:
-    """Coverage `[1, S, E]` of a policy in a room without a goal.
-
-    It is the share of the possible goal cells that each of S streams has visited by the end of each of its first
-    `NUM_EPISODES` = E episodes. A visit is a move that ends on the cell, which is what shows a goal."""
-    cells = env.all_tasks().unique()
-    nowhere = env.without_goal(cells[:1, None])
-    steps = play_steps(policy, env, nowhere, num_streams, NUM_EPISODES * env.spec.max_episode_steps, seed)
-    visited = torch.zeros(NUM_EPISODES, num_streams, env.size**2, dtype=torch.bool, device=cells.device)
-    by_episode = steps.next_obs.view(NUM_EPISODES, -1, num_streams).transpose(1, 2)  # only the clock ends them
-    seen = visited.scatter_(2, by_episode, True).cumsum(0)[..., cells] > 0
-    return seen.double().mean(2).T.cpu().numpy()[None]
-
-
-def explorations(
-    config: Config, env: TensorEnv, policy: GPTPolicy, learners: Mapping[str, Policy[Any]], num_tasks: int
-) -> list[Callable[[], tuple[str, Floats]]]:
-    """Jobs that measure the coverage of the model, of `learners` and of random play, by name; none in worlds without a
-    covering plan. There are `evaluation.num_probe_streams` streams for each of `num_tasks`."""
-    if not (isinstance(env, DarkRoom) and COVERING_PLAN in learners):
-        return []
-    ours = {COVERAGE_KEPT: policy, label_of("wiped"): Wiped(policy)}
-    explorers = {**ours, **learners, "random": chance(env, config)}
-    return [partial(_explore, config, env, num_tasks, name, player) for name, player in explorers.items()]
-
-
-def _explore(config: Config, env: DarkRoom, num_tasks: int, name: str, policy: Policy[Any]) -> tuple[str, Floats]:
-    return name, coverage_of(policy, env, config.evaluation.num_probe_streams * num_tasks, config.seed)
 
 
 def probes_for(config: Config, model: GPT | Guided, env: TensorEnv, tasks: Tensor) -> dict[str, Policy[Any]]:

@@ -1,4 +1,4 @@
-"""Results of evaluations: `results.json` and `episodes.npz`, several runs combined into one, and the text report."""
+"""Results of evaluations: `results.json` and `episodes.npz`, and several runs combined into one."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from icrl.contracts import Json, PipelineError
+from icrl.evaluation.exploration import KINDS, exploration_numbers
 from icrl.evaluation.in_context import Adaptation
-from icrl.evaluation.measures import LATER, MEASURES, move_of, tail_of
-from icrl.evaluation.protocol import PARTS, Setting, coverage_numbers, numbers_of, shown_part
+from icrl.evaluation.measures import MEASURES, PAIRED
+from icrl.evaluation.protocol import PARTS, Setting, numbers_of, shown_part
 from icrl.rl.statistics import Floats
 from icrl.runs.files import Identity, fits, read_owned, sha256, write_atomically
-from icrl.spaces import EnvSpec
 
 if TYPE_CHECKING:
     from icrl.evaluation.protocol import EvaluationConfig
@@ -24,7 +24,7 @@ Curves = Mapping[str, Mapping[str, list[float]]]
 
 RESULTS, EPISODES = "results.json", "episodes.npz"
 _OWNER = "owner"  # array with program and run
-COVERAGE, MISLED = "coverage", "other_goal_first"  # kinds of further arrays, by policy
+MISLED = "other_goal_first"  # kind of further arrays, by policy, beside those of exploration
 _TYPES = ("u1", "i1", "u2", "i2", "f2", "f4", "f8")  # the first exact one is taken
 _CURVE = {"mean": [float], "low": [float], "high": [float]}
 _BIN = {"bin": int, "confidence": float, "accuracy": float, "share": float}
@@ -40,16 +40,6 @@ _FORM = {
     "decodings": _PROBES,
     "ablations": _PROBES,
 }
-_FIRST, _AFTER, _MOVED = (1, 2, 3, 5, 10), (1, 2, 5), (1, 2, 5, LATER)  # shown episodes
-_SUMMARY = (  # measure, description, digits
-    ("success", "success on {tasks} over the last quarter of the episodes", 3),
-    ("success_after_first", "success on {tasks} after the first success (1: a goal once found is never lost)", 3),
-    ("fraction_of_optimum", "return over the last quarter of the episodes, as a fraction of the optimum", 3),
-    ("area", "area under the curve of returns (0: random from first to last episode, 1: the optimum)", 3),
-    ("regret", "returns lost to the optimum on {tasks} over all episodes (regret)", 2),
-    ("regret_to_searcher", "returns lost to the searcher over all episodes (0: a search that forgets nothing)", 2),
-    ("regret_to_covering_plan", "returns lost to the covering plan over all episodes (0: the shortest search)", 2),
-)
 
 
 def read_results(folder: Path) -> tuple[Json, Identity]:
@@ -57,7 +47,9 @@ def read_results(folder: Path) -> tuple[Json, Identity]:
     results, owner, _ = read_owned(folder / RESULTS, _FORM)
     part = shown_part(results["final"])
     named = (results["final"], part), (results["protocol"]["num_tasks"], part), (results["curves"], PARTS[part])
-    optional = {"coverage": {str: _CURVE}, "coverage_gain": {str: _CURVE}, "moved_goal": _PROBES}
+    explored = (*KINDS, "coverage_gain", "off_plan_gain")
+    optional: dict[str, Any] = {section: {str: _CURVE} for section in explored} | {"moved_goal": _PROBES}
+    optional |= {"differences": {str: {key: dict.fromkeys(_CURVE, float) for key in PAIRED}}}
     optional |= {"calibration": {"error": float, "bins": [_BIN]}}
     given = [(results[section], form) for section, form in optional.items() if section in results]
     sound = all(content and fits(content, form) for content, form in given)
@@ -99,7 +91,7 @@ def load_episodes(folder: Path, checksum: str) -> tuple[dict[str, Adaptation], d
     if not path.exists() or sha256(path) != checksum:
         raise PipelineError(f"{path} is missing, damaged, or not the one of the results.json beside it")
     episodes: dict[str, dict[str, Floats]] = {}
-    further: dict[str, dict[str, Floats]] = {COVERAGE: {}, MISLED: {}}
+    further: dict[str, dict[str, Floats]] = {kind: {} for kind in (*KINDS, MISLED)}
     with np.load(path, allow_pickle=False) as found:
         for name in found.files:
             kind, _, rest = name.partition("/")
@@ -121,7 +113,7 @@ def combined(folders: Sequence[Path], config: EvaluationConfig, seed: int) -> Js
     first."""
     found: list[tuple[Json, Json]] = []
     runs: dict[tuple[int, int], dict[str, Adaptation]] = {}
-    measured: dict[str, list[dict[str, Floats]]] = {COVERAGE: [], MISLED: []}
+    measured: list[dict[str, dict[str, Floats]]] = []
     for folder in folders:
         results, _ = read_results(folder)
         episodes, further = load_episodes(folder, results["episodes"])
@@ -135,23 +127,24 @@ def combined(folders: Sequence[Path], config: EvaluationConfig, seed: int) -> Js
         if differ := [key for key, value in shared.items() if value != found[0][1][key]]:
             raise PipelineError(f"{folders[0]} and {folder} cannot be combined: their {' and '.join(differ)} differ")
         runs[split, results["config"]["seed"]] = episodes
-        for kind, arrays in further.items():
-            measured[kind].append(arrays)
+        measured.append(further)
     if len(runs) < len(folders):
         raise PipelineError(f"{' and '.join(map(str, folders))} cannot be combined: some have the same seed")
     first, _ = found[0]
     splits = {split for split, _ in runs}
     apart = [results["references"] for results, _ in found] if len(splits) > 1 else []
     regrets = "regret" in first["final"][shown_part(first["final"])]
-    setting = Setting(first["references"], first["protocol"]["decoding"], regrets, apart)
+    about = first["protocol"]
+    bounds = about.get("possible", {}), about.get("optimum_is_bound", False)  # earlier versions had none
+    setting = Setting(first["references"], about["decoding"], regrets, *bounds, apart, len(splits))
     if apart:
         kept = {"splits": sorted(splits)}
         by_run = {f"split {split}, seed {seed}": episodes for (split, seed), episodes in runs.items()}
     else:
         kept = {key: first[key] for key in (*(f"{part}_tasks" for part in PARTS), "references") if key in first}
         by_run = {seed: episodes for (_, seed), episodes in runs.items()}
-    numbers = numbers_of(by_run, setting, config, seed, measured[MISLED])
-    return kept | numbers | coverage_numbers(measured[COVERAGE], config, seed, bool(apart))
+    numbers = numbers_of(by_run, setting, config, seed, [run[MISLED] for run in measured])
+    return kept | numbers | exploration_numbers(measured, config, seed, len(splits))
 
 
 def _split_of(results: Json) -> int:
@@ -165,11 +158,6 @@ def source_label(name: str) -> str:
     return name.upper() if len(name) == 3 else name.replace("_", " ")
 
 
-def solved(spec: EnvSpec) -> str:
-    """Words for a task that counts as solved."""
-    return "whose best arm was found" if spec.success == "best_action" else "solved"
-
-
 def probes_of(results: Json) -> dict[str, Curves]:
     """Curves of other decodings and of ablations, by label."""
     probes = [*results["decodings"].values(), *results["ablations"].values()]
@@ -181,110 +169,3 @@ def all_curves(results: Json) -> dict[str, Curves]:
     curves = results["curves"]
     ours = {label: curves[label] for label in PARTS.values() if label in curves}
     return ours | probes_of(results) | curves
-
-
-def table(policies: Mapping[str, Curves]) -> str:
-    """One row per policy: success at some episodes, means over the last quarter, and the total regret if there is
-    one."""
-    num_episodes = len(next(iter(policies.values()))["success"]["mean"])
-    tail = tail_of(num_episodes)
-    shown = [episode for episode in (1, 5, 20) if episode <= num_episodes - tail]
-    last = f"{num_episodes - tail + 1}-{num_episodes}"
-    rows = [["success at episode", *map(str, shown), last, f"steps to goal {last}", f"return {last}"]]
-    for name, curves in policies.items():
-        means, success = [np.mean(curves[key]["mean"][-tail:]) for key in MEASURES], curves["success"]["mean"]
-        rows.append([name, *(f"{success[episode - 1]:.3f}" for episode in shown), f"{means[0]:.3f}"])
-        rows[-1] += [f"{means[2]:.2f}", f"{means[1]:.2f}"]
-        if "regret" in curves:
-            rows[-1].append(f"{curves['regret']['mean'][-1]:.2f}")
-    if len(rows[-1]) > len(rows[0]):
-        rows[0].append(f"regret 1-{num_episodes}")
-    return _aligned(rows)
-
-
-def coverage_table(coverage: Mapping[str, Mapping[str, list[float]]], gain: Mapping[str, Any]) -> str:
-    """One row per policy: coverage by the end of each episode without a goal. The last row is the `gain` by memory, if
-    there is one."""
-    num_episodes = len(next(iter(coverage.values()))["mean"])
-    rows = [["cells visited without a goal, by episode", *map(str, range(1, num_episodes + 1))]]
-    named = {**coverage} | {f"{name}, minus wiped": curve for name, curve in gain.items()}
-    return _aligned(rows + [[name, *(f"{share:.3f}" for share in curve["mean"])] for name, curve in named.items()])
-
-
-def first_success_table(policies: Mapping[str, Curves]) -> str:
-    """One row per policy: the hazard of the first success in some episodes, and success some episodes after it. A dash:
-    no stream is left to tell."""
-    rows = [["first success in episode", *map(str, _FIRST), *(f"{lag} after" for lag in _AFTER)]]
-    for name, curves in policies.items():
-        if "first_success" in curves:
-            shares = (("first_success", _FIRST), ("after_first_success", _AFTER))
-            rows.append([name, *(_at(curves.get(key), number) for key, numbers in shares for number in numbers)])
-    return _aligned(rows)
-
-
-def moved_table(moved: Mapping[str, Any]) -> str:
-    """One row per policy: success in some episodes after the goal moved, and visits of the old goal before the new."""
-    num_episodes = len(next(iter(moved.values()))["curves"]["success"]["mean"])
-    before, tail = move_of(num_episodes), tail_of(num_episodes)
-    after = [later for later in _MOVED if before + later <= num_episodes]
-    episodes, last = (0, *after), f"{num_episodes - tail + 1}-{num_episodes}"
-    header = [f"goal moves after episode {before}, success at", *(str(before + later) for later in episodes), last]
-    rows = [[*header, *(f"old first {before + later}" for later in after)]]
-    for name, numbers in moved.items():
-        success, old = numbers["curves"]["success"], numbers["curves"].get("other_goal_first")
-        row = [
-            name,
-            *(_at(success, before + later) for later in episodes),
-            f"{numbers['final']['success']['mean']:.3f}",
-        ]
-        rows.append([*row, *(_at(old, before + later) for later in after)])
-    return _aligned(rows)
-
-
-def _at(curve: Mapping[str, list[float]] | None, number: int) -> str:
-    """Mean of a curve at its place `number` from 1 on; a dash if it has none there."""
-    return f"{curve['mean'][number - 1]:.3f}" if curve and number <= len(curve["mean"]) else "-"
-
-
-def tables(results: Json) -> list[str]:
-    """All tables of an evaluation."""
-    curves = all_curves(results)
-    found = [table(curves), first_success_table(curves)]
-    if moved := results.get("moved_goal"):
-        found.append(moved_table(moved))
-    if coverage := results.get("coverage"):
-        found.append(coverage_table(coverage, results.get("coverage_gain", {})))
-    return found
-
-
-def _aligned(rows: Sequence[Sequence[str]]) -> str:
-    """Table with columns as wide as their longest cell, and a line below the header."""
-    first, *others = (max(map(len, column)) for column in zip(*rows, strict=True))
-    lines = ["  ".join([row[0].ljust(first), *map(str.rjust, row[1:], others)]) for row in rows]
-    return "\n".join([lines[0], "-" * len(lines[0]), *lines[1:]])
-
-
-def summary(results: Json, spec: EnvSpec) -> str:
-    """One line per number of the main part: solved tasks, success, optimum, regrets."""
-    part = shown_part(results["final"])
-    tasks, final = PARTS[part].removeprefix("model, "), results["final"][part]
-    confidence = f"{results['protocol']['confidence']:.0%} interval"
-    num_tasks = results["protocol"]["num_tasks"][part]
-    solved_ones = f"{final['fraction_solved']['mean']:.0%} of {num_tasks}"
-    lines = [f"{tasks} {solved(spec)} in at least half of the last quarter of the episodes: {solved_ones}"]
-    if strict := final.get("fraction_solved_90"):
-        lines[0] += f", and {strict['mean']:.0%} in at least nine of ten of them"
-    for name, description, digits in _SUMMARY:
-        if number := final.get(name):
-            mean, low, high = (f"{number[end]:.{digits}f}" for end in ("mean", "low", "high"))
-            lines.append(f"{description.format(tasks=tasks)}: {mean}, {confidence} {low} to {high}")
-    if near := final.get("episodes_to_90"):
-        reached = "never" if near["episode"] is None else near["episode"]
-        lines.append(f"first episode with 90% of the return of the optimum: {reached}")
-        if share := near["share_reached"]:
-            interval = f"{confidence} {near['low']:.0f} to {near['high']:.0f}"
-            lines[-1] += f", {interval} (over tasks and streams drawn again, {share:.0%} of which get there)"
-    if found := results.get("calibration"):
-        means = f"confidence {found['confidence']:.3f}, right {found['accuracy']:.3f}"
-        lines.append(f"calibration error on windows of development tasks: {found['error']:.3f} ({means})")
-    return "\n".join(lines)

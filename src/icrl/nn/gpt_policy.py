@@ -88,8 +88,12 @@ class GPTPolicy:
             check_ranges(self.model.spec, step)
         logits, carry = self.logits(carry, step)
         action = self.choose(logits, step.obs, noise)
+        return action, self.replace_action(carry, action)
+
+    def replace_action(self, carry: GPTCarry, action: Tensor) -> GPTCarry:
+        """The last action is the one that was done, `[B, *action_shape]`."""
         carry.window.action[:, carry.seen - 1] = action
-        return action, carry
+        return carry
 
     def choose(self, logits: Tensor, obs: Tensor, noise: Tensor) -> Tensor:
         """Legal actions `[B, *action_shape]` on `obs` by the parameters of the head, `logits` `[B, P]`."""

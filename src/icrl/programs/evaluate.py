@@ -27,7 +27,8 @@ from icrl.data.recorded import check_playable
 from icrl.envs import make_env
 from icrl.envs.core import State, TensorEnv
 from icrl.envs.exact import Expectation
-from icrl.evaluation import in_context, measures, moved_goal, protocol, references, report, trained
+from icrl.envs.rooms import Room
+from icrl.evaluation import exploration, in_context, measures, moved_goal, protocol, references, report, tables, trained
 from icrl.evaluation.calibration import calibration, development_windows, target_of
 from icrl.evaluation.in_context import Adaptation
 from icrl.evaluation.report import RESULTS, read_results, save_episodes
@@ -93,8 +94,8 @@ def main(config: Config) -> Path:
                 tasks = {part: env.all_tasks().to(device)[numbers] for part, numbers in parts.items()}
                 results = evaluate(config, env, model, start, tasks, store, suffix, owner, sections)
                 write_owned(path, owner, opened.step, results | {"checkpoint": opened.checksum})
-        print("\n\n".join(report.tables(results)))
-        print(f"\n{report.summary(results, env.spec)}\n\n{_guide(config, env, parts, folder, suffix, results)}")
+        print("\n\n".join(tables.tables(results)))
+        print(f"\n{tables.summary(results, env.spec)}\n\n{_guide(config, env, parts, folder, suffix, results)}")
     return folder
 
 
@@ -124,12 +125,12 @@ def evaluate(
     players |= {name: (learner, shown, options.num_streams) for name, learner in learners.items()}
     plays = [*_moved_plays(config, env, policy, learners, shown), *_plays(config, env, players)]
     found = at_once(
-        [*plays, *references.explorations(config, env, policy, learners, len(shown))],
+        [*plays, *exploration.explorations(config, env, policy, learners, len(shown))],
         width,
         "evaluate",
         protocol.SuccessSoFar(main_part),
     )
-    played, covered = _results(found[: len(plays)]), dict(found[len(plays) :])
+    played, explored = _results(found[: len(plays)]), exploration.by_kind(dict(found[len(plays) :]))
     episodes = {part: played[part][0] for part in tasks}
     source = source_of(store.manifest["config"]) if store else config.source
     if store and "train" in tasks:
@@ -137,7 +138,7 @@ def evaluate(
     moved = [name for name in played if name.startswith(protocol.MOVED)]
     episodes |= {name: played[name][0] for name in (*learners, *probes, *moved)}
     misled = moved_goal.others_first(env, shown, played)
-    checksum = save_episodes(folder, episodes, owner, {report.COVERAGE: covered, report.MISLED: misled})
+    checksum = save_episodes(folder, episodes, owner, explored | {report.MISLED: misled})
     exact = {part: references.exact_references(env, rows) for part, rows in tasks.items()}
     setting = _setting(env, policy, exact)
     where, beside = config.folder("videos") / f"in_context{suffix}", _beside(exact[main_part], env, episodes)
@@ -153,7 +154,7 @@ def evaluate(
         **{f"{part}_tasks": rows.tolist() for part, rows in tasks.items()},
         "references": setting.references,
         **numbers,
-        **protocol.coverage_numbers([covered], options, config.seed),
+        **exploration.exploration_numbers([explored], options, config.seed),
         **sections,
     }
     write_figures(folder, config.name + suffix, env, results, learners, config.summaries)
@@ -161,11 +162,17 @@ def evaluate(
 
 
 def _setting(env: TensorEnv, policy: GPTPolicy, exact: Mapping[str, Mapping[str, Expectation]]) -> protocol.Setting:
-    """Setting of an evaluation of `policy` with these `exact` references by part of the tasks."""
+    """Setting of an evaluation of `policy` with these `exact` references by part of the tasks. In rooms nothing is
+    drawn, so no episode is better than the optimum."""
+    rewards, num_steps = env.spec.reward_values, env.spec.max_episode_steps
+    possible = {"steps_to_goal": (0.0, float(num_steps))}
+    possible |= {"returns": (min(0.0, *rewards) * num_steps, max(0.0, *rewards) * num_steps)} if rewards else {}
     return protocol.Setting(
         {part: protocol.exact_numbers(found) for part, found in exact.items()},
         protocol.decoding_name(policy.temperature, policy.epsilon),
-        regrets=env.has_planner and env.spec.success == "best_action",
+        env.has_planner and env.spec.success == "best_action",
+        possible,
+        isinstance(env, Room) and env.is_exact,
     )
 
 

@@ -30,7 +30,7 @@ from icrl.envs import make_env
 from icrl.envs.core import State
 from icrl.envs.gym.workers import ProcessEnv
 from icrl.envs.tasks import Split, changing, development_of, split_tasks
-from icrl.evaluation.report import solved
+from icrl.evaluation.tables import solved
 from icrl.evaluation.trained import SourceEvaluator, check_streams
 from icrl.plots.source_agents import SourceCurves, examine
 from icrl.programs._shards import FOUND, collect_shards

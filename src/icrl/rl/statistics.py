@@ -9,8 +9,13 @@ distribution with R - 1 degrees of freedom. For values that vary between runs al
 
 Runs on different splits of the tasks have their own tasks each (`apart`). A run is then one draw of a split, a seed and
 a model, and its mean one number: the interval is the t interval of these numbers.
+
+Where all tasks are solved, no resample holds one that is not, so such an interval has no width. `proportion_interval`
+is exact there.
 """
 
+import math
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -19,6 +24,7 @@ from numpy.typing import NDArray
 Values = NDArray[np.floating[Any]] | NDArray[np.integer[Any]] | NDArray[np.bool_]
 Floats = NDArray[np.float64]
 
+_ROUNDING = 1e-9
 _CHUNK_BYTES = 1 << 25  # memory for the table of draws
 
 
@@ -81,6 +87,29 @@ def percentile_interval(resampled: Values, confidence: float) -> tuple[Floats, F
     quantile = np.nanquantile if np.isnan(resampled).any() else np.quantile
     low, high = quantile(resampled, [tail, 1 - tail], axis=0)
     return low, high
+
+
+def proportion_interval(successes: float, number: int, confidence: float) -> tuple[float, float]:
+    """Exact interval of a probability of which `number` independent draws had so many `successes` (Clopper and Pearson,
+    1934, doi.org/10.1093/biomet/26.4.404). A mean number of successes is rounded away from each end."""
+    tail = (1 - confidence) / 2
+    low = _least_probability(math.floor(successes + _ROUNDING), number, tail)
+    return low, 1 - _least_probability(math.floor(number - successes + _ROUNDING), number, tail)
+
+
+@cache
+def _least_probability(successes: int, number: int, tail: float) -> float:
+    """Probability p at which `number` draws have at least so many `successes` with the probability `tail`, by halving;
+    0 without a success."""
+    drawn = np.arange(successes, number + 1)
+    log_factorial = np.append(0.0, np.log(np.arange(1, number + 1)).cumsum())
+    log_ways = log_factorial[number] - log_factorial[drawn] - log_factorial[number - drawn]
+    low, high = 0.0, 1.0
+    while successes and high - low > _ROUNDING:
+        p = (low + high) / 2
+        log_probability = log_ways + drawn * math.log(p) + (number - drawn) * math.log1p(-p)
+        low, high = (p, high) if np.exp(log_probability).sum() < tail else (low, p)
+    return low
 
 
 def interquartile_mean(values: Values) -> Floats:

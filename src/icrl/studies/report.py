@@ -17,6 +17,7 @@ from icrl.contracts import Json, PipelineError
 from icrl.evaluation.measures import LATER
 from icrl.evaluation.protocol import COVERAGE_KEPT, shown_part
 from icrl.evaluation.report import combined, read_results
+from icrl.evaluation.tables import interval_text
 from icrl.plots.study_plots import LABELS, Result, shown_curve, study_figure
 from icrl.plots.style import save_figure
 from icrl.runs.device import recorded
@@ -113,6 +114,7 @@ def _cells(result: Result, measure: str) -> dict[str, str]:
         f"episode {EARLY}": f"{curve[EARLY - 1]:.3f}" if len(curve) >= EARLY else NOTHING,
         "training tasks": f"{training[measure]['mean']:.3f}" if training else NOTHING,
         "steps to goal": f"{final['steps_to_goal']['mean']:.2f}",
+        "steps above the optimum": _interval(_above_optimum(result["found"]), 2),
         "fraction of optimum": _interval(final.get("fraction_of_optimum"), 3),
         "normalised area": _interval(final.get("area"), 3),
         "episodes to 90 %": NOTHING if near is None else str(near["episode"] or "never"),
@@ -121,16 +123,22 @@ def _cells(result: Result, measure: str) -> dict[str, str]:
         "after first success": _interval(final.get("success_after_first"), 3),
         f"cells visited by episode {COVERED}": _covered(result["found"], "coverage"),
         "of these by memory": _covered(result["found"], "coverage_gain"),
+        "new cells above a blind replay": _covered(result["found"], "off_plan_gain", -1),
         f"moved goal, episode {LATER}": _interval(_moved(result["found"]), 3),
         "updates": str(result["updates"]),
         "training": NOTHING if seconds is None else f"{seconds:.0f} s",
     }
 
 
-def _covered(found: Mapping[str, Any], section: str) -> str:
+def _covered(found: Mapping[str, Any], section: str, episode: int = COVERED - 1) -> str:
     """Coverage of the model without a goal, or what its context adds to it."""
     curve = found.get(section, {}).get(COVERAGE_KEPT)
-    return _interval({key: curve[key][COVERED - 1] for key in ("mean", "low", "high")} if curve else None, 3)
+    return _interval({key: curve[key][episode] for key in ("mean", "low", "high")} if curve else None, 3)
+
+
+def _above_optimum(found: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    """Steps to the goal minus those of the optimum on the same tasks."""
+    return found.get("differences", {}).get("optimum", {}).get("steps_to_goal")
 
 
 def _moved(found: Mapping[str, Any]) -> Mapping[str, Any] | None:
@@ -139,7 +147,4 @@ def _moved(found: Mapping[str, Any]) -> Mapping[str, Any] | None:
 
 
 def _interval(number: Mapping[str, Any] | None, digits: int) -> str:
-    if number is None:
-        return NOTHING
-    mean, low, high = (f"{number[key]:.{digits}f}" for key in ("mean", "low", "high"))
-    return f"{mean} [{low}, {high}]"
+    return NOTHING if number is None else interval_text(number, digits)

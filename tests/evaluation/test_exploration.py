@@ -1,0 +1,136 @@
+"""Exploration without a goal: coverage and the search off a plan, against walks by hand and a scalar replay."""
+
+from typing import Any
+from unittest.mock import Mock
+
+import numpy as np
+import pytest
+import torch
+
+from icrl.config.compose import load_config
+from icrl.contracts import Step
+from icrl.envs.rooms import NUM_ACTIONS, DarkRoom, next_cells
+from icrl.evaluation.exploration import NUM_EPISODES, NUM_OFF_PLAN, OffPlan, explored_by
+from icrl.evaluation.in_context import play_steps
+from icrl.evaluation.references import Wiped, references_of
+from icrl.evaluation.trained import policy_of
+from icrl.nn.gpt import GPT, context_of
+from icrl.sources.searchers.explorers import Explorer, Memory
+
+
+@pytest.mark.parametrize("terminate", [True, False])
+def test_coverage_by_hand(terminate: bool) -> None:
+    """From the centre: up and right; left and stay; and so on again. The other stream never leaves the centre."""
+    options = ["env.size=3", "env.max_episode_steps=2", f"env.terminate_on_goal={str(terminate).lower()}"]
+    env = DarkRoom(load_config(options).env)
+    actions = torch.tensor([[1, 2, 4, 0], [0, 0, 0, 0]])
+    walk = Mock(initial_carry=lambda _: 0, act=lambda taken, step, noise: (actions[:, taken % 4], taken + 1))
+    found = explored_by(walk, env, 2, seed=0)["coverage"]
+    assert found.shape == (1, 2, NUM_EPISODES)
+    assert found[0, 0].tolist() == pytest.approx([2 / 8, 3 / 8, 3 / 8, 3 / 8, 3 / 8, 3 / 8])
+    assert found[0, 1].tolist() == [0] * NUM_EPISODES  # the start is no goal
+
+
+def test_coverage_of_a_model_with_and_without_its_context() -> None:
+    """Equal in the first episode, where nothing was wiped. Coverage grows, and is a function of the seed."""
+    small = ("model.embed_dim=8", "model.num_layers=1", "model.num_heads=1", "model.ff_dim=8", "model.context_len=6")
+    config = load_config(["env.size=3", "env.max_episode_steps=4", *small])
+    env = DarkRoom(config.env)
+    policy = policy_of(config, GPT(config.model, env.spec))
+    kept, wiped, again = (
+        explored_by(player, env, 20, seed=0)["coverage"] for player in (policy, Wiped(policy), policy)
+    )
+    np.testing.assert_array_equal(kept[..., 0], wiped[..., 0])
+    np.testing.assert_array_equal(kept, again)
+    for shares in (kept, wiped):
+        assert (np.diff(shares, axis=2) >= 0).all() and (shares <= 1).all() and shares.mean() > 0.2
+
+
+# ---- off plan
+
+SMALL = ("model.embed_dim=8", "model.num_layers=1", "model.num_heads=1", "model.ff_dim=8", "model.context_len=40")
+
+
+class Recorded:
+    """Policy that keeps the noise and the actions of all steps."""
+
+    def __init__(self, policy: Any) -> None:
+        self.policy, self.initial_carry = policy, policy.initial_carry
+        self.noise, self.actions = list[torch.Tensor](), list[torch.Tensor]()
+
+    def act(self, carry: Any, step: Step, noise: torch.Tensor) -> tuple[torch.Tensor, Any]:
+        action, carry = self.policy.act(carry, step, noise)
+        self.noise.append(noise)
+        self.actions.append(action.clone())
+        return action, carry
+
+
+class ByEpisode(Explorer):
+    """Goes up, right, down or left through its whole n-th episode: a plan that never looks back."""
+
+    def explore(self, memory: Memory, step: Step, noise: torch.Tensor) -> torch.Tensor:
+        return 1 + memory.episode % 4
+
+
+def players(env: DarkRoom, config: Any) -> dict[str, Any]:
+    model = policy_of(config, GPT(config.model, env.spec))
+    return {"by episode": ByEpisode(env), "model": model, **references_of(env, config)}
+
+
+@pytest.mark.parametrize("name", ["by episode", "model", "searcher", "turning walk with goal memory"])
+def test_the_search_off_a_plan_by_walking_cell_by_cell(name: str) -> None:
+    """The random actions are those of the noise alone; what comes after them is what the policy does with this past in
+    its carry; the replay is what it did in the undisturbed stream."""
+    config = load_config(["env.size=5", "env.max_episode_steps=6", *SMALL])
+    env, num_streams, steps = DarkRoom(config.env), 7, 6
+    policy = players(env, config)[name]
+    found = explored_by(policy, env, num_streams, seed=3)
+    nowhere, after = env.without_goal(torch.tensor([[0]])), next_cells(5).view(25, NUM_ACTIONS)
+    plain, off = Recorded(policy), Recorded(OffPlan(policy, steps, NUM_ACTIONS))
+    for player in (plain, off):
+        play_steps(player, env, nowhere, num_streams, NUM_OFF_PLAN * steps, seed=3)
+    expected = {"off_plan": np.zeros((num_streams, 3)), "blind_replay": np.zeros((num_streams, 3))}
+    for kind, player in (("off_plan", off), ("blind_replay", plain)):
+        for stream in range(num_streams):
+            seen, new = set[int](), set[int]()
+            for episode in range(NUM_OFF_PLAN):
+                cell = 12
+                for t in range(episode * steps, (episode + 1) * steps):
+                    drawn = int(float(off.noise[t][stream]) * NUM_ACTIONS)
+                    cell = int(after[cell, int(player.actions[t][stream]) if episode else drawn])
+                    (new if episode else seen).add(cell)
+                if episode:
+                    expected[kind][stream, episode - 1] = len(new - seen - {12}) / 24
+        np.testing.assert_allclose(found[kind][0], expected[kind])
+    if name in ("by episode", "turning walk with goal memory"):  # they do not look at what was seen
+        np.testing.assert_array_equal(found["off_plan"], found["blind_replay"])
+
+
+def test_who_looks_where_it_has_not_been_finds_more_than_a_blind_replay() -> None:
+    """The searcher, and not the covering plan, whose paths are set. All policies have the same random episode."""
+    config = load_config(["env.size=7"])
+    env = DarkRoom(config.env)
+    found = {name: explored_by(player, env, 200, seed=0) for name, player in references_of(env, config).items()}
+    gains = {name: (of["off_plan"] - of["blind_replay"])[0, :, -1] for name, of in found.items()}
+    error = gains["searcher"].std() / 200**0.5
+    assert gains["searcher"].mean() > 5 * error and not gains["covering plan"].any()
+    assert set(explored_by(Wiped(policy_of(config, GPT(config.model, env.spec))), env, 2, seed=0)) == {"coverage"}
+
+
+def test_a_model_reads_the_random_actions_as_its_own() -> None:
+    """They are in its window, and its cache gives what one forward over this window gives."""
+    config = load_config(["env.size=5", "env.max_episode_steps=6", *SMALL])
+    env = DarkRoom(config.env)
+    policy = policy_of(config, GPT(config.model, env.spec))
+    player, noise = OffPlan(policy, 6, NUM_ACTIONS), torch.rand(20, 3)
+    state, step = env.reset(env.without_goal(torch.zeros(3, 1, dtype=torch.long)), torch.arange(3))
+    carry = player.initial_carry(3)
+    for t in range(20):
+        action, carry = player.act(carry, step, noise[t])
+        state, step = env.step(state, action)
+    (window, _, seen), _ = carry
+    assert torch.equal(window.action[:, :6], (noise[:6].T * NUM_ACTIONS).long()) and seen == 20
+    with torch.no_grad():
+        whole = policy.model(context_of(window.at(np.s_[:, :20])))[:, 6:]
+    again = policy.choose(whole.flatten(0, 1), window.obs[:, 6:20].flatten(), noise[6:].T.flatten())
+    assert torch.equal(again.view(3, 14), window.action[:, 6:20])
