@@ -60,19 +60,3 @@ def test_played_chance_agrees_with_the_exact_one(name: str) -> None:
         error = 5 * values.std((1, 2)) / (5 * num_streams) ** 0.5 + 1e-9
         assert (abs(values.mean((1, 2)) - expected) < error).all()
     assert (exact["optimum"].episode_return > exact["random"].episode_return).all()
-
-
-@pytest.mark.parametrize(
-    ("size", "kind", "success"),
-    [(9, "persistent", 0.9866), (9, "turning", 0.9956), (13, "persistent", 0.8615), (13, "turning", 0.9304)],
-)
-def test_walks_find_goals_as_often_as_a_markov_chain_says(size: int, kind: str, success: float) -> None:
-    """Success in episodes 31 to 40 over all goals is the mean of 1 - (1 - p)^e, where p is the probability that a walk
-    passes the goal in an episode, by the exact distribution over cells and directions."""
-    config = load_config([f"env.size={size}"])
-    env = make_env(config.env)
-    walk = references_of(env, config)[f"{kind} walk with goal memory"]
-    found, _ = play_episodes(walk, env, env.all_tasks(), 4, 40, seed=0)
-    of_goals = found.success[..., 30:].mean((1, 2))
-    error = found.success[..., 30:].mean(2).std() / (4 * len(of_goals)) ** 0.5
-    assert of_goals.mean() == pytest.approx(success, abs=3 * error + 1e-3)

@@ -189,3 +189,5 @@ def test_the_odds_of_the_walks_and_their_exact_success() -> None:
     worth = {kept: in_two_rooms((kept / 16, (1 - kept / 16) / 2, 0.0, (1 - kept / 16) / 2)) for kept in range(6, 15)}
     assert max(worth, key=worth.__getitem__) == TurningWalk.turns[0] * 16
     assert worth[10] == in_two_rooms(TurningWalk.turns) > in_two_rooms(PersistentWalk.turns) + 0.02
+    for size, kind, expected in ((9, TurningWalk, 0.9956), (13, TurningWalk, 0.9304), (9, PersistentWalk, 0.9866)):
+        assert success(size, 20, kind.turns, range(31, 41)) == pytest.approx(expected, abs=5e-5)  # as the pages say

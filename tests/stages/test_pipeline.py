@@ -162,10 +162,12 @@ def test_development_tasks_are_in_no_window(root, monkeypatch):
 def test_results_have_the_documented_keys(learned):
     results = learned.results
     sections = {"references", "protocol", "curves", "final", "decodings", "ablations"}
-    sections |= {"coverage", "coverage_gain", "moved_goal"}
+    sections |= {"coverage", "coverage_gain", "off_plan", "blind_replay", "off_plan_gain", "moved_goal", "differences"}
     tasks = {"held_out_tasks", "development_tasks", "train_tasks"}
     assert set(results) == {"config", "checkpoint", "episodes", "owner", *tasks, *sections}
     assert set(results["curves"]) == POLICIES
+    assert set(results["off_plan_gain"]) == {"model, context kept", "searcher", *EXPLORERS}
+    assert set(results["differences"]) == {*EXPLORERS[:3], "optimum"}
     probes = [*results["decodings"].values(), *results["ablations"].values()]
     for curves in (*results["curves"].values(), *(probe["curves"] for probe in probes)):
         assert set(curves) - {"after_first_success", "other_goal_first"} == MEASURES | {"first_success"}

@@ -95,10 +95,13 @@ def test_a_column_is_there_if_one_row_has_it() -> None:
     other["found"]["final"]["held_out"] |= {"fraction_solved_90": interval(0.5), "success_after_first": interval(0.875)}
     shares = {"model, context kept": {key: [0.1, 0.2, 0.3, value] for key, value in interval(0.5).items()}}
     other["found"] |= {"coverage": shares, "coverage_gain": shares}
+    other["found"] |= {"off_plan_gain": shares, "differences": {"optimum": {"steps_to_goal": interval(1.5)}}}
     other["found"]["moved_goal"] = {"model": {"final": {"success_10_after_move": interval(0.25)}}}
     header, _, first, second = cells(study_table([unknown, other], "success"))
     for column, value in (
         *(("cells visited by episode 4", "0.500 [0.400, 0.550]"), ("of these by memory", "0.500 [0.400, 0.550]")),
+        ("new cells above a blind replay", "0.500 [0.400, 0.550]"),
+        ("steps above the optimum", "1.50 [1.40, 1.55]"),
         ("moved goal, episode 10", "0.250 [0.150, 0.300]"),
         *(("world", "13"), ("episodes to 90 %", "7"), ("training", "61 s")),
         *(("goals solved at .9", "0.50 [0.40, 0.55]"), ("after first success", "0.875 [0.775, 0.925]")),
