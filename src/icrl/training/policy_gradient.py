@@ -46,7 +46,7 @@ class FinetuneConfig(Options):
         "gpt", "gpt: the model of stage two of `run`; none: random weights, with finetune.kl_coefficient=0"
     )
     num_iterations: int = option(
-        100, "trials of all streams, each followed by updates on them", ge=1, le=10**6, is_budget=True
+        110, "trials of all streams, each followed by updates on them", ge=1, le=10**6, is_budget=True
     )
     trial_steps: int = option(100, "env steps of a trial, across episodes; at most model.context_len", ge=2)
     num_tasks: int = option(0, "training tasks of an iteration, drawn anew for each (0: all)", ge=0)
