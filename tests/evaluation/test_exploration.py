@@ -10,7 +10,7 @@ import torch
 from icrl.config.compose import load_config
 from icrl.contracts import Step
 from icrl.envs.rooms import NUM_ACTIONS, DarkRoom, next_cells
-from icrl.evaluation.exploration import NUM_EPISODES, NUM_OFF_PLAN, OffPlan, explored_by
+from icrl.evaluation.exploration import NUM_OFF_PLAN, OffPlan, episodes_of, explored_by
 from icrl.evaluation.in_context import play_steps
 from icrl.evaluation.references import Wiped, references_of
 from icrl.evaluation.trained import policy_of
@@ -26,9 +26,9 @@ def test_coverage_by_hand(terminate: bool) -> None:
     actions = torch.tensor([[1, 2, 4, 0], [0, 0, 0, 0]])
     walk = Mock(initial_carry=lambda _: 0, act=lambda taken, step, noise: (actions[:, taken % 4], taken + 1))
     found = explored_by(walk, env, 2, seed=0)["coverage"]
-    assert found.shape == (1, 2, NUM_EPISODES)
+    assert found.shape == (1, 2, episodes_of(env))
     assert found[0, 0].tolist() == pytest.approx([2 / 8, 3 / 8, 3 / 8, 3 / 8, 3 / 8, 3 / 8])
-    assert found[0, 1].tolist() == [0] * NUM_EPISODES  # the start is no goal
+    assert found[0, 1].tolist() == [0] * episodes_of(env)  # the start is no goal
 
 
 def test_coverage_of_a_model_with_and_without_its_context() -> None:
@@ -134,3 +134,9 @@ def test_a_model_reads_the_random_actions_as_its_own() -> None:
         whole = policy.model(context_of(window.at(np.s_[:, :20])))[:, 6:]
     again = policy.choose(whole.flatten(0, 1), window.obs[:, 6:20].flatten(), noise[6:].T.flatten())
     assert torch.equal(again.view(3, 14), window.action[:, 6:20])
+
+
+def test_larger_rooms_are_explored_for_longer():
+    """9 x 9 with 20 steps: 80 cells in four episodes, and two more; 13 x 13: 168 cells in nine."""
+    numbers = [episodes_of(DarkRoom(load_config([f"env.size={size}"]).env)) for size in (9, 13)]
+    assert numbers == [6, 11]

@@ -34,7 +34,8 @@ if TYPE_CHECKING:
     from icrl.config.root import Config
     from icrl.evaluation.protocol import EvaluationConfig
 
-NUM_EPISODES, NUM_OFF_PLAN = 6, 4  # of coverage, and of the off-plan probe with its random episode
+NUM_OFF_PLAN = 4  # episodes of the off-plan probe, with its random one
+_SPARE = 2  # episodes of coverage beyond those in which the best search sees all cells
 KINDS = COVERAGE, OFF_PLAN, REPLAY = "coverage", "off_plan", "blind_replay"
 Explored = dict[str, Floats]  # shares of the cells `[1, S, E]`, by kind
 
@@ -58,15 +59,20 @@ class OffPlan:
         return action, (inner, time + 1)
 
 
+def episodes_of(env: DarkRoom) -> int:
+    """Number E of the episodes of coverage: two more than a search without a wasted step needs."""
+    return -(-len(env.all_tasks().unique()) // env.spec.max_episode_steps) + _SPARE
+
+
 def explored_by(policy: Policy[Any], env: DarkRoom, num_streams: int, seed: int) -> Explored:
     """Exploration of a room without a goal by `policy` in S streams.
 
-    `coverage`: share of the possible goal cells visited by the end of each of the first `NUM_EPISODES` episodes. A
+    `coverage`: share of the possible goal cells visited by the end of each of the first `episodes_of` episodes. A
     visit is a move that ends on the cell, which is what shows a goal. Of policies with a memory of their actions also
     `off_plan`: share first visited between a random first episode and the end of episodes 2, 3, ..., and
     `blind_replay`: the same if the actions of these episodes are those of the undisturbed stream."""
-    visits = _visits(policy, env, NUM_EPISODES, num_streams, seed)
-    found = {COVERAGE: visits.cumsum(0) > 0}
+    visits = _visits(policy, env, max(episodes_of(env), NUM_OFF_PLAN), num_streams, seed)
+    found = {COVERAGE: visits[: episodes_of(env)].cumsum(0) > 0}
     if isinstance(policy, GPTPolicy | Explorer | RoomSearcher):
         random = OffPlan(policy, env.spec.max_episode_steps, env.spec.num_actions)
         first, *later = _visits(random, env, NUM_OFF_PLAN, num_streams, seed)
