@@ -13,6 +13,7 @@ from icrl.envs.rollout import rollout, start_streams
 from icrl.nn.gpt import GPT
 from icrl.nn.gpt_policy import GPTPolicy
 from icrl.randomness import Noise
+from icrl.runs.distributed import Ranks
 from icrl.training.optimizers import AdamWConfig, make_optimizer
 from icrl.training.policy_gradient import FinetuneConfig, PolicyGradient, log_probabilities
 from icrl.training.trials import Trials
@@ -28,8 +29,8 @@ def model_of(**form) -> GPT:
     return outspoken(GPT(replace(MODEL, **form), ENV.spec))
 
 
-def trials_of(model: GPT, start: GPT | None = None, **options) -> Trials:
-    return Trials(replace(OPTIONS, **options), ENV, ENV.all_tasks(), model, start, seed=5)
+def trials_of(model: GPT, start: GPT | None = None, ranks: Ranks | None = None, **options) -> Trials:
+    return Trials(replace(OPTIONS, **options), ENV, ENV.all_tasks(), model, start, seed=5, ranks=ranks)
 
 
 @pytest.mark.parametrize("form", [{}, {"tokens": "interleaved", "position": "rope"}, {"obs_encoding": "framed"}])
@@ -72,6 +73,34 @@ def test_every_pass_reads_every_stream_once():
     assert [len(part) for part in passes[0]] == [4, 4, 4]
     one, other = (torch.cat(parts) for parts in passes)
     assert not torch.equal(one, other) and torch.equal(one.sort(dim=0).values, other.sort(dim=0).values)
+
+
+@pytest.mark.parametrize("num_mini_batches", [3, 5])
+def test_ranks_play_parts_of_the_streams_and_get_equal_shares_of_each_batch(num_mini_batches):
+    """Together those of one process, if its batches have even numbers of streams."""
+    options = {"num_mini_batches": num_mini_batches}
+    alone = trials_of(model_of(), **options)
+    played, log_prob = alone.play(0)
+    whole, shares = [alone.batch_at(part) for part in range(num_mini_batches)], []
+    for rank in (0, 1):
+        columns, ranks = iter([*played, log_prob]), Ranks(rank, 2)
+
+        def gathered(values, dim, columns=columns, rank=rank):
+            found = next(columns)
+            torch.testing.assert_close(values, found.chunk(2, dim)[rank])
+            return found
+
+        ranks.concatenated = gathered
+        trials = trials_of(model_of(), ranks=ranks, **options)
+        shares.append([trials.batch_at(part) for part in range(num_mini_batches)])
+        assert trials.metrics == alone.metrics
+    found = [[torch.cat(pair) for pair in zip(*batches, strict=True)] for batches in zip(*shares, strict=True)]
+    assert all(len(one.obs) == len(other.obs) for one, other in zip(*shares, strict=True))
+    if num_mini_batches == 3:
+        for ours, theirs in zip(found, whole, strict=True):
+            assert all(map(torch.equal, ours, theirs))
+    ours, theirs = torch.cat([batch[5] for batch in found]), torch.cat([batch.log_prob for batch in whole])
+    assert torch.equal(ours.sort(dim=0).values, theirs.sort(dim=0).values)  # every stream once
 
 
 def test_tasks_and_noise_are_drawn_anew_for_each_iteration_and_their_trials_do_not_depend_on_the_calls_before():

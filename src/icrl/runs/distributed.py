@@ -17,7 +17,7 @@ from datetime import timedelta
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from threading import RLock
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 import torch
 import torch.distributed as dist
@@ -27,7 +27,6 @@ from tqdm import tqdm
 from icrl.contracts import ConfigError, PipelineError, Stopped
 from icrl.runs.processes import Worker, end_with_parent
 
-Result = TypeVar("Result")
 _VARIABLES = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT")
 _GREETING = timedelta(seconds=60)  # torchrun listens before it starts any process
 _PATIENCE = timedelta(days=1)  # ranks wait while rank 0 evaluates; torchrun ends all if one dies
@@ -224,7 +223,7 @@ class _Here(NamedTuple):
 _HERE: ContextVar[_Here | None] = ContextVar("group that this process is to join", default=None)
 
 
-def in_ranks(main: Callable[[Any], Result], config: Any, size: int) -> Result:
+def in_ranks(main: Callable[[Any], Any], config: Any, size: int) -> Any:
     """Result of `main(config)` in `size` processes of this machine, which train one model. This one is rank 0, the
     others ignore signals and end with it. `main` and `config` must be picklable, and `main` opens one run.
 
@@ -233,7 +232,7 @@ def in_ranks(main: Callable[[Any], Result], config: Any, size: int) -> Result:
         return main(config)
     with TemporaryDirectory() as folder:
         store = str(Path(folder) / "store")
-        others = [Worker(_follow, idle=False) for _ in range(1, size)]
+        others = [Worker(_follow, idle=False) for _ in range(size - 1)]
         token = _HERE.set(_Here(0, size, store, others))
         try:
             for rank, other in enumerate(others, 1):
