@@ -38,7 +38,8 @@ PROGRAMS |= {"finetune": finetune.main, "export_model": export_model.main}
 # dropout (so that the generator's state counts), mixed precision, accumulation, and evaluations that fall on
 # checkpoints and between them.
 TINY = (
-    *("name=tiny", "device=cpu", "num_threads=1", "policy.model=gpt", "finetune.num_unsolvable=0", "finetune.num_rooms=0"),
+    *("name=tiny", "device=cpu", "num_threads=1", "policy.model=gpt"),
+    *("finetune.num_unsolvable=0", "finetune.num_rooms=0"),
     *("env.size=3", "env.max_episode_steps=4", "tasks.num_train=5"),
     *("source.num_learners=1", "source.num_envs=2", "source.unroll_length=5", "source.hidden_size=8"),
     *("source.num_env_steps=60", "source.history_steps=50", "source.videos_per_task=0"),

@@ -252,7 +252,8 @@ def test_every_preset_can_be_run(preset: str) -> None:
     if package := {"half_cheetah": "mujoco", "minigrid": "minigrid", "meta_world": "metaworld"}.get(preset):
         pytest.importorskip(package)
     config, rows, jobs = preset_plan(preset)
-    few = dict.fromkeys(("offline_settings", "regions", "region_parts", "source_trials", "trial_parts", "larger_rooms"), 1)
+    once = ("offline_settings", "regions", "region_parts", "source_trials", "trial_parts", "larger_rooms")
+    few = dict.fromkeys(once, 1)
     seeds = ({"search": 5, "terminating": 5} | few).get(preset, 3)
     assert config.name == f"study-{preset}" and len(config.study.seeds) == seeds
     evaluations = [command for job in jobs for command in job.commands if command[0] == "evaluate"]
