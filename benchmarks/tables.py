@@ -60,6 +60,23 @@ _HEADLINES = [
     Line("trials", _TRIALS, "model before trials", "the same model before its trials"),
     *(Line("trials", _TRIALS, name) for name in ("optimum", "covering plan", *_REFERENCES[2:4], "random")),
 ]
+_REGIONS = [
+    *(Line("regions", name, label=f"{name} held out") for name in ("a quadrant", "the ring")),
+    *(
+        Line("regions", name, policy, f"{policy}; {name} held out")
+        for name in ("a quadrant", "the ring")
+        for policy in ("model before trials", _REFERENCES[2])
+    ),
+    *(
+        Line("region_parts", name, label=f"a quadrant held out, {name}")
+        for name in (
+            "without other rooms",
+            "without other rooms, framed",
+            "ten training goals",
+            "without a bonus, from rewards alone",
+        )
+    ),
+]
 _ONE_SPLIT = [
     Line("search", _SEARCH, label="model of the covering plan (`experiment=search`), 23 goals held out at random"),
     Line("search", "a quadrant", label="the same, a quadrant held out (16 goals)"),
@@ -121,6 +138,12 @@ def _beside(study: str, references: Mapping[str, Sequence[str]]) -> list[Line]:
 
 TABLES = {
     "headlines": Table(_HEADLINES, [LATE, STEPS, ABOVE_OPTIMUM, "episode 5", COVERED, MEMORY, OFF_PLAN]),
+    "regions": Table(_REGIONS, [LATE, STEPS, ABOVE_OPTIMUM, "episode 5", AFTER, COVERED, MEMORY], "goals held out"),
+    "source_trials": Table(
+        [Line("source_trials", name) for name in ("A3C", "PPO", "Q-learning", "DQN")],
+        [LATE, STEPS, ABOVE_OPTIMUM, "episode 5", COVERED, MEMORY, OFF_PLAN],
+        "histories of",
+    ),
     "one split": Table(_ONE_SPLIT, [LATE, STEPS, ABOVE_OPTIMUM, "episode 5", COVERED, MEMORY, OFF_PLAN]),
     "search": Table(
         [Line("search", name) for name in (_SEARCH, "a quadrant", "the ring", "at random, moving goals")],
