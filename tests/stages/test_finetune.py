@@ -8,7 +8,7 @@ from typing import Any
 import harness
 import pytest
 import torch
-from harness import TINY, files_of, kill_late, results_of
+from harness import TINY, files_of, kill_late, results_of, run
 from toy import values_of
 
 from icrl.config.compose import load_config
@@ -134,3 +134,19 @@ def test_a_run_goes_on_with_its_own_options_and_from_its_own_start(again):
     shutil.rmtree(again / "logs/tiny/gpt")
     harness.done("train_gpt", again, "trainer.num_iterations=4", "trainer.evaluate=false", "evaluation.checkpoint=last")
     assert "started from another model" in refusal("finetune", again)
+
+
+@pytest.mark.parametrize(
+    ("option", "why"),
+    [
+        ("model.obs_encoding=cell", "needs model.obs_encoding=coordinates or framed, not cell"),
+        ("env.permute_actions=true", "env.name=dark_room has no other rooms with these options"),
+        ("finetune.room_sizes=[5,20]", "must be at most model.max_size=17"),
+        ("finetune.trial_steps=9", "is longer than model.context_len=8"),
+    ],
+)
+def test_the_pipeline_refuses_trials_that_cannot_be_before_any_work(tmp_path, option, why):
+    outcome = run(
+        "pipeline", tmp_path, "policy.model=finetuned", "finetune.num_rooms=2", "finetune.trial_steps=8", option
+    )
+    assert why in outcome.refusal and not any(tmp_path.iterdir())

@@ -38,12 +38,8 @@ _PLAYED = ("finetune.num_streams", "finetune.trial_steps")
 
 def main(config: Config) -> Path:
     """Train, or resume training; returns the folder with the checkpoints."""
-    check_playable(config.env)
-    options, folder = config.finetune, config.folder("logs") / config.finetune.experiment_name
-    steps, length = options.trial_steps, config.model.context_len
-    longer = f"finetune.trial_steps={steps} is longer than model.context_len={length}, and an update reads whole trials"
-    refuse(steps > length, f"{longer}: lower it, or give finetune.start=none and a longer context")
-    start = None
+    check(config)
+    options, folder, start = config.finetune, config.folder("logs") / config.finetune.experiment_name, None
     if options.start == "gpt":
         start = open_finished(config.run_folder / "gpt", "last", "train_gpt", torch.device("cpu"))
         where = f"the model of run={config.run}"
@@ -60,9 +56,10 @@ def main(config: Config) -> Path:
             if start:
                 check_stores(context.stores, start[1]["description"]["histories"], config.run_folder)
             with closing(make_env(config.env, context.device)) as env:
-                learned = [task for task in context.tasks["train"] if task not in context.tasks["development"]]
-                tasks = env.all_tasks().to(context.device)[learned]
-                run, family = _adapted(context, env, tasks), _family(context, env)
+                split, all_tasks = context.tasks, env.all_tasks().to(context.device)
+                tasks = all_tasks[[task for task in split["train"] if task not in split["development"]]]
+                hidden = all_tasks[[*split["held_out"], *split["development"]]]
+                run, family = _adapted(context, env, tasks), _family(config, env, hidden)
                 spec = family.env.spec if family else env.spec
                 model, first = GPT(config.model, spec).to(context.device, dtype_of(config)), None
                 if start:
@@ -78,24 +75,32 @@ def main(config: Config) -> Path:
     return folder
 
 
-def _family(context: RunContext, env: TensorEnv) -> Family | None:
-    """Family of rooms that trials visit beside `env`, with the goals of held-out and development tasks left out; None
-    without `finetune.num_rooms`. Raises `ConfigError` if the world or the model has none."""
-    options, model, split = context.config.finetune, context.config.model, context.tasks
+def check(config: Config) -> None:
+    """Raise `ConfigError` for options of trials that the world or the model does not allow; needs no histories."""
+    check_playable(config.env)
+    options, model = config.finetune, config.model
+    steps, length = options.trial_steps, model.context_len
+    longer = f"finetune.trial_steps={steps} is longer than model.context_len={length}, and an update reads whole trials"
+    refuse(steps > length, f"{longer}: lower it, or train with a longer model.context_len")
     if not options.num_rooms:
-        return None
-    given, framed = f"finetune.num_rooms={options.num_rooms}", model.obs_encoding == "framed"
+        return
+    given, encoding = f"finetune.num_rooms={options.num_rooms}", model.obs_encoding
     sizes = f"finetune.room_sizes={options.room_sizes}: must be at most model.max_size={model.max_size}"
     refuse(options.room_sizes[1] > model.max_size, sizes)
-    encoding = f"{given} needs model.obs_encoding=coordinates or framed, not {model.obs_encoding}: give one, or 0"
-    refuse(model.obs_encoding == "cell", encoding)
-    hidden = env.all_tasks().to(context.device)[[*split["held_out"], *split["development"]]]
-    corner = (model.max_size - env.spec.width) // 2 if framed else 0
+    read = f"{given} needs model.obs_encoding=coordinates or framed, not {encoding}: give one, or finetune.num_rooms=0"
+    refuse(encoding not in ("coordinates", "framed"), read)
+    with closing(make_env(config.env)) as env:
+        none = f"{given}: env.name={config.env.name} has no other rooms with these options; give finetune.num_rooms=0"
+        refuse(_family(config, env, env.all_tasks()[:0]) is None, none)
+
+
+def _family(config: Config, env: TensorEnv, hidden: Tensor) -> Family | None:
+    """Family of rooms that trials visit beside `env`, without the goals of the tasks `hidden` `[N, task_dim]`; None
+    without `finetune.num_rooms`."""
+    options, model = config.finetune, config.model
+    corner = (model.max_size - env.spec.width) // 2 if model.obs_encoding == "framed" else 0
     least, most = options.room_sizes
-    family = env.family(model.max_size, corner, (least, most), hidden)
-    if family is None:
-        raise ConfigError(f"{given}: env.name={context.config.env.name} has no other rooms; give 0")
-    return family
+    return env.family(model.max_size, corner, (least, most), hidden) if options.num_rooms else None
 
 
 def _adapted(context: RunContext, env: TensorEnv, tasks: Tensor) -> RunContext:

@@ -34,13 +34,15 @@ def main(config: Config) -> Path:
     """Run or resume all stages; returns the folder with the results."""
     collected = "collect them first with src.train_agents, then give src.pipeline the same options without shard.*"
     refuse(config.shard.count > 1, f"shard.count={config.shard.count}: shards are commands of their own; {collected}")
+    tuned = config.policy.model == config.finetune.experiment_name
+    if tuned:
+        finetune.check(config)
     set_forkserver_preload([__name__, "torch._dynamo"])  # which every other process of a stage needs
     threads = config.num_threads or torch.get_num_threads()
     train_agents.record(config)
     helper = Worker(_finish, idle=False)
     try:
         helper.give(config)
-        tuned = config.policy.model == config.finetune.experiment_name
         if not tuned or config.finetune.start == "gpt":
             _train(train_gpt.main, config, threads, _share_windows(config))
         if tuned:
