@@ -88,7 +88,7 @@ def steps_in(folder: Path) -> list[int]:
 
 
 def until(condition: Callable[[], bool]) -> None:
-    end = time.monotonic() + 20
+    end = time.monotonic() + 60
     while not condition():
         assert time.monotonic() < end, "it did not happen"
         time.sleep(0.01)
@@ -202,7 +202,7 @@ def test_a_process_of_its_own(tmp_path, monkeypatch):
         for step in (2, 3):
             service.start(step, state_at(step))
             service.poll()
-        assert time.monotonic() - before < 1
+        assert time.monotonic() - before < 5
         assert not service.results and steps_of(tmp_path, "pending") == [1, 2, 3]
         first = service._worker.process.pid
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGUSR2):

@@ -21,6 +21,7 @@ TRIALS = (
     "finetune.num_epochs=1",
     "finetune.num_mini_batches=3",
     "finetune.learning_rate=0.01",
+    "finetune.entropy_coefficient=0.01",
 )
 
 

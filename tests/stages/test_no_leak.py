@@ -273,7 +273,6 @@ LEAKS: dict[str, tuple[Any, ...]] = {  # name: the check that finds it, where, a
     "script in trials": (check_actions, "trials", "finetune", SCRIPTED_TRIALS),
     "held-out agents": (check_goals, "histories", "train_agents", HELD_OUT_AGENTS),
     "development windows": (check_goals, "windows", "train_gpt", ALL_TRAINING),
-    "mirrored windows": (check_goals, "windows", "train_gpt", "data.symmetries=true"),
     "trials of all goals": (check_goals, "trials", "finetune", HELD_OUT_TRIALS),
     "held-out goals of other rooms": (check_goals, "trials", "finetune", OTHER_ROOMS),
     "solvable trials": (check_goals, "trials", "finetune", SOLVABLE),

@@ -130,7 +130,7 @@ def tables(results: Json) -> list[str]:
     if results.get("off_plan_gain"):
         found.append(off_plan_table(results))
     if differences := results.get("differences"):
-        found.append(differences_table(differences, results["protocol"]["num_episodes"]))
+        found.append(differences_table(differences, len(next(iter(curves.values()))["success"]["mean"])))
     return found
 
 
