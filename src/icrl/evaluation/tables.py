@@ -127,7 +127,7 @@ def tables(results: Json) -> list[str]:
         found.append(moved_table(moved))
     if coverage := results.get("coverage"):
         found.append(coverage_table(coverage, results.get("coverage_gain", {})))
-    if results.get("off_plan_gain"):
+    if all(results.get(section) for section in ("off_plan", "blind_replay", "off_plan_gain")):
         found.append(off_plan_table(results))
     if differences := results.get("differences"):
         found.append(differences_table(differences, len(next(iter(curves.values()))["success"]["mean"])))
