@@ -61,8 +61,9 @@ def coverage_table(coverage: Mapping[str, Mapping[str, list[float]]], gain: Mapp
 def off_plan_table(results: Json) -> str:
     """One row per policy: new cells found after a random first episode, beside those of a blind replay."""
     rows = [["new cells after a random episode, by episode", "2", "3", "4", "blind replay", "difference"]]
-    for name, found in results["off_plan"].items():
-        replay, gain = results["blind_replay"][name], results["off_plan_gain"][name]
+    sections = [results[section] for section in ("off_plan", "blind_replay", "off_plan_gain")]
+    for name in (name for name in sections[0] if all(name in section for section in sections)):
+        found, replay, gain = (section[name] for section in sections)
         last = {end: gain[end][-1] for end in ("mean", "low", "high")}
         row = [name, *(f"{share:.3f}" for share in found["mean"]), f"{replay['mean'][-1]:.3f}"]
         rows.append([*row, interval_text(last, 3)])
