@@ -35,10 +35,11 @@ def embedding(obs_encoding: str, width: int = 5, num_layers: int = 1) -> ObsEmbe
 
 @pytest.mark.parametrize("num_layers", [1, 2])
 @pytest.mark.parametrize(
-    ("obs_encoding", "width", "corner"), [("coordinates", 3, 0), ("framed", 3, 2), ("framed", 6, 1)]
+    ("obs_encoding", "width", "corner"),
+    [("coordinates", 3, 0), ("centred", 3, 2), ("centred", 8, 0), ("framed", 3, 2), ("framed", 6, 1)],
 )
 def test_vectors_of_row_column_and_layer_are_added(obs_encoding: str, width: int, corner: int, num_layers: int) -> None:
-    """Framed, a room of side w in the middle of a grid of side 8 begins at row and column (8 - w) // 2."""
+    """Centred or framed, a room of side w in the middle of a grid of side 8 begins at row and column (8 - w) // 2."""
     tables = embedding(obs_encoding, width, num_layers)
     rows, columns, *layers = (table.weight for table in tables.tables)
     assert draw_corners(tables, 3, CPU).tolist() == [[[corner]] * 3] * 2
@@ -52,7 +53,8 @@ def test_vectors_of_row_column_and_layer_are_added(obs_encoding: str, width: int
 
 
 @pytest.mark.parametrize(
-    ("obs_encoding", "width", "fitting"), [("framed", 5, 4), ("framed", 8, 1), ("cell", 5, 1), ("coordinates", 5, 1)]
+    ("obs_encoding", "width", "fitting"),
+    [("framed", 5, 4), ("framed", 8, 1), ("cell", 5, 1), ("coordinates", 5, 1), ("centred", 5, 1)],
 )
 def test_training_draws_every_fitting_place_equally_often(obs_encoding: str, width: int, fitting: int) -> None:
     """For each window, and nothing if one place fits."""
@@ -60,7 +62,8 @@ def test_training_draws_every_fitting_place_equally_often(obs_encoding: str, wid
     torch.manual_seed(0)
     before, corners = torch.get_rng_state(), draw_corners(tables, number, CPU)
     assert corners.shape == (2, number, 1)
-    frequency = torch.bincount(corners[0, :, 0] * fitting + corners[1, :, 0]) / number
+    row, column = corners[..., 0] - corners.min()
+    frequency = torch.bincount(row * fitting + column) / number
     assert len(frequency) == fitting**2 and (frequency - fitting**-2).abs().max() < 0.01
     assert torch.equal(torch.get_rng_state(), before) == (fitting == 1)
 

@@ -35,6 +35,7 @@ from icrl.envs.rooms import DarkRoomConfig
 from icrl.envs.tasks import TasksConfig
 from icrl.evaluation.protocol import EvaluationConfig
 from icrl.nn.critic import CriticConfig, DecoderConfig, EncoderConfig
+from icrl.nn.encoders import OF_ROWS
 from icrl.nn.gpt import GPTConfig
 from icrl.nn.gpt_policy import PolicyConfig
 from icrl.objectives import objective_options
@@ -230,7 +231,7 @@ def _in_lengths(config: Config) -> Iterator[str]:
 def _in_model(config: Config) -> Iterator[str]:
     model, encoder, length = config.model, config.encoder, config.trainer.mini_batch_length
     side = "size" if hasattr(config.env, "size") else "width"
-    if model.obs_encoding in ("coordinates", "framed") and model.max_size < getattr(config.env, side, 0):
+    if model.obs_encoding in OF_ROWS and model.max_size < getattr(config.env, side, 0):
         least = getattr(config.env, side)
         yield f"$model.max_size must be at least $env.{side} with $model.obs_encoding: give model.max_size={least}"
     if length > model.context_len:

@@ -23,6 +23,7 @@ from icrl.envs.core import EnvConfig, TensorEnv
 from icrl.envs.tasks import permuted
 from icrl.evaluation.calibration import calibration, development_windows, target_of
 from icrl.evaluation.in_context import play_episodes, summary_of
+from icrl.nn.encoders import OF_ROWS
 from icrl.nn.gpt import GPT
 from icrl.nn.gpt_policy import GPTPolicy, Guided
 from icrl.objectives.imitation import inverse_temperature
@@ -250,7 +251,7 @@ def readable_spec(config: Config, spec: EnvSpec, trained: Json) -> EnvSpec:
     if listed and spec.num_obs != before.num_obs:
         raise ConfigError(
             f"env: this world has {spec.num_obs} observations, but the model was trained with {before.num_obs}; it can "
-            f"read more only in square rooms with model.obs_encoding=coordinates or framed, not with {encoding}"
+            f"read more only in square rooms with model.obs_encoding={', '.join(OF_ROWS)}, not with {encoding}"
         )
     return spec._replace(max_episode_steps=before.max_episode_steps)
 

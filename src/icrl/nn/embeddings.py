@@ -39,12 +39,14 @@ def lookup(weight: Tensor, numbers: Tensor) -> Tensor:
 class ObsEmbedding(nn.Module):
     """One vector per observation, or the sum of vectors for its row, its column and, with several layers, its layer.
 
-    With `framed`, rows and columns are those of a grid of side `max_size` that contains the room."""
+    Rows and columns are those of a grid of side `max_size` that contains the room: at its corner, with `centred` in its
+    middle, and with `framed` at any place in training."""
 
     def __init__(self, config: GPTConfig, spec: EnvSpec) -> None:
         super().__init__()
         self.width = 0 if config.obs_encoding == "cell" else spec.width
-        self.slack = config.max_size - self.width if self.width and config.obs_encoding == "framed" else 0
+        placed = self.width and config.obs_encoding != "coordinates"
+        self.slack, self.moves = config.max_size - self.width if placed else 0, config.obs_encoding == "framed"
         sizes = [config.max_size, config.max_size] if self.width else [spec.num_obs]
         if self.width and spec.num_obs > self.width**2:
             sizes.append(spec.num_obs // self.width**2)
@@ -79,9 +81,9 @@ class PointEmbedding(nn.Module):
 
 
 def draw_corners(embedding: Any, num_windows: int, device: torch.device) -> Tensor:
-    """Row and column of the grid at which the room of each window begins, `[2, B, 1]`: uniform in training, by torch's
-    global generator, else those of a room in the middle."""
-    if embedding.training and embedding.slack:
+    """Row and column of the grid at which the room of each window begins, `[2, B, 1]`: uniform, by torch's global
+    generator, for a room that moves in training, else those of a room in the middle of what `slack` leaves."""
+    if embedding.training and embedding.slack and embedding.moves:
         return torch.randint(embedding.slack + 1, (2, num_windows, 1), device=device)
     return torch.full((2, num_windows, 1), embedding.slack // 2, device=device)
 

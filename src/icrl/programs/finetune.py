@@ -22,6 +22,7 @@ from icrl.data.windows import check_stores
 from icrl.envs import make_env
 from icrl.envs.core import Family, TensorEnv
 from icrl.evaluation.trained import evaluator_of, plain_gpt
+from icrl.nn.encoders import OF_ROWS
 from icrl.nn.gpt import GPT, check_discrete
 from icrl.runs.device import dtype_of
 from icrl.runs.files import check_same
@@ -87,8 +88,8 @@ def check(config: Config) -> None:
     given, encoding = f"finetune.num_rooms={options.num_rooms}", model.obs_encoding
     sizes = f"finetune.room_sizes={options.room_sizes}: must be at most model.max_size={model.max_size}"
     refuse(options.room_sizes[1] > model.max_size, sizes)
-    read = f"{given} needs model.obs_encoding=coordinates or framed, not {encoding}: give one, or finetune.num_rooms=0"
-    refuse(encoding not in ("coordinates", "framed"), read)
+    read = f"needs model.obs_encoding={', '.join(OF_ROWS[:-1])} or {OF_ROWS[-1]}, not {encoding}"
+    refuse(encoding not in OF_ROWS, f"{given} {read}: give one, or finetune.num_rooms=0")
     with closing(make_env(config.env)) as env:
         none = f"{given}: env.name={config.env.name} has no other rooms with these options; give finetune.num_rooms=0"
         refuse(_family(config, env, env.all_tasks()[:0]) is None, none)
@@ -98,8 +99,8 @@ def _family(config: Config, env: TensorEnv, hidden: Tensor) -> Family | None:
     """Family of rooms that trials visit beside `env`, without the goals of the tasks `hidden` `[N, task_dim]`; None
     without `finetune.num_rooms`."""
     options, model = config.finetune, config.model
-    corner = (model.max_size - env.spec.width) // 2 if model.obs_encoding == "framed" else 0
     least, most = options.room_sizes
+    corner = 0 if model.obs_encoding == "coordinates" else (model.max_size - env.spec.width) // 2
     return env.family(model.max_size, corner, (least, most), hidden) if options.num_rooms else None
 
 
