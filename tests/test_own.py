@@ -176,7 +176,7 @@ WRONG = {
     "@objective('dpt') of fourth.Fourth: there is another objective of this name": ("module={mine}/fourth.py",),
     "@encoder('cell') of fifth.Fifth: there is another encoder of this name": ("module={mine}/fifth.py",),
     "objective=mine: must be one of ad, dpt; module=FILE registers one of your own": ("objective=mine",),
-    "model.obs_encoding=wave: must be one of cell, coordinates, centred, framed, waves, or one": (
+    "model.obs_encoding=wave: must be one of cell, coordinates, smooth, framed, waves, or one": (
         *("module={mine}/my_model.py", "model.obs_encoding=wave"),
     ),
     "objective.strength=-1: must be float >= 0": (

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from icrl.config.compose import load_config
 from icrl.config.options import replace
-from icrl.nn.embeddings import ObsEmbedding, PointEmbedding, draw_corners, point_features, sinusoids
+from icrl.nn.embeddings import ObsEmbedding, PointEmbedding, SmoothTable, draw_corners, point_features, sinusoids
 from icrl.nn.networks import StackedPointNetwork
 from icrl.spaces import discrete_spec
 
@@ -36,12 +36,12 @@ def embedding(obs_encoding: str, width: int = 5, num_layers: int = 1) -> ObsEmbe
 @pytest.mark.parametrize("num_layers", [1, 2])
 @pytest.mark.parametrize(
     ("obs_encoding", "width", "corner"),
-    [("coordinates", 3, 0), ("centred", 3, 2), ("centred", 8, 0), ("framed", 3, 2), ("framed", 6, 1)],
+    [("coordinates", 3, 0), ("smooth", 3, 0), ("framed", 3, 2), ("framed", 6, 1)],
 )
 def test_vectors_of_row_column_and_layer_are_added(obs_encoding: str, width: int, corner: int, num_layers: int) -> None:
-    """Centred or framed, a room of side w in the middle of a grid of side 8 begins at row and column (8 - w) // 2."""
+    """Framed, a room of side w in the middle of a grid of side 8 begins at row and column (8 - w) // 2."""
     tables = embedding(obs_encoding, width, num_layers)
-    rows, columns, *layers = (table.weight for table in tables.tables)
+    rows, columns, *layers = (table(torch.arange(8 if i < 2 else num_layers)) for i, table in enumerate(tables.tables))
     assert draw_corners(tables, 3, CPU).tolist() == [[[corner]] * 3] * 2
     places = torch.tensor([[corner, 0], [corner, corner // 2]])  # of two windows
     got = tables(torch.arange(num_layers * width**2).expand(2, -1), places[..., None])
@@ -52,9 +52,25 @@ def test_vectors_of_row_column_and_layer_are_added(obs_encoding: str, width: int
         assert torch.equal(got[window, layer, row, column], expected)
 
 
+def test_near_rows_of_a_smooth_table_are_alike() -> None:
+    """By the equation, number by number; of the same length, and the more alike the nearer."""
+    smooth = SmoothTable(6, 16)
+    for row in range(6):
+        shares = [math.exp(-abs(row - other) / 3) for other in range(6)]
+        expected = sum(share * vector for share, vector in zip(shares, smooth.weight, strict=True))
+        expected = expected / math.sqrt(sum(share**2 for share in shares))
+        torch.testing.assert_close(smooth(torch.tensor([[row]]))[0, 0], expected)
+    smooth.weight.data = torch.eye(6)
+    vectors = smooth(torch.arange(6))
+    alike = (vectors @ vectors.T).tolist()
+    for row, near, far in itertools.permutations(range(6), 3):
+        if near in range(*sorted((row, far))):
+            assert 0.99 < alike[row][row] < 1.01 and alike[row][near] > alike[row][far]
+
+
 @pytest.mark.parametrize(
     ("obs_encoding", "width", "fitting"),
-    [("framed", 5, 4), ("framed", 8, 1), ("cell", 5, 1), ("coordinates", 5, 1), ("centred", 5, 1)],
+    [("framed", 5, 4), ("framed", 8, 1), ("cell", 5, 1), ("coordinates", 5, 1), ("smooth", 5, 1)],
 )
 def test_training_draws_every_fitting_place_equally_often(obs_encoding: str, width: int, fitting: int) -> None:
     """For each window, and nothing if one place fits."""

@@ -20,7 +20,7 @@ CONFIG = replace(load_config().model, context_len=12, embed_dim=16, num_layers=2
 LENGTH, CPU = CONFIG.context_len, torch.device("cpu")
 TOKENS = ("transition", "interleaved", "cross")
 POSITIONS = ("env_time", "learned", "sinusoidal", "rope", "none")
-INPUTS = (("cell", True, True), ("coordinates", False, False), ("framed", True, False), ("centred", False, True))
+INPUTS = (("cell", True, True), ("coordinates", False, False), ("framed", True, False), ("smooth", False, True))
 FORMS = [
     {"tokens": tokens, "position": position, "obs_encoding": encoding, "add_env_time": timed, "induction": induction}
     for tokens, position, (encoding, timed, induction) in itertools.product(TOKENS, POSITIONS, INPUTS)

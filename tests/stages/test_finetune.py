@@ -139,7 +139,7 @@ def test_a_run_goes_on_with_its_own_options_and_from_its_own_start(again):
 @pytest.mark.parametrize(
     ("option", "why"),
     [
-        ("model.obs_encoding=cell", "needs model.obs_encoding=coordinates, centred or framed, not cell"),
+        ("model.obs_encoding=cell", "needs model.obs_encoding=coordinates, smooth or framed, not cell"),
         ("env.permute_actions=true", "env.name=dark_room has no other rooms with these options"),
         ("finetune.room_sizes=[5,20]", "must be at most model.max_size=17"),
         ("finetune.trial_steps=9", "is longer than model.context_len=8"),

@@ -69,6 +69,10 @@ def _card(described: Json, step: int, num_parameters: int, results: Json | None)
         "model": f"{num_parameters:,} parameters, trunk `{model['trunk']}`, context {model['context_len']} steps",
         "training": f"{step} updates, seed {config['seed']}",
     }
+    if described["program"] == "finetune":
+        trials = config["finetune"]
+        once = "policy gradients" if trials["start"] == "none" else "first to imitate, then policy gradients"
+        facts["learned"] = f"{once} over {trials['num_iterations']} rounds of trials of {trials['trial_steps']} steps"
     lines = [
         *heading,
         f"\n# {config['name']}\n",

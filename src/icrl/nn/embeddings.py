@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from icrl.nn.gpt import GPTConfig
 
 STD = 0.02  # initial standard deviation of embeddings
+_NEAR = 3.0  # rows over which a smooth table shares by a factor e less
 
 
 def table(size: int, width: int) -> nn.Embedding:
@@ -36,21 +37,42 @@ def lookup(weight: Tensor, numbers: Tensor) -> Tensor:
     return F.embedding(numbers, weight.flatten(0, -2))
 
 
+class SmoothTable(nn.Module):
+    """A table of vectors in which near rows are alike, e_i = sum over j of b_ij w_j with
+
+        b_ij = exp(-|i - j| / 3) / sqrt(sum over k of exp(-2 |i - k| / 3))
+
+    for the parameters w_j `[size, D]`. So an update moves the vectors of neighbours too, and a row in which there was
+    never a reward is read like those beside it."""
+
+    share: Tensor
+
+    def __init__(self, size: int, width: int) -> None:
+        super().__init__()
+        self.weight = table(size, width).weight
+        row = torch.arange(size)
+        self.register_buffer("share", F.normalize((-(row[:, None] - row).abs() / _NEAR).exp(), dim=1), persistent=False)
+
+    def forward(self, numbers: Tensor) -> Tensor:
+        """`[B, T] -> [B, T, D]`."""
+        return lookup(self.share @ self.weight, numbers)
+
+
 class ObsEmbedding(nn.Module):
     """One vector per observation, or the sum of vectors for its row, its column and, with several layers, its layer.
 
-    Rows and columns are those of a grid of side `max_size` that contains the room: at its corner, with `centred` in its
-    middle, and with `framed` at any place in training."""
+    With `framed`, rows and columns are those of a grid of side `max_size` that contains the room."""
 
     def __init__(self, config: GPTConfig, spec: EnvSpec) -> None:
         super().__init__()
         self.width = 0 if config.obs_encoding == "cell" else spec.width
-        placed = self.width and config.obs_encoding != "coordinates"
-        self.slack, self.moves = config.max_size - self.width if placed else 0, config.obs_encoding == "framed"
-        sizes = [config.max_size, config.max_size] if self.width else [spec.num_obs]
+        self.slack = config.max_size - self.width if self.width and config.obs_encoding == "framed" else 0
+        size, width = config.max_size, config.embed_dim
+        of_rows = SmoothTable if config.obs_encoding == "smooth" else table
+        tables = [of_rows(size, width), of_rows(size, width)] if self.width else [table(spec.num_obs, width)]
         if self.width and spec.num_obs > self.width**2:
-            sizes.append(spec.num_obs // self.width**2)
-        self.tables = nn.ModuleList(table(size, config.embed_dim) for size in sizes)
+            tables.append(table(spec.num_obs // self.width**2, width))
+        self.tables = nn.ModuleList(tables)
 
     def forward(self, obs: Tensor, corners: Tensor) -> Tensor:
         """`[B, T] -> [B, T, D]`, with each window's room at its place in `corners`."""
@@ -81,9 +103,9 @@ class PointEmbedding(nn.Module):
 
 
 def draw_corners(embedding: Any, num_windows: int, device: torch.device) -> Tensor:
-    """Row and column of the grid at which the room of each window begins, `[2, B, 1]`: uniform, by torch's global
-    generator, for a room that moves in training, else those of a room in the middle of what `slack` leaves."""
-    if embedding.training and embedding.slack and embedding.moves:
+    """Row and column of the grid at which the room of each window begins, `[2, B, 1]`: uniform in training, by torch's
+    global generator, else those of a room in the middle."""
+    if embedding.training and embedding.slack:
         return torch.randint(embedding.slack + 1, (2, num_windows, 1), device=device)
     return torch.full((2, num_windows, 1), embedding.slack // 2, device=device)
 

@@ -29,7 +29,7 @@ from icrl.spaces import EnvSpec
 if TYPE_CHECKING:
     from icrl.nn.gpt import GPTConfig
 
-OBS_ENCODINGS = ("cell", "coordinates", "centred", "framed")
+OBS_ENCODINGS = ("cell", "coordinates", "smooth", "framed")
 OF_ROWS = OBS_ENCODINGS[1:]  # of the row and the column in a square room, where there is one
 _OWN: dict[str, Any] = {}  # classes under the decorator `encoder`, by `model.obs_encoding`
 _LARGEST = 10.0  # absolute value of a standardized number

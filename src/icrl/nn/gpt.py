@@ -54,8 +54,9 @@ class GPTConfig(Options):
     obs_encoding: Annotated[str, OneOf(OBS_ENCODINGS, r"\w+", "the name of an encoder of yours")] = option(
         "coordinates",
         "of Discrete observations. cell: one embedding per observation (also in worlds without a square room); "
-        "coordinates: the sum of those of row, column and the rest; centred: coordinates in a grid of side "
-        "model.max_size with the room in its middle; framed: the same with the room at random places in training; "
+        "coordinates: the sum of those of row, column and the rest; smooth: the same with vectors that "
+        "near rows and near columns share; framed: coordinates in a grid of side model.max_size, the room at random "
+        "places and after training in the middle, so that larger rooms can be read; "
         "of any observations: an encoder that a module= of yours registers",
     )
     reward_encoding: Literal["auto", "table", "scaled", "symlog"] = option(
@@ -118,7 +119,7 @@ def check_spaces(config: GPTConfig, spec: EnvSpec) -> None:
     """Refuse options that the spaces of a world do not allow."""
     discrete = isinstance(spec.observation_space, Discrete)
     needs = f"needs Discrete observations, and these are in {spec.observation_space}"
-    rooms = config.obs_encoding in ("cell", "centred", "framed") and not discrete and not spec.points[0]
+    rooms = config.obs_encoding in ("cell", "smooth", "framed") and not discrete and not spec.points[0]
     refuse(rooms, f"model.obs_encoding={config.obs_encoding} {needs}: give model.obs_encoding=coordinates")
     refuse(config.induction and not discrete, f"model.induction=true {needs}: give model.induction=false")
     unknown = "model.reward_encoding=table needs a world whose rewards can be listed: give auto, scaled or symlog"

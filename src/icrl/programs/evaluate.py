@@ -46,7 +46,7 @@ from icrl.training.needs import bootstrap, playing
 from icrl.training.program import unweighted
 
 _WORLD = ("env", "tasks")
-_STREAMS = 100  # that the model plays in one job
+_STREAMS = 250  # that the model plays in one job: with fewer, a step costs about as much
 
 
 def main(config: Config) -> Path:

@@ -14,7 +14,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from icrl.config.options import refuse
-from icrl.nn.embeddings import lookup
+from icrl.nn.embeddings import SmoothTable, lookup
 from icrl.nn.encoders import Table
 
 _ALONE = "cannot be trained as one program with others: train one by one, without trainer.seeds"
@@ -45,7 +45,7 @@ def stacked(models: Sequence[nn.Module]) -> nn.Module:
 def check_stackable(model: nn.Module) -> None:
     """Raise `ConfigError` if the model has layers with parameters that do not exist for several models at once."""
     for module in model.modules():
-        known = _form_of(module) or isinstance(module, Table) or not [*module.parameters(recurse=False)]
+        known = _form_of(module) or isinstance(module, Table | SmoothTable) or not [*module.parameters(recurse=False)]
         refuse(not known, f"a model with a layer {type(module).__name__} {_ALONE}")
 
 
