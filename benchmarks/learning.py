@@ -66,6 +66,7 @@ _MEASURES = {  # column: measure, digits
     AFTER: ("success_after_first", 3),
 }
 _PICTURES = {  # of the first run of a study
+    "trials": ("adaptation", "coverage"),
     "search": ("adaptation", "coverage", "moved_goal"),
     "terminating": ("adaptation", "probes", "coverage"),
     "worlds": ("adaptation",),
@@ -195,7 +196,8 @@ def main() -> None:
             shutil.copyfile(folder / "study.png", FIGURES / f"{name}.png")
         for picture in _PICTURES.get(name, ()):
             run = folder.with_name(found["rows"][0]["runs"][0])
-            shutil.copyfile(run / "evaluation" / f"{picture}.png", FIGURES / f"{name}_{picture}.png")
+            evaluation = next(run.glob("evaluation*"))  # of the model that the study plays, the only one
+            shutil.copyfile(evaluation / f"{picture}.png", FIGURES / f"{name}_{picture}.png")
     for page in PAGES:
         page.write_text(written(page.read_text(encoding="utf-8")), encoding="utf-8")
 

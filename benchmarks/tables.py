@@ -70,6 +70,7 @@ _REGIONS = [
     *(
         Line("region_parts", name, label=f"a quadrant held out, {name}")
         for name in (
+            "rows and columns apart",
             "without other rooms",
             "without other rooms, framed",
             "ten training goals",

@@ -20,7 +20,7 @@ from icrl.spaces import EnvSpec
 
 LENGTH, NUM_STREAMS = 8, 3
 SIZES = {"context_len": LENGTH, "embed_dim": 16, "num_layers": 2, "num_heads": 2, "ff_dim": 32}
-CONFIG = replace(load_config().model, **SIZES)
+CONFIG = replace(load_config().model, obs_encoding="coordinates", **SIZES)
 FORMS = [
     *itertools.product(WORLDS, ({"tokens": "transition"}, {"tokens": "interleaved"}, {"tokens": "cross"})),
     *itertools.product(WORLDS, ({"trunk": "delta"}, {"trunk": "gru"}, {"position": "rope"})),

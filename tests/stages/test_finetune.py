@@ -118,7 +118,6 @@ def test_it_is_evaluated_like_an_extracted_policy(again):
     ("options", "said"),
     [
         (("finetune.trial_steps=9",), "finetune.trial_steps=9 is longer than model.context_len=8"),
-        (("finetune.num_tasks=4",), "finetune.num_tasks=4: must be at most 3"),
         (("finetune.num_mini_batches=13",), "finetune.num_mini_batches=13: must be at most 12"),
         (("model.embed_dim=4",), "model.embed_dim=8"),
     ],

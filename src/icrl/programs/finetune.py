@@ -106,15 +106,13 @@ def _family(config: Config, env: TensorEnv, hidden: Tensor) -> Family | None:
 
 def _adapted(context: RunContext, env: TensorEnv, tasks: Tensor) -> RunContext:
     """Context with the optimizer, batches and precision of policy gradients on the training `tasks` `[N, task_dim]` of
-    `env`. Raises `ConfigError` if there are too few tasks or streams, or too little memory."""
+    `env`. Raises `ConfigError` if there are too few streams, or too little memory."""
     config, options, spec = context.config, context.config.finetune, env.spec
     check_discrete("finetune", spec)
-    drawn, most = options.num_tasks or len(tasks), f"must be at most {len(tasks)}, the training tasks"
-    refuse(drawn > len(tasks), f"finetune.num_tasks={drawn}: {most}")
     unsolvable = f"finetune.num_unsolvable={options.num_unsolvable}"
     none = options.num_unsolvable and env.unsolvable(tasks) is None
     refuse(none, f"{unsolvable}: env.name={config.env.name} has no tasks without reward; give 0")
-    num_streams = (drawn + options.num_unsolvable + options.num_rooms) * options.num_streams
+    num_streams = (options.drawn_of(len(tasks)) + options.num_unsolvable + options.num_rooms) * options.num_streams
     parts = f"finetune.num_mini_batches={options.num_mini_batches}"
     refuse(options.num_mini_batches > num_streams, f"{parts}: must be at most {num_streams}, the streams of all tasks")
     ranks, streams = context.ranks.size, f"finetune.num_streams={options.num_streams}"

@@ -79,9 +79,9 @@ def _share_windows(config: Config) -> bool:
 def _share_streams(config: Config) -> bool:
     """True if several processes can share the streams of trials, as far as the options tell their number."""
     options, learned = config.finetune, config.tasks.num_train - config.data.num_development_tasks
-    tasks = (options.num_tasks or learned) + options.num_unsolvable + options.num_rooms
-    number, is_known = tasks * options.num_streams, bool(options.num_tasks or config.tasks.num_train)
-    divides = (number if is_known else options.num_streams) % _RANKS == 0  # then so do any tasks
+    tasks = options.drawn_of(max(0, learned)) + options.num_unsolvable + options.num_rooms
+    number = tasks * options.num_streams
+    divides = (number if config.tasks.num_train else options.num_streams) % _RANKS == 0  # then so do any tasks
     return divides and number >= _RANKS * options.num_mini_batches
 
 

@@ -49,7 +49,9 @@ class FinetuneConfig(Options):
         110, "trials of all streams, each followed by updates on them", ge=1, le=10**6, is_budget=True
     )
     trial_steps: int = option(100, "env steps of a trial, across episodes; at most model.context_len", ge=2)
-    num_tasks: int = option(0, "training tasks of an iteration, drawn anew for each (0: all)", ge=0)
+    num_tasks: int = option(
+        0, "training tasks of an iteration, drawn anew for each; all if there are no more (0: all)", ge=0
+    )
     num_unsolvable: int = option(
         0, "tasks of an iteration without any reward but the bonus, besides those with rewards; in DarkRoom alone", ge=0
     )
@@ -74,6 +76,10 @@ class FinetuneConfig(Options):
     kl_coefficient: float = option(0.0, "weight of the divergence from the model at the start", ge=0)
     learning_rate: Annotated[Any, Rate(ge=0)] = option(_RATE, "learning rate of Muon")
     max_gradient_norm: Annotated[Any, Rate(gt=0)] = option(1.0, "gradient norm clip")
+
+    def drawn_of(self, number: int) -> int:
+        """Tasks of an iteration if `number` are for training."""
+        return min(self.num_tasks or number, number)
 
     @model_validator(mode="after")
     def _check(self) -> Self:

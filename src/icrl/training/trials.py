@@ -72,7 +72,7 @@ class Trials:
         self.ranks, self._family = ranks or Ranks(), family
         self.metrics: dict[str, Tensor] = {}  # of the newest trials
         self._model, self._actor = model, deepcopy(model).eval().requires_grad_(False)
-        self._num_tasks, self._bonus = config.num_tasks or len(tasks), make_schedule(config.bonus)
+        self._num_tasks, self._bonus = config.drawn_of(len(tasks)), make_schedule(config.bonus)
         unsolvable = env.unsolvable(tasks) if config.num_unsolvable else None
         self._unsolvable = tasks[:0] if unsolvable is None else unsolvable
         self._iteration = -1
