@@ -49,7 +49,18 @@ from icrl.runs.files import read_json, write_json
 FIGURES = RESULTS / "studies"
 PAGES = (PROJECT / "README.md", *sorted((PROJECT / "docs").glob("*.md")))
 # in the order of running: the headlines first
-STUDIES = ("trials", "regions", "region_parts", "source_trials", "search", "terminating", "splits", "size", "classic")
+STUDIES = (
+    "trials",
+    "regions",
+    "region_parts",
+    "larger_rooms",
+    "source_trials",
+    "search",
+    "terminating",
+    "splits",
+    "size",
+    "classic",
+)
 STUDIES += ("objective", "decoding", "tokens", "position", "tasks", "pace", "trunk", "finetune", "worlds", "tables")
 STUDIES += ("vectors", "offline_settings", "offline", "half_cheetah", "minigrid", "meta_world")
 _EPISODES = (1, 4, 5, 10)

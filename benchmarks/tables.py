@@ -145,6 +145,15 @@ TABLES = {
         [LATE, STEPS, ABOVE_OPTIMUM, "episode 5", COVERED, MEMORY, OFF_PLAN],
         "histories of",
     ),
+    "larger_rooms": Table(
+        [
+            Line("larger_rooms", "rooms of 6 to 12 cells", policy, f"{side} x {side}: {policy}", side)
+            for side in ("9", "11", "13")
+            for policy in (MODEL, "model before trials", "covering plan", *_REFERENCES[2:4])
+        ],
+        [LATE, STEPS, "episode 10", AFTER, COVERED, "cells by 8"],
+        "room: policy",
+    ),
     "one split": Table(_ONE_SPLIT, [LATE, STEPS, ABOVE_OPTIMUM, "episode 5", COVERED, MEMORY, OFF_PLAN]),
     "search": Table(
         [Line("search", name) for name in (_SEARCH, "a quadrant", "the ring", "at random, moving goals")],
@@ -213,16 +222,6 @@ TABLES = {
             Line(name, variant, f"model, {way}", f"model of {label}, {way}")
             for name, variant, label in (("search", _SEARCH, "the covering plan"), ("terminating", _A2C, "A2C"))
             for way in _SPOILED
-        ],
-        [LATE, STEPS],
-    ),
-    "idea": Table(
-        [
-            Line("search", _SEARCH, label="the frozen model"),
-            Line("search", _SEARCH, "model, context wiped at reset", "the same, context wiped at each reset"),
-            Line("search", _SEARCH, "model, another task's context", "the same, with another task's past"),
-            Line("search", _SEARCH, _REFERENCES[2]),
-            Line("search", _SEARCH, "random", "random actions"),
         ],
         [LATE, STEPS],
     ),
