@@ -72,7 +72,6 @@ _REGIONS = [
         for name in (
             "rows and columns apart",
             "without other rooms",
-            "without other rooms, framed",
             "ten training goals",
             "without a bonus, from rewards alone",
         )

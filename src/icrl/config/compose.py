@@ -90,6 +90,7 @@ _RESOLVERS: dict[str, Callable[[Any], object] | Callable[[Any, Any], object] | C
     "each": lambda name, number: [{name: value} for value in range(number)],
     "numbers": lambda first, end: [*range(first, end)],
     "development": lambda number: max(1, min(_DEVELOPMENT, number // 3)) if _number_of(number) else _DEVELOPMENT,
+    "at_most": lambda number, most: min(number, most) if _number_of(number) else 0,
     "first_starts": lambda length, steps: length + steps - 1,  # in reach of windows that begin in episode 1
 }
 for _name, _resolver in _RESOLVERS.items():

@@ -201,21 +201,22 @@ def _in_splits(config: Config) -> Iterator[str]:
 
 def _in_lengths(config: Config) -> Iterator[str]:
     """Conflicts of lengths: histories must be long enough for their use. Those of a mixture are in its stores."""
-    names, data, source, length = config.histories, config.data, config.source, config.model.context_len
+    names, data, source, shorter = config.histories, config.data, config.source, config.trainer.mini_batch_length
+    length, key = shorter or config.model.context_len, "trainer.mini_batch_length" if shorter else "model.context_len"
     if len(set(names)) < max(len(names), 1):
         yield "$histories: must be one name, or several that differ"
     if data.weights and len(data.weights) != len(names):
         yield "$data.weights must have one weight for each of $histories, or be empty"
     if 0 < data.kept_steps < length:
-        yield f"$data.kept_steps is less than $model.context_len: give data.kept_steps={2 * length}, or 0 for all"
+        yield f"$data.kept_steps is less than ${key}: give data.kept_steps={2 * length}, or 0 for all"
     if len(names) > 1:
         return
     if data.history_len > source.history_steps:
         yield "$data.history_len is more than $source.history_steps: give data.history_len=0 for all of them"
     if length > (row_len := (data.history_len or source.history_steps) // source.num_envs):
         yield (
-            f"$model.context_len is longer than a history: {row_len} steps per row, from $data.history_len or "
-            f"$source.history_steps, and $source.num_envs: give model.context_len={max(2, row_len)}, or more steps"
+            f"${key} is longer than a history: {row_len} steps per row, from $data.history_len or "
+            f"$source.history_steps, and $source.num_envs: give {key}={max(2, row_len)}, or more steps"
         )
     horizon, steps = config.env.max_episode_steps, source.history_steps // source.num_envs
     if (needed := (config.evaluation.num_episodes + 1) * horizon) > steps:
