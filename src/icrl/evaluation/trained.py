@@ -248,11 +248,9 @@ def readable_spec(config: Config, spec: EnvSpec, trained: Json) -> EnvSpec:
     name, now, then = "env.max_episode_steps", spec.max_episode_steps, before.max_episode_steps
     refuse(now > then, f"{name}={now}: the model was trained with {name}={then} and has not learned later time steps")
     listed = (encoding == "cell" or not spec.width) and not spec.obs_shape  # an observation has its own embedding
-    if listed and spec.num_obs != before.num_obs:
-        raise ConfigError(
-            f"env: this world has {spec.num_obs} observations, but the model was trained with {before.num_obs}; it can "
-            f"read more only in square rooms with model.obs_encoding={', '.join(OF_ROWS)}, not with {encoding}"
-        )
+    now, then = (f"{one.num_obs} observations" for one in (spec, before))
+    read = f"it can read more only in square rooms with model.obs_encoding={', '.join(OF_ROWS)}, not with {encoding}"
+    refuse(listed and now != then, f"env: this world has {now}, but the model was trained with {then}; {read}")
     return spec._replace(max_episode_steps=before.max_episode_steps)
 
 
