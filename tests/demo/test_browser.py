@@ -166,7 +166,7 @@ def test_blanked_rewards_a_swapped_past_and_an_empty_memory_change_what_it_does(
     page.click("#forget")
     opened.settle()
     left = opened.state("page.life.room.timestep + 1")  # steps of this episode
-    assert page.text_content("#memorytext").startswith(f"{left} of 160 steps in memory")
+    assert page.text_content("#memorytext").startswith(f"{left} of 400 steps in memory")
     assert page.locator("#map .ghost").get_attribute("visibility") == "hidden"
     page.fill("#temperature", "0")
     opened.settle()
