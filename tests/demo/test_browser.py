@@ -100,7 +100,7 @@ def test_a_held_out_goal_is_found_and_the_curve_meets_the_optimum(opened: Opened
     for name in ("model", "average", "plan", "source", "optimum", "random"):
         assert page.locator(f"#curve .series.{name}").count() == page.locator(f"#legend .{name}").count() == 1
     bars = opened.state("[...document.querySelectorAll('#film i')].map((bar) => parseFloat(bar.style.width))")
-    assert 30 < sum(bars) <= 101
+    assert 30 < sum(bars) <= 101 + len(bars) / 2  # each is rounded
 
 
 def test_one_scrubs_through_episodes_with_mouse_and_keys(opened: Opened) -> None:
@@ -140,7 +140,7 @@ def test_the_goal_moves_by_mouse_and_by_keys_but_not_to_the_start(opened: Opened
     assert page.locator("#curve .event").count() == 2
     opened.step_until("page.life.episodes.length >= 12")
     opened.click_cell(77)
-    opened.step_until("page.life.episodes.length >= 30")
+    opened.step_until("page.life.episodes.length >= 70")  # it has to forget the former goal first
     assert opened.state("page.life.episodes.slice(-4).every((e) => e.goal === 77 && e.success)")
 
 
