@@ -31,6 +31,15 @@ def test_it_acts_as_the_run_does(root):
     assert "model, held-out tasks" in card and f"{sum(map(torch.numel, weights.values())):,} parameters" in card
 
 
+def test_a_card_says_that_a_model_learned_in_trials(root):
+    trials = ("finetune.trial_steps=8", "finetune.num_iterations=2", "finetune.num_mini_batches=3")
+    done("finetune", root, *trials)
+    done("export_model", root, *trials, "policy.model=finetuned")
+    (card,) = (root / "logs/tiny").glob("export*/README.md")
+    learned = "| learned | first to imitate, then policy gradients over 2 rounds of trials of 8 steps |"
+    assert learned in card.read_text()
+
+
 def test_a_card_without_an_evaluation_shows_no_results(root):
     done("export_model", root, "name=unseen", "run=tiny", "histories=tiny")
     assert "## Results" not in (root / "logs/unseen/export/README.md").read_text()
