@@ -79,12 +79,15 @@ CONFLICTS = [  # options, and parts of the lines about them
         ["env.success=goal needs a positive reward", "has 2 tasks"],
     ),
     (
-        ["source.num_env_steps=30050", "source.history_steps=30055", "modell.context_len=4000", "data.kept_steps=0"],
+        [
+            *("source.num_env_steps=30050", "source.history_steps=30055", "modell.context_len=4000"),
+            *("data.kept_steps=0", "trainer.mini_batch_length=4000"),
+        ],
         [
             "source.num_env_steps=30050",
             "source.history_steps=30055",
             "modell: there is no such option",
-            "model.context_len=4000",
+            "trainer.mini_batch_length=4000",
         ],
     ),
     (["tasks.num_train=9", "data.num_development_tasks=9"], ["data.num_development_tasks=9"]),

@@ -22,7 +22,7 @@ from icrl.runs.device import recorded
 from icrl.spaces import EnvSpec, discrete_spec
 from icrl.training.program import check_stage_two
 
-CONFIG = load_config()
+CONFIG = load_config(["model.obs_encoding=coordinates"])
 OBJECTIVE = ObjectiveConfig(weighting="none")
 MODEL = replace(CONFIG.model, context_len=8, embed_dim=32, num_layers=1, num_heads=2, ff_dim=64)
 HOST = discrete_spec(9, 4, (0.0, 1.0), 3, 5)
@@ -75,7 +75,7 @@ def test_losses_are_weighted_log_probabilities_of_the_head(world: str, target: s
     ids=str,
 )
 def test_options_of_stage_two_that_need_integers_are_refused(options: dict, message: str) -> None:
-    config = load_config([f"{key}={value}" for key, value in options.items()])
+    config = load_config(["model.obs_encoding=coordinates", *(f"{key}={value}" for key, value in options.items())])
     check_stage_two(config, HOST)
     with pytest.raises(ConfigError, match=message):
         check_stage_two(config, WORLDS["vector to arm"])

@@ -248,9 +248,11 @@ def readable_spec(config: Config, spec: EnvSpec, trained: Json) -> EnvSpec:
     name, now, then = "env.max_episode_steps", spec.max_episode_steps, before.max_episode_steps
     refuse(now > then, f"{name}={now}: the model was trained with {name}={then} and has not learned later time steps")
     listed = (encoding == "cell" or not spec.width) and not spec.obs_shape  # an observation has its own embedding
-    now, then = (f"{one.num_obs} observations" for one in (spec, before))
-    read = f"it can read more only in square rooms with model.obs_encoding={', '.join(OF_ROWS)}, not with {encoding}"
-    refuse(listed and now != then, f"env: this world has {now}, but the model was trained with {then}; {read}")
+    if listed and (number := spec.num_obs) != (known := before.num_obs):
+        read = (
+            f"it can read more only in square rooms with model.obs_encoding={', '.join(OF_ROWS)}, not with {encoding}"
+        )
+        raise ConfigError(f"env: this world has {number} observations, but the model was trained with {known}; {read}")
     return spec._replace(max_episode_steps=before.max_episode_steps)
 
 
