@@ -75,12 +75,12 @@ def _episodes(horizon: Any, _root_: DictConfig) -> int:
     return int(max(2, min(_EPISODES, source.history_steps // source.num_envs // horizon - 1)))
 
 
-def _room_window(length: Any, *positions: object) -> int:
+def _room_window(length: Any, model: Any, critic: Any) -> int:
     """Steps of a window of stage two in a dark room (0: the context), because learned positions need all steps."""
-    return 160 if _number_of(length) and length > 160 and "learned" not in positions else 0
+    return 160 if _number_of(length) and length > 160 and "learned" not in (model, critic) else 0
 
 
-_RESOLVERS: dict[str, Callable[..., object]] = {
+_RESOLVERS: dict[str, Callable[[Any], object] | Callable[[Any, Any], object] | Callable[[Any, Any, Any], object]] = {
     "train_tasks": lambda size: round((size**2 - 1) * 57 / 80) if isinstance(size, int) else 0,  # as in a 9 x 9 room
     "where_random": lambda split, number: number if split == "random" else 0,  # others determine the remaining tasks
     "least_success": lambda source: 0.0 if source in LEARN_NOTHING else 0.5,  # filtered if they learn
@@ -95,7 +95,9 @@ _RESOLVERS: dict[str, Callable[..., object]] = {
     "each": lambda name, number: [{name: value} for value in range(number)],
     "numbers": lambda first, end: [*range(first, end)],
     "development": lambda number: max(1, min(_DEVELOPMENT, number // 3)) if _number_of(number) else _DEVELOPMENT,
-    "room_context": lambda *positions: 160 if "learned" in positions else 400,  # which are trained at each step alone
+    "room_context": lambda model, critic: (
+        160 if "learned" in (model, critic) else 400
+    ),  # which are trained at each step alone
     "room_window": _room_window,
     "first_starts": lambda length, steps: length + steps - 1,  # in reach of windows that begin in episode 1
 }

@@ -23,7 +23,6 @@ from icrl.envs.core import EnvConfig, TensorEnv
 from icrl.envs.tasks import permuted
 from icrl.evaluation.calibration import calibration, development_windows, target_of
 from icrl.evaluation.in_context import play_episodes, summary_of
-from icrl.nn.encoders import OF_ROWS
 from icrl.nn.gpt import GPT
 from icrl.nn.gpt_policy import GPTPolicy, Guided
 from icrl.objectives.imitation import inverse_temperature
@@ -248,11 +247,11 @@ def readable_spec(config: Config, spec: EnvSpec, trained: Json) -> EnvSpec:
     name, now, then = "env.max_episode_steps", spec.max_episode_steps, before.max_episode_steps
     refuse(now > then, f"{name}={now}: the model was trained with {name}={then} and has not learned later time steps")
     listed = (encoding == "cell" or not spec.width) and not spec.obs_shape  # an observation has its own embedding
-    if listed and (number := spec.num_obs) != (known := before.num_obs):
-        read = (
-            f"it can read more only in square rooms with model.obs_encoding={', '.join(OF_ROWS)}, not with {encoding}"
+    if listed and spec.num_obs != before.num_obs:
+        raise ConfigError(
+            f"env: this world has {spec.num_obs} observations, but the model was trained with {before.num_obs}; it can "
+            f"read more only in square rooms with model.obs_encoding=coordinates, smooth or framed, not with {encoding}"
         )
-        raise ConfigError(f"env: this world has {number} observations, but the model was trained with {known}; {read}")
     return spec._replace(max_episode_steps=before.max_episode_steps)
 
 
