@@ -95,9 +95,7 @@ _RESOLVERS: dict[str, Callable[[Any], object] | Callable[[Any, Any], object] | C
     "each": lambda name, number: [{name: value} for value in range(number)],
     "numbers": lambda first, end: [*range(first, end)],
     "development": lambda number: max(1, min(_DEVELOPMENT, number // 3)) if _number_of(number) else _DEVELOPMENT,
-    "room_context": lambda model, critic: (
-        160 if "learned" in (model, critic) else 400
-    ),  # which are trained at each step alone
+    "room_context": lambda model, critic: 160 if "learned" in (model, critic) else 400,
     "room_window": _room_window,
     "first_starts": lambda length, steps: length + steps - 1,  # in reach of windows that begin in episode 1
 }
