@@ -191,8 +191,8 @@ def test_a_model_learns_in_context_from_random_weights():
 
 def test_trials_visit_other_rooms_in_the_coordinates_of_the_model():
     """They come last, are drawn anew for each iteration, and change no trial on the training tasks."""
-    hidden = ENV.all_tasks()[:2]
-    family = ENV.family(MODEL.max_size, 0, (2, 4), hidden)
+    hidden, corner = ENV.all_tasks()[:2], (MODEL.max_size - 3) // 2
+    family = ENV.family(MODEL.max_size, corner, (2, 4), hidden)
     options, tasks = replace(OPTIONS, num_rooms=2), ENV.all_tasks()[2:]
     model, plain = (outspoken(GPT(MODEL, spec)) for spec in (family.env.spec, ENV.spec))
     plain.load_state_dict(model.state_dict())
@@ -202,7 +202,7 @@ def test_trials_visit_other_rooms_in_the_coordinates_of_the_model():
     assert not torch.equal(*rooms)
     played, _ = trials.play(0)
     alone, _ = Trials(OPTIONS, ENV, tasks, plain, None, 5).play(0)
-    row, column = alone.obs // 3, alone.obs % 3
+    row, column = corner + alone.obs // 3, corner + alone.obs % 3
     assert torch.equal(played.obs[:, :12], row * MODEL.max_size + column)
     assert torch.equal(played.action[:, :12], alone.action) and torch.equal(played.reward[:, :12], alone.reward)
     assert not ((played.reward[:, 12:] > 0) & torch.isin(played.next_obs[:, 12:], family.own(hidden)[:, 0])).any()

@@ -61,12 +61,13 @@ class SmoothTable(nn.Module):
 class ObsEmbedding(nn.Module):
     """One vector per observation, or the sum of vectors for its row, its column and, with several layers, its layer.
 
-    With `framed`, rows and columns are those of a grid of side `max_size` that contains the room."""
+    Rows and columns are those of a grid of side `max_size` with the room in its middle (`framed`: anywhere in training)."""
 
     def __init__(self, config: GPTConfig, spec: EnvSpec) -> None:
         super().__init__()
         self.width = 0 if config.obs_encoding == "cell" else spec.width
-        self.slack = config.max_size - self.width if self.width and config.obs_encoding == "framed" else 0
+        self.slack = config.max_size - self.width if self.width else 0
+        self.framed = config.obs_encoding == "framed"
         size, width = config.max_size, config.embed_dim
         of_rows = SmoothTable if config.obs_encoding == "smooth" else table
         tables = [of_rows(size, width), of_rows(size, width)] if self.width else [table(spec.num_obs, width)]
@@ -103,9 +104,9 @@ class PointEmbedding(nn.Module):
 
 
 def draw_corners(embedding: Any, num_windows: int, device: torch.device) -> Tensor:
-    """Row and column of the grid at which the room of each window begins, `[2, B, 1]`: uniform in training, by torch's
-    global generator, else those of a room in the middle."""
-    if embedding.training and embedding.slack:
+    """Row and column of the grid at which the room of each window begins, `[2, B, 1]`: those of a room in the middle;
+    with `framed`, in training, uniform by torch's global generator."""
+    if embedding.slack and embedding.framed and embedding.training:
         return torch.randint(embedding.slack + 1, (2, num_windows, 1), device=device)
     return torch.full((2, num_windows, 1), embedding.slack // 2, device=device)
 

@@ -99,7 +99,7 @@ def _family(config: Config, env: TensorEnv, hidden: Tensor) -> Family | None:
     """Family of rooms that trials visit beside `env`, without the goals of the tasks `hidden` `[N, task_dim]`; None
     without `finetune.num_rooms`."""
     options, model = config.finetune, config.model
-    corner = (model.max_size - env.spec.width) // 2 if model.obs_encoding == "framed" else 0
+    corner = (model.max_size - env.spec.width) // 2  # as in `embeddings.draw_corners`
     least, most = options.room_sizes
     return env.family(model.max_size, corner, (least, most), hidden) if options.num_rooms else None
 
