@@ -78,9 +78,8 @@ class _TensorBoard(Writer):
                 f"the clock was set back since {folder} was written: TensorBoard may show points of an interrupted "
                 "run again; checkpoints and results do not depend on the clock"
             )
-        self._writer: Any = importlib.import_module("torch.utils.tensorboard").SummaryWriter(
-            str(folder), purge_step=done and done + 1, **pace
-        )
+        library: Any = importlib.import_module("torch.utils.tensorboard")
+        self._writer = library.SummaryWriter(str(folder), purge_step=done and done + 1, **pace)
 
     def scalars(self, values: dict[str, float], step: int) -> None:
         for tag, value in values.items():
