@@ -10,14 +10,14 @@ from icrl.config.modules import extra_module
 from icrl.contracts import ConfigError
 from icrl.runs.processes import end_with_parent
 
-_LINE = "config.command_line"
 PROGRAMS = sorted(path.stem for path in (Path(__file__).parent / "programs").glob("[a-z]*.py"))
 
 
 def run(name: str) -> None:
     """Run the program `name` with the options of the command line."""
+    extra, modules = "search" if name == "search_params" else "train", ("config.command_line", f"programs.{name}")
     try:
-        line, program = (extra_module(f"icrl.{one}", f"icrl {name}") for one in (_LINE, f"programs.{name}"))
+        line, program = (extra_module(f"icrl.{module}", f"icrl {name}", extra) for module in modules)
     except ConfigError as error:
         print(f"error: {error}", file=sys.stderr)
         sys.exit(2)

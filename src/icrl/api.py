@@ -11,6 +11,7 @@ PyTorch, NumPy, Gymnasium, safetensors and pydantic. `icrl.__version__` is the v
 `world`, `source`, `objective` and `encoder` are decorators of classes of the user's own.
 """
 
+import multiprocessing
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal, get_args
@@ -149,6 +150,9 @@ def export(*options: str) -> Path:
 
 def _run(program: str, options: Sequence[str], needed_by: str) -> Path:
     """Run a program with options, and return the folder that it wrote."""
+    if getattr(multiprocessing.current_process(), "_inheriting", False):  # as multiprocessing itself asks
+        again = "training starts processes, and each imports the script again: put the call below"
+        raise ConfigError(f'{needed_by}: {again} `if __name__ == "__main__":`')
     config = extra_module("icrl.config.compose", needed_by).load_config(options)
     return extra_module(f"icrl.programs.{program}", needed_by).main(config)
 
@@ -200,5 +204,5 @@ def evaluate(
     Returns what each episode came to, `[G, num_streams, num_episodes]` each: `returns`, `success`, `steps_to_goal`,
     `lengths`. The tables of a run with references, ablations and intervals are written by the program `evaluate`."""
     known = env.all_tasks()
-    rows = column_of("tasks", tasks, (*np.shape(tasks)[:1], *known.shape[1:]), known.dtype)
+    rows = column_of("tasks", tasks, (*np.shape(tasks)[:1], *known.shape[1:]), known.dtype, "task")
     return play_episodes(policy.policy, env, rows, num_streams, num_episodes, policy.seed)[0]

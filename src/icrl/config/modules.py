@@ -17,7 +17,7 @@ from typing import Any
 from icrl.config.options import refuse
 from icrl.contracts import ConfigError
 
-_EXTRAS = {"minigrid": "minigrid", "metaworld": "metaworld", "optuna": "search", "IPython": "notebooks"}  # by package
+_EXTRAS = {"minigrid": "minigrid", "metaworld": "metaworld"}  # by package
 _texts: dict[str, str] = {}  # checksum of each file when it was imported, by module
 
 
@@ -54,16 +54,17 @@ def describe_error(error: BaseException) -> str:
     return f"{type(error).__name__}: {' '.join(str(error).split())}{how}"
 
 
-def extra_module(name: str, needed_by: str, extra: str = "") -> Any:
-    """Import the module `name`: a package of an `extra`, or a module of ours that needs one ("": that of the package,
-    or else of training). Raises `ConfigError` if that is not installed, and names what it is `needed_by`."""
+def extra_module(name: str, needed_by: str, extra: str = "train") -> Any:
+    """Import the module `name`: a package of an `extra`, or a module of ours that needs one. Raises `ConfigError` if it
+    is not installed, and names what it is `needed_by`."""
     try:
         return importlib.import_module(name)
     except ImportError as error:
         if (missing := (error.name or name).partition(".")[0]) == "icrl":
             raise
-        how = installation(extra or _EXTRAS.get(missing, "train"))
-        raise ConfigError(f"{needed_by} needs the package {missing} ({error}): {how}") from error
+        why = "" if isinstance(error, ModuleNotFoundError) else f" ({error})"
+        how = installation(extra)
+        raise ConfigError(f"{needed_by} needs the package {missing}{why}: {how}") from error
 
 
 def installation(extra: str) -> str:

@@ -28,7 +28,8 @@ _FORM = {"step": int, "weights_sha256": str, "description": dict}
 def write_exported(folder: Path, weights: dict[str, Tensor], about: Json, results: Json | None) -> None:
     """Write a model of stage two with the sidecar `about` of its checkpoint; `results` of its evaluation, if there was
     one, go into the card. The description is written last, so a folder without one is incomplete."""
-    (folder / ABOUT).unlink(missing_ok=True)
+    if (folder / ABOUT).exists():
+        (folder / ABOUT).unlink()
     own = {name: weight.detach().cpu().contiguous().clone() for name, weight in weights.items()}  # tied ones apart
     write_atomically(folder / WEIGHTS, content := save(own, {"format": "pt"}))
     numbers = sum(weight.numel() for weight in own.values())

@@ -199,17 +199,26 @@ class InContextPolicy:
         return action.cpu().numpy()
 
 
-def column_of(name: str, value: Any, shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
-    """Tensor of numbers that were given. Raises `ValueError` for another shape, and for what `dtype` cannot hold."""
-    given = np.asarray(value)
+def column_of(
+    name: str,
+    value: Any,
+    shape: tuple[int, ...],
+    dtype: torch.dtype,
+    row: str = "stream; `reset` sets their number",
+) -> Tensor:
+    """Tensor of numbers that were given, with one `row` for each stream or task. Raises `ValueError` for another shape,
+    and for what `dtype` cannot hold."""
+    try:
+        given = np.asarray(value)
+    except ValueError as error:
+        raise ValueError(f"{name}={value!r}: {error}") from error
     if given.dtype.kind not in "biuf":
         raise ValueError(f"{name}={value!r}: must be numbers")
     if given.shape != shape:
-        rows = f"one row for each of {shape[0]} streams (`reset` sets their number)"
-        raise ValueError(f"{name} has the shape {given.shape}: must be {tuple(shape)}, {rows}")
+        raise ValueError(f"{name} has the shape {given.shape}: must be {tuple(shape)}, one row for each {row}")
     with np.errstate(all="ignore"):
         column = given.astype(torch.empty(0, dtype=dtype).numpy().dtype)
     if dtype != torch.float32 and (changed := column != given).any():
         kinds = {torch.bool: "true or false", torch.uint8: "whole numbers from 0 to 255"}
-        raise ValueError(f"{name} is {given[changed][0]} in some stream: must be {kinds.get(dtype, 'whole numbers')}")
+        raise ValueError(f"{name} has {given[changed][0]}: must be {kinds.get(dtype, 'whole numbers')}")
     return torch.from_numpy(column)
