@@ -1,6 +1,7 @@
 """Public front of the library, its examples and the scripts in `examples/`."""
 
 import doctest
+import multiprocessing
 import re
 import subprocess
 import sys
@@ -122,6 +123,13 @@ def test_programs_are_functions(root, tmp_path):
             icrl.save(tuned, folder)
     with pytest.raises(ConfigError, match=r"stage=train: must be one of all, train_agents, "):
         icrl.train(*options, stage="train")
+
+
+def test_a_script_without_a_guard_is_told_to_have_one(monkeypatch):
+    """As a process finds out that was started by the script, and imports it again."""
+    monkeypatch.setattr(multiprocessing.current_process(), "_inheriting", True, raising=False)
+    with pytest.raises(ConfigError, match='put the call below `if __name__ == "__main__":`'):
+        icrl.train("experiment=tiny")
 
 
 def test_a_policy_says_what_it_is(finished):
