@@ -2,10 +2,12 @@
 
 import os
 import sys
-from importlib import import_module
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
-from icrl.config.command_line import run_players, run_stage
+from icrl.config.modules import extra_module
+from icrl.contracts import ConfigError
 from icrl.runs.processes import end_with_parent
 
 PROGRAMS = sorted(path.stem for path in (Path(__file__).parent / "programs").glob("[a-z]*.py"))
@@ -13,12 +15,18 @@ PROGRAMS = sorted(path.stem for path in (Path(__file__).parent / "programs").glo
 
 def run(name: str) -> None:
     """Run the program `name` with the options of the command line."""
-    program, options = import_module(f"icrl.programs.{name}"), sys.argv[1:]
-    module, meaning = f"src.{name}", program.__doc__ or ""
+    extra, modules = "search" if name == "search_params" else "train", ("config.command_line", f"programs.{name}")
+    try:
+        line, program = (extra_module(f"icrl.{module}", f"icrl {name}", extra) for module in modules)
+    except ConfigError as error:
+        print(f"error: {error}", file=sys.stderr)
+        sys.exit(2)
+    run_stage: Callable[[Callable[[Any], object], str, str], None] = line.run_stage
+    options, module, meaning = sys.argv[1:], f"src.{name}", program.__doc__ or ""
     if name == "upgrade":  # it has options of its own
         program.command()
     elif name == "train_players":
-        run_players(program.main, module, meaning)
+        line.run_players(program.main, module, meaning)
     elif name == "study":
         run_stage(lambda _: program.main(options), module, meaning)
     elif name == "train_agents":  # it starts commands with the same options

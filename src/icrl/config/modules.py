@@ -17,7 +17,7 @@ from typing import Any
 from icrl.config.options import refuse
 from icrl.contracts import ConfigError
 
-_EXTRAS = ("minigrid", "metaworld")  # packages that have an extra of their name
+_EXTRAS = {"minigrid": "minigrid", "metaworld": "metaworld"}  # by package
 _texts: dict[str, str] = {}  # checksum of each file when it was imported, by module
 
 
@@ -50,8 +50,21 @@ def load_module(name: str, given: str) -> ModuleType:
 def describe_error(error: BaseException) -> str:
     """Type and message of an error in one line, and how to install a missing package that an extra of ours has."""
     missing = (error.name or "").partition(".")[0] if isinstance(error, ModuleNotFoundError) else ""
-    how = f": {installation(missing)}" if missing in _EXTRAS else ""
+    how = f": {installation(_EXTRAS[missing])}" if missing in _EXTRAS else ""
     return f"{type(error).__name__}: {' '.join(str(error).split())}{how}"
+
+
+def extra_module(name: str, needed_by: str, extra: str = "train") -> Any:
+    """Import the module `name`: a package of an `extra`, or a module of ours that needs one. Raises `ConfigError` if it
+    is not installed, and names what it is `needed_by`."""
+    try:
+        return importlib.import_module(name)
+    except ImportError as error:
+        if (missing := (error.name or name).partition(".")[0]) == "icrl":
+            raise
+        why = "" if isinstance(error, ModuleNotFoundError) else f" ({error})"
+        how = installation(extra)
+        raise ConfigError(f"{needed_by} needs the package {missing}{why}: {how}") from error
 
 
 def installation(extra: str) -> str:

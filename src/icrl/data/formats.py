@@ -12,15 +12,14 @@ import re
 import tempfile
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from importlib import import_module
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from icrl.config.modules import installation
+from icrl.config.modules import extra_module
 from icrl.config.options import refuse
-from icrl.contracts import ConfigError, PipelineError, Rollout
+from icrl.contracts import PipelineError, Rollout
 from icrl.spaces import EnvSpec
 
 ALIASES = {  # names of columns elsewhere, for those that a file does not have under the name here
@@ -46,11 +45,7 @@ class Life(NamedTuple):
 
 def package(name: str, form: str) -> Any:
     """The optional package `name`. Raises `ConfigError` if it is not installed."""
-    try:
-        return import_module(name)
-    except ImportError as error:
-        how = installation(form)
-        raise ConfigError(f"format={form} needs the package {name.partition('.')[0]}: {how}") from error
+    return extra_module(name, f"format={form}", form)
 
 
 # ---- writing: columns `[N, T, ...]` and the task `[N]` of each row as the contents of files

@@ -53,8 +53,8 @@ def read_manifest(folder: Path) -> Json:
     """Read the manifest in `folder`, upgrade it to this version, and check its form and each column's file size; of a
     union, those of all shards. Raises `ConfigError` if there are no histories, `DamagedHistoriesError` if a file does
     not match."""
-    path = folder / MANIFEST
-    refuse(not path.exists(), f"no histories in {folder}: run `python -m src.train_agents` with the same options first")
+    path, gone = folder / MANIFEST, "" if folder.exists() else ", which does not exist"
+    refuse(not path.exists(), f"no histories in {folder}{gone}: run `python -m src.train_agents` with the same options")
     try:
         manifest = read_json(path)
     except PipelineError as error:
@@ -177,7 +177,7 @@ def open_histories(folder: str | Path) -> Histories:
     """Open a complete history store, or a union of such, read-only, after checking its files against their checksums
     (see `unions` for those that are not read again). Raises `ConfigError` if there are no histories or they are not
     complete, `DamagedHistoriesError` if a file is missing or changed."""
-    manifest = read_manifest(folder := Path(folder))
+    manifest = read_manifest(folder := Path(folder).absolute())
     done = f"{manifest['committed']} of {manifest['columns']['obs']['shape'][1]} steps"
     again = "run `python -m src.train_agents` with the same options again, it continues"
     refuse(not manifest["complete"], f"the histories in {folder} are not complete ({done}): {again}")

@@ -19,11 +19,11 @@ from multiprocessing import active_children, get_all_start_methods, get_context,
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from multiprocessing.util import Finalize
-from typing import Any, TypeVar
+from typing import Any, TextIO, TypeVar
 
 import torch
-from tqdm import tqdm
 
+from icrl.config.modules import extra_module
 from icrl.contracts import PipelineError
 
 Result = TypeVar("Result")
@@ -130,7 +130,7 @@ def at_once(
     arrives, and returns words for the bar.
 
     Jobs and results must be picklable, exceptions are those of the jobs. Raises `PipelineError` if a process dies."""
-    with tqdm(total=len(jobs), desc=title, unit="job") as bar, ticking(bar):
+    with progress_bar(total=len(jobs), desc=title, unit="job") as bar, ticking(bar):
         return _all_done(jobs, width, bar, tell)
 
 
@@ -197,6 +197,19 @@ def _alone() -> None:
 
 def _done(job: bytes) -> bytes:
     return pickle.dumps(pickle.loads(job)())
+
+
+def progress_bar(*iterable: Any, **options: Any) -> Any:
+    """Progress bar of tqdm, which acting does without."""
+    return extra_module("tqdm", "a progress bar").tqdm(*iterable, **options)
+
+
+def say(line: str, file: TextIO | None = None) -> None:
+    """Print a line to standard output or `file`, above progress bars, if there are any."""
+    if library := sys.modules.get("tqdm"):
+        library.tqdm.write(line, file=file)
+    else:
+        print(line, file=file)
 
 
 def open_outputs() -> None:

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
-from tqdm import tqdm
 
 from icrl.config.options import refuse
 from icrl.contracts import AnyBatch, Json, Metrics, Objective
 from icrl.runs.distributed import Ranks
 from icrl.runs.evaluations import Evaluation, Evaluations
 from icrl.runs.metrics import MetricLogger, SummariesConfig, shown
+from icrl.runs.processes import say
 
 if TYPE_CHECKING:
     from icrl.config.root import Config
@@ -56,7 +56,7 @@ class UpdateCurves:
             return
         if values.get("q_over_bound", 0.0) > 1 and not self.warned:
             self.warned = True
-            tqdm.write(
+            say(
                 f"update {update}: the largest |Q| is {values['q_over_bound']:.3g} times the largest return "
                 "(train/q_over_bound). If it stays above 1 the critic diverges: under another name=, a lower "
                 "optimizer.learning_rate or critic.target_update_rate may help"
