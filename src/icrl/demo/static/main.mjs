@@ -43,10 +43,12 @@ class Page {
 
   fillTexts() {
     const { about, room, goals, network, policy, references } = this.checkpoint;
+    const [many, learned, heldOut] = [room.size ** 2 - (room.start === null ? 0 : 1), goals.train.length, goals.held_out.length];
+    const others = many - learned - heldOut;
     $("facts").textContent =
       `${about.parameters.toLocaleString("en")} weights, all frozen. The memory holds ${this.checkpoint.context.length} ` +
-      `steps. Of the ${room.size ** 2 - (room.start === null ? 0 : 1)} goals in this ${room.size} × ${room.size} room, it was ` +
-      `trained on ${goals.train.length}, and ${goals.held_out.length} were held out to test it.`;
+      `steps. Of the ${many} goals in this ${room.size} × ${room.size} room, it was trained on ${learned}, and ${heldOut} were held ` +
+      `out to test it.${others > 0 ? ` It was never trained on the other ${others} either.` : ""}`;
     $("name").textContent = `${about.name}, update ${about.step.toLocaleString("en")}`;
     const ends = room.terminates ? `at the goal, or after ${room.max_steps} steps` : `after ${room.max_steps} steps`;
     const starts = room.start === null ? "on a random cell" : "at the same place";
