@@ -50,22 +50,22 @@ def test_panels_and_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name:
     drawn = []
     draw = lambda panels, **texts: drawn.append((panels, texts)) or adaptation_figure(panels, **texts)  # noqa: E731
     monkeypatch.setattr(figures, "adaptation_figure", draw)
-    write_figures(tmp_path, "run", env, results, ["searcher"], config.summaries)
+    write_figures(tmp_path, env, results, ["searcher"], config.summaries)
     curves = [["model, held-out tasks"]]
     if not transfer:
         curves = [[*curves[0], "model, training tasks"], [*curves[0], "model, greedy", "model, rewards blanked"]]
     if covered:
         (panel,), texts = drawn.pop()
-        assert texts["title"] == "Exploration without a goal: run"
+        assert texts["title"] == "Cells visited in a room without a goal"
         assert [*panel.curves] == ["model, context kept"] and [*panel.references] == ["random", "searcher"]
         np.testing.assert_allclose(panel.curves["model, context kept"]["mean"], shares.mean((0, 1)))
     panels, texts = drawn.pop(1)
-    assert texts == {"title": "Finding and keeping: run"} and panels[0].xlabel == xlabel
+    assert texts == {"title": "Finding and keeping"} and panels[0].xlabel == xlabel
     assert [panel.xlabel for panel in panels[1:]] == [f"{xlabel}s after the first success"] * (len(panels) - 1)
     assert [[*panels[0].curves] for panels, _ in drawn] == curves
     for panels, texts in drawn:
         assert [panel.ylabel for panel in panels] == [*measures]
-        assert texts.get("xlabel") == xlabel and "run" in texts["title"]
+        assert texts.get("xlabel") == xlabel
         for panel, measure in zip(panels, measures.values(), strict=True):
             assert [*panel.references] == ["random", "searcher", "optimum"]
             assert panel.curves["model, held-out tasks"] == results["curves"]["model, held-out tasks"][measure]
@@ -194,9 +194,9 @@ def test_a_moved_goal_has_two_panels_and_a_line_at_the_move(monkeypatch: pytest.
     drawn = []
     draw = lambda panels, **texts: drawn.append((panels, texts)) or adaptation_figure(panels, **texts)  # noqa: E731
     monkeypatch.setattr(figures, "adaptation_figure", draw)
-    figure = figures._curve_figures("run", env, results, ["searcher"])["moved_goal"]
+    figure = figures._curve_figures(env, results, ["searcher"])["moved_goal"]
     panels, texts = drawn[-1]
-    assert texts == {"title": "The goal moves after episode 2: run", "change_after": 2}
+    assert texts == {"title": "The goal moves after episode 2", "change_after": 2}
     assert [([*panel.curves], [*panel.references]) for panel in panels] == [(["model"], ["searcher"])] * 2
     np.testing.assert_allclose(panels[0].curves["model"]["mean"], found.success.mean((0, 1)))
     np.testing.assert_allclose(panels[1].curves["model"]["mean"], early.mean((0, 1)))

@@ -116,7 +116,7 @@ def test_curves_of_a_training_are_drawn_beside_it_and_a_missing_or_unlogged_one_
     plots.write_training_curves(config)
     assert curves.pop() == {"train/nll", "train/accuracy"} and drawn.pop()
     assert curves[0] - curves[1] == {"in_context/development_first_success"}
-    assert drawn == [(critics.SPEC.num_actions, best, f"Training on histories: {config.name}") for best in (2, None)]
+    assert drawn == [(critics.SPEC.num_actions, best, "Training on histories") for best in (2, None)]
     with pytest.raises(ConfigError, match="train_ilql"):
         plots.write_value_curves(config)
     folder = config.folder("logs") / "ilql"

@@ -63,16 +63,16 @@ def adaptation_figure(panels: Sequence[Panel], *, title: str, xlabel: str = "epi
 
 
 def write_figures(
-    folder: Path, name: str, env: TensorEnv, results: Json, learners: Collection[str], options: CurvesConfig
+    folder: Path, env: TensorEnv, results: Json, learners: Collection[str], options: CurvesConfig
 ) -> None:
-    """Write the pictures and curves of the evaluation of run `name` into `folder`.
+    """Write the pictures and curves of the evaluation of a run into `folder`.
 
     Always `adaptation.png`, `first_success.png` and `goals.png`; `probes.png` if there are other decodings or
     ablations, `moved_goal.png` if the goal was moved, and `coverage.png` or `calibration.png` if these were measured.
     Random play, `learners` and the optimum are drawn as references."""
     clear(folder, anew=True)  # left by an evaluation that was interrupted
     learners = [learner for learner in learners if learner != BEFORE]  # it is drawn as a model
-    figures = _curve_figures(name, env, results, learners)
+    figures = _curve_figures(env, results, learners)
     no_tasks = torch.empty(0, env.all_tasks().shape[1], dtype=torch.long)
     parts: dict[str, Part] = {part: (no_tasks, []) for part in ("train", "held_out", "development")}
     for part, found in results["final"].items():
@@ -91,30 +91,30 @@ def write_figures(
                     logger.scalars("adaptation", {measure: value}, episode)
 
 
-def _curve_figures(name: str, env: TensorEnv, results: Json, learners: Collection[str]) -> dict[str, Figure]:
+def _curve_figures(env: TensorEnv, results: Json, learners: Collection[str]) -> dict[str, Figure]:
     """Pictures of curves over episodes, by the names of their files."""
     curves, probes = results["curves"], probes_of(results)
     references = [policy for policy in dict.fromkeys(("random", *learners, "optimum")) if policy in curves]
-    title = f"In-context learning with frozen weights: {name}"
+    title = "In-context learning with frozen weights"
     beside = {PARTS["development"]} - {PARTS[shown_part(results["final"])]}  # their few streams tell little
     told = {policy: curve for policy, curve in curves.items() if policy not in beside}
     figures = {
         "adaptation": _adaptation(env.spec, curves, references, title),
-        "first_success": _first_success(env.spec, told, references, f"Finding and keeping: {name}"),
+        "first_success": _first_success(env.spec, told, references, "Finding and keeping"),
     }
     if probes:
         compared = {policy: curves[policy] for policy in (PARTS[shown_part(results["final"])], *references)} | probes
-        figures["probes"] = _adaptation(env.spec, compared, references, f"Other decodings and contexts: {name}")
+        figures["probes"] = _adaptation(
+            env.spec, compared, references, "The same model with other contexts and decodings"
+        )
     if moved := results.get("moved_goal"):
         before = results["protocol"]["goal_moves_after"]
-        figures["moved_goal"] = _moved_goal(moved, before, f"The goal moves after episode {before}: {name}")
+        figures["moved_goal"] = _moved_goal(moved, before, f"The goal moves after episode {before}")
     if found := results.get("calibration"):
-        figures["calibration"] = _reliability(
-            found["bins"], f"Error {found['error']:.3f} of action probabilities: {name}"
-        )
+        figures["calibration"] = _reliability(found["bins"], f"Error {found['error']:.3f} of action probabilities")
     if coverage := results.get("coverage"):
         panel = _panel("cells visited", coverage, [policy for policy in ("random", *learners) if policy in coverage])
-        figures["coverage"] = adaptation_figure([panel], title=f"Exploration without a goal: {name}")
+        figures["coverage"] = adaptation_figure([panel], title="Cells visited in a room without a goal")
     return figures
 
 

@@ -198,7 +198,7 @@ def write_learning_curves(config: Config) -> Path:
         else:
             played, _ = play_episodes(chance(env, config), env, tasks, 1, CHANCE_EPISODES, config.seed)
             random = float(played.success.mean())
-        labels, title = [env.label(task) for task in tasks], f"Source agents over their lives: {config.name}"
+        labels, title = [env.label(task) for task in tasks], "Source agents over their lives"
         figure = learning_figure(learning_curves(histories), labels, random, title=title)
     return style.save_figure(config.folder("logs") / "source" / "learning.png", figure)
 

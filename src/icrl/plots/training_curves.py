@@ -59,7 +59,7 @@ def write_training_curves(config: Config) -> Path:
     if not best and not last:
         raise ConfigError(f"no training in {folder}: run `python -m src.train_gpt` with the same options first")
     about = check((best or last)[0])
-    actions, title = EnvSpec.of(about["description"]["env"]).action_space, f"Training on histories: {config.name}"
+    actions, title = EnvSpec.of(about["description"]["env"]).action_space, "Training on histories"
     num_actions = math.prod(np.atleast_1d(getattr(actions, "nvec", getattr(actions, "n", 0))).tolist())
     curves = read_scalars(folder) | (read_scalars(folder / "evals") if best else {})
     if not {f"train/{tag}" for tag in _FIT} & curves.keys():
@@ -76,7 +76,7 @@ def write_value_curves(config: Config) -> Path:
     curves = read_scalars(folder)
     if "train/q_over_bound" not in curves:
         raise ConfigError(f"no curves in {folder}: {_UNLOGGED}")
-    return style.save_figure(folder / "training.png", critic_figure(curves, f"Training of values: {config.name}"))
+    return style.save_figure(folder / "training.png", critic_figure(curves, "Training of values"))
 
 
 def read_scalars(folder: Path) -> Scalars:

@@ -157,7 +157,7 @@ def evaluate(
         **exploration.exploration_numbers([explored], options, config.seed),
         **sections,
     }
-    write_figures(folder, config.name + suffix, env, results, learners, config.summaries)
+    write_figures(folder, env, results, learners, config.summaries)
     return results
 
 
