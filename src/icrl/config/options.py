@@ -9,6 +9,7 @@ Values are not converted (a text is not a number), but an int is valid as a floa
 option is an error.
 """
 
+import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -23,6 +24,7 @@ from icrl.config.schedules import nearest, values_of
 from icrl.contracts import ConfigError
 
 LARGEST = 10**9  # of an int whose declaration gives no `le`: products of two of them fit 64 bits
+_MOST_SHOWN = 200  # characters of a value in a message
 _SIGNS = {"gt": ">", "ge": ">=", "le": "<="}
 
 
@@ -63,6 +65,12 @@ def refuse(condition: object, message: str) -> None:
     """Raise `ConfigError` with `message` if `condition` holds."""
     if condition:
         raise ConfigError(message)
+
+
+def quoted(value: Any) -> str:
+    """A value from a file in a message: quoted, without control characters, and cut after 200 characters."""
+    text = json.dumps(value, default=str)
+    return text if len(text) <= _MOST_SHOWN else f"{text[:_MOST_SHOWN]}..."
 
 
 def refuse_both(section: str, number: tuple[str, int], interval: tuple[str, int]) -> None:

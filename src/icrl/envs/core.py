@@ -34,6 +34,9 @@ class EnvConfig(Options):
     variant: Name = option("dark_room", "label of the preset, used in run names")
     max_episode_steps: int = option(20, "env steps after which an episode is truncated", ge=1, le=10000)
 
+    def fingerprints(self) -> list[str] | None:
+        """Identity of every task, as by `TensorEnv.fingerprint`, if the options alone tell it; else None."""
+
 
 def world(name: str, options: type[EnvConfig]) -> Callable[[Any], Any]:
     """Decorator of a class of the user's own that `env=name` stands for; `options` is the class of its options. Raises

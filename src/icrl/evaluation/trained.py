@@ -14,6 +14,7 @@ import torch
 from gymnasium.spaces import Discrete
 
 from icrl.collection.collect import EpsilonGreedy, make_learners
+from icrl.config.modules import recorded_options
 from icrl.config.options import refuse, replace, walk
 from icrl.contracts import Batch, ConfigError, Json
 from icrl.data.history_store import Histories
@@ -30,7 +31,7 @@ from icrl.runs.device import device_of, dtype_of
 from icrl.runs.evaluations import Evaluation
 from icrl.sources.noise_distillation import NoiseDistillation
 from icrl.spaces import EnvSpec
-from icrl.training.critics import PROGRAM, check_critic, load_critic, make_critic, open_finished
+from icrl.training.critics import PROGRAM, check_critic, check_weights, load_critic, make_critic, open_finished
 from icrl.training.program import RunContext
 
 if TYPE_CHECKING:
@@ -42,7 +43,9 @@ PolicyLoader = Callable[["Config", EnvSpec, dict[str, Any], torch.device], GPT |
 
 
 def plain_gpt(config: Config, spec: EnvSpec, weights: dict[str, Any], device: torch.device) -> GPT:
-    """Loader of a sequence model or an extracted policy."""
+    """Loader of a sequence model or an extracted policy. Raises `ConfigError` if the weights are not those of one."""
+    with torch.device("meta"):  # takes no memory
+        check_weights(GPT(config.model, spec), weights)
     model = GPT(config.model, spec).to(device, dtype_of(config))
     model.load_state_dict(weights)
     return model
@@ -201,9 +204,10 @@ def open_start(config: Config, trained: TrainedPolicy, spec: EnvSpec, device: to
 def training_store(config: Config, trained: Json) -> Histories:
     """First history store that the `trained` model learned from. Raises `ConfigError` if its rows are too short for
     `evaluation.num_episodes`."""
-    about = trained["config"]
-    stores = open_stores(replace(config, env=_world_of(about), tasks=type(config.tasks)(**about["tasks"])))
-    check_stores(stores, trained["histories"], config.run_folder)
+    about, folder = trained["config"], config.run_folder
+    split = recorded_options(type(config.tasks), about["tasks"], folder)
+    stores = open_stores(replace(config, env=_world_of(about, folder), tasks=split))
+    check_stores(stores, trained["histories"], folder)
     episodes, store = config.evaluation.num_episodes, stores[0]
     row_len, needed = store.columns["obs"].shape[1], (episodes + 1) * store.spec.max_episode_steps
     given = f"evaluation.num_episodes={episodes}"
@@ -219,7 +223,7 @@ def changes_of(config: Config, trained: Json) -> dict[str, Any]:
     it is another kind of world."""
     if (name := config.env.name) != (before := trained["env"]["name"]):
         raise ConfigError(f"env.name={name}: the model was trained in env.name={before}, and cannot read other kinds")
-    given, trained_in = getattr(config.env, "id", ""), trained["env"].get("id", "")
+    given, trained_in = getattr(config.env, "id", ""), str(trained["env"].get("id", ""))
     other = given.rpartition(":")[0] != trained_in.rpartition(":")[0]  # which only a command may name, see `modules`
     refuse(other, f"env.id={given}: the model was trained in env.id={trained_in}; the module must be the same")
     changes = {key: value for key, value, _ in walk(config.env) if trained["env"].get(key) != value}
@@ -269,8 +273,8 @@ def _unchangeable(spec: EnvSpec) -> dict[str, Any]:
     }
 
 
-def _world_of(trained: Json) -> EnvConfig:
-    return env_options()[trained["env"]["name"]](**trained["env"])
+def _world_of(trained: Json, folder: Path) -> EnvConfig:
+    return recorded_options(env_options()[trained["env"]["name"]], trained["env"], folder)
 
 
 def new_tasks(config: Config, env: TensorEnv, trained: Json, split: Json) -> list[int]:
@@ -281,8 +285,12 @@ def new_tasks(config: Config, env: TensorEnv, trained: Json, split: Json) -> lis
     none, or if development tasks are asked for, which exist in the world of the training alone."""
     why = "evaluation.tasks=development: these belong to the training world; in another one give evaluation.tasks=test"
     refuse(config.evaluation.tasks == "development", why)
-    with closing(make_env(_world_of(trained))) as before:
-        known = set(before.fingerprint(torch.tensor([split["all"][task] for task in split["train"]])))
+    world, learned = _world_of(trained, config.run_folder), [split["all"][task] for task in split["train"]]
+    if (listed := world.fingerprints()) is not None:  # the world of a file is not made: that may run any code
+        known = {listed[int(task[0])] for task in learned}
+    else:
+        with closing(make_env(world)) as before:
+            known = set(before.fingerprint(torch.tensor(learned)))
     fingerprints = env.fingerprint(env.all_tasks())
     order = permuted(len(fingerprints), config.tasks.seed)
     new, asked = [task for task in order if fingerprints[task] not in known], config.tasks.num_held_out

@@ -12,6 +12,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
+from icrl.config.modules import describe_error
 from icrl.config.options import Options, walk
 from icrl.contracts import ConfigError, Json, PipelineError
 
@@ -38,6 +39,17 @@ def write_atomically(path: Path, content: bytes) -> None:
         with suppress(OSError):
             partial.unlink(missing_ok=True)
         raise PipelineError(f"cannot write {path}: {error.strerror}; the previous file is unchanged") from error
+
+
+@contextmanager
+def content_of(path: Path, damage: type[PipelineError]) -> Iterator[None]:
+    """Context that uses the content of the file or folder `path`: whatever this raises becomes a `damage` that names
+    it, because a file may say anything."""
+    try:
+        yield
+    except Exception as error:
+        what = " ".join(str(error).split()) if isinstance(error, PipelineError) else describe_error(error)
+        raise damage(what if what.startswith(str(path)) else f"{path} cannot be used: {what}") from error
 
 
 def write_json(path: Path, value: Json) -> None:

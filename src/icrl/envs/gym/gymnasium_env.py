@@ -78,6 +78,10 @@ class GymnasiumConfig(EnvConfig):
         0, "side of the square room whose cells the observations number, row by row (0: no room)", ge=0, le=1000
     )
 
+    def fingerprints(self) -> list[str]:
+        world = [self.id, *([self.wrappers] if self.wrappers else [])]
+        return [json.dumps([*world, task], sort_keys=True) for task in self.tasks]
+
 
 class _Rules(NamedTuple):
     """Spaces and rules of the environment of a task."""
@@ -116,9 +120,7 @@ class GymnasiumEnv(TableEnv):
         self.spec = EnvSpec(obs, actions, *about, **more)
         self.make_streams = partial(GymnasiumStreams, maker, self.spec)
         self._streams = self.make_streams()
-        world = [config.id, *([config.wrappers] if config.wrappers else [])]
-        self._tasks = config.tasks
-        self._fingerprints = [json.dumps([*world, task], sort_keys=True) for task in config.tasks]
+        self._tasks, self._fingerprints = config.tasks, config.fingerprints()
         self._has_table = bool(starts and values) and all(task.table and task.starts == starts for task in tasks)
         self._has_expert = maker.has_expert
         self.has_planner = self._has_table or self._has_expert
