@@ -16,7 +16,7 @@ from gymnasium.spaces import Discrete
 from icrl.collection.collect import EpsilonGreedy, make_learners
 from icrl.config.modules import recorded_options
 from icrl.config.options import refuse, replace, walk
-from icrl.contracts import Batch, ConfigError, Json
+from icrl.contracts import Batch, ConfigError, Json, PipelineError
 from icrl.data.history_store import Histories
 from icrl.data.windows import check_stores, open_stores
 from icrl.envs import env_options, make_env
@@ -29,6 +29,7 @@ from icrl.nn.gpt_policy import GPTPolicy, Guided
 from icrl.objectives.imitation import inverse_temperature
 from icrl.runs.device import device_of, dtype_of
 from icrl.runs.evaluations import Evaluation
+from icrl.runs.files import content_of
 from icrl.sources.noise_distillation import NoiseDistillation
 from icrl.spaces import EnvSpec
 from icrl.training.critics import PROGRAM, check_critic, check_weights, load_critic, make_critic, open_finished
@@ -130,12 +131,10 @@ def check_streams(config: Config, learner: Any, num_tasks: int) -> None:
     while isinstance(learner, NoiseDistillation):
         learner = learner.expert
         per_task = getattr(learner, "num_learners", num_tasks) // num_tasks or 1  # a planner, or one for all tasks: 1
-        if source.num_learners * streams % per_task:
-            raise ConfigError(
-                f"source.num_learners={source.num_learners} x evals.num_eval_environments={streams} must be a multiple "
-                f"of the {per_task} learners per task of source.teacher={getattr(source, 'teacher', 'none')}, with "
-                "source.evaluate=true"
-            )
+        given = f"source.num_learners={source.num_learners} x evals.num_eval_environments={streams}"
+        of = f"of the {per_task} learners per task of source.teacher={getattr(source, 'teacher', 'none')}"
+        uneven = source.num_learners * streams % per_task
+        refuse(uneven, f"{given} must be a multiple {of}, with source.evaluate=true")
 
 
 def streams_and_episodes(options: EvalsConfig) -> tuple[int, int]:
@@ -204,17 +203,14 @@ def open_start(config: Config, trained: TrainedPolicy, spec: EnvSpec, device: to
 def training_store(config: Config, trained: Json) -> Histories:
     """First history store that the `trained` model learned from. Raises `ConfigError` if its rows are too short for
     `evaluation.num_episodes`."""
-    about, folder = trained["config"], config.run_folder
-    split = recorded_options(type(config.tasks), about["tasks"], folder)
-    stores = open_stores(replace(config, env=_world_of(about, folder), tasks=split))
+    world, folder = _world_of(trained["config"], config.run_folder), config.run_folder
+    split = recorded_options(type(config.tasks), trained["config"]["tasks"], folder)
+    stores = open_stores(replace(config, env=world, tasks=split))
     check_stores(stores, trained["histories"], folder)
     episodes, store = config.evaluation.num_episodes, stores[0]
     row_len, needed = store.columns["obs"].shape[1], (episodes + 1) * store.spec.max_episode_steps
-    given = f"evaluation.num_episodes={episodes}"
-    refuse(
-        needed > row_len,
-        f"{given} needs {needed} steps per row for the episodes of the source, but {store.folder} has {row_len}",
-    )
+    long = f"evaluation.num_episodes={episodes} needs {needed} steps per row for the episodes of the source"
+    refuse(needed > row_len, f"{long}, but {store.folder} has {row_len}")
     return store
 
 
@@ -285,12 +281,9 @@ def new_tasks(config: Config, env: TensorEnv, trained: Json, split: Json) -> lis
     none, or if development tasks are asked for, which exist in the world of the training alone."""
     why = "evaluation.tasks=development: these belong to the training world; in another one give evaluation.tasks=test"
     refuse(config.evaluation.tasks == "development", why)
-    world, learned = _world_of(trained, config.run_folder), [split["all"][task] for task in split["train"]]
-    if (listed := world.fingerprints()) is not None:  # the world of a file is not made: that may run any code
-        known = {listed[int(task[0])] for task in learned}
-    else:
-        with closing(make_env(world)) as before:
-            known = set(before.fingerprint(torch.tensor(learned)))
+    with content_of(config.run_folder, PipelineError):
+        learned = [split["all"][task] for task in split["train"]]
+        known = set(_world_of(trained, config.run_folder).fingerprint(learned))
     fingerprints = env.fingerprint(env.all_tasks())
     order = permuted(len(fingerprints), config.tasks.seed)
     new, asked = [task for task in order if fingerprints[task] not in known], config.tasks.num_held_out
