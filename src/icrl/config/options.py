@@ -151,15 +151,17 @@ class Choice:
 
 
 def _check_text(value: Any, pattern: str = "(?s:.+)") -> str:
-    if not isinstance(value, (str, int, float)) or not re.fullmatch(pattern, str(value)):
+    if not isinstance(value, (str, int, float)) or "\0" in str(value) or not re.fullmatch(pattern, str(value)):
         raise ValueError
     return str(value)
 
 
 # A text among the marks of a type describes what is allowed.
-NAME_WORDS = "a name without '/' or a leading dot"
+NAME_WORDS = "a name without '/', control characters or a leading dot"
 _AnyText = Annotated[str, PlainValidator(_check_text)]
-Name = Annotated[str, PlainValidator(partial(_check_text, pattern="[^./][^/]*")), NAME_WORDS]  # names a folder
+Name = Annotated[
+    str, PlainValidator(partial(_check_text, pattern=r"(?!\.)[^/\x00-\x1f\x7f]+")), NAME_WORDS
+]  # names a folder
 PathName = Annotated[_AnyText, "a path"]
 Text = Annotated[_AnyText, "a text"]
 PluginName = Annotated[_AnyText, "a name or a path"]
@@ -248,4 +250,7 @@ def in_words(
         return f"{prefix}{name}: {reason}"
     if first["type"] == "missing":
         return f"{prefix}{name} is missing: must be {allowed(field)}"
-    return f"{prefix}{name}={values.get(name)}: must be {allowed(field)}"
+    given = str(values.get(name))
+    return (
+        f"{prefix}{name}={given if len(given) < _MOST_SHOWN else f'{given[:_MOST_SHOWN]}...'}: must be {allowed(field)}"
+    )

@@ -125,8 +125,7 @@ class SourceEvaluator:
 
 
 def check_streams(config: Config, learner: Any, num_tasks: int) -> None:
-    """Raise `ConfigError` unless the evaluation streams of `learner` divide evenly among the learners of its teacher,
-    and of the teacher's own teacher."""
+    """Raise `ConfigError` unless the evaluation streams of `learner` divide evenly among its teachers' learners."""
     source, streams = config.source, config.evals.num_eval_environments
     while isinstance(learner, NoiseDistillation):
         learner = learner.expert

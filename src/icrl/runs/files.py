@@ -7,13 +7,14 @@ import fcntl
 import hashlib
 import json
 import os
+import re
 from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
 from icrl.config.modules import describe_error
-from icrl.config.options import Options, walk
+from icrl.config.options import Options, quoted, walk
 from icrl.contracts import ConfigError, Json, PipelineError
 
 _SEAL = "sha256"
@@ -200,9 +201,10 @@ def check_same(
         if section not in sections or field.may_change or (field.is_budget and not budgets):
             continue
         if (before := recorded_value(recorded, key)) != value:
+            then = before if re.fullmatch(r"[\w.:/+-]*", str(before)) else quoted(before)
             raise ConfigError(
-                f"{where} was made with {key}={before}, but this configuration has {value}: "
-                f"give {key}={before} here too, or {other}"
+                f"{where} was made with {key}={then}, but this configuration has {value}: "
+                f"give {key}={then} here too, or {other}"
             )
     for module, now in getattr(config, "code", {}).items():
         before = (recorded.get("code") or {}).get(module, now)
