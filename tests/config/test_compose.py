@@ -95,7 +95,7 @@ LONG = 5000 * "9"
         (f"env.size={LONG[:400]}", f"env.size={LONG[:100]}"),
         ("env.max_episode_steps=abc", "env.max_episode_steps=abc: must be int >= 1 and <= 10000"),
         *((f"{key}=a\0b", f"{key}=a\\u0000b") for key in ("name", "root", "presets", "module", "histories", "env.id")),
-        ("name='a\nb'", "name=a\nb: must be a printable name without '/' or a leading dot"),
+        ("name='a\nb'", "name=a\nb: must be a name without '/' or a leading dot"),
     ],
 )
 @pytest.mark.parametrize("experiment", ["default", "search"])

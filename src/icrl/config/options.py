@@ -157,7 +157,7 @@ def _check_text(value: Any, pattern: str = "(?s:.+)") -> str:
 
 
 # A text among the marks of a type describes what is allowed.
-NAME_WORDS = "a printable name without '/' or a leading dot"
+NAME_WORDS = "a name without '/' or a leading dot"
 _AnyText = Annotated[str, PlainValidator(_check_text)]
 Name = Annotated[
     str, PlainValidator(partial(_check_text, pattern=r"(?!\.)[^/\x00-\x1f\x7f]+")), NAME_WORDS
