@@ -14,7 +14,7 @@ LAYERS = (  # lowest first; a module imports from its own folder and from those 
     *("programs", "api", "__main__", "__init__"),
 )
 # The root model holds the options of every component, so it stands above them; others name it in annotations alone.
-ROOT_CONFIG = {"root", "compose", "command_line", "options_page"}
+ROOT_CONFIG = {"root", "resolvers", "compose", "command_line", "options_page"}
 VAGUE = ("What", "Who", "Whom", "Whoever", "Of", "Where", "That")
 
 

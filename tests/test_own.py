@@ -20,7 +20,7 @@ from icrl import objectives, sources
 from icrl.config import modules
 from icrl.config.compose import load_config
 from icrl.config.paths import PROJECT
-from icrl.contracts import ConfigError
+from icrl.contracts import ConfigError, PipelineError
 from icrl.data.history_store import open_histories
 from icrl.envs import OWN, make_env
 from icrl.nn import encoders
@@ -107,7 +107,7 @@ def test_an_objective_and_an_encoder_of_ones_own_are_trained_evaluated_and_loade
     policy = icrl.load(root / "logs/with10")
     assert type(policy.policy.model.obs.encoder).__name__ == "Waves" and policy.act([4]).shape == (1,)
     encoders._OWN.clear()
-    with pytest.raises(ConfigError, match=r"model\.obs_encoding=waves: must be one of .*module=FILE"):
+    with pytest.raises(PipelineError, match=r"json .*=waves: must be one of .*my_model\.py.*: import that first"):
         icrl.load(root / "logs/with10")
 
 

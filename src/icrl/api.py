@@ -21,21 +21,21 @@ import numpy as np
 import torch
 from gymnasium.vector import AutoresetMode, SyncVectorEnv, VectorEnv
 
-from icrl.config.modules import extra_module
+from icrl.config.modules import extra_module, recorded_options
 from icrl.config.options import refuse
 from icrl.config.root import Config
-from icrl.contracts import ConfigError, Json
+from icrl.contracts import ConfigError
 from icrl.data.history_store import open_histories
 from icrl.envs import make_env as make_world
 from icrl.envs.core import EnvConfig, TensorEnv, world
-from icrl.evaluation.exported import WEIGHTS, read_exported, write_exported
+from icrl.evaluation.exported import ABOUT, WEIGHTS, read_exported, write_exported
 from icrl.evaluation.in_context import Adaptation, play_episodes
 from icrl.evaluation.trained import plain_gpt
 from icrl.nn.encoders import encoder
 from icrl.nn.gpt_policy import GPTPolicy, InContextPolicy, column_of
 from icrl.objectives import objective
-from icrl.runs.checkpoint import FINISHED
-from icrl.runs.files import read_owned
+from icrl.runs.checkpoint import FINISHED, DamagedCheckpointError
+from icrl.runs.files import content_of, read_owned
 from icrl.sources import source
 from icrl.spaces import EnvSpec
 from icrl.training.critics import open_finished
@@ -75,7 +75,12 @@ def load(
     that the run acts with: fine-tuned if its `policy.model` says so, else of stage two).
     `checkpoint` is "last", "best" or the number of an update, such as that of a snapshot. Actions are drawn at
     `temperature` (None: as the run was configured; 0: the most probable action), with luck that follows from
-    `seed`. Raises `ConfigError` if there is no such folder or model."""
+    `seed`.
+
+    Files are read as numbers and names: nothing that they name is imported, called or drawn, so import a module of your
+    own that a run used before this. Raises `ConfigError` for arguments that name no folder or model, and
+    `PipelineError`, with the name of the file, for files that are damaged, were changed, or need a module that was not
+    imported."""
     device, folder = torch.device("cpu"), Path(run_folder).absolute()
     refuse(not folder.is_dir(), f"{folder}: there is no such folder")
     if (folder / WEIGHTS).exists():
@@ -83,28 +88,25 @@ def load(
         refuse(checkpoint != "last", f"checkpoint={checkpoint}: {one}: give last")
         refuse(model, f"model={model}: {one}: leave it out")
         weights, about = read_exported(folder)
+        path = folder / ABOUT
     else:
-        state, about = _open(folder, model, checkpoint, device)
-        weights = state["model"]
+        if model is None:
+            acting = open_finished(folder / "gpt", "last", "train_gpt", device)[1]["description"]
+            recorded = recorded_options(Config, acting["config"], folder / "gpt")
+            tuned = recorded.finetune.experiment_name
+            model = tuned if recorded.policy.model == tuned else "gpt"
+        folder, program = folder / model, {"gpt": "train_gpt"}.get(model, "finetune")
+        if model != "gpt" and (ended := folder / FINISHED).exists():
+            program = read_owned(ended, {})[1].program
+        state, about = open_finished(folder, checkpoint, program, device)
+        weights, path = state["model"], folder / f"{about['kind']}-{about['step']:09d}.json"
     described = about["description"]
-    config = Config.model_validate(described["config"])
-    network = plain_gpt(config, EnvSpec.of(described["env"]), weights, device)
-    options, is_sampled = config.policy, float(temperature != 0)
-    policy = GPTPolicy(network, is_sampled, temperature or options.temperature, options.context_kept)
-    return InContextPolicy(policy, config, about, seed)
-
-
-def _open(folder: Path, model: str | None, checkpoint: str | int, device: torch.device) -> tuple[dict[str, Any], Json]:
-    """State and sidecar of a model of the run in `folder`, as `load` chooses it."""
-    if model is None:
-        recorded = open_finished(folder / "gpt", "last", "train_gpt", device)[1]["description"]["config"]
-        acts, tuned = recorded["policy"]["model"], recorded["finetune"]["experiment_name"]
-        model = tuned if acts == tuned else "gpt"
-    if model == "gpt":
-        return open_finished(folder / "gpt", checkpoint, "train_gpt", device)
-    ended = folder / model / FINISHED
-    program = read_owned(ended, {})[1].program if ended.exists() else "finetune"
-    return open_finished(folder / model, checkpoint, program, device)
+    config = recorded_options(Config, described["config"], path)
+    with content_of(path, DamagedCheckpointError):
+        network = plain_gpt(config, EnvSpec.of(described["env"]), weights, device)
+        options, is_sampled = config.policy, float(temperature != 0)
+        policy = GPTPolicy(network, is_sampled, temperature or options.temperature, options.context_kept)
+        return InContextPolicy(policy, config, about, seed)
 
 
 def save(policy: InContextPolicy, folder: str | Path) -> Path:

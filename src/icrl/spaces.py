@@ -162,6 +162,7 @@ def with_flags(space: Space[Any], num_actions: int) -> Space[Any]:
     raise ValueError(f"observations {space} cannot hold flags of legal actions: must be integers or a vector")
 
 
+_MOST_NUMBERS = 10**7  # of a Box
 _SPACES = ("observation_space", "action_space")
 _DTYPES = {"float32": torch.float32, "uint8": torch.uint8, "int64": torch.int64}
 
@@ -199,13 +200,15 @@ def written_space(space: Space[Any]) -> dict[str, Any]:
 
 
 def read_space(written: dict[str, Any]) -> Space[Any]:
-    """The space that `written_space` wrote."""
+    """The space that `written_space` wrote. Raises errors of many types for anything else."""
     match written["type"]:
         case "Discrete":
             return Discrete(written["n"])
         case "MultiDiscrete":
             return MultiDiscrete(written["nvec"])
     shape, dtype = tuple(written["shape"]), np.dtype(written["dtype"]).type
+    if math.prod(shape) > _MOST_NUMBERS:  # a file may say anything, and each takes memory here
+        raise ValueError(f"a Box of shape {shape} has more than {_MOST_NUMBERS} numbers")
     ends = ((written["low"], -math.inf), (written["high"], math.inf))
     low, high = (_read_bound(bound, infinite, shape, dtype) for bound, infinite in ends)
     return Box(low, high, shape, dtype)

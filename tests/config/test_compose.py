@@ -81,6 +81,31 @@ def test_options_that_only_nearly_conflict_are_allowed(line: str) -> None:
     load_config([*(() if line.startswith("experiment=point_game") else PLAIN), *re.split(r" (?=[\w.]+=)", line)])
 
 
+LONG = 5000 * "9"
+
+
+@pytest.mark.parametrize(
+    ("override", "said"),
+    [
+        *(
+            (f"env.size={value}", f"env.size={value}: must be int >= 2 and <= 64")
+            for value in ("abc", "7.5", "-1", "65")
+        ),
+        (f"env.size={LONG}", f"env.size={LONG[:100]}"),
+        (f"env.size={LONG[:400]}", f"env.size={LONG[:100]}"),
+        ("env.max_episode_steps=abc", "env.max_episode_steps=abc: must be int >= 1 and <= 10000"),
+        *((f"{key}=a\0b", f"{key}=a\\u0000b") for key in ("name", "root", "presets", "module", "histories", "env.id")),
+        ("name='a\nb'", "name=a\nb: must be a name without '/' or a leading dot"),
+    ],
+)
+@pytest.mark.parametrize("experiment", ["default", "search"])
+def test_a_wrong_option_is_named_before_the_rules_that_read_it(experiment: str, override: str, said: str) -> None:
+    """In a short message."""
+    with pytest.raises(ConfigError) as refused:
+        load_config([f"experiment={experiment}", override])
+    assert said in str(refused.value) and len(str(refused.value)) < 600
+
+
 @settings(max_examples=25, deadline=None)
 @given(st.sampled_from(["seed", "env", "name", "env.size", "x"]), st.text(max_size=12))
 def test_any_text_ends_in_a_configuration_or_an_explanation(key: str, text: str) -> None:
@@ -290,6 +315,10 @@ def test_a_seed_of_null_is_drawn_unless_the_run_has_recorded_one(tmp_path, monke
     monkeypatch.setenv("RANK", "0")
     with pytest.raises(ConfigError, match="each process of torchrun would draw a seed of its own"):
         load_config(asked)
+    for wrong in ({"sessions": 3}, {"sessions": []}, {"config": [5]}, {"config": {"seed": -1}}, {"seed": True}):
+        write_json(tmp_path / "logs/a/gpt/run.json", wrong)
+        with pytest.raises(ConfigError, match="each process of torchrun"):
+            load_config(asked)
     write_json(tmp_path / "logs/a/gpt/run.json", {"sessions": [{"config": {"seed": 5}}]})
     assert load_config(asked).seed == load_players_config(asked).seed == 5
     write_json(tmp_path / "logs/a/evaluation/results.json", {"config": {"seed": 6}})

@@ -1,5 +1,7 @@
 """Unions of shards read as one store, large stores stay on disk, and files are checked once."""
 
+import shutil
+from functools import partial
 from pathlib import Path
 from typing import Any
 from unittest.mock import Mock
@@ -158,6 +160,12 @@ def replaced(manifest: dict, **new: Any) -> dict:
         (lambda m: m | {"env": m["env"] | {"max_episode_steps": 7}}, "shard-0-of-3 has another world"),
         (lambda m: m | {"shards": m["shards"][:2]}, "not those of the union, in its order"),
         (lambda m: m | {"shards": [{"folder": "a"}]}, "is not a manifest"),
+        *(
+            (partial(replaced, folder=name), "shards .* lie elsewhere")
+            for name in ("", ".", "..", "../union", "a/b", "/tmp")
+        ),
+        (lambda m: m | {"columns": m["columns"] | {"../x": m["columns"]["obs"]}}, "is not a manifest"),
+        (lambda m: m | {"tasks": m["tasks"] | {"held_out": [10**6]}}, "its split has unknown tasks"),
     ],
 )
 def test_shards_that_do_not_make_up_the_union_are_refused(store: Histories, tmp_path: Path, change, message) -> None:
@@ -167,6 +175,14 @@ def test_shards_that_do_not_make_up_the_union_are_refused(store: Histories, tmp_
         open_histories(folder)
     with pytest.raises((DamagedHistoriesError, ConfigError), match=message):
         HistoryWriter(folder, store.spec, NUM_STEPS, store.tasks, ROWS, {})
+
+
+def test_a_union_that_is_its_own_shard_is_refused(store: Histories, tmp_path: Path) -> None:
+    folder = union_of(store, tmp_path / "union", [2, 2])
+    shutil.rmtree(folder / "shard-0-of-2")
+    (folder / "shard-0-of-2").symlink_to(folder)
+    with pytest.raises(DamagedHistoriesError, match="is of a shard, and a union itself"):
+        open_histories(folder)
 
 
 def test_a_damaged_shard_is_refused_and_a_union_is_not_written_to(store: Histories, tmp_path: Path) -> None:

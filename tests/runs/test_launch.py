@@ -1,6 +1,7 @@
 """Engines: every job is done once, though a worker is killed; failures are named; nothing outlives a signal."""
 
 import os
+import re
 import signal
 import sys
 import threading
@@ -8,6 +9,7 @@ import time
 from collections.abc import Callable
 from importlib.util import find_spec
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 from kin import is_alive
@@ -22,6 +24,7 @@ PACKAGES = {"local": "icrl", "dask": "distributed", "submitit": "submitit"}
 PROGRAM = """
 import os, signal, sys, time
 from pathlib import Path
+from unittest.mock import Mock
 name, *options = sys.argv[1:]
 path = Path(options[0])
 if name == "deaf":
@@ -91,6 +94,25 @@ def test_a_missing_package_is_one_message(tmp_path, monkeypatch, engine):
     monkeypatch.setitem(sys.modules, PACKAGES[engine], None)
     with pytest.raises(ConfigError, match=rf"launch={engine} needs the package .*pip install .*\[{engine}\]"):
         run_jobs([Job("one", [["cell"]], "", 1)], LAUNCHES[engine](), tmp_path, "study")
+
+
+@pytest.mark.parametrize(
+    ("engine", "options", "made"),
+    [
+        ("dask", {"scheduler": "nonsense"}, {"Client": "missing port"}),
+        ("submitit", {"executor": "slurm"}, {"AutoExecutor": "no sbatch"}),
+        ("submitit", {"parameters": {"x": 1}}, {"AutoExecutor": "", "update_parameters": "x is unknown"}),
+    ],
+)
+def test_an_engine_that_does_not_start_is_one_message(tmp_path, monkeypatch, engine, options, made):
+    """Whatever it raises."""
+    wrong = {name: Mock(side_effect=ValueError(said) if said else None) for name, said in made.items()}
+    client = Mock(**wrong, **({"AutoExecutor.return_value": Mock(**wrong)} if "update_parameters" in made else {}))
+    monkeypatch.setitem(sys.modules, PACKAGES[engine], client)
+    ((name, value),) = options.items()
+    given = re.escape(f"launch.{name}={value}: launch.name={engine} cannot start with it: ValueError: ")
+    with pytest.raises(ConfigError, match=f"^{given}({'|'.join(made.values())})$"):
+        run_jobs([Job("one", [["cell"]], "", 1)], LAUNCHES[engine](**options), tmp_path, "study")
 
 
 def test_a_process_that_is_always_killed_fails(tmp_path, program):

@@ -113,48 +113,54 @@ def _check_form(arguments: Sequence[str]) -> None:
 
 
 def _refuse(message: str, *further: str) -> NoReturn:
-    tqdm.write(f"error: {' '.join(message.splitlines())}", file=sys.stderr)  # not inside a progress bar
-    for line in further:
-        tqdm.write(line, file=sys.stderr)
+    for line in (f"error: {' '.join(message.splitlines())}", *further):
+        shown = "".join(one if one.isprintable() else ascii(one)[1:-1] for one in line)  # no control characters
+        tqdm.write(shown, file=sys.stderr)  # not inside a progress bar
     sys.exit(_BAD_INPUT)
 
 
 def all_conflicts(first: ConfigError, root: type[AnyConfig], module: str, arguments: Sequence[str]) -> list[str]:
     """Message of the `first` error; of every other one that a command line would meet after it, one by one; and the
     command that meets none. A message says how it is met (`give KEY=VALUE`, or `did you mean KEY?`); after one that
-    does not, there is no such command."""
-    messages, corrected = [str(first)], list(arguments)
-    while correction := corrections(messages[-1], corrected):
-        if correction == corrected or len(messages) == _MOST_CONFLICTS:
+    does not, there is no such command. Only messages that follow from the command line alone are read for this: those
+    of a program that has read files may quote them, and what a file says is never taken as an option."""
+    messages, corrected, again = [str(first)], list(arguments), _conflict(root, module, arguments)
+    if str(again) != str(first):
+        return messages
+    while isinstance(again, ConfigError) and (correction := corrections(str(again), corrected)) != corrected:
+        if len(messages) == _MOST_CONFLICTS:
             break
-        corrected = correction
-        try:
-            config = compose_config(root, corrected)
-            if isinstance(config, Config) and module in _MAKES_TASKS:
-                with closing(make_env(config.env)) as env:
-                    development_of(env, config, split_tasks(env, config).train)
-                    if config.source.videos_per_task or config.evaluation.videos:
-                        env.check_films()
-        except ConfigError as error:
-            messages.append(str(error))
-        else:
-            command = f"this command satisfies all rules: python -m {module} {shlex.join(corrected)}"
-            return [messages[0], *(f"       {message}" for message in messages[1:]), command]
-    return [messages[0], *(f"       {message}" for message in messages[1:])]
+        corrected, again = correction, _conflict(root, module, correction)
+        messages += [f"       {again}"] if again else []
+    if not again:
+        messages.append(f"this command satisfies all rules: python -m {module} {shlex.join(corrected)}")
+    return messages
+
+
+def _conflict(root: type[AnyConfig], module: str, arguments: Sequence[str]) -> PipelineError | None:
+    """Error about the first rule that the options break, if there is one; a `ConfigError` is about options alone."""
+    try:
+        config = compose_config(root, arguments)
+        if isinstance(config, Config) and module in _MAKES_TASKS:
+            with closing(make_env(config.env)) as env:
+                development_of(env, config, split_tasks(env, config).train)
+                if config.source.videos_per_task or config.evaluation.videos:
+                    env.check_films()
+    except PipelineError as error:
+        return error
+    return None
 
 
 def corrections(message: str, arguments: Sequence[str]) -> list[str]:
     """The `arguments` changed as `message` says: by the first `give KEY=VALUE ...` in it, or by the key that it
-    proposes. Empty if it says neither."""
+    proposes; unchanged if it says neither."""
     if given := re.search(r"\bgive ((?:[a-z_]+(?:\.\w+)*=[^\s;]*[^\s;,.:)] ?)+)", message):
         new = given[1].split()
         keys = {one.partition("=")[0] for one in new}
-        if keys & {"env.id", "module"}:  # it may be from a file of a run, which must not make this import a module
-            return []
         return [one for one in arguments if one.lstrip("+").partition("=")[0] not in keys] + new
     if meant := re.match(r"([\w.]+): there is no such option.*\(did you mean ([\w.]+)\?\)", message):
         return [re.sub(rf"^\+?{re.escape(meant[1])}(?=[.=])", meant[2], one) for one in arguments]
-    return []
+    return list(arguments)
 
 
 def _report_of_thread(failure: threading.ExceptHookArgs) -> None:

@@ -6,9 +6,7 @@ command line, notebooks, searches and tests. `presets=FOLDER` among the override
 """
 
 import copy
-import math
-import re
-from collections.abc import Callable, Iterable, Mapping, Sized
+from collections.abc import Iterable, Mapping
 from functools import cache, lru_cache
 from pathlib import Path
 from types import ModuleType
@@ -22,84 +20,20 @@ from omegaconf.errors import OmegaConfBaseException
 from pydantic import ValidationError
 
 from icrl.config.modules import checksums, load_module
-from icrl.config.options import Options, first_of, in_words, refuse
+from icrl.config.options import Options, first_of, in_words, quoted, refuse
 from icrl.config.paths import PROJECT
+from icrl.config.resolvers import RESOLVERS
 from icrl.config.root import CHOICES, Config
 from icrl.config.schedules import nearest
 from icrl.contracts import ConfigError
 from icrl.point_game.options import PlayersConfig
 from icrl.runs.record import seed_of
-from icrl.sources.options import LEARN_NOTHING
 
 CONF = Path(__file__).resolve().parent.parent / "conf"
 AnyConfig = TypeVar("AnyConfig", Config, PlayersConfig)
 _PAGES: dict[Any, str] = {Config: "config", PlayersConfig: "players"}
 
-
-_LAKE = "FrozenLake-v1"  # of the preset env=gymnasium
-_LIFE, _EPISODES, _DEVELOPMENT = 30_000, 40, 4  # env steps of a learner, episodes and tasks, where there is room
-
-
-def _number_of(*arguments: object) -> bool:
-    """True if all `arguments` of a resolver are positive numbers; other values are refused later, where they belong."""
-    return all(isinstance(one, (int, float)) and one > 0 for one in arguments)
-
-
-def _life(horizon: Any, num_envs: Any, unroll_length: Any) -> int:
-    """Env steps of a learner: so many that an evaluation of the default length fits, in whole unrolls."""
-    if not _number_of(horizon, num_envs, unroll_length):
-        return _LIFE
-    unroll = num_envs * math.ceil(unroll_length)
-    return math.ceil(max(_LIFE, (_EPISODES + 1) * horizon * num_envs) / unroll) * unroll
-
-
-def _recorded(horizon: Any, num_envs: Any, made: Any) -> int:
-    """Recorded env steps of a learner: those of `_life`, if as many are `made`."""
-    if not _number_of(num_envs, made):
-        return _LIFE
-    return max(int(min(_life(horizon, num_envs, 1), made)) // num_envs, 1) * num_envs
-
-
-def _two_thirds(tasks: Any) -> int:
-    """Training tasks among listed ones, or among those of a draw."""
-    number = tasks.get("count") if isinstance(tasks, Mapping) else len(tasks) if isinstance(tasks, Sized) else 0
-    return max(2, number * 2 // 3) if isinstance(number, int) and number else 0
-
-
-def _episodes(horizon: Any, _root_: DictConfig) -> int:
-    """Episodes of an evaluation: as many as the histories hold after a first one that is cut, at most 40. Searchers
-    have histories of the length that the evaluation needs."""
-    source = _root_.source
-    if source.name == "searcher" or not _number_of(horizon, source.history_steps, source.num_envs):
-        return _EPISODES
-    return int(max(2, min(_EPISODES, source.history_steps // source.num_envs // horizon - 1)))
-
-
-def _room_window(length: Any, model: Any, critic: Any) -> int:
-    """Steps of a window of stage two in a dark room (0: the context), because learned positions need all steps."""
-    return 160 if _number_of(length) and length > 160 and "learned" not in (model, critic) else 0
-
-
-_RESOLVERS: dict[str, Callable[[Any], object] | Callable[[Any, Any], object] | Callable[[Any, Any, Any], object]] = {
-    "train_tasks": lambda size: round((size**2 - 1) * 57 / 80) if isinstance(size, int) else 0,  # as in a 9 x 9 room
-    "where_random": lambda split, number: number if split == "random" else 0,  # others determine the remaining tasks
-    "least_success": lambda source: 0.0 if source in LEARN_NOTHING else 0.5,  # filtered if they learn
-    "short_life": lambda episodes, steps: -(-(episodes + 1) * steps // 10) * 10,  # used steps, in whole unrolls of 10
-    "life": _life,
-    "recorded": _recorded,
-    "episodes": _episodes,
-    "world": lambda name: "gymnasium" if name in ("", _LAKE) else re.sub(r"\W+", "_", str(name).lower().split(":")[-1]),
-    "lake": lambda name, on_lake, elsewhere: on_lake if name in ("", _LAKE) else elsewhere,
-    "dark_room": lambda variant, there, elsewhere: there if variant == "dark_room" else elsewhere,
-    "two_thirds": _two_thirds,
-    "each": lambda name, number: [{name: value} for value in range(number)],
-    "numbers": lambda first, end: [*range(first, end)],
-    "development": lambda number: max(1, min(_DEVELOPMENT, number // 3)) if _number_of(number) else _DEVELOPMENT,
-    "room_context": lambda model, critic: 160 if "learned" in (model, critic) else 400,
-    "room_window": _room_window,
-    "first_starts": lambda length, steps: length + steps - 1,  # in reach of windows that begin in episode 1
-}
-for _name, _resolver in _RESOLVERS.items():
+for _name, _resolver in RESOLVERS.items():
     OmegaConf.register_new_resolver(_name, _resolver, replace=True)
 
 
@@ -180,7 +114,9 @@ def compose_config(root: type[AnyConfig], overrides: Iterable[str]) -> AnyConfig
         return root.model_validate(values)
     except ValidationError as error:
         raise ConfigError(_in_words(error, root, kinds, values)) from error
-    except (HydraException, OmegaConfBaseException, AttributeError, TypeError) as error:
+    except ConfigError as error:  # of a rule: if an option is wrong by itself, that is the reason
+        raise ConfigError(_wrong_option(root, kinds, values) or str(error)) from error
+    except (HydraException, OmegaConfBaseException, AttributeError, TypeError, ValueError) as error:
         raise ConfigError(" ".join(str(error).split("\n")[:2])) from error
 
 
@@ -232,10 +168,11 @@ def _parsed(override: str) -> Mapping[str, Any]:
     """Value by key of `KEY=VALUE`, by Hydra's grammar; only to be read, for it is kept."""
     key, _, written = override.partition("=")
     try:
+        refuse("\0" in override, f"{quoted(override)}: holds a NUL byte, which nothing may hold")
         found = _parser().parse_override(override)
-    except HydraException as error:
-        reason = str(error).partition("\n")[0]
-        raise ConfigError(f"{override}: cannot be read ({reason}); quotes may help: {key}='...'") from error
+    except (HydraException, ValueError) as error:  # a ValueError for a number of thousands of digits
+        reason, shown = str(error).partition("\n")[0], override if len(override) < 200 else f"{override[:200]}..."
+        raise ConfigError(f"{shown}: cannot be read ({reason}); quotes may help: {key}='...'") from error
     if found.is_delete() or "=" not in override or key.lstrip("+").partition(".")[0] in ("", "hydra"):
         raise ConfigError(f"{override}: there is no such option; --help lists all")
     if written == "???":
@@ -269,15 +206,29 @@ def _fill_in(composed: DictConfig, root: type[Options]) -> dict[str, type[Option
     return kinds
 
 
-def _in_words(error: ValidationError, root: type[Options], kinds: dict[str, type[Options]], values: Any) -> str:
-    """One line about the first error of the whole configuration; see `options.in_words`."""
+def _wrong_option(root: type[Options], kinds: dict[str, type[Options]], values: Any) -> str:
+    """One line about the first option that is not allowed by itself, "" if there is none."""
+    for group, kind in kinds.items() if values else ():
+        try:
+            kind.model_validate(values[group])
+        except ValidationError as error:
+            return _in_words(error, root, kinds, values, group)
+        except ConfigError:
+            continue
+    return ""
+
+
+def _in_words(
+    error: ValidationError, root: type[Options], kinds: dict[str, type[Options]], values: Any, within: str = ""
+) -> str:
+    """One line about the first error of the whole configuration, or of the group `within`; see `options.in_words`."""
     first = first_of(error)
-    group, name = str(first["loc"][0]), str(first["loc"][-1])
+    group, name = within or str(first["loc"][0]), str(first["loc"][-1])
     if group not in kinds:
         return _or_elsewhere(in_words(error, root, values), group, kinds)
     if not isinstance(values[group], dict):
         return f"{group}={values[group]}: must be a mapping of its options"
-    found = in_words(error, kinds[group], values[group], f"{group}.", depth=1)
+    found = in_words(error, kinds[group], values[group], f"{group}.", depth=0 if within else 1)
     if first["type"] != "extra_forbidden":
         return found
     if group in CHOICES:

@@ -1,30 +1,36 @@
 """Modules of the user's own, which register worlds, sources, objectives and encoders: Python files, installed modules.
 
 A file is imported as the module of its name, and its folder is appended to `sys.path`, so that processes started later
-find it too. Only what a command or an import of the user's names is imported: never what a file of a run names.
+find it too. Only what a command or an import of the user's names is imported: never what a file of a run names
+(`recorded_options`).
 """
 
 import importlib
 import importlib.metadata
 import sys
 from collections.abc import Callable, Container
+from contextvars import ContextVar
 from functools import cache
 from hashlib import sha256
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from icrl.config.options import refuse
-from icrl.contracts import ConfigError
+from pydantic import ValidationError
+
+from icrl.config.options import AnyOptions, first_of, quoted, refuse
+from icrl.contracts import ConfigError, PipelineError
 
 _EXTRAS = {"minigrid": "minigrid", "metaworld": "metaworld"}  # by package
 _texts: dict[str, str] = {}  # checksum of each file when it was imported, by module
+_record: ContextVar[bool] = ContextVar("_record", default=False)
 
 
 def load_module(name: str, given: str) -> ModuleType:
     """Import the module `name`, a dotted name or the path of a Python file; a file that changed since is imported
     again. Raises `ConfigError`, which begins with the option as `given`, if it is missing, fails, or has the name of
-    another module."""
+    another module, or if a file of a run names it."""
+    refuse(reads_record(), f"{given}: a file of a run names it, and nothing that a file names is imported")
     path = None
     if name.endswith(".py"):
         path = Path(name).resolve()
@@ -45,6 +51,31 @@ def load_module(name: str, given: str) -> ModuleType:
     except (Exception, SystemExit) as error:
         raise ConfigError(f"{given}: {describe_error(error)}") from error
     return module
+
+
+def reads_record() -> bool:
+    """True while `recorded_options` reads what a file says."""
+    return _record.get()
+
+
+def recorded_options(kind: type[AnyOptions], values: Any, where: object) -> AnyOptions:
+    """Options of `kind` with the `values` that the file or folder `where` records. Nothing that they name is imported,
+    called or drawn. Raises `PipelineError`, which names `where`, for values that are not allowed."""
+    load_plugins()  # of installed packages, which no file names
+    before = _record.set(True)
+    try:
+        return kind.model_validate(values)
+    except ValidationError as error:
+        first = first_of(error)
+        what = f"{'.'.join(map(str, first['loc']))}={quoted(first['input'])}: {first['msg']}"
+        raise PipelineError(f"{where} records an option that is not allowed: {what}") from error
+    except Exception as error:  # values from a file may make a rule raise anything
+        what = str(error) if isinstance(error, PipelineError) else describe_error(error)
+        named = values.get("module") if isinstance(values, dict) else None
+        own = f"; it was made with module={quoted(named)}: import that first, if you trust it" if named else ""
+        raise PipelineError(f"{where} records options that are not allowed: {what}{own}") from error
+    finally:
+        _record.reset(before)
 
 
 def describe_error(error: BaseException) -> str:

@@ -9,6 +9,7 @@ Values are not converted (a text is not a number), but an int is valid as a floa
 option is an error.
 """
 
+import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -23,6 +24,7 @@ from icrl.config.schedules import nearest, values_of
 from icrl.contracts import ConfigError
 
 LARGEST = 10**9  # of an int whose declaration gives no `le`: products of two of them fit 64 bits
+_MOST_SHOWN = 200  # characters of a value in a message
 _SIGNS = {"gt": ">", "ge": ">=", "le": "<="}
 
 
@@ -63,6 +65,12 @@ def refuse(condition: object, message: str) -> None:
     """Raise `ConfigError` with `message` if `condition` holds."""
     if condition:
         raise ConfigError(message)
+
+
+def quoted(value: Any) -> str:
+    """A value from a file in a message: quoted, without control characters, and cut after 200 characters."""
+    text = json.dumps(value, default=str)
+    return text if len(text) <= _MOST_SHOWN else f"{text[:_MOST_SHOWN]}..."
 
 
 def refuse_both(section: str, number: tuple[str, int], interval: tuple[str, int]) -> None:
@@ -143,7 +151,7 @@ class Choice:
 
 
 def _check_text(value: Any, pattern: str = "(?s:.+)") -> str:
-    if not isinstance(value, (str, int, float)) or not re.fullmatch(pattern, str(value)):
+    if not isinstance(value, (str, int, float)) or "\0" in str(value) or not re.fullmatch(pattern, str(value)):
         raise ValueError
     return str(value)
 
@@ -151,7 +159,9 @@ def _check_text(value: Any, pattern: str = "(?s:.+)") -> str:
 # A text among the marks of a type describes what is allowed.
 NAME_WORDS = "a name without '/' or a leading dot"
 _AnyText = Annotated[str, PlainValidator(_check_text)]
-Name = Annotated[str, PlainValidator(partial(_check_text, pattern="[^./][^/]*")), NAME_WORDS]  # names a folder
+Name = Annotated[
+    str, PlainValidator(partial(_check_text, pattern=r"(?!\.)[^/\x00-\x1f\x7f]+")), NAME_WORDS
+]  # names a folder
 PathName = Annotated[_AnyText, "a path"]
 Text = Annotated[_AnyText, "a text"]
 PluginName = Annotated[_AnyText, "a name or a path"]
@@ -240,4 +250,7 @@ def in_words(
         return f"{prefix}{name}: {reason}"
     if first["type"] == "missing":
         return f"{prefix}{name} is missing: must be {allowed(field)}"
-    return f"{prefix}{name}={values.get(name)}: must be {allowed(field)}"
+    given = str(values.get(name))
+    return (
+        f"{prefix}{name}={given if len(given) < _MOST_SHOWN else f'{given[:_MOST_SHOWN]}...'}: must be {allowed(field)}"
+    )

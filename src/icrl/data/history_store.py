@@ -20,12 +20,12 @@ from typing import Any
 import numpy as np
 import torch
 
-from icrl.config.options import refuse
+from icrl.config.options import quoted, refuse
 from icrl.contracts import Json, PipelineError, Rollout
 from icrl.data.columns import bytes_of, column_forms, rollout_of, row_chunks
 from icrl.data.unions import allow_open_files, damaged_files, differences, joined
 from icrl.envs.rollout import OpenEpisodes, finished_episodes, numbered
-from icrl.runs.files import Identity, check_owner, digest, fits, read_json, reserve, sha256, write_json
+from icrl.runs.files import Identity, check_owner, content_of, digest, fits, read_json, reserve, sha256, write_json
 from icrl.spaces import SPEC_FORM, EnvSpec
 
 SCHEMA_VERSION, MANIFEST = 3, "manifest.json"
@@ -38,8 +38,7 @@ _FORM: Json = {
     "blocks": [{"start": int, "end": int, "sha256": {name: str for name in Rollout._fields}}],
     "owner": ({"program": str, "run": str}, type(None)),
 }
-_FORM |= {"schema_version": int, "env": SPEC_FORM, "config": dict, "versions": {str: str}}
-_FORM |= {"committed": int, "complete": bool}
+_FORM |= {"schema_version": int, "env": SPEC_FORM, "config": dict, "versions": dict, "committed": int, "complete": bool}
 _SHARDS: Json = {"shards": [{"folder": str, "rows": int, "checksum": str}]}  # of a union, besides
 _AGAIN = "its checksum is not the one in the manifest; restore it, or remove histories and logs of this run"
 Owner = Identity | None  # the run that records; histories of older versions have none
@@ -49,28 +48,24 @@ class DamagedHistoriesError(PipelineError):
     """A history store has missing, cut, changed or foreign files."""
 
 
-def read_manifest(folder: Path) -> Json:
+def read_manifest(folder: Path, *, of_shard: bool = False) -> Json:
     """Read the manifest in `folder`, upgrade it to this version, and check its form and each column's file size; of a
-    union, those of all shards. Raises `ConfigError` if there are no histories, `DamagedHistoriesError` if a file does
-    not match."""
+    union, those of all shards, which must be no unions (`of_shard`). Raises `ConfigError` if there are no histories,
+    `DamagedHistoriesError` if a file does not match."""
     path, gone = folder / MANIFEST, "" if folder.exists() else ", which does not exist"
     refuse(not path.exists(), f"no histories in {folder}{gone}: run `python -m src.train_agents` with the same options")
-    try:
-        manifest = read_json(path)
-    except PipelineError as error:
-        raise DamagedHistoriesError(str(error)) from error
-    upgrade(manifest, path)
+    with content_of(path, DamagedHistoriesError):
+        upgrade(manifest := read_json(path), path)
+        refuse(of_shard and "shards" in manifest, f"{path} is of a shard, and a union itself")
     check_form(manifest, path)
     if entries := manifest.get("shards"):
-        shards = [read_manifest(shard) for shard in shards_of(folder, manifest)]
+        shards = [read_manifest(shard, of_shard=True) for shard in shards_of(folder, manifest)]
         if wrong := differences(manifest, [*zip(entries, shards, strict=True)], [checksum_of(one) for one in shards]):
             raise DamagedHistoriesError(f"{path}: {'; '.join(wrong)}")
         return manifest
     for name, column in manifest["columns"].items():
-        try:
+        with content_of(folder / f"{name}.npy", DamagedHistoriesError):
             found = np.lib.format.open_memmap(folder / f"{name}.npy", mode="r")  # arrays only, never pickles
-        except Exception as error:  # NumPy's header parser raises errors of many types
-            raise DamagedHistoriesError(f"{folder / name}.npy cannot be read: {error}") from error
         holds = {"dtype": str(found.dtype), "shape": list(found.shape), "sha256": column["sha256"]}
         if column != holds:
             raise DamagedHistoriesError(f"{folder / name}.npy holds {holds}, the manifest says {column}")
@@ -95,10 +90,15 @@ def check_form(manifest: Json, path: Path) -> None:
     """Raise `DamagedHistoriesError` unless the manifest has this version's form, the row count matches its learners
     and environments, and its blocks are contiguous up to the last committed step."""
     form = _FORM | _SHARDS if "shards" in manifest else _FORM
-    if manifest.get("schema_version") != SCHEMA_VERSION or manifest.keys() != form.keys() or not fits(manifest, form):
+    keys = manifest.keys() == form.keys() and fits(manifest, form) and manifest["columns"].keys() == {*Rollout._fields}
+    if manifest.get("schema_version") != SCHEMA_VERSION or not keys:
         raise DamagedHistoriesError(f"{path} is not a manifest of schema version {SCHEMA_VERSION}")
-    rows, blocks = manifest["rows"], manifest["blocks"]
-    num_rows = len(manifest["tasks"]["train"]) * rows["num_learners"] * rows["num_envs"]
+    rows, blocks, tasks = manifest["rows"], manifest["blocks"], manifest["tasks"]
+    known = all(0 <= task < len(tasks["all"]) for task in (*tasks["train"], *tasks["held_out"]))
+    names = [shard["folder"] for shard in manifest.get("shards", [])]
+    if not known or any(name in ("", "..") or Path(name).name != name for name in names):
+        raise DamagedHistoriesError(f"{path}: its split has unknown tasks, or its shards {quoted(names)} lie elsewhere")
+    num_rows = len(tasks["train"]) * rows["num_learners"] * rows["num_envs"]
     if any(column["shape"][:1] != [num_rows] for column in manifest["columns"].values()):
         raise DamagedHistoriesError(f"{path}: its tasks, learners and environments make {num_rows} rows, not its shape")
     last = 0 if manifest["complete"] else manifest["committed"]

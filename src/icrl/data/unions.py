@@ -88,7 +88,7 @@ def differences(manifest: Json, shards: Sequence[tuple[Json, Json]], checksums: 
     `checksums` are those of the shards' manifests."""
     found = list[str]()
     for (entry, shard), checksum in zip(shards, checksums, strict=True):
-        wrong = "is a union itself" if "shards" in shard else "" if shard["complete"] else "is not complete"
+        wrong = "" if shard["complete"] else "is not complete"
         wrong = wrong or ("is not the one that was united" if entry["checksum"] != checksum else "")
         of_world = ("all", "held_out")
         same = shard["env"] == manifest["env"] and shard["rows"] == manifest["rows"]

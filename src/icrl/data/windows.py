@@ -20,12 +20,12 @@ from icrl.config.options import OneOrMore, Options, option, refuse
 from icrl.contracts import Batch, Json
 from icrl.data.columns import ACTIONS, OBSERVATIONS
 from icrl.data.episodes import placed
-from icrl.data.history_store import Histories, open_histories
+from icrl.data.history_store import DamagedHistoriesError, Histories, open_histories
 from icrl.data.lives import FLOATS, Labels, Lives
 from icrl.data.mapped import is_too_large
 from icrl.data.rewards import RewardPlugin
 from icrl.randomness import cumulative, draw, integers, mix, uniform
-from icrl.runs.files import check_same
+from icrl.runs.files import check_same, fits
 
 if TYPE_CHECKING:
     from icrl.config.root import Config
@@ -230,10 +230,13 @@ def open_stores(config: Config) -> list[Histories]:
     stores = [open_histories(folder) for folder in config.histories_folders]
     for store in stores:
         recorded = store.manifest["config"]
-        imported = (recorded.get("source") or {}).get("name") == "imported"  # its options are no one's choice
+        if not fits(recorded, {"source": {"name": str}, "data": dict}):
+            raise DamagedHistoriesError(f"{store.folder} lacks the options of its source and data")
+        imported = recorded["source"]["name"] == "imported"  # its options are no one's choice
         check_same(config, recorded, _WORLD if imported or len(stores) > 1 else (*_WORLD, "source"), str(store.folder))
         if recorded["source"].get("task_change"):  # its streams went to all other training tasks
-            then, now = ({name: each[name] for name in _SET_ASIDE} for each in (recorded["data"], dict(config.data)))
+            both = (recorded["data"], dict(config.data))
+            then, now = ({name: each.get(name) for name in _SET_ASIDE} for each in both)
             refuse(then != now, f"data: {now}, but streams of {store.folder} changed among the tasks with {then}")
         for part in _WORLD:  # the same options may have meant something else to another version
             one, two = stores[0].manifest[part], store.manifest[part]

@@ -7,6 +7,7 @@ expectations of `exact.py` both follow from them. Its state is one integer per s
 
 import operator
 from collections.abc import Callable, Sequence
+from contextlib import closing
 from functools import cached_property
 from typing import Any, NamedTuple, Self
 
@@ -17,7 +18,7 @@ from torch import Tensor
 from icrl.config.modules import registrar
 from icrl.config.options import Name, Options, option
 from icrl.contracts import ConfigError, Step
-from icrl.envs import OWN, WORLDS
+from icrl.envs import OWN, WORLDS, make_env
 from icrl.randomness import integers, mix, uniform
 from icrl.spaces import EnvSpec
 
@@ -33,6 +34,11 @@ class EnvConfig(Options):
     name: str = option("", NAME)
     variant: Name = option("dark_room", "label of the preset, used in run names")
     max_episode_steps: int = option(20, "env steps after which an episode is truncated", ge=1, le=10000)
+
+    def fingerprint(self, tasks: list[list[float]]) -> list[str]:
+        """Identity of `tasks` in the world of these options, see `TensorEnv.fingerprint`."""
+        with closing(make_env(self)) as env:
+            return env.fingerprint(torch.tensor(tasks))
 
 
 def world(name: str, options: type[EnvConfig]) -> Callable[[Any], Any]:

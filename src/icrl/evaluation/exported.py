@@ -17,7 +17,7 @@ from torch import Tensor
 from icrl.contracts import Json, PipelineError
 from icrl.evaluation import tables
 from icrl.runs.checkpoint import DamagedCheckpointError
-from icrl.runs.files import read_json, sha256, write_atomically, write_json
+from icrl.runs.files import content_of, read_json, sha256, write_atomically, write_json
 from icrl.spaces import EnvSpec
 from icrl.training.critics import check_described
 
@@ -49,7 +49,8 @@ def read_exported(folder: Path) -> tuple[dict[str, Any], Json]:
     if not whole:
         raise DamagedCheckpointError(f"{folder / WEIGHTS} is damaged, or not that of {ABOUT}; export the model again")
     check_described(about["description"], folder)
-    return load(content), about
+    with content_of(folder / WEIGHTS, DamagedCheckpointError):
+        return load(content), about
 
 
 def _card(described: Json, step: int, num_parameters: int, results: Json | None) -> str:

@@ -14,8 +14,9 @@ import torch
 from gymnasium.spaces import Discrete
 
 from icrl.collection.collect import EpsilonGreedy, make_learners
+from icrl.config.modules import recorded_options
 from icrl.config.options import refuse, replace, walk
-from icrl.contracts import Batch, ConfigError, Json
+from icrl.contracts import Batch, ConfigError, Json, PipelineError
 from icrl.data.history_store import Histories
 from icrl.data.windows import check_stores, open_stores
 from icrl.envs import env_options, make_env
@@ -28,9 +29,10 @@ from icrl.nn.gpt_policy import GPTPolicy, Guided
 from icrl.objectives.imitation import inverse_temperature
 from icrl.runs.device import device_of, dtype_of
 from icrl.runs.evaluations import Evaluation
+from icrl.runs.files import content_of
 from icrl.sources.noise_distillation import NoiseDistillation
 from icrl.spaces import EnvSpec
-from icrl.training.critics import PROGRAM, check_critic, load_critic, make_critic, open_finished
+from icrl.training.critics import PROGRAM, check_critic, check_weights, load_critic, make_critic, open_finished
 from icrl.training.program import RunContext
 
 if TYPE_CHECKING:
@@ -42,7 +44,9 @@ PolicyLoader = Callable[["Config", EnvSpec, dict[str, Any], torch.device], GPT |
 
 
 def plain_gpt(config: Config, spec: EnvSpec, weights: dict[str, Any], device: torch.device) -> GPT:
-    """Loader of a sequence model or an extracted policy."""
+    """Loader of a sequence model or an extracted policy. Raises `ConfigError` if the weights are not those of one."""
+    with torch.device("meta"):  # takes no memory
+        check_weights(GPT(config.model, spec), weights)
     model = GPT(config.model, spec).to(device, dtype_of(config))
     model.load_state_dict(weights)
     return model
@@ -121,18 +125,15 @@ class SourceEvaluator:
 
 
 def check_streams(config: Config, learner: Any, num_tasks: int) -> None:
-    """Raise `ConfigError` unless the evaluation streams of `learner` divide evenly among the learners of its teacher,
-    and of the teacher's own teacher."""
+    """Raise `ConfigError` unless the evaluation streams of `learner` divide evenly among its teachers' learners."""
     source, streams = config.source, config.evals.num_eval_environments
     while isinstance(learner, NoiseDistillation):
         learner = learner.expert
         per_task = getattr(learner, "num_learners", num_tasks) // num_tasks or 1  # a planner, or one for all tasks: 1
-        if source.num_learners * streams % per_task:
-            raise ConfigError(
-                f"source.num_learners={source.num_learners} x evals.num_eval_environments={streams} must be a multiple "
-                f"of the {per_task} learners per task of source.teacher={getattr(source, 'teacher', 'none')}, with "
-                "source.evaluate=true"
-            )
+        given = f"source.num_learners={source.num_learners} x evals.num_eval_environments={streams}"
+        of = f"of the {per_task} learners per task of source.teacher={getattr(source, 'teacher', 'none')}"
+        uneven = source.num_learners * streams % per_task
+        refuse(uneven, f"{given} must be a multiple {of}, with source.evaluate=true")
 
 
 def streams_and_episodes(options: EvalsConfig) -> tuple[int, int]:
@@ -201,16 +202,14 @@ def open_start(config: Config, trained: TrainedPolicy, spec: EnvSpec, device: to
 def training_store(config: Config, trained: Json) -> Histories:
     """First history store that the `trained` model learned from. Raises `ConfigError` if its rows are too short for
     `evaluation.num_episodes`."""
-    about = trained["config"]
-    stores = open_stores(replace(config, env=_world_of(about), tasks=type(config.tasks)(**about["tasks"])))
-    check_stores(stores, trained["histories"], config.run_folder)
+    world, folder = _world_of(trained["config"], config.run_folder), config.run_folder
+    split = recorded_options(type(config.tasks), trained["config"]["tasks"], folder)
+    stores = open_stores(replace(config, env=world, tasks=split))
+    check_stores(stores, trained["histories"], folder)
     episodes, store = config.evaluation.num_episodes, stores[0]
     row_len, needed = store.columns["obs"].shape[1], (episodes + 1) * store.spec.max_episode_steps
-    given = f"evaluation.num_episodes={episodes}"
-    refuse(
-        needed > row_len,
-        f"{given} needs {needed} steps per row for the episodes of the source, but {store.folder} has {row_len}",
-    )
+    long = f"evaluation.num_episodes={episodes} needs {needed} steps per row for the episodes of the source"
+    refuse(needed > row_len, f"{long}, but {store.folder} has {row_len}")
     return store
 
 
@@ -219,7 +218,7 @@ def changes_of(config: Config, trained: Json) -> dict[str, Any]:
     it is another kind of world."""
     if (name := config.env.name) != (before := trained["env"]["name"]):
         raise ConfigError(f"env.name={name}: the model was trained in env.name={before}, and cannot read other kinds")
-    given, trained_in = getattr(config.env, "id", ""), trained["env"].get("id", "")
+    given, trained_in = getattr(config.env, "id", ""), str(trained["env"].get("id", ""))
     other = given.rpartition(":")[0] != trained_in.rpartition(":")[0]  # which only a command may name, see `modules`
     refuse(other, f"env.id={given}: the model was trained in env.id={trained_in}; the module must be the same")
     changes = {key: value for key, value, _ in walk(config.env) if trained["env"].get(key) != value}
@@ -269,8 +268,8 @@ def _unchangeable(spec: EnvSpec) -> dict[str, Any]:
     }
 
 
-def _world_of(trained: Json) -> EnvConfig:
-    return env_options()[trained["env"]["name"]](**trained["env"])
+def _world_of(trained: Json, folder: Path) -> EnvConfig:
+    return recorded_options(env_options()[trained["env"]["name"]], trained["env"], folder)
 
 
 def new_tasks(config: Config, env: TensorEnv, trained: Json, split: Json) -> list[int]:
@@ -281,8 +280,9 @@ def new_tasks(config: Config, env: TensorEnv, trained: Json, split: Json) -> lis
     none, or if development tasks are asked for, which exist in the world of the training alone."""
     why = "evaluation.tasks=development: these belong to the training world; in another one give evaluation.tasks=test"
     refuse(config.evaluation.tasks == "development", why)
-    with closing(make_env(_world_of(trained))) as before:
-        known = set(before.fingerprint(torch.tensor([split["all"][task] for task in split["train"]])))
+    with content_of(config.run_folder, PipelineError):
+        learned = [split["all"][task] for task in split["train"]]
+        known = set(_world_of(trained, config.run_folder).fingerprint(learned))
     fingerprints = env.fingerprint(env.all_tasks())
     order = permuted(len(fingerprints), config.tasks.seed)
     new, asked = [task for task in order if fingerprints[task] not in known], config.tasks.num_held_out

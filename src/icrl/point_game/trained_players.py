@@ -9,12 +9,14 @@ B games, N rows for points, n coordinates, A actions, D numbers in an observatio
 
 import re
 from collections.abc import Callable
+from operator import attrgetter
 from pathlib import Path
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from icrl.config.modules import recorded_options
 from icrl.config.options import refuse
 from icrl.config.paths import PROJECT
 from icrl.contracts import Json
@@ -25,7 +27,6 @@ from icrl.point_game.rules import PADDING, canonical, reposition, rescale, subse
 from icrl.randomness import mix
 from icrl.runs import checkpoint
 from icrl.runs.device import dtype_of
-from icrl.runs.files import read_json
 
 _LARGEST_NOISE = 1 - 2**-24  # of the numbers that players are given
 _GAME = ("dimension", "max_num_points", "reposition", "scale_observation")  # what a network's inputs depend on
@@ -82,7 +83,7 @@ def load_player(
     """The saved player `name` of a `side`, for games of this size; relative names are below `root`, or else the current
     folder. Raises `ConfigError` if there is none or the game does not fit."""
     state, about = checkpoint.load(_sidecar(name, side, root or Path()), device)
-    config = PlayersConfig.model_validate(about["description"]["config"])
+    config = _recorded(name, about)
     for option, size, fits in (
         ("dimension", dimension, dimension == config.game.dimension),
         ("max_num_points", max_num_points, max_num_points <= config.game.max_num_points),
@@ -104,10 +105,9 @@ def load_start(config: PlayersConfig, side: str, device: torch.device) -> Json |
     its inputs differ."""
     if (name := config.roles[side].start) == "none":
         return None
-    about = read_json(_sidecar(name, side, PROJECT / config.root))
+    before = _recorded(name, checkpoint.check(_sidecar(name, side, PROJECT / config.root)))
     for key in (f"{side}.net_arch", *(f"game.{option}" for option in _GAME)):
-        group, _, option = key.partition(".")
-        then, now = about["description"]["config"][group][option], getattr(getattr(config, group), option)
+        then, now = attrgetter(key)(before), attrgetter(key)(config)
         refuse(then != now, f"{side}.start={name}: was made with {key}={then}, not {now}; give {key}={then}")
     return load_for(config, name, side, device).network.state_dict()
 
@@ -122,8 +122,13 @@ def saved_inputs(config: PlayersConfig) -> Json:
         for of_side, name in named:
             if re.match(SAVED, name):
                 sidecar = _sidecar(name, of_side, PROJECT / config.root)
-                found[f"{of_side} {name}"] = read_json(sidecar)["state_sha256"]
+                found[f"{of_side} {name}"] = checkpoint.check(sidecar)["state_sha256"]
     return found
+
+
+def _recorded(name: str, about: Json) -> PlayersConfig:
+    """Options of the run of the saved player `name`, whose checkpoint has the sidecar `about`."""
+    return recorded_options(PlayersConfig, about["description"].get("config"), name)
 
 
 def _sidecar(name: str, side: str, root: Path) -> Path:
@@ -137,6 +142,6 @@ def _sidecar(name: str, side: str, root: Path) -> Path:
         found = [sidecar for sidecar in found if checkpoint.step_of(sidecar) == int(which)]
         refuse(not found, f"{name}: there is no snapshot of this update in {folder}, which has {there}")
     there = found and (kind == "snapshot" or (folder / checkpoint.FINISHED).exists())
-    trained = there and read_json(found[0])["description"]["config"][side]["player"] == LEARNED
+    trained = there and getattr(_recorded(name, checkpoint.check(found[0])), side).player == LEARNED
     refuse(not trained, f"{name}: there is no finished run of train_players in {folder} that trained its {side}")
     return found[0]

@@ -8,9 +8,8 @@ import re
 from pathlib import Path
 from typing import Any
 
-from pydantic import ValidationError
-
 from icrl.config.compose import load_config, load_players_config
+from icrl.config.modules import recorded_options
 from icrl.config.root import Config
 from icrl.contracts import Json, PipelineError
 from icrl.data import history_store
@@ -62,12 +61,7 @@ def present_config(before: Json, is_07: bool = False) -> tuple[Any, Json]:
     for key, value in (present | kept).items():
         group, _, option = key.partition(".")
         groups |= {group: groups.get(group, {}) | {option: value} if option else value}
-    try:
-        config = root.model_validate(groups)
-    except ValidationError as error:
-        first = error.errors()[0]
-        where = ".".join(map(str, first["loc"]))
-        raise PipelineError(f"{where}: {first['msg']}: this version cannot convert the run") from error
+    config = recorded_options(root, groups, "a run of an older version")
     study = {"study": before["study"]} if "study" in before else {}
     return config, json.loads(json.dumps(recorded(config) | study))
 

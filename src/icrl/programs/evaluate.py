@@ -132,7 +132,7 @@ def evaluate(
     )
     played, explored = _results(found[: len(plays)]), exploration.by_kind(dict(found[len(plays) :]))
     episodes = {part: played[part][0] for part in tasks}
-    source = source_of(store.manifest["config"]) if store else config.source
+    source = source_of(store.manifest["config"], store.folder) if store else config.source
     if store and "train" in tasks:
         episodes |= _source_episodes(config, store, tasks["train"])
     moved = [name for name in played if name.startswith(protocol.MOVED)]
@@ -225,7 +225,7 @@ def _guide(
 
 def _source_episodes(config: Config, store: Histories, tasks: Tensor) -> dict[str, Adaptation]:
     """First and last episodes of the source agents of training `tasks` in `store`."""
-    label = f"{report.source_label(source_of(store.manifest['config']).name)}, training tasks"
+    label = f"{report.source_label(source_of(store.manifest['config'], store.folder).name)}, training tasks"
     options = config.evaluation
     ends = in_context.source_adaptation(store, tasks, options.num_train_streams, options.num_episodes)
     return {f"{label}, start of life": ends[0], f"{label}, end of life": ends[1]}

@@ -61,9 +61,9 @@ def finish(root: Path) -> None:
     """Replace files by those in the staging folder if all were converted. Calling it again is safe."""
     staging, marker = root / STAGING, root / STAGING / "complete.json"
     if marker.exists():
-        for folder in map(Path, read_json(marker)["aside"]):
-            if folder.exists():
-                folder.rename(folder.with_name(f"old-{folder.name}"))
+        aside = {*read_json(marker, {"aside": [str]})["aside"]}  # none but folders of this root, whatever a file says
+        for folder in [folder for folder in root.glob("logs/*/*/") if str(folder.relative_to(root)) in aside]:
+            folder.rename(folder.with_name(f"old-{folder.name}"))
         for path in [path for path in staging.rglob("*") if path.is_file() and path != marker]:
             path.replace(root / path.relative_to(staging))
         marker.unlink()
@@ -106,7 +106,7 @@ class Conversion:
                 if present_config(config)[1] != config or self._with_moved(about) != about:
                     if (kept := folder.with_name(f"old-{folder.name}")).exists():
                         raise PipelineError(f"{kept} exists already: remove or rename it")
-                    self.aside.append(str(folder))
+                    self.aside.append(str(folder.relative_to(self.root)))
                     done.append(f"{folder.name}: kept as old-{folder.name}")
         manifest = self.root / "histories" / name / history_store.MANIFEST
         changed = manifest.exists() and self._convert_manifest(manifest, source)

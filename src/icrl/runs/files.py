@@ -7,12 +7,14 @@ import fcntl
 import hashlib
 import json
 import os
+import re
 from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
-from icrl.config.options import Options, walk
+from icrl.config.modules import describe_error
+from icrl.config.options import Options, quoted, walk
 from icrl.contracts import ConfigError, Json, PipelineError
 
 _SEAL = "sha256"
@@ -38,6 +40,17 @@ def write_atomically(path: Path, content: bytes) -> None:
         with suppress(OSError):
             partial.unlink(missing_ok=True)
         raise PipelineError(f"cannot write {path}: {error.strerror}; the previous file is unchanged") from error
+
+
+@contextmanager
+def content_of(path: Path, damage: type[PipelineError]) -> Iterator[None]:
+    """Context that uses the content of the file or folder `path`: whatever this raises becomes a `damage` that names
+    it, because a file may say anything."""
+    try:
+        yield
+    except Exception as error:
+        what = " ".join(str(error).split()) if isinstance(error, PipelineError) else describe_error(error)
+        raise damage(what if what.startswith(str(path)) else f"{path} cannot be used: {what}") from error
 
 
 def write_json(path: Path, value: Json) -> None:
@@ -188,9 +201,10 @@ def check_same(
         if section not in sections or field.may_change or (field.is_budget and not budgets):
             continue
         if (before := recorded_value(recorded, key)) != value:
+            then = before if re.fullmatch(r"[\w.:/+-]*", str(before)) else quoted(before)
             raise ConfigError(
-                f"{where} was made with {key}={before}, but this configuration has {value}: "
-                f"give {key}={before} here too, or {other}"
+                f"{where} was made with {key}={then}, but this configuration has {value}: "
+                f"give {key}={then} here too, or {other}"
             )
     for module, now in getattr(config, "code", {}).items():
         before = (recorded.get("code") or {}).get(module, now)

@@ -17,9 +17,9 @@ from types import FrameType
 from typing import Any, Literal, Protocol
 from weakref import WeakSet
 
-from icrl.config.modules import extra_module
+from icrl.config.modules import describe_error, extra_module
 from icrl.config.options import Options, Text, option
-from icrl.contracts import Stopped
+from icrl.contracts import ConfigError, Stopped
 from icrl.runs.metrics import Progress
 from icrl.runs.processes import say
 from icrl.runs.units import ATTEMPTS, ICRL, PATIENCE, Job, environment, resume, run_unit, stop
@@ -194,7 +194,8 @@ def _dask(options: DaskLaunch, folder: Path, run: Callable[[Job], str]) -> Itera
         units.add(unit := client.submit(run, job, key=f"{job.name}-{time.time_ns()}"))  # a name of its own each time
         return unit
 
-    with dask.Client(**own) if options.scheduler == "local" else dask.Client(options.scheduler) as client:
+    cluster = own if options.scheduler == "local" else {"address": options.scheduler}
+    with _started(options, "scheduler", lambda: dask.Client(**cluster)) as client:
         say(f"dask: {client.scheduler.address}, dashboard {client.dashboard_link}")
         client.run(resume, str(folder))
         try:
@@ -211,10 +212,9 @@ def _submitit(options: SubmititLaunch, folder: Path, run: Callable[[Job], str]) 
     """Jobs of Slurm or, without it, processes that submitit starts on this machine."""
     submitit = extra_module("submitit", "launch=submitit", "submitit")
     environ.update(environment())
-    executor = submitit.AutoExecutor(
-        folder / "submitit", cluster=None if options.executor == "auto" else options.executor
-    )
-    executor.update_parameters(**options.parameters)
+    cluster = None if options.executor == "auto" else options.executor
+    executor = _started(options, "executor", lambda: submitit.AutoExecutor(folder / "submitit", cluster=cluster))
+    _started(options, "parameters", lambda: executor.update_parameters(**options.parameters))
     submitted: list[Any] = []
 
     def submit(job: Job) -> Any:
@@ -231,3 +231,12 @@ def _submitit(options: SubmititLaunch, folder: Path, run: Callable[[Job], str]) 
 
 
 ENGINES: dict[str, Callable[..., Any]] = {"local": _local, "dask": _dask, "submitit": _submitit}
+
+
+def _started(options: LaunchConfig, name: str, start: Callable[[], Any]) -> Any:
+    """Result of `start`. Raises `ConfigError` for the option `name` if it fails."""
+    try:
+        return start()
+    except Exception as error:  # each engine raises others
+        given, said = f"launch.{name}={getattr(options, name)}", describe_error(error)
+        raise ConfigError(f"{given}: launch.name={options.name} cannot start with it: {said}") from error

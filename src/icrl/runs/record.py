@@ -26,7 +26,7 @@ from icrl.config.options import MOST_SEEDS, refuse
 from icrl.config.paths import PROJECT
 from icrl.contracts import Json, PipelineError
 from icrl.runs.device import recorded
-from icrl.runs.files import Identity, check_owner, read_json, read_owned, write_atomically, write_owned
+from icrl.runs.files import Identity, check_owner, content_of, read_json, read_owned, write_atomically, write_owned
 from icrl.runs.processes import say
 
 _MAX_DIFF = 100_000  # characters
@@ -133,10 +133,10 @@ def seed_of(root: Path, name: str) -> int:
     `ConfigError` where each of several processes would draw its own."""
     logs = sorted((root / "logs" / name).glob("*/*.json"))
     for path in (root / "histories" / name / "manifest.json", *(path for path in logs if path.stem in _RECORDS)):
-        with suppress(PipelineError):  # missing or damaged
+        with suppress(PipelineError), content_of(path, PipelineError):  # missing or damaged
             content = read_json(path)
             config = content.get("config") or content.get("sessions", [content])[-1].get("config", content)
-            if isinstance(seed := config.get("seed"), int):
+            if type(seed := config.get("seed")) is int and 0 <= seed <= MOST_SEEDS:
                 return seed
     refuse("RANK" in os.environ, "seed=null: each process of torchrun would draw a seed of its own; give a number")
     return secrets.randbelow(MOST_SEEDS)

@@ -16,7 +16,7 @@ from importlib import import_module
 from pkgutil import walk_packages
 from typing import TYPE_CHECKING, Any
 
-from icrl.config.modules import load_plugins, registrar
+from icrl.config.modules import load_plugins, recorded_options, registrar
 from icrl.contracts import ConfigError
 
 if TYPE_CHECKING:
@@ -51,6 +51,7 @@ def _scan() -> None:
     load_plugins()
 
 
-def source_of(recorded: Any) -> SourceConfig:
-    """Options of the source in a `recorded` configuration, as manifests and checkpoints keep it."""
-    return source_options()[recorded["source"]["name"]](**recorded["source"])
+def source_of(recorded: Any, where: object) -> SourceConfig:
+    """Options of the source in the configuration that the file or folder `where` records. Raises `PipelineError` if
+    they are not allowed."""
+    return recorded_options(source_class(recorded["source"]["name"]).options, recorded["source"], where)

@@ -13,11 +13,11 @@ from torch import Tensor
 
 from icrl.config.options import refuse, replace
 from icrl.config.paths import PROJECT
-from icrl.contracts import ConfigError, Json, Step
+from icrl.contracts import ConfigError, Json, PipelineError, Step
 from icrl.envs import make_env
 from icrl.runs import checkpoint
-from icrl.runs.files import check_same
-from icrl.sources import source_class
+from icrl.runs.files import check_same, fits
+from icrl.sources import source_class, source_of
 from icrl.sources.learners import Learner
 
 if TYPE_CHECKING:
@@ -62,6 +62,8 @@ def open_teacher(config: Config, teacher: str, device: torch.device) -> tuple[di
     found = checkpoint.open_finished(folder, "last", "train_agents", device)
     if found is None:
         raise ConfigError(f"source.teacher={teacher}: no finished run in {folder}. Run src.train_agents with that name")
+    if not fits(found[1]["description"], {"config": {"env": dict, "source": {"name": str}}}):
+        raise PipelineError(f"a checkpoint in {folder} lacks the options of its agents: another version wrote it")
     return found
 
 
@@ -92,8 +94,7 @@ def restored(config: Config, teacher: str, tasks: Tensor, device: torch.device) 
     if informed:
         env = replace(env, task_visible=True)
     check_same(replace(config, env=env), recorded, ("env", "tasks"), where)
-    kind = source_class(recorded["source"]["name"])
-    options = kind.options(**recorded["source"])
+    kind, options = source_class(recorded["source"]["name"]), source_of(recorded, where)
     refuse(options.name == "searcher", f"{where} is a searcher, which needs its own past and cannot teach")
     if (above := getattr(options, "teacher", "none")) != "none":
         raise ConfigError(f"{where} does not learn, but imitates source.teacher={above}: give that one")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Collection
 from copy import deepcopy
 from pathlib import Path
@@ -10,13 +11,13 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import nn
 
-from icrl.config.options import refuse, walk
+from icrl.config.options import quoted, refuse, walk
 from icrl.contracts import ConfigError, Json, PipelineError
 from icrl.nn.critic import Critic, ValueNetwork, trunk_config
 from icrl.nn.gpt import Trunk
 from icrl.runs import checkpoint
 from icrl.runs.device import dtype_of, recorded
-from icrl.runs.files import Identity, check_same, fits
+from icrl.runs.files import Identity, check_same, content_of, fits
 from icrl.spaces import SPEC_FORM, EnvSpec
 from icrl.training.optimizers import make_optimizer
 
@@ -25,10 +26,11 @@ if TYPE_CHECKING:
 
 PROGRAM = "train_ilql"
 _PREFIX = "critic.initial_model_prefix"
+_PARTS = ("train", "held_out", "development")
 _DESCRIBED = {
     "config": {"env": {"name": str}, "tasks": dict, "data": dict, "model": dict, "optimizer": dict, "device": dict},
     "env": SPEC_FORM,
-    "tasks": {"all": list, "train": [int], "held_out": [int], "development": [int]},
+    "tasks": {"all": [[float]], **{part: [int] for part in _PARTS}},
     "histories": [{"name": str, "sha256": str}],
     "inputs": dict,
 }
@@ -55,6 +57,8 @@ def open_finished(folder: Path, kind: str | int, program: str, device: torch.dev
     if found is None:
         raise ConfigError(f"no finished training in {folder}: run `python -m src.{program}` with the same options")
     check_described(found[1]["description"], folder)
+    if not isinstance(found[0], dict) or not isinstance(found[0].get("model"), dict):
+        raise PipelineError(f"a checkpoint in {folder} holds no model: another program wrote it")
     return found
 
 
@@ -62,6 +66,12 @@ def check_described(described: Json, folder: Path) -> None:
     """Raise `PipelineError` unless a checkpoint in `folder` records the options of its model."""
     if not fits(described, _DESCRIBED):
         raise PipelineError(f"a checkpoint in {folder} lacks the options of its model: another version wrote it")
+    with content_of(folder, checkpoint.DamagedCheckpointError):
+        json.dumps(described["env"], allow_nan=False)
+        EnvSpec.of(described["env"])
+    tasks = described["tasks"]
+    if not all(0 <= task < len(tasks["all"]) for part in _PARTS for task in tasks[part]):
+        raise PipelineError(f"a checkpoint in {folder} names tasks that its world has not: restore it")
 
 
 def load_critic(
@@ -188,6 +198,17 @@ def _sidecar(option: str, path: str, config: Config | None = None) -> Path:
     exists = path.endswith(".pt") and Path(path).is_file()
     refuse(not exists, f"{option}={path}: must be an existing checkpoint, a .pt with its .json beside it")
     return Path(path).with_suffix(".json")
+
+
+def check_weights(module: nn.Module, weights: Any) -> None:
+    """Raise `ConfigError` unless `weights` has a finite tensor of the right shape for each parameter of `module`, which
+    may be on the device "meta"."""
+    needed, found = module.state_dict(), weights if isinstance(weights, dict) else {}
+    for name in sorted(needed.keys() | found.keys(), key=str):
+        one, like = found.get(name), needed.get(name)
+        if not isinstance(one, torch.Tensor) or like is None or one.shape != like.shape or one.layout != torch.strided:
+            raise ConfigError(f"the weights do not fit the options: {quoted(name)}")
+        refuse(not one.isfinite().all(), f"the weights are not finite: {name}")
 
 
 def _load_weights(module: nn.Module, state: dict[str, Any], where: str) -> None:

@@ -78,6 +78,11 @@ class GymnasiumConfig(EnvConfig):
         0, "side of the square room whose cells the observations number, row by row (0: no room)", ge=0, le=1000
     )
 
+    def fingerprint(self, tasks: list[list[float]]) -> list[str]:
+        """From the options alone, because to make an environment may run any code."""
+        world = [self.id, *([self.wrappers] if self.wrappers else [])]
+        return [json.dumps([*world, self.tasks[int(row)]], sort_keys=True) for (row,) in tasks]
+
 
 class _Rules(NamedTuple):
     """Spaces and rules of the environment of a task."""
@@ -116,14 +121,10 @@ class GymnasiumEnv(TableEnv):
         self.spec = EnvSpec(obs, actions, *about, **more)
         self.make_streams = partial(GymnasiumStreams, maker, self.spec)
         self._streams = self.make_streams()
-        world = [config.id, *([config.wrappers] if config.wrappers else [])]
-        self._tasks = config.tasks
-        self._fingerprints = [json.dumps([*world, task], sort_keys=True) for task in config.tasks]
         self._has_table = bool(starts and values) and all(task.table and task.starts == starts for task in tasks)
-        self._has_expert = maker.has_expert
+        self._config, self._has_expert = config, maker.has_expert
         self.has_planner = self._has_table or self._has_expert
-        if self._has_expert:
-            self.best_name = EXPERT
+        self.best_name = EXPERT if self._has_expert else self.best_name
         if self._has_table:
             self.starts = torch.tensor(starts)
             self.set_rules(_stack_tables(tables, self.spec))
@@ -133,11 +134,13 @@ class GymnasiumEnv(TableEnv):
         return self._has_table and super().is_exact
 
     def all_tasks(self) -> Tensor:
-        return torch.arange(len(self._fingerprints))[:, None]
+        return torch.arange(len(self._config.tasks))[:, None]
 
     def task_numbers(self, tasks: Tensor) -> Tensor:
         """The values of the mappings, in their order."""
-        return torch.tensor([numbers_of(self._tasks[task]) for task in tasks[:, 0].tolist()], device=tasks.device)
+        return torch.tensor(
+            [numbers_of(self._config.tasks[task]) for task in tasks[:, 0].tolist()], device=tasks.device
+        )
 
     def outcomes(self, task: Tensor, state_index: Tensor, action: Tensor) -> Outcomes:
         refuse(
@@ -154,7 +157,7 @@ class GymnasiumEnv(TableEnv):
         return super().optimal_action(cast(State, state))  # a `PlayedState` has the fields that are read
 
     def fingerprint(self, tasks: Tensor) -> list[str]:
-        return [self._fingerprints[task] for task in tasks[:, 0]]
+        return self._config.fingerprint(tasks.tolist())
 
     def map_view(self, task: Tensor) -> MapView:
         """Square of the observations, or a grid of them row by row that is wider than high, by less than a factor of

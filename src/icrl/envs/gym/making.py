@@ -21,7 +21,7 @@ from gymnasium.envs.registration import load_env_creator
 from gymnasium.spaces import Box
 from gymnasium.utils.seeding import np_random
 
-from icrl.config.modules import describe_error, load_module
+from icrl.config.modules import describe_error, load_module, reads_record
 from icrl.config.options import MOST_SEEDS, refuse
 from icrl.contracts import ConfigError
 from icrl.envs.gym.masks import ActionMask
@@ -112,7 +112,8 @@ def numbers_of(task: Task) -> list[float]:
 
 
 def draw_tasks(given: Any) -> Any:
-    """The list of tasks that a mapping stands for; any other value unchanged.
+    """The list of tasks that a mapping stands for; any other value unchanged, and a mapping from a file of a run too:
+    it is refused, because files hold the list.
 
     `{random: {NAME: VALUES, ...}, count: n, seed: s}` draws each value uniformly and independently. VALUES are a range
     [low, high] of two numbers (integers if both are), a list of other values to choose from, a mapping
@@ -122,7 +123,7 @@ def draw_tasks(given: Any) -> Any:
     `{spaced: {NAME: [low, high], ...}, count: n}` are n tasks from low to high in equal steps, of all names together.
 
     Raises `ConfigError` for a wrong form, or if there are not enough different tasks."""
-    if not isinstance(given, Mapping):
+    if not isinstance(given, Mapping) or reads_record():
         return given
     kind, keys = ("spaced", {"count"}) if "spaced" in given else ("random", {"count", "seed"})
     ranges, number, seed = given.get(kind), given.get("count"), given.get("seed", 0)
