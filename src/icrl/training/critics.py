@@ -201,8 +201,7 @@ def _sidecar(option: str, path: str, config: Config | None = None) -> Path:
 
 
 def check_weights(module: nn.Module, weights: Any) -> None:
-    """Raise `ConfigError` unless `weights` has a finite tensor of the right shape for each parameter of `module`, which
-    may be on the device "meta"."""
+    """Raise `ConfigError` unless `weights` has a finite tensor of the right shape for each parameter of `module`."""
     needed, found = module.state_dict(), weights if isinstance(weights, dict) else {}
     for name in sorted(needed.keys() | found.keys(), key=str):
         one, like = found.get(name), needed.get(name)
