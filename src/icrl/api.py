@@ -34,7 +34,7 @@ from icrl.evaluation.trained import plain_gpt
 from icrl.nn.encoders import encoder
 from icrl.nn.gpt_policy import GPTPolicy, InContextPolicy, column_of
 from icrl.objectives import objective
-from icrl.runs.checkpoint import FINISHED, DamagedCheckpointError
+from icrl.runs.checkpoint import FINISHED, DamagedCheckpointError, sidecar_of
 from icrl.runs.files import content_of, read_owned
 from icrl.sources import source
 from icrl.spaces import EnvSpec
@@ -91,15 +91,15 @@ def load(
         path = folder / ABOUT
     else:
         if model is None:
-            acting = open_finished(folder / "gpt", "last", "train_gpt", device)[1]["description"]
-            recorded = recorded_options(Config, acting["config"], folder / "gpt")
+            about = open_finished(folder / "gpt", "last", "train_gpt", device)[1]
+            recorded = recorded_options(Config, about["description"]["config"], sidecar_of(folder / "gpt", about))
             tuned = recorded.finetune.experiment_name
             model = tuned if recorded.policy.model == tuned else "gpt"
         folder, program = folder / model, {"gpt": "train_gpt"}.get(model, "finetune")
         if model != "gpt" and (ended := folder / FINISHED).exists():
             program = read_owned(ended, {})[1].program
         state, about = open_finished(folder, checkpoint, program, device)
-        weights, path = state["model"], folder / f"{about['kind']}-{about['step']:09d}.json"
+        weights, path = state["model"], sidecar_of(folder, about)
     described = about["description"]
     config = recorded_options(Config, described["config"], path)
     with content_of(path, DamagedCheckpointError):

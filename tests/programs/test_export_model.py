@@ -16,7 +16,7 @@ ROOM = {"goal": (0, 1), "size": 3, "max_episode_steps": 4}
 
 def test_it_acts_as_the_run_does(root):
     """After the run is gone; the weights are those of the checkpoint, and the card has the results."""
-    done("export_model", root)
+    done("export_model", root, "evaluation.checkpoint=last")
     folder = root / "logs/tiny/export"
     saved = load_newest(root / "logs/tiny/gpt", "best", torch.device("cpu"))
     weights = load_file(folder / "model.safetensors")

@@ -13,6 +13,7 @@ import pytest
 from harness import TINY, done, flip, kill_late, refusal, results_of
 from matplotlib.figure import Figure
 
+import icrl
 from icrl.config.compose import load_config
 from icrl.config.options import replace
 from icrl.config.root import Config
@@ -138,6 +139,20 @@ def test_damaged_files_of_a_finished_run(finished, root, config, name):
         assert refused or found == told, damage
         path.write_bytes(whole)
     check_same_results(root, finished, [])
+
+
+@pytest.mark.parametrize("name", ["config.json", "model.safetensors"])
+def test_damaged_files_of_an_exported_model(root, name):
+    done("export_model", root)
+    path = root / "logs/tiny/export" / name
+    whole = path.read_bytes()
+    for damage, do in DAMAGES.items():
+        path.write_bytes(do(whole))
+        with pytest.raises(PipelineError, match=rf"{path.parent}.*export the model again"):
+            icrl.load(path.parent)
+            pytest.fail(damage)
+    path.write_bytes(whole)
+    icrl.load(path.parent)
 
 
 @pytest.mark.parametrize("stage", STAGES)

@@ -58,16 +58,18 @@ def reads_record() -> bool:
     return _record.get()
 
 
-def recorded_options(kind: type[AnyOptions], values: Any, where: object) -> AnyOptions:
-    """Options of `kind` with the `values` that the file or folder `where` records. Nothing that they name is imported,
-    called or drawn. Raises `PipelineError`, which names `where`, for values that are not allowed."""
+def recorded_options(kind: type[AnyOptions], values: Any, where: object, group: str = "") -> AnyOptions:
+    """Options of `kind`, or of this `group` of them, with the `values` that the file or folder `where` records. Nothing
+    that they name is imported, called or drawn. Raises `PipelineError`, which names `where`, for values that are not
+    allowed."""
     load_plugins()  # of installed packages, which no file names
     before = _record.set(True)
     try:
         return kind.model_validate(values)
     except ValidationError as error:
         first = first_of(error)
-        what = f"{'.'.join(map(str, first['loc']))}={quoted(first['input'])}: {first['msg']}"
+        key = ".".join(map(str, [*([group] if group else []), *first["loc"]]))
+        what = f"{key}={quoted(first['input'])}: {first['msg']}"
         raise PipelineError(f"{where} records an option that is not allowed: {what}") from error
     except Exception as error:  # values from a file may make a rule raise anything
         what = str(error) if isinstance(error, PipelineError) else describe_error(error)

@@ -203,7 +203,7 @@ def training_store(config: Config, trained: Json) -> Histories:
     """First history store that the `trained` model learned from. Raises `ConfigError` if its rows are too short for
     `evaluation.num_episodes`."""
     world, folder = _world_of(trained["config"], config.run_folder), config.run_folder
-    split = recorded_options(type(config.tasks), trained["config"]["tasks"], folder)
+    split = recorded_options(type(config.tasks), trained["config"]["tasks"], folder, "tasks")
     stores = open_stores(replace(config, env=world, tasks=split))
     check_stores(stores, trained["histories"], folder)
     episodes, store = config.evaluation.num_episodes, stores[0]
@@ -269,7 +269,7 @@ def _unchangeable(spec: EnvSpec) -> dict[str, Any]:
 
 
 def _world_of(trained: Json, folder: Path) -> EnvConfig:
-    return recorded_options(env_options()[trained["env"]["name"]], trained["env"], folder)
+    return recorded_options(env_options()[trained["env"]["name"]], trained["env"], folder, "env")
 
 
 def new_tasks(config: Config, env: TensorEnv, trained: Json, split: Json) -> list[int]:

@@ -180,7 +180,12 @@ def open_finished(folder: Path, kind: str, program: str, device: torch.device) -
 
 def check_run(folder: Path, about: Json, expected: Identity) -> None:
     """Raise `PipelineError` unless the checkpoint in `folder` with the sidecar `about` is from the `expected` run."""
-    check_owner(folder / f"{about['kind']}-{about['step']:09d}.json", Identity.of(about["description"]), expected)
+    check_owner(sidecar_of(folder, about), Identity.of(about["description"]), expected)
+
+
+def sidecar_of(folder: Path, about: Json) -> Path:
+    """Path of the sidecar in `folder` with the content `about`."""
+    return folder / f"{about['kind']}-{about['step']:09d}.json"
 
 
 def check_end(finished: Path, step: int, newest: int) -> None:

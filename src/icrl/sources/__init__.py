@@ -54,4 +54,4 @@ def _scan() -> None:
 def source_of(recorded: Any, where: object) -> SourceConfig:
     """Options of the source in the configuration that the file or folder `where` records. Raises `PipelineError` if
     they are not allowed."""
-    return recorded_options(source_class(recorded["source"]["name"]).options, recorded["source"], where)
+    return recorded_options(source_class(recorded["source"]["name"]).options, recorded["source"], where, "source")
