@@ -13,7 +13,6 @@ import torch
 from matplotlib.figure import Figure
 from matplotlib.ticker import EngFormatter
 from torch import Tensor
-from tqdm import tqdm
 
 from icrl.collection.collect import Learner
 from icrl.collection.source_run import EpisodeStatistics
@@ -29,6 +28,7 @@ from icrl.plots import style
 from icrl.plots.figures import success_figure
 from icrl.plots.walks import Film, film, play, walks_of
 from icrl.runs.metrics import MetricLogger, Progress, shown, spread
+from icrl.runs.processes import Bar
 from icrl.sources.pace import clock_of, due_steps, env_steps, num_iterations
 from icrl.training.curves import inspect
 
@@ -177,7 +177,7 @@ def _write_videos(config: Config, env: TensorEnv, tasks: Tensor, played: Rollout
         style.write_video(folder / name, play([films[name]]), FRAMES_PER_SECOND)
 
     with ThreadPoolExecutor(os.cpu_count()) as encoders:  # each writes through an ffmpeg process of its own
-        list(tqdm(encoders.map(write, films), total=len(films), desc="videos", unit="video"))
+        list(Bar(encoders.map(write, films), total=len(films), desc="videos", unit="video"))
     style.write_video(folder / "all_agents.mp4", play([*films.values()]), FRAMES_PER_SECOND)
 
 

@@ -17,7 +17,6 @@ from typing import Any, NamedTuple, Self
 
 import torch
 from pydantic import model_validator
-from tqdm import tqdm
 
 from icrl.config.options import Options, option, refuse, refuse_both
 from icrl.contracts import Json, Metrics
@@ -25,7 +24,7 @@ from icrl.runs import checkpoint
 from icrl.runs.checkpoint import step_of
 from icrl.runs.files import Identity, check_owner, read_owned, write_owned
 from icrl.runs.metrics import CurvesConfig, MetricLogger
-from icrl.runs.processes import Worker
+from icrl.runs.processes import Bar, Worker
 from icrl.runs.writers import clear
 
 
@@ -171,7 +170,7 @@ class Evaluations(AbstractContextManager["Evaluations"]):
         """`poll` until no evaluation is pending or `until()`, called about once a second, is true."""
         if not self._waiting or until():
             return
-        with tqdm(total=len(self._waiting), desc="waiting for evaluations", unit="evaluation") as bar:
+        with Bar(total=len(self._waiting), desc="waiting for evaluations", unit="evaluation") as bar:
             while self._waiting and not until():
                 self.poll(_GLANCE)
                 bar.update(bar.total - len(self._waiting) - bar.n)

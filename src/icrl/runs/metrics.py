@@ -18,6 +18,7 @@ from icrl.config.options import OneOrMore, Options, PathName, option, refuse, re
 from icrl.contracts import ConfigError, PipelineError
 from icrl.runs.checkpoint import Interval
 from icrl.runs.files import write_atomically
+from icrl.runs.processes import Bar
 from icrl.runs.writers import LIBRARIES, WriterName, make_writers
 
 _LINES = 10  # log lines in a whole run; the curves have all points
@@ -109,7 +110,7 @@ def check_writers(options: CurvesConfig) -> None:
             raise ConfigError(wrong) from error
 
 
-class Progress(tqdm):  # pyrefly: ignore - generic in its stubs alone
+class Progress(Bar):
     """Progress bar and, if it is `shown`, log lines: share done, what is learned, throughput, time left. A context
     manager."""
 

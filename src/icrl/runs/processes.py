@@ -1,4 +1,5 @@
-"""Child processes that ignore signals, and standard outputs that are closed, not UTF-8 or without a reader.
+"""Child processes that ignore signals, progress bars, and standard outputs that are closed, not UTF-8 or without a
+reader.
 
 A signal often reaches a whole process group. Only the training process handles it, and then ends its children.
 """
@@ -19,6 +20,7 @@ from multiprocessing import active_children, get_all_start_methods, get_context,
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from multiprocessing.util import Finalize
+from types import SimpleNamespace
 from typing import Any, TypeVar
 
 import torch
@@ -31,7 +33,7 @@ _START_METHOD = "forkserver" if "forkserver" in get_all_start_methods() else "sp
 _SIGNALS = {signal.SIGINT, signal.SIGTERM, signal.SIGUSR2}
 _GLANCE = 0.5  # seconds between two checks of the parent
 _TICK = 1.0  # seconds between two pictures of a bar
-_LINES = 5  # above the bar of some jobs
+_LINES = 10  # above the bar of some jobs
 _EXIT = 10.0  # seconds in which a process exits, which takes time at the lowest priority
 
 
@@ -130,8 +132,18 @@ def at_once(
     arrives, and returns words for the bar.
 
     Jobs and results must be picklable, exceptions are those of the jobs. Raises `PipelineError` if a process dies."""
-    with tqdm(total=len(jobs), desc=title, unit="job") as bar, ticking(bar):
+    with Bar(total=len(jobs), desc=title, unit="job") as bar, ticking(bar):
         return _all_done(jobs, width, bar, tell)
+
+
+class Bar(tqdm):  # pyrefly: ignore - generic in its stubs alone
+    """Progress bar that is drawn on a terminal, or in the output of a notebook's cell (one at a time, because cells have
+    no cursor to move up). A file gets no bars, but they count."""
+
+    def __init__(self, *given: Any, **options: Any) -> None:
+        in_cell = type(sys.stdout).__module__.startswith("ipykernel") and not getattr(tqdm, "_instances", ())
+        elsewhere: Any = sys.stdout if in_cell else SimpleNamespace(write=len, flush=int)
+        super().__init__(*given, file=sys.stderr if sys.stderr.isatty() else elsewhere, **options)
 
 
 @contextmanager
@@ -159,7 +171,7 @@ def _all_done(
     if width == 1:
         for number, job in enumerate(jobs):
             results[number] = job()
-            _advance(bar, tell(results[number]))
+            advance(bar, tell(results[number]))
         return [*results.values()]
     before = active_children()
     with without_signals():
@@ -170,7 +182,7 @@ def _all_done(
     try:
         for future in as_completed(futures):  # not in order, so that the bar does not wait for a long one
             results[futures[future]] = pickle.loads(future.result())
-            _advance(bar, tell(results[futures[future]]))
+            advance(bar, tell(results[futures[future]]))
         return [results[number] for number in range(len(jobs))]
     except BrokenExecutor as error:
         raise PipelineError("a process that plays died. Run the same command again, or with num_threads=1") from error
@@ -179,14 +191,14 @@ def _all_done(
         pool.shutdown(cancel_futures=True)
 
 
-def _advance(bar: Any, told: str) -> None:
-    """Move the bar on, with a line above it at each fifth of the jobs, as training has them."""
+def advance(bar: Any, told: str) -> None:
+    """Move the bar on, with a line above it at each tenth of the jobs, as training has them."""
     bar.set_postfix_str(told, refresh=False)
     bar.update()
     about, lines = bar.format_dict, (bar.n - 1) * _LINES // bar.total
     if bar.n * _LINES // bar.total > lines:
-        left = about["elapsed"] / bar.n * (bar.total - bar.n)
-        parts = (f"{about['prefix']}  {bar.n / bar.total:4.0%}", f"{bar.n} of {bar.total} jobs", told)
+        left = about["elapsed"] / (bar.n - bar.initial) * (bar.total - bar.n)
+        parts = (f"{about['prefix']}  {bar.n / bar.total:4.0%}", f"{bar.n} of {bar.total} {bar.unit}s", told)
         bar.write("  ".join([*filter(None, parts), f"about {left:.0f} s left"]))
 
 
