@@ -15,7 +15,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -94,8 +93,8 @@ def main(config: Config) -> Path:
                 tasks = {part: env.all_tasks().to(device)[numbers] for part, numbers in parts.items()}
                 results = evaluate(config, env, model, start, tasks, store, suffix, owner, sections)
                 write_owned(path, owner, opened.step, results | {"checkpoint": opened.checksum})
-        print("\n\n".join(tables.tables(results)))
-        print(f"\n{tables.summary(results, env.spec)}\n\n{_guide(config, env, parts, folder, suffix, results)}")
+        told = [tables.in_short(results), *tables.tables(results), tables.summary(results, env.spec)]
+        print("\n\n".join([*told, _guide(config, env, parts, folder, suffix)]))
     return folder
 
 
@@ -128,7 +127,7 @@ def evaluate(
         [*plays, *exploration.explorations(config, env, policy, learners, len(shown))],
         width,
         "evaluate",
-        protocol.SuccessSoFar(main_part),
+        protocol.ResultSoFar(main_part),
     )
     played, explored = _results(found[: len(plays)]), exploration.by_kind(dict(found[len(plays) :]))
     episodes = {part: played[part][0] for part in tasks}
@@ -187,23 +186,12 @@ def _beside(
     }
 
 
-def _guide(
-    config: Config, env: TensorEnv, parts: dict[str, list[int]], folder: Path, suffix: str, results: Json
-) -> str:
-    """Lines that say in short what an evaluation found, and name its results, with what to look for in the first
-    picture and the first video."""
+def _guide(config: Config, env: TensorEnv, parts: dict[str, list[int]], folder: Path, suffix: str) -> str:
+    """Lines that name the results of an evaluation, with what to look for in the first picture and the first video."""
     part, probes = protocol.shown_part(parts), folder / "probes.png"
-    label, wiped = protocol.PARTS[part], protocol.ABLATIONS["wiped"]
-    curves = {name: np.array(of["success"]["mean"]) for name, of in report.all_curves(results).items()}
-    tail = measures.tail_of(len(curves[label]))
-    late = {name: f"{curve[-tail:].mean():.2f}" for name, curve in curves.items()}
-    others = {"with its context wiped at each reset": wiped, "random play": "random"}
-    there = [f"{late[name]} {words}" for words, name in others.items() if name in late]
     lines = [
-        f"in short      {label}: success {curves[label][0]:.2f} in episode 1, {late[label]} in the last quarter",
-        *([f"              of the episodes (there {', '.join(there)})"] if there else []),
         f"look first    {folder / 'adaptation.png'}",
-        f"              The weights are frozen: if '{label}' rises, the model learns in its",
+        f"              The weights are frozen: if '{protocol.PARTS[part]}' rises, the model learns in its",
         "              context, from near 'random' towards the other dashed lines, which are references.",
     ]
     if probes.exists():

@@ -137,8 +137,8 @@ def at_once(
 
 
 class Bar(tqdm):  # pyrefly: ignore - generic in its stubs alone
-    """Progress bar that is drawn on a terminal, or in the output of a notebook's cell (one at a time, because cells have
-    no cursor to move up). A file gets no bars, but they count."""
+    """Progress bar that is drawn on a terminal, or in the output of a notebook's cell, where only one at a time can be
+    drawn. Elsewhere, as in a log file, it only counts."""
 
     def __init__(self, *given: Any, **options: Any) -> None:
         in_cell = type(sys.stdout).__module__.startswith("ipykernel") and not getattr(tqdm, "_instances", ())
@@ -192,11 +192,11 @@ def _all_done(
 
 
 def advance(bar: Any, told: str) -> None:
-    """Move the bar on, with a line above it at each tenth of the jobs, as training has them."""
+    """Move the bar on, with a line above it at each tenth of the jobs if there are several, as training has them."""
     bar.set_postfix_str(told, refresh=False)
     bar.update()
     about, lines = bar.format_dict, (bar.n - 1) * _LINES // bar.total
-    if bar.n * _LINES // bar.total > lines:
+    if bar.n * _LINES // bar.total > lines and bar.total > 1:
         left = about["elapsed"] / (bar.n - bar.initial) * (bar.total - bar.n)
         parts = (f"{about['prefix']}  {bar.n / bar.total:4.0%}", f"{bar.n} of {bar.total} {bar.unit}s", told)
         bar.write("  ".join([*filter(None, parts), f"about {left:.0f} s left"]))

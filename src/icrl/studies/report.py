@@ -17,8 +17,8 @@ from icrl.contracts import Json, PipelineError
 from icrl.evaluation.measures import LATER
 from icrl.evaluation.protocol import COVERAGE_KEPT, shown_part
 from icrl.evaluation.report import combined, read_results
-from icrl.evaluation.tables import interval_text
-from icrl.plots.study_plots import LABELS, Result, shown_curve, study_figure
+from icrl.evaluation.tables import LABELS, interval_text
+from icrl.plots.study_plots import Result, shown_curve, study_figure
 from icrl.plots.style import save_figure
 from icrl.runs.device import recorded
 from icrl.runs.files import identity_of, read_json, read_owned, write_atomically, write_owned
