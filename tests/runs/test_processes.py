@@ -25,11 +25,11 @@ def die() -> None:
 
 
 def test_processes_give_what_one_process_gives(capsys: pytest.CaptureFixture[str]) -> None:
-    """With a line about the progress at each fifth of the jobs."""
+    """With a line about the progress at each tenth of the jobs."""
     jobs = [partial(look, number, torch.arange(3)) for number in range(6)]
     here, there = at_once(jobs, 1, "here"), at_once(jobs, 2, "there")
     lines = [line.partition(" jobs ")[0] for line in capsys.readouterr().out.splitlines()]
-    counts = ("33%  2", "50%  3", "67%  4", "83%  5", "100%  6")
+    counts = ("17%  1", "33%  2", "50%  3", "67%  4", "83%  5", "100%  6")
     assert lines == [f"{title}  {count.rjust(7)} of 6" for title in ("here", "there") for count in counts]
     for number, (one, other) in enumerate(zip(here, there, strict=True)):
         assert one[0] == other[0] == number and torch.equal(one[1], other[1])

@@ -133,8 +133,6 @@ def all_conflicts(first: ConfigError, root: type[AnyConfig], module: str, argume
             if isinstance(config, Config) and module in _MAKES_TASKS:
                 with closing(make_env(config.env)) as env:
                     development_of(env, config, split_tasks(env, config).train)
-                    if config.source.videos_per_task or config.evaluation.videos:
-                        env.check_films()
         except ConfigError as error:
             messages.append(str(error))
         else:

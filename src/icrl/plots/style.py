@@ -72,8 +72,14 @@ def episode_axis(axes: Axes, xlabel: str, ylabel: str) -> None:
 def scaled_axis(axes: Axes, ends: tuple[float, float], label: str) -> None:
     """Draw a second y axis on the right, which has 0 and 1 at the values `ends` of the first."""
     low, high = ends
-    to, back = (lambda y: (y - low) / (high - low)), (lambda y: low + y * (high - low))
-    second = axes.secondary_yaxis("right", functions=(to, back))
+
+    def scaled(values: ArrayLike) -> ArrayLike:
+        return (np.asarray(values) - low) / (high - low)
+
+    def plain(values: ArrayLike) -> ArrayLike:
+        return low + np.asarray(values) * (high - low)
+
+    second = axes.secondary_yaxis("right", functions=(scaled, plain))
     second.set_ylabel(label, fontsize=13)
     second.tick_params(labelsize=11)
 

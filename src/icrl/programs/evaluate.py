@@ -34,7 +34,7 @@ from icrl.evaluation.report import RESULTS, read_results, save_episodes
 from icrl.nn.gpt import GPT
 from icrl.nn.gpt_policy import GPTPolicy, Guided
 from icrl.plots.figures import write_figures
-from icrl.plots.walks import compared_tasks, write_lives
+from icrl.plots.walks import compared_tasks, tell_not_filmed, write_lives
 from icrl.runs.device import check_memory, prepare, recorded
 from icrl.runs.files import Identity, check_owner, check_same, identity_of, only_writer, write_owned
 from icrl.runs.metrics import check_writers
@@ -74,8 +74,7 @@ def main(config: Config) -> Path:
         refuse(changes and config.evaluation.calibration, away)
         store, path, sections = None, folder / RESULTS, dict[str, Any]()
         if not path.exists():
-            if config.evaluation.videos:
-                env.check_films()
+            tell_not_filmed(config, env)
             # In another world a source appears only in videos, and is the configured one unless there is a mixture.
             if not changes or (config.evaluation.videos and is_mixture):
                 store = trained.training_store(config, opened.described)
@@ -145,7 +144,10 @@ def evaluate(
     filmed = {name: played[part][1] for name, part in models.items()}
     film = (replace(config, source=source), where, env, shown, filmed, beside, shown.device)
     numbers_of = partial(protocol.numbers_of, {config.seed: episodes}, setting, options, config.seed, [misled])
-    jobs: list[Callable[[], Any]] = [numbers_of, *([partial(write_lives, *film)] if options.videos else [])]
+    jobs: list[Callable[[], Any]] = [
+        numbers_of,
+        *([partial(write_lives, *film)] if options.videos and not env.not_filmed else []),
+    ]
     numbers, *_ = at_once(jobs, min(width, len(jobs)), "sum up")
     results = {
         "config": recorded(config),
