@@ -52,7 +52,7 @@ def table(policies: Mapping[str, Curves]) -> str:
             rows[-1].append(f"{curves['regret']['mean'][-1]:.2f}")
     if len(rows[-1]) > len(rows[0]):
         rows[0].append(f"regret 1-{num_episodes}")
-    return _aligned(rows)
+    return aligned(rows)
 
 
 def coverage_table(coverage: Mapping[str, Mapping[str, list[float]]], gain: Mapping[str, Any]) -> str:
@@ -61,7 +61,7 @@ def coverage_table(coverage: Mapping[str, Mapping[str, list[float]]], gain: Mapp
     num_episodes = len(next(iter(coverage.values()))["mean"])
     rows = [["cells visited without a goal, by episode", *map(str, range(1, num_episodes + 1))]]
     named = {**coverage} | {f"{name}, minus wiped": curve for name, curve in gain.items()}
-    return _aligned(rows + [[name, *(f"{share:.3f}" for share in curve["mean"])] for name, curve in named.items()])
+    return aligned(rows + [[name, *(f"{share:.3f}" for share in curve["mean"])] for name, curve in named.items()])
 
 
 def off_plan_table(results: Json) -> str:
@@ -73,7 +73,7 @@ def off_plan_table(results: Json) -> str:
         last = {end: gain[end][-1] for end in ("mean", "low", "high")}
         row = [name, *(f"{share:.3f}" for share in found["mean"]), f"{replay['mean'][-1]:.3f}"]
         rows.append([*row, interval_text(last, 3)])
-    return _aligned(rows)
+    return aligned(rows)
 
 
 def differences_table(differences: Json, num_episodes: int, measure: str = "success") -> str:
@@ -83,7 +83,7 @@ def differences_table(differences: Json, num_episodes: int, measure: str = "succ
     rows = [["model minus another policy, task by task", *(f"{label} {last}" for label in shown)]]
     for name, found in differences.items():
         rows.append([name, *(interval_text(found[key], DIGITS.get(key, 2)) for key in shown.values())])
-    return _aligned(rows)
+    return aligned(rows)
 
 
 def interval_text(number: Mapping[str, float], digits: int = 3) -> str:
@@ -100,7 +100,7 @@ def first_success_table(policies: Mapping[str, Curves]) -> str:
         if "first_success" in curves:
             shares = (("first_success", _FIRST), ("after_first_success", _AFTER))
             rows.append([name, *(_at(curves.get(key), number) for key, numbers in shares for number in numbers)])
-    return _aligned(rows)
+    return aligned(rows)
 
 
 def moved_table(moved: Mapping[str, Any]) -> str:
@@ -119,7 +119,7 @@ def moved_table(moved: Mapping[str, Any]) -> str:
             f"{numbers['final']['success']['mean']:.3f}",
         ]
         rows.append([*row, *(_at(old, before + later) for later in after)])
-    return _aligned(rows)
+    return aligned(rows)
 
 
 def _at(curve: Mapping[str, list[float]] | None, number: int) -> str:
@@ -144,7 +144,7 @@ def tables(results: Json) -> list[str]:
     return found
 
 
-def _aligned(rows: Sequence[Sequence[str]]) -> str:
+def aligned(rows: Sequence[Sequence[str]]) -> str:
     """Table with columns as wide as their longest cell, and a line below the header."""
     first, *others = (max(map(len, column)) for column in zip(*rows, strict=True))
     lines = ["  ".join([row[0].ljust(first), *map(str.rjust, row[1:], others)]) for row in rows]
