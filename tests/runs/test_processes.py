@@ -1,7 +1,10 @@
 """Jobs in processes of their own: results, order, threads, exceptions and deaths."""
 
+import io
 import os
+import re
 import signal
+import sys
 from functools import partial
 
 import pytest
@@ -9,7 +12,7 @@ import torch
 from torch import Tensor
 
 from icrl.contracts import PipelineError
-from icrl.runs.processes import at_once
+from icrl.runs.processes import Bar, advance, at_once
 
 
 def look(number: int, tensor: Tensor) -> tuple[int, Tensor, int, int]:
@@ -35,6 +38,20 @@ def test_processes_give_what_one_process_gives(capsys: pytest.CaptureFixture[str
         assert one[0] == other[0] == number and torch.equal(one[1], other[1])
         assert one[2] == os.getpid() != other[2] and other[3] == 1
     assert at_once([], 2, "nothing") == []
+
+
+@pytest.mark.parametrize("terminal", [True, False])
+def test_bars_are_drawn_on_terminals_alone(terminal: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Lines go on, and bars count, wherever."""
+    out, err = io.StringIO(), io.StringIO()
+    err.isatty = lambda: terminal
+    monkeypatch.setattr(sys, "stdout", out)
+    monkeypatch.setattr(sys, "stderr", err)
+    with Bar(total=20, desc="first") as bar:
+        for _ in range(20):
+            advance(bar, "told")
+    assert bool(err.getvalue()) == terminal and bar.n == 20
+    assert len(re.findall(r"first +\d+%  \d+ of 20 its  told", out.getvalue())) == 10
 
 
 @pytest.mark.parametrize("width", [1, 2])

@@ -137,13 +137,12 @@ def at_once(
 
 
 class Bar(tqdm):  # pyrefly: ignore - generic in its stubs alone
-    """Progress bar that is drawn on a terminal, or in the output of a notebook's cell, where only one at a time can be
-    drawn. Elsewhere, as in a log file, it only counts."""
+    """Progress bar that is drawn on a terminal. Elsewhere, as in a log file or a notebook, it only counts, and log lines
+    take its place."""
 
     def __init__(self, *given: Any, **options: Any) -> None:
-        in_cell = type(sys.stdout).__module__.startswith("ipykernel") and not getattr(tqdm, "_instances", ())
-        elsewhere: Any = sys.stdout if in_cell else SimpleNamespace(write=len, flush=int)
-        super().__init__(*given, file=sys.stderr if sys.stderr.isatty() else elsewhere, **options)
+        nowhere: Any = SimpleNamespace(write=len, flush=int)
+        super().__init__(*given, file=sys.stderr if sys.stderr.isatty() else nowhere, **options)
 
 
 @contextmanager

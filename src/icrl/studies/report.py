@@ -38,7 +38,8 @@ ENOUGH = 3  # runs of a variant: the interval of fewer says little of others
 _STYLE = """body { font: 16px/1.5 system-ui, sans-serif; max-width: 1200px; margin: 24px auto; padding: 0 16px }
 h1 { font-size: 24px; margin: 0 } img { max-width: 100%; display: block } div { overflow-x: auto }
 table { border-collapse: collapse; margin: 16px 0; font-size: 14px } th, td { padding: 4px 12px; text-align: right }
-th { border-bottom: 2px solid } tr + tr { border-top: 1px solid #ddd } :is(th, td):first-child { text-align: left }"""
+td { white-space: nowrap } th { border-bottom: 2px solid } tr + tr { border-top: 1px solid #ddd }
+:is(th, td):first-child { text-align: left }"""
 
 
 def write_report(folder: Path, config: Config, rows: Sequence[Row]) -> str:
@@ -47,7 +48,8 @@ def write_report(folder: Path, config: Config, rows: Sequence[Row]) -> str:
     results = [result_of(row) for row in rows]
     evaluations = [read_results(part)[1].run for row in rows for part in row.folders]
     owner = identity_of("study", config, recorded(config).keys() - {"name", "root"}, {"evaluations": evaluations})
-    study = config.study
+    asked = config.study.question
+    study = replace(config.study, question="Which variant is best?" if asked == "none" else asked)
     about = {
         "config": recorded(config),
         "reported_at": {key: value for key, value in git_state(PROJECT).items() if key in ("revision", "dirty")},
@@ -79,7 +81,8 @@ def answer(results: Sequence[Result], study: StudyConfig) -> str:
         count = min(len(result["runs"]) for result in here)
         runs = f"{count} {'run' if study.splits else 'seed'}{'s' * (count != 1)}"
         told = [f"{name} {interval_text(numbers[name])}" for name in (best, *(near or others)[:1])]
-        parts = [f"{world + ': ' if world else ''}{label} over the last quarter of the episodes: {', '.join(told)}"]
+        where = f"{world}: " if world else ""
+        parts = [f"{where}{label.capitalize()} over the last quarter of the episodes: {', '.join(told)}"]
         if others:
             undecided = f"undecided with {runs}" + (", because these intervals overlap" if near else "")
             parts.append(undecided if near or count < ENOUGH else f"{best} is best with {runs}")
