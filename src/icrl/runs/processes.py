@@ -137,8 +137,8 @@ def at_once(
 
 
 class Bar(tqdm):  # pyrefly: ignore - generic in its stubs alone
-    """Progress bar that is drawn on a terminal. Elsewhere, as in a log file or a notebook, it only counts, and log lines
-    take its place."""
+    """Progress bar that is drawn on a terminal. Elsewhere, as in a log file or a notebook, it only counts, and log
+    lines take its place."""
 
     def __init__(self, *given: Any, **options: Any) -> None:
         nowhere: Any = SimpleNamespace(write=len, flush=int)
