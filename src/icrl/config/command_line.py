@@ -144,8 +144,6 @@ def _conflict(root: type[AnyConfig], module: str, arguments: Sequence[str]) -> P
         if isinstance(config, Config) and module in _MAKES_TASKS:
             with closing(make_env(config.env)) as env:
                 development_of(env, config, split_tasks(env, config).train)
-                if config.source.videos_per_task or config.evaluation.videos:
-                    env.check_films()
     except PipelineError as error:
         return error
     return None

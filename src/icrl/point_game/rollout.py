@@ -189,8 +189,8 @@ def measure(
     unfinished games; `fraction_finished`; `finished_lengths` and `unfinished_lengths`: a count of the games of each of
     1 .. `max_moves` moves; `host_actions` by number of the subset, `agent_actions` by coordinate."""
     results = {}
-    for name in progress_bar(pairs, desc="matches", unit="pair", leave=False):
-        lengths, finished, host_actions, agent_actions = match(game, *pairs[name], num_games, max_moves, seed)
+    for name, (host, agent) in progress_bar(pairs.items(), desc="matches", unit="pair", leave=False):
+        lengths, finished, host_actions, agent_actions = match(game, host, agent, num_games, max_moves, seed)
         results[name] = {
             "mean_length": lengths.double().mean().item(),
             "fraction_finished": finished.double().mean().item(),

@@ -33,6 +33,7 @@ from icrl.envs.tasks import Split, changing, development_of, split_tasks
 from icrl.evaluation.tables import solved
 from icrl.evaluation.trained import SourceEvaluator, check_streams
 from icrl.plots.source_agents import SourceCurves, examine
+from icrl.plots.walks import tell_not_filmed
 from icrl.programs._shards import FOUND, collect_shards
 from icrl.programs.export_histories import export_all
 from icrl.runs.checkpoint import FINISHED, Interval, load_newest
@@ -104,8 +105,7 @@ def record(config: Config) -> None:
         block = config.shard.block(len(split.train))
         development_of(env, config, split.train)  # early checks for stage two
         check_stage_two(config, env.spec)
-        if source.videos_per_task or config.evaluation.videos:
-            env.check_films()
+        tell_not_filmed(config, env)
         with only_writer(histories):
             if (histories / "manifest.json").exists():
                 check_same(config, read_manifest(histories)["config"], compared(config), str(histories))
@@ -276,10 +276,13 @@ def evaluating(
 
 
 def announce(config: Config, found: Json) -> None:
-    """Print which tasks were solved, and the folders of the results."""
-    unsolved, num_tasks = found["unsolved"], found["num_tasks"]
-    with closing(make_env(config.env)) as env:
-        print(f"{num_tasks - len(unsolved)} of {num_tasks} training tasks {solved(env.spec)} by all their agents")
+    """Print which tasks were solved, or the return if there was no success, and the folders of the results."""
+    num_tasks, unsolved = found["num_tasks"], found["unsolved"] if "return" not in found else list[Json]()
+    if "return" in found:
+        print(f"mean return of the trained agents on {num_tasks} training tasks {found['return']:.4g}, no success")
+    else:
+        with closing(make_env(config.env)) as env:
+            print(f"{num_tasks - len(unsolved)} of {num_tasks} training tasks {solved(env.spec)} by all their agents")
     for task in unsolved[:_NAMED]:
         each = sorted(task["success"])
         least = f"{each[:_NAMED]}" + (f" and of {len(each) - _NAMED} better ones" if len(each) > _NAMED else "")

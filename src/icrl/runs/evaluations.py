@@ -203,7 +203,8 @@ class Evaluations(AbstractContextManager["Evaluations"]):
             self._write()
             self._draw({step: evaluation})
             named = {name.removeprefix("development_"): value for name, value in evaluation.metrics.items()}
-            found = "  ".join(f"{name} {value:.3g}" for name, value in named.items())
+            won = any(value for name, value in named.items() if "success" in name)  # else returns tell more
+            found = "  ".join(f"{name} {value:.3g}" for name, value in named.items() if won or "success" not in name)
             self._report(f"evaluation at {step}:  {found}")
         scores = [(found.score, at) for at, found in self.results.items() if at >= self._trained]
         if step == max((pair for pair in scores if not math.isnan(pair[0])), default=(0, None))[1]:
