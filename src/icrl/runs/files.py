@@ -12,6 +12,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
+from icrl.config.modules import command_of
 from icrl.config.options import Options, walk
 from icrl.contracts import ConfigError, Json, PipelineError
 
@@ -56,7 +57,8 @@ def read_json(path: Path, form: Any = dict) -> Json:
         raise PipelineError(f"{path} is damaged: its checksum is wrong; restore it")
     if not fits(content, form):
         raise PipelineError(
-            f"{path} has unexpected content: another program wrote it, or a version that python -m src.upgrade converts"
+            f"{path} has unexpected content: another program wrote it, or a version that `{command_of('upgrade')}` "
+            "converts"
         )
     return content
 

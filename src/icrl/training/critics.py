@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import nn
 
+from icrl.config.modules import command_of
 from icrl.config.options import refuse, walk
 from icrl.contracts import ConfigError, Json, PipelineError
 from icrl.nn.critic import Critic, ValueNetwork, trunk_config
@@ -53,7 +54,7 @@ def open_finished(folder: Path, kind: str | int, program: str, device: torch.dev
     else:
         found = checkpoint.open_finished(folder, kind, program, device)
     if found is None:
-        raise ConfigError(f"no finished training in {folder}: run `python -m src.{program}` with the same options")
+        raise ConfigError(f"no finished training in {folder}: run `{command_of(program)}` with the same options")
     check_described(found[1]["description"], folder)
     return found
 
