@@ -57,7 +57,7 @@ TINY = (
 )
 
 
-CURVES = ("source/", "update/", "pretraining/", "evaluation/", "train/", "in_context/", "adaptation/")
+CURVES = ("source/", "update/", "pretraining/", "evaluation/", "train/", "in_context/", "adaptation")
 
 
 class Outcome(NamedTuple):

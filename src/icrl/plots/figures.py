@@ -1,6 +1,7 @@
 """Pictures of an evaluation, as PNG files and beside its curves. E episodes, N tasks."""
 
 from collections.abc import Collection, Mapping, Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -83,12 +84,14 @@ def write_figures(
             pixels = style.figure_to_array(figure)
             style.save_picture(folder / f"{picture}.png", pixels)
             logger.image(picture, pixels, 0)
-    for policy, measures in all_curves(results).items():  # a run each, so that one chart holds all policies
-        own = folder / policy.replace(", ", "-").replace(" ", "_").replace("'", "")
-        with MetricLogger(own, options=options) as logger:
-            for measure, curve in measures.items():
-                for episode, value in enumerate(curve["mean"], start=1):
-                    logger.scalars("adaptation", {measure: value}, episode)
+        for policy, measures in all_curves(results).items():
+            own = policy.replace(", ", "-").replace(" ", "_").replace("'", "")
+            is_run = policy in (*PARTS.values(), BEFORE, "random", "optimum")  # runs share a chart; they stay few
+            with MetricLogger(folder / own, options=options) if is_run else nullcontext(logger) as curves:
+                for measure, curve in measures.items():
+                    prefix, name = ("adaptation", measure) if is_run else (f"adaptation_{measure}", own)
+                    for episode, value in enumerate(curve["mean"], start=1):
+                        curves.scalars(prefix, {name: value}, episode)
 
 
 def _curve_figures(name: str, env: TensorEnv, results: Json, learners: Collection[str]) -> dict[str, Figure]:
