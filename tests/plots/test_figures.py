@@ -72,12 +72,14 @@ def test_panels_and_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name:
     pictures = {"adaptation", "first_success", "goals", *([] if transfer else ["probes"])}
     pictures |= {"coverage"} if covered else set()
     assert {path.stem for path in tmp_path.glob("*.png")} == pictures
-    folders = {"model-held-out_tasks", "searcher", "random", "optimum"}
-    folders |= set() if transfer else {"model-training_tasks", "model-greedy", "model-rewards_blanked"}
+    folders = {"model-held-out_tasks", "random", "optimum", *([] if transfer else ["model-training_tasks"])}
     assert {path.name for path in tmp_path.iterdir() if path.is_dir()} == folders
     shown = {"success", "returns", "steps_to_goal", "fraction_of_optimum", *(["regret"] if regrets else [])}
     shown |= {"first_success", "after_first_success"}
     assert set(curves_on_disk(tmp_path / "random")) == {f"adaptation/{measure}" for measure in shown}
+    others = {"searcher", *([] if transfer else ["model-greedy", "model-rewards_blanked"])}
+    found = {tag for tag in curves_on_disk(tmp_path) if tag.startswith("adaptation")}
+    assert {f"adaptation_{measure}/{policy}" for measure in shown for policy in others} == found
 
 
 def test_lines_bands_and_legend() -> None:

@@ -7,6 +7,7 @@ find it too. Only what a command or an import of the user's names is imported: n
 
 import importlib
 import importlib.metadata
+import re
 import sys
 from collections.abc import Callable, Container
 from contextvars import ContextVar
@@ -103,6 +104,23 @@ def extra_module(name: str, needed_by: str, extra: str = "train") -> Any:
 def installation(extra: str) -> str:
     """Words for how to install what an optional part of the package needs."""
     return f'pip install "in-context-rl[{extra}]", or in a clone pip install -e ".[{extra}]"'
+
+
+def command_of(program: str) -> str:
+    """Command of a program: `python -m src.train_gpt` where this process was started so, else that of the installed
+    package, `icrl train-gpt`."""
+    started = getattr(sys.modules["__main__"], "__spec__", None)
+    if started and started.name.startswith("src."):
+        return f"python -m src.{program}"
+    return f"icrl {program.replace('_', '-')}"
+
+
+def with_commands(text: str) -> str:
+    """The `text`, which names programs as one runs them from a clone, with the commands that this process knows."""
+    if command_of("").startswith("python"):
+        return text
+    named = re.compile(r"(python -m |-m )?\bsrc\.([a-z_]+)")
+    return named.sub(lambda found: ("-m " if found[1] == "-m " else "") + command_of(found[2]), text)
 
 
 def text_of(path: Path) -> str:

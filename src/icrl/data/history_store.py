@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from icrl.config.modules import command_of
 from icrl.config.options import quoted, refuse
 from icrl.contracts import Json, PipelineError, Rollout
 from icrl.data.columns import bytes_of, column_forms, rollout_of, row_chunks
@@ -53,7 +54,7 @@ def read_manifest(folder: Path, *, of_shard: bool = False) -> Json:
     union, those of all shards, which must be no unions (`of_shard`). Raises `ConfigError` if there are no histories,
     `DamagedHistoriesError` if a file does not match."""
     path, gone = folder / MANIFEST, "" if folder.exists() else ", which does not exist"
-    refuse(not path.exists(), f"no histories in {folder}{gone}: run `python -m src.train_agents` with the same options")
+    refuse(not path.exists(), f"no histories in {folder}{gone}: run `{command_of('train_agents')}` with these options")
     with content_of(path, DamagedHistoriesError):
         upgrade(manifest := read_json(path), path)
         refuse(of_shard and "shards" in manifest, f"{path} is of a shard, and a union itself")
@@ -175,11 +176,10 @@ class Histories:
 
 def open_histories(folder: str | Path) -> Histories:
     """Open a complete history store, or a union of such, read-only, after checking its files against their checksums
-    (see `unions` for those that are not read again). Raises `ConfigError` if there are no histories or they are not
-    complete, `DamagedHistoriesError` if a file is missing or changed."""
+    (see `unions`). Raises `ConfigError` without complete ones, `DamagedHistoriesError` for a missing or changed file."""
     manifest = read_manifest(folder := Path(folder).absolute())
     done = f"{manifest['committed']} of {manifest['columns']['obs']['shape'][1]} steps"
-    again = "run `python -m src.train_agents` with the same options again, it continues"
+    again = f"run `{command_of('train_agents')}` with the same options again, it continues"
     refuse(not manifest["complete"], f"the histories in {folder} are not complete ({done}): {again}")
     stores = {one: manifest if one == folder else read_manifest(one) for one in shards_of(folder, manifest)}
     for path in damaged_files(stores):

@@ -1,6 +1,7 @@
 """Pictures of an evaluation, as PNG files and beside its curves. E episodes, N tasks."""
 
 from collections.abc import Collection, Mapping, Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -82,8 +83,7 @@ def write_figures(
     other decodings or ablations, `moved_goal.png` if the goal was moved, and `coverage.png` or `calibration.png` if
     these were measured. Random play, `learners` and the optimum are drawn as references."""
     clear(folder, anew=True)  # left by an evaluation that was interrupted
-    learners = [learner for learner in learners if learner != BEFORE]  # it is drawn as a model
-    figures = _curve_figures(env, results, learners)
+    figures = _curve_figures(env, results, [one for one in learners if one != BEFORE])  # that is drawn as a model
     no_tasks = torch.empty(0, env.all_tasks().shape[1], dtype=torch.long)
     parts: dict[str, Part] = {part: (no_tasks, []) for part in ("train", "held_out", "development")}
     measure = measure_of(results["curves"])
@@ -96,12 +96,14 @@ def write_figures(
             pixels = style.figure_to_array(figure)
             style.save_picture(folder / f"{picture}.png", pixels)
             logger.image(picture, pixels, 0)
-    for policy, measures in all_curves(results).items():  # a run each, so that one chart holds all policies
-        own = folder / policy.replace(", ", "-").replace(" ", "_").replace("'", "")
-        with MetricLogger(own, options=options) as logger:
-            for key in measures.keys() - (OF_SUCCESS if measure == "returns" else set()):
-                for episode, value in enumerate(measures[key]["mean"], start=1):
-                    logger.scalars("adaptation", {key: value}, episode)
+        for policy, measures in all_curves(results).items():
+            own = policy.replace(", ", "-").replace(" ", "_").replace("'", "")
+            is_run = policy in (*PARTS.values(), BEFORE, "random", "optimum")  # runs share a chart; they stay few
+            with MetricLogger(folder / own, options=options) if is_run else nullcontext(logger) as curves:
+                for key in measures.keys() - (OF_SUCCESS if measure == "returns" else set()):
+                    prefix, name = ("adaptation", key) if is_run else (f"adaptation_{key}", own)
+                    for episode, value in enumerate(measures[key]["mean"], start=1):
+                        curves.scalars(prefix, {name: value}, episode)
 
 
 def _curve_figures(env: TensorEnv, results: Json, learners: Collection[str]) -> dict[str, Figure]:

@@ -136,7 +136,7 @@ def card(histories: Histories) -> bytes:
             f"{meaning} |"
             for name, meaning in _MEANINGS.items()
         ),
-        "\nRead it into a store again: `python -m src.import_histories format=FORMAT path=FILE name=NAME` (not `txt`).",
+        "\nRead it into a store again: `icrl import-histories format=FORMAT path=FILE name=NAME` (not `txt`).",
     ]
     return "".join(f"{line}\n" for line in lines).encode()
 

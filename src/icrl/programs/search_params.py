@@ -1,6 +1,6 @@
 """Search for hyper-parameters of a program, by default of A2C on one task, the one with its goal in the corner.
 
-    python -m src.search_params [KEY=VALUE ...]      -> logs/<name>/search/
+python -m src.search_params [KEY=VALUE ...]      -> logs/<name>/search/
 
 A trial of A2C trains a few learners. Its value is the mean success over all their episodes, so both the speed and the
 result of learning matter. With `search.program=train_gpt 'search.space={model.embed_dim: [32, 64]}'` it searches over

@@ -20,6 +20,7 @@ from icrl.collection.experience import Experience
 from icrl.collection.shards import ShardConfig, check_shards, shard_of
 from icrl.collection.source_run import Position, align_writer, check_continues, compared, inputs_of
 from icrl.config.compose import load_config
+from icrl.config.modules import command_of
 from icrl.config.options import refuse, replace
 from icrl.config.paths import PROJECT
 from icrl.config.root import Config
@@ -69,7 +70,7 @@ def main(config: Config, options: Sequence[str] | None = None) -> Path:
     line of `config`, are needed to collect it in shards."""
     if config.shard.is_whole:
         given = f"shard.count={config.shard.count}"
-        refuse(options is None, f"{given}: shards are commands of their own; run python -m src.train_agents")
+        refuse(options is None, f"{given}: shards are commands of their own; run {command_of('train_agents')}")
         record_teacher(config)
         found = collect_shards(config, options or ())
     else:
