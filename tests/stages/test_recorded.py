@@ -1,0 +1,269 @@
+"""Files of a run that somebody else wrote, with the right checksums: nothing in them is imported, called or taken as an
+option."""
+
+import json
+import shutil
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from harness import done, run
+from safetensors.torch import load_file, save
+
+import icrl
+from icrl.config.compose import load_config
+from icrl.contracts import PipelineError
+from icrl.envs import make_env
+from icrl.evaluation.trained import new_tasks
+from icrl.programs import upgrade
+from icrl.runs.checkpoint import load_newest
+from icrl.runs.checkpoint import save as save_checkpoint
+from icrl.runs.device import recorded
+from icrl.runs.files import read_json, sha256, write_atomically, write_json
+
+SIDECAR, MANIFEST = "logs/tiny/gpt/last-000000006.json", "histories/tiny/manifest.json"
+AGENTS, EXPORTED = "logs/tiny/source/last-000000006.json", "logs/tiny/export/config.json"
+
+
+@pytest.fixture
+def trap(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """Path of a module that leaves a mark when it is imported; there must be none at the end."""
+    (tmp_path / "trap.py").write_text(f"open({str(tmp_path / 'mark')!r}, 'w')\nf = g = dict\n")
+    monkeypatch.syspath_prepend(str(tmp_path))  # by its name, too
+    yield str(tmp_path / "trap.py")
+    assert not (tmp_path / "mark").exists()
+
+
+@pytest.fixture(scope="module")
+def exported(finished: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Copy of the finished run with an exported model."""
+    root = shutil.copytree(finished, tmp_path_factory.mktemp("exported") / "root")
+    done("export_model", root, "evaluation.checkpoint=last")
+    return root
+
+
+@pytest.fixture
+def root(exported: Path, tmp_path: Path) -> Path:
+    return shutil.copytree(exported, tmp_path / "root")
+
+
+def refusal_of(folder: Path) -> str:
+    """Why the model in `folder` cannot be loaded; "" if it acts. Any other error fails the test."""
+    try:
+        icrl.load(folder).act([4])
+    except PipelineError as error:
+        return str(error)
+    return ""
+
+
+def record(path: Path, **options: Any) -> None:
+    """Change the recorded configuration in a file."""
+    content = read_json(path)
+    content.get("description", content)["config"] |= options
+    write_json(path, content)
+
+
+@pytest.mark.parametrize(
+    "env",
+    [
+        {"tasks": {"random": {"x": {"call": "{trap}:f"}}, "count": 2}},
+        {"tasks": [{}, {"x": {"call": "{trap}:f"}}]},
+        {"id": "{trap}:f", "wrappers": ["trap:f"], "expert": "trap:g"},
+    ],
+)
+def test_a_recorded_call_is_not_made(root, trap, env):
+    """By no program, and not when a model is loaded."""
+    world = json.loads(json.dumps({"name": "gymnasium", "variant": "x", **env}).replace("{trap}", trap))
+    for name in (SIDECAR, MANIFEST, AGENTS, EXPORTED):
+        record(root / name, env=world, module=[trap])
+    for folder in ("logs/tiny", "logs/tiny/export"):
+        why = refusal_of(root / folder)  # options that only name something may be read
+        assert not why or str(root) in why
+    for program in ("train_agents", "train_gpt", "pipeline", "evaluate", "extract_policy", "finetune"):
+        assert run(program, root, "evaluation.checkpoint=last").refusal
+    with pytest.raises(PipelineError):
+        upgrade.main(root)
+
+
+def test_a_module_that_a_model_needs_is_asked_for(root, trap):
+    record(root / SIDECAR, module=[trap], env={"name": "mine"})
+    with pytest.raises(
+        PipelineError, match=rf"{SIDECAR} .*env\.name=mine.*made with module=.*trap\.py.*import that first"
+    ):
+        icrl.load(root / "logs/tiny")
+
+
+@pytest.mark.parametrize(
+    "recorded_world", [{"wrappers": ["trap:f"]}, {"expert": "trap:f"}, {"tasks": {"call": "trap:f"}}]
+)
+def test_the_world_of_a_model_is_not_made_to_find_new_tasks(tmp_path, trap, recorded_world):
+    """The tasks are compared by their options."""
+    config = load_config(["env=gymnasium", f"root={tmp_path}"])
+    before = recorded(config) | {"env": recorded(config)["env"] | recorded_world}
+    with closing(make_env(config.env)) as env:
+        split = {"all": env.all_tasks().tolist(), "train": [0, 1], "held_out": [], "development": []}
+        if "tasks" in recorded_world:
+            with pytest.raises(PipelineError, match=r"records an option .*tasks="):
+                new_tasks(config, env, before, split)
+        else:  # with other wrappers it is another world
+            found = new_tasks(config, env, before, split)
+            assert len(found) == len(env.all_tasks()) - 2 * ("expert" in recorded_world)
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        "3 env=gymnasium env.tasks={{random:{{x:{{call:{trap}:f}}}},count:2}}",
+        "3 module={trap}",
+        "3; give presets={folder} env=trap",
+        "\x1b[2J\nerror: give module=trap",
+    ],
+)
+@pytest.mark.parametrize(
+    ("program", "name"),
+    [("train_agents", AGENTS), ("train_gpt", MANIFEST), ("pipeline", AGENTS), ("evaluate", SIDECAR)],
+)
+def test_a_recorded_value_is_quoted_and_never_an_option(root, trap, program, name, value):
+    content = read_json(root / name)
+    given = value.format(trap=trap, folder=Path(trap).parent)
+    content.get("description", content)["config"]["env"]["size"] = given
+    write_json(root / name, content)
+    (root / "logs/tiny/source/finished.json").unlink()  # so that stage one continues
+    outcome = run(program, root, "evaluation.checkpoint=last")
+    assert json.dumps(given) in outcome.refusal and "env.size" in outcome.refusal
+    assert "satisfies all rules" not in outcome.err and "\x1b" not in outcome.refusal
+
+
+def test_a_conversion_renames_folders_of_its_root_alone(tmp_path):
+    root, other = tmp_path / "root", tmp_path / "other"
+    for folder in (root / "logs/a/evaluation", other):
+        folder.mkdir(parents=True)
+    asked = [str(other), "../other", "logs/a/evaluation"]
+    write_json(root / upgrade.STAGING / "complete.json", {"aside": asked})
+    upgrade.finish(root)
+    assert other.exists() and (root / "logs/a/old-evaluation").exists()
+
+
+# ---- models whose files were changed
+
+DROPPED = object()
+OTHERS = (DROPPED, None, "x", -1, 10**30, 1e400, float("nan"), [], {}, [[[]]], True)
+
+
+def places(value: Any, *path: Any) -> Iterator[tuple[Any, ...]]:
+    """Path of every value inside, of lists those of the first two."""
+    for key in value if isinstance(value, dict) else range(min(len(value), 2)) if isinstance(value, list) else ():
+        yield (*path, key)
+        yield from places(value[key], *path, key)
+
+
+def changed(content: Any, path: tuple[Any, ...], new: Any) -> Any:
+    copy = json.loads(json.dumps(content))
+    *above, last = path
+    inner = copy
+    for key in above:
+        inner = inner[key]
+    inner[last] = new
+    if new is DROPPED:
+        del inner[last]
+    return copy
+
+
+@pytest.mark.parametrize(
+    ("folder", "name", "every"),
+    [
+        ("logs/tiny/export", EXPORTED, 41),
+        ("logs/tiny", SIDECAR, 41),
+        ("logs/tiny", "logs/tiny/gpt/finished.json", 5),
+    ],
+)
+def test_a_model_with_changed_json_is_one_error_or_acts(root, folder, name, every):
+    """With the right checksum; every so many of all changes."""
+    content, outcomes = read_json(root / name), {"refused": 0, "acts": 0}
+    changes = [(path, new) for path in places(content) for new in OTHERS]
+    for path, new in changes[::every]:
+        write_json(root / name, changed(content, path, new))
+        why = refusal_of(root / folder)
+        assert not why or (str(root) in why and "\n" not in why), (path, new, why)
+        outcomes["refused" if why else "acts"] += 1
+    assert all(number > 2 for number in outcomes.values()), outcomes
+
+
+def large(spec: dict[str, Any]) -> dict[str, Any]:
+    return spec | {"observation_space": {"type": "Box", "low": 0, "high": 1, "shape": [10**9], "dtype": "float32"}}
+
+
+@pytest.mark.parametrize(
+    ("group", "options"),
+    [
+        ("model", {"num_layers": 1000, "embed_dim": 2**16, "ff_dim": 2**20}),
+        ("model", {"context_len": 10**6, "embed_dim": 2**16}),
+        ("model", {"num_layers": 2}),
+        ("model", {"obs_encoding": "unknown"}),
+        ("policy", {"model": "../../elsewhere"}),
+        ("finetune", {"experiment_name": "../../elsewhere"}),
+        ("env", {}),
+    ],
+)
+def test_a_model_of_another_size_is_refused_before_it_takes_memory(root, group, options):
+    for folder, name in (("logs/tiny", SIDECAR), ("logs/tiny/export", EXPORTED)):
+        content = read_json(root / name)
+        described = content["description"]
+        described["config"][group] |= options
+        described["env"] = described["env"] if options else large(described["env"])
+        write_json(root / name, content)
+        with pytest.raises(PipelineError, match=str(root / folder)):
+            icrl.load(root / folder)
+
+
+WEIGHTS = {
+    "missing": lambda weights: dict([*weights.items()][1:]),
+    "another": lambda weights: weights | {"another": torch.zeros(1)},
+    "shape": lambda weights: weights | {"policy_head.bias": torch.zeros(3)},
+    "not finite": lambda weights: weights | {"policy_head.bias": weights["policy_head.bias"] * float("nan")},
+}
+
+
+@pytest.mark.parametrize("change", WEIGHTS)
+def test_weights_of_another_model_are_one_error(root, change):
+    path = root / EXPORTED
+    weights = WEIGHTS[change](load_file(path.with_name("model.safetensors")))
+    write_atomically(path.with_name("model.safetensors"), save(weights))
+    write_json(path, read_json(path) | {"weights_sha256": sha256(path.with_name("model.safetensors"))})
+    state, about = load_newest(root / "logs/tiny/gpt", "last", torch.device("cpu")) or ({}, {})
+    save_checkpoint(root / "logs/tiny/gpt", "last", 6, state | {"model": weights}, about["description"], 2)
+    for folder in ("logs/tiny", "logs/tiny/export"):
+        with pytest.raises(PipelineError, match=rf"{root / folder}.*weights"):
+            icrl.load(root / folder)
+    assert (
+        "weights"
+        in run("evaluate", root, "evaluation.checkpoint=last", "name=new", "run=tiny", "histories=tiny").refusal
+    )
+
+
+@pytest.mark.parametrize("content", [b"", b"\xff" * 100, b"\x08" + b"\0" * 7 + b"{}      ", b"\xff" * 7 + b"\x7f{"])
+def test_weights_that_are_no_file_of_weights_are_one_error(root, content):
+    path = root / EXPORTED
+    write_atomically(path.with_name("model.safetensors"), content)
+    write_json(path, read_json(path) | {"weights_sha256": sha256(path.with_name("model.safetensors"))})
+    with pytest.raises(PipelineError, match=str(path.parent)):
+        icrl.load(path.parent)
+    write_atomically((root / SIDECAR).with_suffix(".pt"), content)
+    write_json(
+        root / SIDECAR, read_json(root / SIDECAR) | {"state_sha256": sha256((root / SIDECAR).with_suffix(".pt"))}
+    )
+    for older in (root / SIDECAR).parent.glob("last-000000004.*"):
+        older.unlink()
+    with pytest.raises(PipelineError, match=SIDECAR.removesuffix("json")):
+        icrl.load(root / "logs/tiny")
+
+
+@pytest.mark.parametrize("state", [[], {}, {"model": []}, {"model": {"x": 1}}, {"model": {1: torch.zeros(2)}}])
+def test_a_checkpoint_of_another_form_is_one_error(root, state):
+    about = read_json(root / SIDECAR)
+    save_checkpoint(root / "logs/tiny/gpt", "last", 6, state, about["description"], 2)
+    with pytest.raises(PipelineError, match=str(root)):
+        icrl.load(root / "logs/tiny")
