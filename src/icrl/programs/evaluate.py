@@ -122,12 +122,8 @@ def evaluate(
     players |= {part: (policy, rows, options.num_train_streams) for part, rows in further}
     players |= {name: (learner, shown, options.num_streams) for name, learner in learners.items()}
     plays = [*_moved_plays(config, env, policy, learners, shown), *_plays(config, env, players)]
-    found = at_once(
-        [*plays, *exploration.explorations(config, env, policy, learners, len(shown))],
-        width,
-        "evaluate",
-        protocol.ResultSoFar(main_part),
-    )
+    searches = exploration.explorations(config, env, policy, learners, len(shown))
+    found = at_once([*plays, *searches], width, "evaluate", protocol.ResultSoFar(main_part))
     played, explored = _results(found[: len(plays)]), exploration.by_kind(dict(found[len(plays) :]))
     episodes = {part: played[part][0] for part in tasks}
     source = source_of(store.manifest["config"], store.folder) if store else config.source
