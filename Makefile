@@ -61,6 +61,7 @@ bench: .venv/bench.stamp
 
 docs: .venv/dev.stamp
 	$(BIN)/python -m icrl.config.options_page > docs/settings.md
+	$(BIN)/python docs/library_page.py > docs/api.md
 
 site: .venv/site.stamp
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict

@@ -1,20 +1,46 @@
 """Public front of the library, its examples and the scripts in `examples/`."""
 
 import doctest
+import multiprocessing
+import re
 import subprocess
 import sys
+import tomllib
 
 import gymnasium
 import numpy as np
 import pytest
 import torch
 from gymnasium.vector import AutoresetMode
+from harness import TINY
 
 import icrl
 from icrl.config.paths import PROJECT
 from icrl.contracts import ConfigError
 
 pytestmark = pytest.mark.quick
+WRONG = (  # second steps of one stream
+    (
+        ([4],),
+        r"^reward=None, terminated=None, truncated=None after an action: call act\(obs, reward, terminated, trunc",
+    ),
+    (([4], [0.0], [False]), "^truncated=None after an action"),
+    (([4], [0.5], [False], [False]), r"knows only the rewards \[0\.0, 1\.0\]"),
+    (([4], [np.nan], [False], [False]), "knows only the rewards"),
+    (
+        ([4], [0.0, 0.0], [False], [False]),
+        r"^reward has the shape \(2,\): must be \(1,\), one row for each stream; `reset`",
+    ),
+    (([4], [0.0], [0.5], [False]), "^terminated has 0.5: must be true or false"),
+    (([4], [0.0], [False], False), r"^truncated has the shape \(\)"),
+    (([99], [0.0], [False], [False]), "^obs is 99"),
+    (([-1], [0.0], [False], [False]), "^obs is -1"),
+    (([0.7], [0.0], [False], [False]), "^obs has 0.7: must be whole numbers"),
+    (([np.nan], [0.0], [False], [False]), "^obs has nan: must be whole numbers"),
+    (([[4]], [0.0], [False], [False]), r"^obs has the shape \(1, 1\): must be \(1,\)"),
+    ((["4"], [0.0], [False], [False]), r"^obs=\['4'\]: must be numbers"),
+    (([[4], [4, 4]], [0.0], [False], [False]), "^obs=.*inhomogeneous"),
+)
 ROOM = {"goal": (0, 1), "size": 3, "max_episode_steps": 4}  # the world of the fixture `finished`
 
 
@@ -44,22 +70,120 @@ def test_it_plays_as_evaluation_does(finished):
 
 def test_wrong_steps_are_refused(finished):
     policy = icrl.load(finished / "logs/tiny")
-    with pytest.raises(ValueError, match="reward=None"):
+    with pytest.raises(ValueError, match=r"reward in the first step after `reset`: .* call act\(obs\)"):
         policy.act([0], reward=[0.0])
     policy.act([4])
-    for step, said in (
-        (([4],), "reward=None"),
-        (([4], [0.5], [False], [False]), r"knows only the rewards \[0\.0, 1\.0\]"),
-        (([99], [0.0], [False], [False]), "obs is 99"),
-    ):
+    other = icrl.load(finished / "logs/tiny")
+    other.act([4])
+    for step, said in WRONG:
         with pytest.raises(ValueError, match=said):
-            policy.act(*step)
+            other.act(*step)
+    for flags in ([False], [False], [True]):
+        step = ([4], [1.0], flags, [0])
+        assert other.act(*step).tolist() == policy.act(*step).tolist()
     next_step = gymnasium.make_vec("CartPole-v1", num_envs=2, vectorization_mode="sync")
     assert next_step.metadata["autoreset_mode"] == AutoresetMode.NEXT_STEP
     with pytest.raises(ConfigError, match="SAME_STEP"):
         icrl.rollout(policy, next_step, num_episodes=1)
-    with pytest.raises(ConfigError, match="no finished training"):
-        icrl.load(finished / "logs/other")
+    env = icrl.make_env(policy.config.env)
+    for tasks, said in (([[0.5]], "tasks has 0.5: must be whole numbers"), ([1], r"shape \(1,\): must be \(1, 1\)")):
+        with pytest.raises(ValueError, match=said):
+            icrl.evaluate(policy, env, tasks)
+
+
+def test_folders_that_do_not_exist_are_named(finished, monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    for call, said in (
+        (lambda: icrl.load("logs/gone"), f"^{tmp_path}/logs/gone: there is no such folder$"),
+        (lambda: icrl.open_histories("gone"), f"^no histories in {tmp_path}/gone, which does not exist: "),
+        (lambda: icrl.load(finished / "logs/tiny", model="gone"), f"no finished training in {finished}/logs/tiny/gone"),
+        (lambda: icrl.export(*TINY, "root=gone"), "no finished training in .*gone/logs/tiny/gpt"),
+    ):
+        with pytest.raises(ConfigError, match=said):
+            call()
+
+
+def test_programs_are_functions(root, tmp_path):
+    """Finished stages are not repeated; what is trained, exported and saved is loaded."""
+    options, trials = (*TINY, f"root={root}"), ("finetune.trial_steps=8", "finetune.num_iterations=1")
+    trials += ("finetune.num_streams=2", "finetune.num_mini_batches=2")
+    assert icrl.train(*options, stage="train_agents") == root / "histories/tiny"
+    assert icrl.train(*options, stage="train_gpt") == icrl.train(*options, stage="evaluate") == root / "logs/tiny"
+    assert icrl.finetune(*options, *trials) == root / "logs/tiny"
+    tuned = icrl.load(root / "logs/tiny", model="finetuned", seed=3)
+    saved, exported = icrl.save(tuned, tmp_path / "saved"), icrl.export(*options, *trials, "policy.model=finetuned")
+    assert {path.name for path in exported.iterdir()} == {"model.safetensors", "config.json", "README.md"}
+    env = gymnasium.make("icrl:icrl/DarkRoom-v0", **ROOM)
+    expected = icrl.rollout(tuned, env, num_episodes=6)
+    for folder in (saved, exported):
+        np.testing.assert_array_equal(icrl.rollout(icrl.load(folder, seed=3), env, num_episodes=6), expected)
+    icrl.save(icrl.load(saved), saved)  # a model may be replaced, other files not
+    for folder, said in ((tmp_path, "holds root, saved, and no model"), (saved / "README.md", "is a file")):
+        with pytest.raises(ConfigError, match=said):
+            icrl.save(tuned, folder)
+    with pytest.raises(ConfigError, match=r"stage=train: must be one of all, train_agents, "):
+        icrl.train(*options, stage="train")
+
+
+def test_a_script_without_a_guard_is_told_to_have_one(monkeypatch):
+    """As a process finds out that was started by the script, and imports it again."""
+    monkeypatch.setattr(multiprocessing.current_process(), "_inheriting", True, raising=False)
+    with pytest.raises(ConfigError, match='put the call below `if __name__ == "__main__":`'):
+        icrl.train("experiment=tiny")
+
+
+def test_a_policy_says_what_it_is(finished):
+    policy = icrl.load(finished / "logs/tiny")
+    size = sum(weight.numel() for weight in policy.policy.model.parameters())
+    assert repr(policy) == (
+        "<InContextPolicy of dark_room: observations Discrete(9), actions Discrete(5); tokens transition, "
+        f"context 8 steps; {size:,} parameters>"
+    )
+    assert icrl.__version__ in (PROJECT / "CITATION.cff").read_text()
+
+
+ACTING = """
+import sys
+
+class Absent:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in {absent}:
+            raise ModuleNotFoundError(f"No module named {{name!r}}", name=name)
+
+sys.meta_path.insert(0, Absent())
+import gymnasium, icrl
+from icrl.__main__ import run
+policy = icrl.load(sys.argv[1])
+print(icrl.rollout(policy, gymnasium.make("icrl:icrl/DarkRoom-v0", goal=(0, 1), size=3, max_episode_steps=4), 3))
+print(icrl.evaluate(policy, icrl.make_env(policy.config.env), [[1]], num_episodes=3, num_streams=1).returns)
+try:
+    icrl.train("experiment=tiny")
+except Exception as error:
+    print(error)
+run("search_params")
+"""
+
+
+def test_acting_needs_five_packages(finished, tmp_path):
+    """All packages of extras are absent, and a training says which extra it needs."""
+    extras = tomllib.loads((PROJECT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    modules = {"hydra-core": "hydra", "imageio-ffmpeg": "imageio_ffmpeg", "pillow": "PIL", "jupyter": "IPython"}
+    listed = {re.split(r"[\[=<>]", one)[0] for name in ("train", "search", "notebooks") for one in extras[name]}
+    absent = {modules.get(name, name) for name in listed} | {"omegaconf", "yaml", "tqdm"}
+    folder = icrl.save(icrl.load(finished / "logs/tiny"), tmp_path / "model")
+    command = [sys.executable, "-c", ACTING.format(absent=absent), folder]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    *played, told = done.stdout.splitlines()
+    assert done.returncode == 2 and played[0].startswith("[[") and len(played) == 2, done.stderr
+    assert re.fullmatch(r'icrl\.train needs the package \w+: pip install "in-context-rl\[train\]", .*', told)
+    assert re.fullmatch(r'error: icrl search_params needs .*"in-context-rl\[search\]".*\n', done.stderr)
+
+
+def test_requirements_are_those_of_the_package_and_its_extras():
+    project = tomllib.loads((PROJECT / "pyproject.toml").read_text())["project"]
+    extras = [one for name in ("train", "search", "notebooks") for one in project["optional-dependencies"][name]]
+    named = {*project["dependencies"], *extras} - {"in-context-rl[train]"}
+    assert {line for line in (PROJECT / "requirements.txt").read_text().splitlines() if line[0] != "#"} == named
 
 
 @pytest.mark.parametrize("example", ["act.py logs", "read_histories.py histories", "film_learning.py logs"])

@@ -11,6 +11,7 @@ import pytest
 import torch
 from harness import done
 
+from icrl.config import compose
 from icrl.config.compose import compose_config
 from icrl.config.options import Options
 from icrl.config.paths import PROJECT
@@ -166,10 +167,19 @@ def test_the_reward_plug_in_of_the_page_pays_new_cells_once() -> None:
 
 
 def test_the_classes_shown_for_ones_own_objective_are_those_of_the_example() -> None:
-    (shown,) = blocks(PROJECT / "docs/your_own.md", "python")
+    _, shown = blocks(PROJECT / "docs/your_own.md", "python")
     example = (PROJECT / "examples/my_model.py").read_text(encoding="utf-8")
     for piece in shown.strip().split("\n\n\n"):
         assert piece.replace(": ...", ":") in example
+
+
+def test_the_script_that_trains(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture) -> None:
+    short = (*(option for option in BUDGET if "noise" not in option), f"root={tmp_path}")
+    monkeypatch.setattr(compose, "load_config", lambda options: compose_config(Config, [*options, *short]))
+    monkeypatch.chdir(tmp_path)
+    exec(blocks(PROJECT / "docs/your_own.md", "python")[0], found := {"__name__": "__main__"})
+    assert found["folder"] == tmp_path / "logs/mine" and f"{found['policy']!r}\n" in capsys.readouterr().out
+    assert (tmp_path / "taken-along/model.safetensors").exists()
 
 
 def test_every_python_block_is_tried_here() -> None:

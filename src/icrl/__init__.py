@@ -1,7 +1,7 @@
 """In-context reinforcement learning, from source agents to a frozen model that learns from its context.
 
-Public front, all in `icrl.api`: `load`, `make_env`, `rollout`, `evaluate`, `open_histories`, and the decorators of what
-one adds: `world`, `source`, `objective`, `encoder`. The rest may change.
+Public front, all in `icrl.api`: `train`, `finetune`, `load`, `save`, `export`, `make_env`, `rollout`, `evaluate`,
+`open_histories`, and the decorators of what one adds: `world`, `source`, `objective`, `encoder`. The rest may change.
 Importing this package registers `icrl/DarkRoom-v0` and the other worlds with Gymnasium; it does not import PyTorch.
 """
 
@@ -21,12 +21,16 @@ if TYPE_CHECKING:
         InContextPolicy,
         encoder,
         evaluate,
+        export,
+        finetune,
         load,
         make_env,
         objective,
         open_histories,
         rollout,
+        save,
         source,
+        train,
         world,
     )
 
@@ -34,14 +38,19 @@ __all__ = [
     "InContextPolicy",
     "encoder",
     "evaluate",
+    "export",
+    "finetune",
     "load",
     "make_env",
     "objective",
     "open_histories",
     "rollout",
+    "save",
     "source",
+    "train",
     "world",
 ]
+__version__ = "0.9.0.dev0"  # pyproject.toml reads it here
 
 
 def __getattr__(name: str) -> Any:

@@ -1,37 +1,39 @@
-"""Public front of the library: load a trained model, act with it anywhere, make worlds, play and evaluate.
+"""Public front of the library: train a model, load and save it, act with it anywhere, make worlds, play and evaluate.
 
 >>> import gymnasium, icrl
->>> policy = icrl.load("logs/dark_room-a2c")  # doctest: +SKIP
->>> env = gymnasium.make("icrl:icrl/DarkRoom-v0", goal=(2, 7))
+>>> folder = icrl.train("experiment=quick", "seed=1")  # doctest: +SKIP
+>>> policy = icrl.load(folder)  # doctest: +SKIP
+>>> env = gymnasium.make("icrl:icrl/DarkRoom-v0", goal=(4, 0), size=5, max_episode_steps=10)
 >>> returns = icrl.rollout(policy, env, num_episodes=20)  # doctest: +SKIP
 
+`train`, `finetune`, `export`, and `make_env` of a preset need the packages of the extra `[train]`; all others only
+PyTorch, NumPy, Gymnasium, safetensors and pydantic. `icrl.__version__` is the version of the package.
 `world`, `source`, `objective` and `encoder` are decorators of classes of the user's own.
 """
 
+import multiprocessing
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, get_args
 
 import gymnasium
 import numpy as np
 import torch
 from gymnasium.vector import AutoresetMode, SyncVectorEnv, VectorEnv
 
-from icrl.config.compose import load_config
-from icrl.config.modules import recorded_options
+from icrl.config.modules import extra_module, recorded_options
 from icrl.config.options import refuse
 from icrl.config.root import Config
-from icrl.contracts import ConfigError, Json
+from icrl.contracts import ConfigError
 from icrl.data.history_store import open_histories
 from icrl.envs import make_env as make_world
-from icrl.envs.core import TensorEnv, world
-from icrl.envs.rollout import step_of
-from icrl.evaluation.exported import ABOUT, WEIGHTS, read_exported
+from icrl.envs.core import EnvConfig, TensorEnv, world
+from icrl.evaluation.exported import ABOUT, WEIGHTS, read_exported, write_exported
 from icrl.evaluation.in_context import Adaptation, play_episodes
 from icrl.evaluation.trained import plain_gpt
 from icrl.nn.encoders import encoder
-from icrl.nn.gpt_policy import GPTCarry, GPTPolicy
+from icrl.nn.gpt_policy import GPTPolicy, InContextPolicy, column_of
 from icrl.objectives import objective
-from icrl.randomness import Noise, stream_seeds
 from icrl.runs.checkpoint import FINISHED, DamagedCheckpointError, sidecar_of
 from icrl.runs.files import content_of, read_owned
 from icrl.sources import source
@@ -42,66 +44,20 @@ __all__ = [
     "InContextPolicy",
     "encoder",
     "evaluate",
+    "export",
+    "finetune",
     "load",
     "make_env",
     "objective",
     "open_histories",
     "rollout",
+    "save",
     "source",
+    "train",
     "world",
 ]
 
-
-class InContextPolicy:
-    """Frozen model of stage two that learns from its context, for B streams of a Gymnasium environment.
-
-    The context holds the streams' past over all their episodes. `reset` empties it.
-    """
-
-    def __init__(self, policy: GPTPolicy, config: Config, tasks: Json, seed: int = 0) -> None:
-        """`tasks` is the split that the model was trained with: rows of `all` tasks under `train` and `held_out`."""
-        self.policy, self.config, self.tasks, self.seed = policy, config, tasks, seed
-        self.spec = policy.model.spec  # of the world that the model reads
-        self.reset()
-
-    def reset(self, num_streams: int = 1) -> None:
-        """Empty the context, and make one for `num_streams` streams."""
-        self._carry: GPTCarry = self.policy.initial_carry(num_streams)
-        self._noise = Noise(stream_seeds(self.seed, num_streams, purpose=4))
-        self._timestep = torch.zeros(num_streams, dtype=torch.long)
-        self._started = False
-
-    def act(
-        self, obs: Any, reward: Any = None, terminated: Any = None, truncated: Any = None
-    ) -> np.ndarray[Any, np.dtype[Any]]:
-        """Choose actions `[B, *action_shape]`, int64 or in a Box float32, for observations `obs` `[B, *obs_shape]`.
-
-        Leave out the others in the first step only.
-
-        `reward` `[B]` and the flags `terminated` and `truncated` `[B]` are the answer to the action before. Where an
-        episode ended, `obs` is the first observation of the next one (Gymnasium's SAME_STEP mode). Raises `ValueError`
-        for wrong shapes, observations or rewards that the model does not know."""
-        device = self.policy.model.device
-        seen = torch.as_tensor(np.asarray(obs), dtype=self.spec.obs_dtype, device=device).reshape(
-            -1, *self.spec.obs_shape
-        )
-        if self._started == (reward is None):
-            raise ValueError("reward=None: leave reward out in the first step after `reset`, and nowhere else")
-        others: dict[str, torch.Tensor] = {}
-        if reward is not None:
-            ended = np.zeros(len(seen), dtype=bool) | np.asarray(terminated) | np.asarray(truncated)
-            self._timestep = torch.where(torch.from_numpy(ended), 0, self._timestep + 1)
-            values = np.asarray(reward, dtype=float).reshape(-1)
-            paid = torch.as_tensor(values, dtype=torch.float32, device=device)
-            if self.spec.reward_values:
-                paid, known = self.spec.reward_of(self.spec.reward_index(paid)), [*self.spec.reward_values]
-                if not np.allclose(paid.cpu(), values):
-                    raise ValueError(f"reward={values.tolist()}: the model knows only the rewards {known}")
-            others = {"reward": paid, "timestep": self._timestep.to(device)}
-        step = step_of(self.spec, obs=seen, **others)
-        self._started = True
-        action, self._carry = self.policy.act(self._carry, step, next(iter(self._noise.draw(1))).to(device))
-        return action.cpu().numpy()
+Stage = Literal["all", "train_agents", "train_gpt", "train_ilql", "extract_policy", "finetune", "evaluate"]
 
 
 def load(
@@ -122,9 +78,11 @@ def load(
     `seed`.
 
     Files are read as numbers and names: nothing that they name is imported, called or drawn, so import a module of your
-    own that a run used before this. Raises `ConfigError` for arguments that name no model, and `PipelineError`, with
-    the name of the file, for files that are damaged, were changed, or need a module that was not imported."""
-    device, folder = torch.device("cpu"), Path(run_folder)
+    own that a run used before this. Raises `ConfigError` for arguments that name no folder or model, and
+    `PipelineError`, with the name of the file, for files that are damaged, were changed, or need a module that was not
+    imported."""
+    device, folder = torch.device("cpu"), Path(run_folder).absolute()
+    refuse(not folder.is_dir(), f"{folder}: there is no such folder")
     if (folder / WEIGHTS).exists():
         one = f"{folder} is an exported model, which has one"
         refuse(checkpoint != "last", f"checkpoint={checkpoint}: {one}: give last")
@@ -148,17 +106,73 @@ def load(
         network = plain_gpt(config, EnvSpec.of(described["env"]), weights, device)
         options, is_sampled = config.policy, float(temperature != 0)
         policy = GPTPolicy(network, is_sampled, temperature or options.temperature, options.context_kept)
-        return InContextPolicy(policy, config, described["tasks"], seed)
+        return InContextPolicy(policy, config, about, seed)
 
 
-def make_env(preset: str = "dark_room", *overrides: str) -> TensorEnv:
-    """Make a world as tensors, from a preset of `env=` and options.
+def save(policy: InContextPolicy, folder: str | Path) -> Path:
+    """Save a policy to `folder` as weights, options and a model card, as `export` does; returns it. `load` reads it.
+
+    Raises `ConfigError` if the folder holds anything but a model, `PipelineError` if it cannot be written."""
+    folder = Path(folder).absolute()
+    refuse(folder.exists() and not folder.is_dir(), f"{folder}: is a file; give a folder")
+    held = [path.name for path in folder.glob("*")] if not (folder / WEIGHTS).exists() else []
+    refuse(held, f"{folder}: holds {', '.join(sorted(held)[:3])}, and no model; give an empty or new folder")
+    write_exported(folder, policy.policy.model.state_dict(), policy.about, None)
+    return folder
+
+
+def train(*options: str, stage: Stage = "all") -> Path:
+    """Train a model from nothing with the `options` of the command line, or run one `stage` of that.
+
+    Returns the run's folder, which `load` reads, after "train_agents" that of its histories, which `open_histories`
+    reads. The same call continues an interrupted run, and repeats nothing that is finished. Progress is printed.
+
+    >>> folder = icrl.train("env.size=7", "seed=1", "name=small-room")  # doctest: +SKIP
+    >>> histories = icrl.train("env.size=7", "seed=1", "name=small-room", stage="train_agents")  # doctest: +SKIP
+
+    It starts processes, so a script needs `if __name__ == "__main__":` around the call. Raises `ConfigError` for
+    options as the command line does, and if the extra `[train]` is not installed."""
+    refuse(stage not in get_args(Stage), f"stage={stage}: must be one of {', '.join(get_args(Stage))}")
+    made = _run("pipeline" if stage == "all" else stage, options, "icrl.train")
+    return made if stage == "train_agents" else made.parent
+
+
+def finetune(*options: str) -> Path:
+    """Fine-tune a trained model by policy gradients over whole trials, as `train(*options, stage="finetune")`."""
+    return train(*options, stage="finetune")
+
+
+def export(*options: str) -> Path:
+    """Export a trained model to a folder to take along, with a model card that has the results of its evaluation.
+
+    `options` are those of the training; `policy.model` and `evaluation.checkpoint` choose the model. Returns the
+    folder, which `load` reads anywhere. Raises `ConfigError` if there is no such model."""
+    return _run("export_model", options, "icrl.export")
+
+
+def _run(program: str, options: Sequence[str], needed_by: str) -> Path:
+    """Run a program with options, and return the folder that it wrote."""
+    if getattr(multiprocessing.current_process(), "_inheriting", False):  # as multiprocessing itself asks
+        again = "training starts processes, and each imports the script again: put the call below"
+        raise ConfigError(f'{needed_by}: {again} `if __name__ == "__main__":`')
+    config = extra_module("icrl.config.compose", needed_by).load_config(options)
+    return extra_module(f"icrl.programs.{program}", needed_by).main(config)
+
+
+def make_env(preset: str | EnvConfig = "dark_room", *overrides: str) -> TensorEnv:
+    """Make a world as tensors, from a preset of `env=` and options, or that of a model, from its `policy.config.env`.
 
     >>> env = make_env("dark_room", "env.size=5")
     >>> env.all_tasks().shape
     torch.Size([24, 1])
     """
-    return make_world(load_config([f"env={preset}", "source=random", *overrides]).env)
+    if isinstance(preset, EnvConfig):
+        refuse(
+            overrides, f'{" ".join(overrides)}: change options of a preset, such as "dark_room", not those of a model'
+        )
+        return make_world(preset)
+    options = [f"env={preset}", "source=random", *overrides]
+    return make_world(extra_module("icrl.config.compose", "icrl.make_env of a preset").load_config(options).env)
 
 
 def rollout(
@@ -191,5 +205,6 @@ def evaluate(
 
     Returns what each episode came to, `[G, num_streams, num_episodes]` each: `returns`, `success`, `steps_to_goal`,
     `lengths`. The tables of a run with references, ablations and intervals are written by the program `evaluate`."""
-    rows = torch.as_tensor(tasks, dtype=torch.long)
+    known = env.all_tasks()
+    rows = column_of("tasks", tasks, (*np.shape(tasks)[:1], *known.shape[1:]), known.dtype, "task")
     return play_episodes(policy.policy, env, rows, num_streams, num_episodes, policy.seed)[0]

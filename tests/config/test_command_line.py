@@ -14,9 +14,10 @@ from unittest.mock import Mock
 import pytest
 import torch
 
+import icrl.__main__
 from icrl.__main__ import PROGRAMS
-from icrl.config.command_line import LARGE, help_text, run_stage
-from icrl.config.compose import load_config, load_players_config, presets_of
+from icrl.config.command_line import LARGE, description, help_text, run_stage
+from icrl.config.compose import groups_of, load_config, load_players_config, presets_of
 from icrl.config.options import walk
 from icrl.config.root import Config
 from icrl.contracts import ConfigError, Stopped
@@ -35,32 +36,33 @@ def start(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
             raise error or AssertionError("it worked")
 
         monkeypatch.setattr("sys.argv", ["stage", *arguments])
-        run_stage(main or fail, "src.evaluate", "What it is for.")
+        run_stage(main or fail, "evaluate", "What it is for.")
 
     return start
 
 
 def test_help_is_short_and_explains_what_is_named() -> None:
-    short = help_text("src.train_agents", "meaning", Config)
-    assert "columns=" not in short and "columns=" in help_text("src.import_histories", "", Config)
-    assert len(short.splitlines()) < 70 and "usage: python -m src.train_agents" in short and "meaning" in short
-    assert all(f"source={'|'.join(presets_of('source'))}" in short for _ in "1") and "num_learners" not in short
+    short = help_text("train_agents", "Meaning.\n\npython -m src.train_agents\n\nMore.", Config)
+    assert "columns" not in short and "columns" in help_text("import_histories", "", Config)
+    assert "usage: icrl train-agents" in short and "Meaning." in short and "More." not in short
+    assert "More." in help_text("train_agents", "Meaning.\n\nusage\n\nMore.", Config, ["all"])
+    assert all(f" {name}" in short for name in Config.model_fields if name not in ("format", "path", "columns"))
     for given, shown in (
         (["source=dqn", "all"], ""),
         (["source=dqn"], "source."),
         (["source.num_envs"], "source.num_e"),
     ):
-        text = help_text("src.train_agents", "meaning", Config, given)
+        text = help_text("train_agents", "meaning", Config, given)
         for key, value, option in walk(load_config([one for one in given if "=" in one])):
             assert (f"  {key}={value}\n" in text) == key.startswith(shown) or key == "source.num_env_steps"
             assert not key.startswith(shown) or option.allowed.split()[0] in text
-    assert "source.value_coefficient" not in help_text("src.train_agents", "", Config, ["source=dqn"])
-    text = help_text("src.train_agents", "meaning", Config, ["source"])
+    assert "source.value_coefficient" not in help_text("train_agents", "", Config, ["source=dqn"])
+    text = help_text("train_agents", "meaning", Config, ["source"])
     assert all(f"  {name}" in text for name in presets_of("source")) and "source.value_coefficient" in text
-    assert "17 x 17" in help_text("src.train_agents", "", Config, ["env"])
-    assert "  host.epsilon" in help_text("src.train_players", "", PlayersConfig, ["host"])
+    assert "17 x 17" in help_text("train_agents", "", Config, ["env"])
+    assert "  host.epsilon" in help_text("train_players", "", PlayersConfig, ["host"])
     with pytest.raises(ConfigError, match=r"--help sorce: .*did you mean source\?"):
-        help_text("src.train_agents", "", Config, ["sorce"])
+        help_text("train_agents", "", Config, ["sorce"])
 
 
 CONFLICTS = [  # options, and parts of the lines about them
@@ -101,14 +103,14 @@ def test_all_conflicts_are_told_at_once_with_a_command_that_has_none(
 ) -> None:
     monkeypatch.setattr("sys.argv", ["stage", *options])
     with pytest.raises(SystemExit):
-        run_stage(_split, "src.train_agents", "")
+        run_stage(_split, "train_agents", "")
     told = capsys.readouterr().err.strip().splitlines()
     command = told.pop() if len(told) > len(parts) else ""
     assert len(told) == len(parts) and all(part in line for part, line in zip(parts, told, strict=True)), told
     solvable = "has 2 tasks" not in parts
-    assert command.startswith("this command satisfies all rules: python -m src.train_agents ") == solvable
+    assert command.startswith("this command satisfies all rules: icrl train-agents ") == solvable
     if solvable:
-        _split(load_config(shlex.split(command.partition("src.train_agents ")[2])))
+        _split(load_config(shlex.split(command.partition("train-agents ")[2])))
 
 
 def _split(config: Config) -> None:
@@ -117,16 +119,51 @@ def _split(config: Config) -> None:
 
 
 @pytest.mark.parametrize("name", PROGRAMS)
-def test_a_clone_has_every_program_and_each_helps(name: str, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
+def test_a_clone_has_every_program_and_each_helps_on_one_screen(name, monkeypatch, capsys) -> None:
     """Without working or starting another process."""
     monkeypatch.setattr("subprocess.Popen", Mock(side_effect=AssertionError("another program")))
     monkeypatch.setattr("os.execv", Mock(side_effect=AssertionError("another program")))
     monkeypatch.setattr("sys.argv", [f"src/{name}.py", "--help" if name == "upgrade" else "-h"])
-    runpy.run_module(f"src.{name}", run_name="__main__")
-    assert f"python -m src.{name} " in capsys.readouterr().out
+    runpy.run_module(f"src.{name}", run_name="__main__", alter_sys=True)
+    in_clone = capsys.readouterr().out
+    monkeypatch.setattr("sys.argv", ["icrl", name.replace("_", "-"), "--help"])
+    icrl.__main__.main()
+    installed = capsys.readouterr().out
+    for text, command in ((in_clone, f"python -m src.{name} "), (installed, f"icrl {name.replace('_', '-')} ")):
+        lines = text.splitlines()
+        assert command in text and len(lines) <= 30 and max(map(len, lines)) <= 100
+    assert "src." not in installed and (name == "upgrade" or f"src.{name} --help all" in in_clone)
 
 
-SHORT = "error: src.evaluate needs more memory than is free: lower evaluation.num_streams"
+def test_every_preset_says_what_it_is() -> None:
+    paths = [
+        path for root in (Config, PlayersConfig) for group in groups_of(root) for path in presets_of(group).values()
+    ]
+    assert len(paths) > 100 and not [path for path in paths if not description(path)]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "proposed"),
+    [
+        (["--seed=1"], "--seed=1: options are written KEY=VALUE: did you mean seed=1?"),
+        (["-seed", "1"], "did you mean seed=1?"),
+        (["seed", "1"], "seed 1: options are written KEY=VALUE: did you mean seed=1?"),
+        (["seed", "=", "1"], "did you mean seed=1?"),
+        (["seed=", "1"], "did you mean seed=1?"),
+        (["seed", "=1", "name=x"], "did you mean seed=1?"),
+        (["name=x", "--env.size", "7"], "--env.size 7: options are written KEY=VALUE: did you mean env.size=7?"),
+        (["--env.tasks=[{a: 1}]"], "did you mean 'env.tasks=[{a: 1}]'?"),
+        (["seed", "name=x"], "seed: options are written KEY=VALUE; --help lists them"),
+    ],
+)
+def test_other_forms_of_an_option_are_refused_with_its_form_here(arguments, proposed, start, capsys) -> None:
+    with pytest.raises(SystemExit):
+        start(*arguments)
+    (line,) = capsys.readouterr().err.strip().splitlines()
+    assert proposed in line
+
+
+SHORT = "error: evaluate needs more memory than is free: lower evaluation.num_streams"
 
 
 @pytest.mark.parametrize(
@@ -159,7 +196,7 @@ def test_torchrun_is_for_programs_that_share_their_work(start: Any, monkeypatch:
         monkeypatch.setenv("WORLD_SIZE", size)
         with pytest.raises(SystemExit if code else AssertionError):
             start()
-    assert "error: WORLD_SIZE=2: src.evaluate runs in one process, without torchrun, because" in capsys.readouterr().err
+    assert "error: WORLD_SIZE=2: evaluate runs in one process, without torchrun, because" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("error", [RuntimeError("shapes do not fit"), ValueError("no"), OverflowError("math range")])
@@ -202,7 +239,7 @@ def test_without_a_terminal_there_is_nobody_to_ask(monkeypatch: pytest.MonkeyPat
 
 
 def test_every_program_says_what_to_lower() -> None:
-    assert {f"src.{name}" for name in PROGRAMS if name != "upgrade"} == set(LARGE)
+    assert {name for name in PROGRAMS if name != "upgrade"} == set(LARGE)
     known = {key for key, _, _ in (*walk(load_config()), *walk(load_players_config()))}
     assert {key for keys in LARGE.values() for key in keys.split(", ") if "." in key} <= known
 

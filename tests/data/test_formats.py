@@ -1,16 +1,27 @@
 """Tables of every kind of space through every file format and back, and layouts that other programs write."""
 
 import sys
+from collections.abc import Callable
+from contextlib import suppress
+from decimal import Decimal
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from harness import files_of
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as arrays
 
+from icrl.config.compose import load_config
+from icrl.config.options import replace
 from icrl.contracts import ConfigError, PipelineError, Rollout
 from icrl.data.formats import FORMATS, WRITERS, read_lives
 from icrl.data.imports import checked, complete, evened, spec_of
+from icrl.programs import import_histories
 
 EXTRAS = {"hdf5": "h5py", "parquet": "pyarrow", "minari": "minari"}
 N, T, HORIZON = 3, 12, 4
@@ -130,6 +141,118 @@ def test_a_wrong_file_is_refused_with_place_column_and_step(tmp_path, message):
         for life in read_lives("npz", tmp_path / "wrong.npz", {}):
             checked(life._replace(columns=complete(life)), spec, T)
     assert message in str(refused.value) and "wrong.npz, row " in str(refused.value)
+
+
+def filled(value: Any, dtype: Any = None) -> Callable[[np.ndarray], np.ndarray]:
+    return lambda column: np.full(column.shape, value, dtype)
+
+
+MALFORMED: dict[str, Callable[[np.ndarray], np.ndarray]] = {
+    "texts": filled("1"),
+    "bytes": filled(b"1"),
+    "decimals": filled(Decimal(1), object),
+    "dates": filled(np.datetime64("2020-01-01")),
+    "structures": filled(0, [("a", "<i4")]),
+    "complex": filled(0, complex),
+    "too large": filled(1e300),
+    "infinite": filled(np.inf),
+    "missing": filled(np.nan),
+    "more axes": lambda column: column.reshape(*column.shape, 1, 1, 1, 1),
+    "images": lambda column: np.zeros((*column.shape, 4, 4, 3), np.uint8),
+    "empty": lambda column: column[..., None][..., :0],
+    "one number": lambda column: np.array(0),
+    "parts": filled(1.7),
+    "truth": filled(True),
+    "large integers": filled(2**63, np.uint64),
+}
+ALLOWED = {  # as they are the numbers 0, 1 or 1.7, unknown actions, or a column [rows, 1, ...] of tasks
+    "obs": ("parts", "truth", "images", "large integers"),  # next_obs is at fault
+    "action": ("parts", "truth"),
+    "reward": ("parts", "truth", "large integers"),
+    "optimal_action": ("truth",),
+    "terminated": ("truth",),
+    "truncated": ("truth",),
+    "task": ("more axes",),
+}
+MINARI = {"obs": "observations", "action": "actions", "reward": "rewards"}
+MINARI |= {"terminated": "terminations", "truncated": "truncations"}
+
+
+def spoil(form: str, path: Path, table: dict[str, np.ndarray], name: str, column: np.ndarray) -> bool:
+    """Put another column into the file that holds `table`; False if the format cannot hold it."""
+    if form == "npz":
+        np.savez(path, **table | {name: column})
+    elif form == "parquet":
+        import pyarrow as pa  # noqa: PLC0415 - optional
+        from pyarrow import parquet  # noqa: PLC0415
+
+        if not column.ndim or column.dtype.kind == "V":
+            return False
+        lines = np.repeat(column, T, axis=0) if name == "task" else column.reshape(N * T, *column.shape[2:])
+        before = parquet.read_table(path)
+        try:
+            cells = pa.array(lines if lines.ndim == 1 else lines.tolist())
+            made = before.set_column(before.column_names.index(name), name, cells)
+        except (pa.ArrowException, TypeError):
+            return False
+        parquet.write_table(made, path)
+    else:
+        import h5py  # noqa: PLC0415
+
+        rows = range(N) if form == "minari" else (...,)
+        with h5py.File(path / "data/main_data.hdf5" if form == "minari" else path, "r+") as file:
+            for row in rows:
+                key = name if row is ... else f"episode_{row}/{MINARI.get(name, f'infos/{name}')}"
+                new = column if row is ... or not column.ndim else column[row] if name != "task" else column[:1]
+                try:
+                    file["new"] = new.astype(object) if new.dtype.kind == "U" else new
+                except TypeError:
+                    return False
+                del file[key]
+                file.move("new", key)
+    return True
+
+
+@pytest.mark.parametrize("name", [*Rollout._fields, "task"])
+@pytest.mark.parametrize("form", FORMATS)
+def test_a_malformed_column_is_refused_with_its_name_and_nothing_is_written(tmp_path, form, name):
+    if form in EXTRAS:
+        pytest.importorskip(EXTRAS[form])
+    table = lives_of("integers") | {"reward": np.ones((N, T))}
+    table |= {"obs": np.zeros((N, T), int), "next_obs": np.zeros((N, T), int)}
+    path = written(form, tmp_path, table)
+    config = replace(load_config(["env=recorded", f"root={tmp_path}"]), path=str(path), format=form)
+    for kind, change in MALFORMED.items():
+        if kind in ALLOWED.get(name, ()) or not spoil(form, path, table, name, change(table[name])):
+            continue
+        files = files_of(tmp_path)
+        with pytest.raises(PipelineError) as refused:
+            import_histories.main(config)
+        message = str(refused.value)
+        assert f"column {name}" in message or f"{path} cannot be read as {form}" in message, (kind, message)
+        assert files_of(tmp_path) == files
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.data())
+def test_any_array_as_a_column_is_imported_or_refused(data):
+    shapes = ((N, T), (N, T, 1), (N, T, 2), (N, T, 0), (N,), (T,), (), (0, T), (N, 0))
+    dtypes = st.one_of(arrays.scalar_dtypes(), arrays.unicode_string_dtypes())
+    table = lives_of("integers")
+    for name in data.draw(st.sets(st.sampled_from(sorted(table)), min_size=1, max_size=2)):
+        table[name] = data.draw(arrays.arrays(data.draw(dtypes), data.draw(st.sampled_from(shapes))))
+    with TemporaryDirectory() as folder:
+        np.savez(f"{folder}/a.npz", **table)
+        with suppress(ConfigError):
+            stored("npz", Path(folder, "a.npz"))
+
+
+@pytest.mark.parametrize("dtype", ["<f2", ">f4", ">f8", np.longdouble])
+def test_floats_of_every_size_and_order_are_stored_in_float32(tmp_path, dtype):
+    table = lives_of("vectors")
+    np.savez(tmp_path / "a.npz", **table | {name: table[name].astype(dtype) for name in ("action", "reward")})
+    expected = table["action"].astype(dtype).astype(np.float32)
+    np.testing.assert_array_equal(stored("npz", tmp_path / "a.npz")["action"], expected)
 
 
 def test_layouts_of_other_programs(tmp_path):

@@ -3,6 +3,7 @@
 import os
 import shutil
 from collections.abc import Iterator
+from itertools import combinations
 from pathlib import Path
 from threading import Thread
 from typing import Any
@@ -37,8 +38,8 @@ def browser() -> Iterator[Any]:
 class Opened:
     """The page, with every error that its console shows."""
 
-    def __init__(self, browser: Any, url: str, width: int = 1280) -> None:
-        self.page = browser.new_page(viewport={"width": width, "height": 900}, reduced_motion="reduce")
+    def __init__(self, browser: Any, url: str, width: int = 1280, height: int = 900, motion: str = "reduce") -> None:
+        self.page = browser.new_page(viewport={"width": width, "height": height}, reduced_motion=motion)
         self.errors: list[str] = []
         own = (url.rpartition("/")[0], "data:")
         self.page.on("console", lambda said: said.type in ("error", "warning") and self.errors.append(said.text))
@@ -87,7 +88,7 @@ def opened(browser: Any, folder: Path) -> Iterator[Opened]:
 
 def test_a_held_out_goal_is_found_and_the_curve_meets_the_optimum(opened: Opened) -> None:
     page = opened.page
-    assert opened.state("page.checkpoint.goals.held_out.includes(page.life.goal)")
+    assert opened.state("page.checkpoint.goals.held_out.includes(page.life.goal) && !page.isPlaying")
     page.click("#step")
     opened.settle()
     assert page.text_content("#where") == "Episode 1, step 1 of 20"
@@ -137,7 +138,7 @@ def test_the_goal_moves_by_mouse_and_by_keys_but_not_to_the_start(opened: Opened
         page.keyboard.press(key)
     opened.settle()
     assert opened.state("page.life.goal") == 33
-    assert page.locator("#curve .event").count() == 2
+    assert page.locator("#curve .event").count() == 1 and opened.state("page.events.length") == 2  # in one episode
     opened.step_until("page.life.episodes.length >= 12")
     opened.click_cell(77)
     opened.step_until("page.life.episodes.length >= 70")  # it has to forget the former goal first
@@ -187,6 +188,66 @@ def test_the_three_things_to_try_start_by_a_click(opened: Opened) -> None:
         number = opened.state("page.life.frames.length")
         page.wait_for_function(f"page.isPlaying && page.life.frames.length > {number + 40}", timeout=60_000)
     assert page.is_checked("#blank") and page.locator("#curve .event").count() == 2
+
+
+def test_it_plays_by_itself_and_says_what_to_try_after_three_straight_walks(browser: Any, folder: Path) -> None:
+    opened = Opened(browser, (folder / "index.html").as_uri(), motion="no-preference")
+    page, straight = opened.page, "page.life.episodes.slice(-3).map((episode) => episode.straight)"
+    opened.state("page.setTemperature(0.3)")
+    page.fill("#speed", "6")
+    page.wait_for_selector("#status.hint", timeout=120_000)
+    assert opened.state("page.isPlaying") and "click on another cell" in page.text_content("#status")
+    page.click("#play")
+    opened.settle()
+    assert opened.state(straight) == [True] * 3
+    opened.click_cell(9)
+    assert page.locator("#status.hint").count() == 0 and "row 2, column 1" in page.text_content("#status")
+    page.click("#play")
+    page.wait_for_selector("#status.hint", timeout=120_000)
+    assert "blank the rewards" in page.text_content("#status") and opened.errors == []
+    page.close()
+
+
+@pytest.mark.parametrize(("width", "height"), [(1280, 800), (390, 844)])
+def test_play_is_above_the_fold_and_names_keep_off_each_other(
+    browser: Any, folder: Path, width: int, height: int
+) -> None:
+    opened = Opened(browser, (folder / "index.html").as_uri(), width, height)
+    box = opened.page.locator("#play").bounding_box()
+    assert box["y"] + box["height"] <= height
+    for cell in (9, 10, 11, 12, 13, 14):
+        opened.click_cell(cell)
+        opened.state(f"page.setBlank({str(cell % 2 == 0).lower()})")
+        opened.step_until(f"page.life.episodes.length >= {cell - 8}")
+    names = opened.state("document.querySelectorAll('#curve .eventname').length")
+    assert opened.page.locator("#curve .event").count() == 6 and names >= 3
+    box_of = "({ x, y, width, height }) => [x, y, x + width, y + height]"
+    boxes = opened.state(f"[...document.querySelectorAll('#curve text')].map((text) => ({box_of})(text.getBBox()))")
+    for (left, top, right, bottom), other in combinations(boxes, 2):
+        assert right <= other[0] or other[2] <= left or bottom <= other[1] or other[3] <= top
+    opened.page.close()
+
+
+def test_means_are_never_drawn_as_better_than_the_optimum(opened: Opened) -> None:
+    of = "Array.from(document.querySelector('#curve .series.{}').points, (point) => point.y)"
+    for cell in (0, 9, 41):  # eight, seven and one step from the start
+        opened.click_cell(cell)
+        means, best = opened.state(of.format("average")), opened.state(of.format("optimum"))
+        assert all(mean >= optimum - 1e-3 for mean, optimum in zip(means, best, strict=True))
+        assert means[-1] == pytest.approx(best[-1], abs=1) and means[0] > best[0] + 20
+
+
+def test_the_legend_names_the_lines_that_are_drawn(opened: Opened) -> None:
+    def names(parts: str) -> set[str]:
+        classes = opened.page.locator(parts).evaluate_all(
+            "(all) => all.map((one) => one.className.baseVal ?? one.className)"
+        )
+        return {name.removeprefix("series ") for name in classes}
+
+    assert names("#legend li:visible") == {"model", "average", "source", "optimum", "random"}
+    assert names("#curve .series") == names("#legend li:visible") - {"model"}
+    opened.step_until("page.life.episodes.length >= 2")
+    assert names("#curve .series") == names("#legend li:visible") == names("#legend li") >= {"model", "plan"}
 
 
 def test_it_is_served_and_fits_a_phone(browser: Any, folder: Path) -> None:

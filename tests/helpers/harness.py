@@ -57,7 +57,7 @@ TINY = (
 )
 
 
-CURVES = ("source/", "update/", "pretraining/", "evaluation/", "train/", "in_context/", "adaptation/")
+CURVES = ("source/", "update/", "pretraining/", "evaluation/", "train/", "in_context/", "adaptation")
 
 
 class Outcome(NamedTuple):
@@ -83,7 +83,7 @@ def run(stage: str, root: Path, *options: str, preset: Sequence[str] = TINY) -> 
     clean = patch.object(run_record, "git_state", lambda _: {"revision": "0", "dirty": False, "diff": ""})
     with clean, patch.object(sys, "argv", arguments), redirect_stdout(out), redirect_stderr(err):
         try:
-            run_stage(PROGRAMS[stage], f"src.{stage}", "")
+            run_stage(PROGRAMS[stage], stage, "")
         except SystemExit as end:
             code = int(end.code or 0)
     return Outcome(code, out.getvalue(), err.getvalue())

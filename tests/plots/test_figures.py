@@ -50,34 +50,36 @@ def test_panels_and_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name:
     drawn = []
     draw = lambda panels, **texts: drawn.append((panels, texts)) or adaptation_figure(panels, **texts)  # noqa: E731
     monkeypatch.setattr(figures, "adaptation_figure", draw)
-    write_figures(tmp_path, "run", env, results, ["searcher"], config.summaries)
+    write_figures(tmp_path, env, results, ["searcher"], config.summaries)
     curves = [["model, held-out tasks"]]
     if not transfer:
         curves = [[*curves[0], "model, training tasks"], [*curves[0], "model, greedy", "model, rewards blanked"]]
     if covered:
         (panel,), texts = drawn.pop()
-        assert texts["title"] == "Exploration without a goal: run"
+        assert texts["title"] == "Cells visited in a room without a goal"
         assert [*panel.curves] == ["model, context kept"] and [*panel.references] == ["random", "searcher"]
         np.testing.assert_allclose(panel.curves["model, context kept"]["mean"], shares.mean((0, 1)))
     panels, texts = drawn.pop(1)
-    assert texts == {"title": "Finding and keeping: run"} and panels[0].xlabel == xlabel
+    assert texts == {"title": "Finding and keeping"} and panels[0].xlabel == xlabel
     assert [panel.xlabel for panel in panels[1:]] == [f"{xlabel}s after the first success"] * (len(panels) - 1)
     assert [[*panels[0].curves] for panels, _ in drawn] == curves
     for panels, texts in drawn:
         assert [panel.ylabel for panel in panels] == [*measures]
-        assert texts.get("xlabel") == xlabel and "run" in texts["title"]
+        assert texts.get("xlabel") == xlabel
         for panel, measure in zip(panels, measures.values(), strict=True):
             assert [*panel.references] == ["random", "searcher", "optimum"]
             assert panel.curves["model, held-out tasks"] == results["curves"]["model, held-out tasks"][measure]
     pictures = {"adaptation", "first_success", "goals", *([] if transfer else ["probes"])}
     pictures |= {"coverage"} if covered else set()
     assert {path.stem for path in tmp_path.glob("*.png")} == pictures
-    folders = {"model-held-out_tasks", "searcher", "random", "optimum"}
-    folders |= set() if transfer else {"model-training_tasks", "model-greedy", "model-rewards_blanked"}
+    folders = {"model-held-out_tasks", "random", "optimum", *([] if transfer else ["model-training_tasks"])}
     assert {path.name for path in tmp_path.iterdir() if path.is_dir()} == folders
     shown = {"success", "returns", "steps_to_goal", "fraction_of_optimum", *(["regret"] if regrets else [])}
     shown |= {"first_success", "after_first_success"}
     assert set(curves_on_disk(tmp_path / "random")) == {f"adaptation/{measure}" for measure in shown}
+    others = {"searcher", *([] if transfer else ["model-greedy", "model-rewards_blanked"])}
+    found = {tag for tag in curves_on_disk(tmp_path) if tag.startswith("adaptation")}
+    assert {f"adaptation_{measure}/{policy}" for measure in shown for policy in others} == found
 
 
 def test_lines_bands_and_legend() -> None:
@@ -194,9 +196,9 @@ def test_a_moved_goal_has_two_panels_and_a_line_at_the_move(monkeypatch: pytest.
     drawn = []
     draw = lambda panels, **texts: drawn.append((panels, texts)) or adaptation_figure(panels, **texts)  # noqa: E731
     monkeypatch.setattr(figures, "adaptation_figure", draw)
-    figure = figures._curve_figures("run", env, results, ["searcher"])["moved_goal"]
+    figure = figures._curve_figures(env, results, ["searcher"])["moved_goal"]
     panels, texts = drawn[-1]
-    assert texts == {"title": "The goal moves after episode 2: run", "change_after": 2}
+    assert texts == {"title": "The goal moves after episode 2", "change_after": 2}
     assert [([*panel.curves], [*panel.references]) for panel in panels] == [(["model"], ["searcher"])] * 2
     np.testing.assert_allclose(panels[0].curves["model"]["mean"], found.success.mean((0, 1)))
     np.testing.assert_allclose(panels[1].curves["model"]["mean"], early.mean((0, 1)))

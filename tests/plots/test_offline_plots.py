@@ -185,7 +185,7 @@ def test_shown_batches_are_those_the_policy_learned_from(root: Path, monkeypatch
     assert write_value_curves(config) == config.folder("logs") / "ilql" / "training.png"
     with pytest.raises(ConfigError, match="awr.inverse_temperature"):
         plots.write_weight_plot(extracted("awr.inverse_temperature=1"))
-    with pytest.raises(ConfigError, match="extract_policy"):
+    with pytest.raises(ConfigError, match="extract-policy"):
         plots.write_weight_plot(extracted("awr.experiment_name=other"))
     for path in config.folder("logs").glob("ilql/*"):
         if path.is_file():

@@ -90,7 +90,7 @@ def test_figure_of_a_critic_shows_the_curves_there_are(bounded: bool) -> None:
 
 def test_curves_of_a_training_are_drawn_beside_it_and_a_missing_or_unlogged_one_is_refused(tmp_path, monkeypatch):
     config, drawn = load_config(["experiment=tiny", f"root={tmp_path}"]), []
-    with pytest.raises(ConfigError, match="train_gpt"):
+    with pytest.raises(ConfigError, match="train-gpt"):
         plots.write_training_curves(config)
     folder, draw = config.folder("logs") / "gpt", plots.model_figure
     checkpoint.save(folder, "best", 2, {}, critics.described(program="train_gpt"), 1)
@@ -116,8 +116,8 @@ def test_curves_of_a_training_are_drawn_beside_it_and_a_missing_or_unlogged_one_
     plots.write_training_curves(config)
     assert curves.pop() == {"train/nll", "train/accuracy"} and drawn.pop()
     assert curves[0] - curves[1] == {"in_context/development_first_success"}
-    assert drawn == [(critics.SPEC.num_actions, best, f"Training on histories: {config.name}") for best in (2, None)]
-    with pytest.raises(ConfigError, match="train_ilql"):
+    assert drawn == [(critics.SPEC.num_actions, best, "Training on histories") for best in (2, None)]
+    with pytest.raises(ConfigError, match="train-ilql"):
         plots.write_value_curves(config)
     folder = config.folder("logs") / "ilql"
     checkpoint.save(folder, "last", 1, {}, critics.described(), 1)

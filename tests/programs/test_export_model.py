@@ -16,13 +16,14 @@ ROOM = {"goal": (0, 1), "size": 3, "max_episode_steps": 4}
 
 def test_it_acts_as_the_run_does(root):
     """After the run is gone; the weights are those of the checkpoint, and the card has the results."""
-    done("export_model", root)
+    done("export_model", root, "evaluation.checkpoint=last")
     folder = root / "logs/tiny/export"
     saved = load_newest(root / "logs/tiny/gpt", "best", torch.device("cpu"))
     weights = load_file(folder / "model.safetensors")
     assert saved and weights.keys() == saved[0]["model"].keys()
     assert all(weight.equal(saved[0]["model"][name]) for name, weight in weights.items())
     env = gymnasium.make("icrl:icrl/DarkRoom-v0", **ROOM)
+    assert {path.name for path in folder.iterdir()} == {"model.safetensors", "config.json", "README.md"}
     expected = icrl.rollout(icrl.load(root / "logs/tiny", checkpoint="best", seed=3), env, num_episodes=6)
     elsewhere = folder.rename(root / "taken_along")
     np.testing.assert_array_equal(icrl.rollout(icrl.load(elsewhere, seed=3), env, num_episodes=6), expected)

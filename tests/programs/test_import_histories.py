@@ -51,7 +51,7 @@ def test_all_stages_go_on_from_what_was_imported(root):
     assert all(math.isfinite(value) for curve in curves.values() for value in curve["returns"]["mean"])
     others = [option for option in TINY if not option.startswith("source.")]
     message = refusal("train_agents", root, "source=imported", "name=x", preset=others)
-    assert "source.name=imported: made by src.import_histories" in message
+    assert "source.name=imported: made by icrl import-histories" in message
 
 
 def test_histories_of_an_unknown_world_can_be_learned_from_but_not_played(root):

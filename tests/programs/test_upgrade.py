@@ -204,7 +204,7 @@ def test_a_run_of_07_with_env_time_and_no_position_code_has_the_code_env_time(ol
 
 
 def test_command_line(copy, monkeypatch, capsys):
-    root, usage = f"root={copy}", "error: usage: python -m src.upgrade root=FOLDER [name=RUN]"
+    root, usage = f"root={copy}", "error: usage: icrl upgrade root=FOLDER [name=RUN]"
     for arguments, said in ((["--help"], "root=FOLDER"), ([root, "name=a2c"], "a2c: histories converted")):
         monkeypatch.setattr("sys.argv", ["icrl", *arguments])
         run("upgrade")

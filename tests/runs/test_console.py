@@ -24,7 +24,7 @@ def code_of(stdout: IO[str] | None, monkeypatch: pytest.MonkeyPatch, *arguments:
     monkeypatch.setattr("sys.argv", ["stage", *arguments])
     monkeypatch.setattr("sys.stdout", stdout)
     try:
-        run_stage(show, "src.train_gpt", "")
+        run_stage(show, "train_gpt", "")
     except SystemExit as end:
         return int(end.code or 0)
     return 0
@@ -56,7 +56,7 @@ def test_a_program_runs_with_its_outputs_closed_and_without_a_backend(tmp_path):
         f"    with open({str(tmp_path / 'file')!r}, 'w') as file:\n"
         "        print('shown'); print('shown', file=sys.stderr)\n"
         "        import os; os.write(1, b'shown'); os.write(2, b'shown'); file.write('kept')\n"
-        "run_stage(main, 'src.train_gpt', '')"
+        "run_stage(main, 'train_gpt', '')"
     )
     command = f'exec "{sys.executable}" -c "$0" >&- 2>&-'
     ended = subprocess.run(

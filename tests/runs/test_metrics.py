@@ -17,9 +17,9 @@ from tensorboard.compat.tensorflow_stub.io.gfile import LocalFileSystem
 from tensorboard.plugins.custom_scalar.layout_pb2 import Layout
 from tensorboard.summary.writer.record_writer import RecordWriter
 from torch.profiler import record_function
+from torch.utils import tensorboard
 
 from icrl.contracts import PipelineError
-from icrl.runs import writers
 from icrl.runs.metrics import CurvesConfig, MetricLogger, Progress, profiled, spread
 
 
@@ -80,8 +80,8 @@ def test_flushed_points_are_on_disk(tmp_path, monkeypatch):
     """Local disks get them at once; here the file system cannot append, as buckets cannot. The writer lets as
     many points wait as it is told, so a slow disk slows training down, and does not fill memory."""
     monkeypatch.delattr(LocalFileSystem, "append")
-    writer = Mock(wraps=writers.SummaryWriter)
-    monkeypatch.setattr(writers, "SummaryWriter", writer)
+    writer = Mock(wraps=tensorboard.SummaryWriter)
+    monkeypatch.setattr(tensorboard, "SummaryWriter", writer)
     logger = MetricLogger(tmp_path, 0, CurvesConfig(max_queue=80, flush_secs=1000))
     assert writer.call_args.kwargs == {"purge_step": 0, "max_queue": 80, "flush_secs": 1000}
     logger.scalars("train", {str(number): 1.0 for number in range(50)}, 1)

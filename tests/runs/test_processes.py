@@ -1,7 +1,10 @@
 """Jobs in processes of their own: results, order, threads, exceptions and deaths."""
 
+import io
 import os
+import re
 import signal
+import sys
 from functools import partial
 
 import pytest
@@ -9,7 +12,7 @@ import torch
 from torch import Tensor
 
 from icrl.contracts import PipelineError
-from icrl.runs.processes import at_once
+from icrl.runs.processes import advance, at_once, progress_bar
 
 
 def look(number: int, tensor: Tensor) -> tuple[int, Tensor, int, int]:
@@ -25,16 +28,30 @@ def die() -> None:
 
 
 def test_processes_give_what_one_process_gives(capsys: pytest.CaptureFixture[str]) -> None:
-    """With a line about the progress at each fifth of the jobs."""
+    """With a line about the progress at each tenth of the jobs."""
     jobs = [partial(look, number, torch.arange(3)) for number in range(6)]
     here, there = at_once(jobs, 1, "here"), at_once(jobs, 2, "there")
     lines = [line.partition(" jobs ")[0] for line in capsys.readouterr().out.splitlines()]
-    counts = ("33%  2", "50%  3", "67%  4", "83%  5", "100%  6")
+    counts = ("17%  1", "33%  2", "50%  3", "67%  4", "83%  5", "100%  6")
     assert lines == [f"{title}  {count.rjust(7)} of 6" for title in ("here", "there") for count in counts]
     for number, (one, other) in enumerate(zip(here, there, strict=True)):
         assert one[0] == other[0] == number and torch.equal(one[1], other[1])
         assert one[2] == os.getpid() != other[2] and other[3] == 1
     assert at_once([], 2, "nothing") == []
+
+
+@pytest.mark.parametrize("terminal", [True, False])
+def test_bars_are_drawn_on_terminals_alone(terminal: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Lines go on, and bars count, wherever."""
+    out, err = io.StringIO(), io.StringIO()
+    err.isatty = lambda: terminal
+    monkeypatch.setattr(sys, "stdout", out)
+    monkeypatch.setattr(sys, "stderr", err)
+    with progress_bar(total=20, desc="first") as bar:
+        for _ in range(20):
+            advance(bar, "told")
+    assert bool(err.getvalue()) == terminal and bar.n == 20
+    assert len(re.findall(r"first +\d+%  \d+ of 20 its  told", out.getvalue())) == 10
 
 
 @pytest.mark.parametrize("width", [1, 2])

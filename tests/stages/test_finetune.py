@@ -111,7 +111,7 @@ def test_it_is_evaluated_like_an_extracted_policy(again):
     folder = again / "logs/tiny/finetuned"
     (folder / "finished.json").unlink()
     message = refusal("evaluate", again, "policy.model=finetuned")
-    assert f"no finished training in {folder}" in message and "python -m src.finetune" in message
+    assert f"no finished training in {folder}" in message and "`icrl finetune`" in message
 
 
 @pytest.mark.parametrize(

@@ -58,9 +58,7 @@ HELD_OUT, LEARNED = TASKS[SPLIT.held_out], sorted({*SPLIT.train} - {*development
 TRAINING_GOALS, LEARNED_GOALS = ({int(TASKS[task, 0]) for task in tasks} for tasks in (SPLIT.train, LEARNED))
 HIDDEN = TASKS[[*SPLIT.held_out, *development_of(ENV, CONFIG, SPLIT.train)]]
 CORNER = (CONFIG.model.max_size - SPEC.width) // 2
-GRID = ENV.family(
-    CONFIG.model.max_size, CORNER, (5, 8), HIDDEN
-)  # trials are played in it, the room of the run in the middle
+GRID = ENV.family(CONFIG.model.max_size, CORNER, (5, 8), HIDDEN)  # trials are played in it, around the room of the run
 assert GRID
 OWN_GOALS, HIDDEN_GOALS = ({*GRID.own(tasks)[:, 0].tolist()} for tasks in (TASKS[LEARNED], HIDDEN))
 NOWHERE, SIDE = CONFIG.model.max_size**2, DarkRoom(CONFIG.env.model_copy(update={"size": CONFIG.model.max_size}))

@@ -13,6 +13,7 @@ import torch
 from harness import TINY, files_of, kill_late, results_of, run
 from toy import plain
 
+from icrl.config.modules import command_of
 from icrl.config.root import Config
 from icrl.envs import make_env
 from icrl.evaluation.in_context import play_episodes
@@ -220,7 +221,7 @@ def test_a_player_that_is_not_there_or_was_trained_with_other_options(offline):
         folder = offline / "logs/tiny" / name
         (folder / "finished.json").rename(offline / "finished.json")
         message = refusal("evaluate", offline, *options)
-        assert f"no finished training in {folder}" in message and f"python -m src.{program}" in message
+        assert f"no finished training in {folder}" in message and command_of(program) in message
         (offline / "finished.json").rename(folder / "finished.json")
     for option, program, player in (
         ("critic.expectile", "train_ilql", CRITIC),

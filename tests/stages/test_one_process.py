@@ -81,7 +81,7 @@ def test_agents_that_cannot_be_examined_are_named(tmp_path: Path, monkeypatch) -
     monkeypatch.setattr("icrl.programs.pipeline.Worker", Failing)
     message = run("pipeline", tmp_path).refusal
     assert (
-        "could not be examined; run src.train_agents to do it again" in message
+        "could not be examined; run icrl train-agents to do it again" in message
         and "OSError: the disk is full" in message
     )
     assert "solved by all their agents" in run("train_agents", tmp_path).out

@@ -265,11 +265,13 @@ def test_each_curve_has_its_own_axis(learned):
         curves = curves_of(logs / folder)
         assert {tag.split("/")[0] for tag in curves} == kinds
         assert all(shown == list(steps) for shown in curves.values())
-    policies = [curves_of(folder) for folder in (logs / "evaluation").iterdir() if folder.is_dir()]
-    assert len(policies) == len(POLICIES) + 1 + len(ABLATIONS)
-    misled = [curves.pop("adaptation/other_goal_first", None) for curves in policies]
-    assert [one for one in misled if one] == [list(range(1, EPISODES + 1))]  # with another task's context
-    for curves in policies:
+    others = curves_of(logs / "evaluation")
+    misled = {tag: points for tag, points in others.items() if tag.startswith("adaptation_other_goal_first/")}
+    assert [*misled] == ["adaptation_other_goal_first/model-another_tasks_context"]
+    policies = {path.name: curves_of(path) for path in (logs / "evaluation").iterdir() if path.is_dir()}
+    names = {tag.partition("/")[2] for tag in others if tag.startswith("adaptation_success/")}
+    assert len(policies) + len(names) == len(POLICIES) + 1 + len(ABLATIONS) and {"random", "optimum"} <= {*policies}
+    for curves in policies.values():
         episodes, lags = (curves.pop(f"adaptation/{name}", [1]) for name in ("first_success", "after_first_success"))
         assert episodes == list(range(1, len(episodes) + 1)) and lags == list(range(1, len(lags) + 1))
         assert curves == {f"adaptation/{measure}": list(range(1, EPISODES + 1)) for measure in MEASURES}

@@ -90,8 +90,8 @@ def begin_again(root: Path) -> None:
 @pytest.mark.parametrize(
     ("stage", "options", "remove", "part"),
     [
-        ("train_gpt", NEW, shutil.rmtree, "python -m src.train_agents"),
-        ("evaluate", EVALUATED, shutil.rmtree, "python -m src.train_gpt"),
+        ("train_gpt", NEW, shutil.rmtree, "icrl train-agents"),
+        ("evaluate", EVALUATED, shutil.rmtree, "icrl train-gpt"),
         ("train_gpt", NEW, begin_again, "not complete"),
         ("evaluate", EVALUATED, lambda root: (root / "logs/tiny/gpt/finished.json").unlink(), "no finished training"),
         ("evaluate", EVALUATED, lambda root: shutil.rmtree(root / "histories"), "no histories"),

@@ -1,5 +1,6 @@
 """Worlds of vectors: stage one without a learner, its store, resuming and refusals, and a model of its histories."""
 
+import re
 import shutil
 from pathlib import Path
 from typing import Any
@@ -7,13 +8,16 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from harness import done, kill_late, refusal, results_of
+from harness import TINY, done, kill_late, refusal, results_of
+from harness import curves_of as curves_on_disk
 
 from icrl.config.compose import load_config
+from icrl.config.paths import PROJECT
 from icrl.contracts import Rollout, Step
 from icrl.data.history_store import open_histories
 from icrl.envs import make_env
-from icrl.envs.core import State
+from icrl.envs.core import EXPERT, State
+from icrl.plots import walks
 from icrl.runs.checkpoint import load_newest
 from icrl.runs.files import read_json
 from icrl.sources.teachers import trained_agents
@@ -150,6 +154,57 @@ def test_a_model_is_trained_and_evaluated_beside_random_play_and_the_optimum(rec
     optimum, random = (np.mean(curves[name]["returns"]["mean"]) for name in ("optimum", "random"))
     assert -4.6 < optimum < -3 and random < -12
     assert list((root / "videos/small").rglob("in_context*/goal_x_*.mp4"))
+
+
+OWN = (  # a class of one's own, with the options of its author and the smallest sizes
+    *("env=gymnasium", f"env.id={PROJECT}/tests/helpers/hidden_target.py:HiddenTarget", "env.max_episode_steps=4"),
+    *("env.tasks={random: {x: [-1.0, 1.0], y: [-1.0, 1.0]}, count: 9}", "data.min_final_success=0"),
+    *(
+        option
+        for option in TINY
+        if not option.startswith(("env.", "tasks.", "data.min", "source.hidden", "evaluation.videos"))
+    ),
+    *("source.num_envs=1", "source.num_env_steps=60", "source.history_steps=60", "source.videos_per_task=1"),
+)
+LEARNER = "source.expert=['source=expert','source.num_env_steps=256','source.history_steps=256','source.hidden_size=8']"
+SHORT = r"in short +model, held-out tasks: return (-\d+\.\d\d) in episode 1, -\d+\.\d\d in the last quarter\n"
+
+
+@pytest.mark.parametrize(
+    ("stages", "source", "has_expert"),
+    [
+        (
+            ("train_agents", "train_gpt", "evaluate"),
+            ("source=random", "objective=ad", "objective.weighting=none"),
+            False,
+        ),
+        (("train_agents", "train_gpt", "evaluate"), ("source=taught", LEARNER, "objective=dpt"), True),
+        pytest.param(("pipeline",), ("source=taught", LEARNER, "objective=dpt"), True, marks=pytest.mark.long),
+    ],
+)
+def test_a_world_of_ones_own_without_success_and_pictures_is_told_by_its_returns(
+    stages: tuple[str, ...], source: tuple[str, ...], has_expert: bool, tmp_path: Path
+) -> None:
+    """From the first command to a sentence about adaptation, without a refusal; scaled if there is an expert."""
+    walks._report.cache_clear()
+    told = "".join(done(stage, tmp_path, *source, preset=OWN) for stage in stages)
+    results = read_json(tmp_path / "logs/tiny/evaluation/results.json")
+    curves = results["curves"]["model, held-out tasks"]
+    (first,) = re.findall(SHORT, told)
+    assert float(first) == pytest.approx(curves["returns"]["mean"][0], abs=0.006)
+    assert told.index("in short") < told.index("return at episode") < told.index("look first")
+    assert told.count("env.success=return") == told.count("no videos, because the world has no pictures") == 1
+    assert "success 0" not in told and "steps to goal" not in told and "solved" not in told
+    assert ("of the way from random play to the expert" in told) == ("scaled_return" in curves) == has_expert
+    folder = tmp_path / "logs/tiny/evaluation"
+    assert {path.stem for path in folder.glob("*.png")} == {"adaptation", "goals", "probes"}
+    assert not (tmp_path / "videos").exists()
+    tags = {f"adaptation/{name}" for name in ("returns", *(["scaled_return"] if has_expert else []))}
+    assert set(curves_on_disk(folder / "model-held-out_tasks")) == tags
+    if has_expert:
+        ends = [np.mean(results["curves"][name]["returns"]["mean"]) for name in ("random", EXPERT)]
+        scaled = (np.array(curves["returns"]["mean"]) - ends[0]) / (ends[1] - ends[0])
+        np.testing.assert_allclose(curves["scaled_return"]["mean"], scaled)
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,7 @@
 """Table, picture and files of a study, from numbers that are written down here."""
 
 import json
+import re
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -18,11 +19,11 @@ from icrl.config.options import replace
 from icrl.config.root import Config
 from icrl.contracts import PipelineError
 from icrl.plots.study_plots import row_name, shared_references, study_figure
-from icrl.plots.style import PALETTE
+from icrl.plots.style import PALETTE, save_figure
 from icrl.runs.files import Identity, read_json, write_json, write_owned
 from icrl.studies import report as study_report
 from icrl.studies.plan import Row
-from icrl.studies.report import cpu_model, result_of, study_table, write_report
+from icrl.studies.report import answer, cpu_model, result_of, study_cells, study_table, write_report
 
 NUM_EPISODES = 12
 STUDY = load_config(["study.question=works", "study.xlabel=tasks"]).study
@@ -58,16 +59,47 @@ def cells(table: str) -> list[list[str]]:
     return [[cell.strip() for cell in line.strip("|").split(" | ")] for line in table.splitlines()]
 
 
+def table_of(results: list[dict[str, Any]], measure: str) -> str:
+    return study_table(study_cells(results, measure))
+
+
+@pytest.mark.parametrize(
+    ("ends", "runs", "told"),
+    [
+        ((0.5, 0.75), 3, "b 0.750 [0.650, 0.800], a 0.500 [0.400, 0.550]; b is best with 3 seeds."),
+        ((0.75, 0.7), 3, "a 0.750 [0.650, 0.800], b 0.700 [0.600, 0.750]; undecided with 3 seeds, because"),
+        ((0.5, 0.75), 2, "; undecided with 2 seeds; 2 seeds are too few: give 3 or more."),
+        ((0.5,), 1, "a 0.500 [0.400, 0.550]; 1 seed is too few: give 3 or more."),
+    ],
+)
+def test_the_question_is_answered_with_intervals(ends: tuple[float, ...], runs: int, told: str) -> None:
+    results = [result(name, end, runs=["run"] * runs) for name, end in zip("ab", ends, strict=False)]
+    question, line = answer(results, STUDY).splitlines()
+    assert question == "works" and line.startswith("Success over the last quarter of the episodes: ") and told in line
+    _, *lines = answer([one | {"test": world} for one in results for world in ("9", "11")], STUDY).splitlines()
+    assert [one.partition(": ")[0] for one in lines] == ["9", "11"] and all(told in one for one in lines)
+
+
+def test_a_study_without_a_success_has_no_columns_of_it() -> None:
+    one = result("a", 0.0)
+    one["found"]["final"]["held_out"]["scaled_return"] = interval(0.5)
+    for curves in one["found"]["curves"].values():
+        curves["success"]["mean"] = [0.0] * NUM_EPISODES
+    header, _, row = cells(table_of([one], "returns"))
+    assert header[:4] == ["variant", "return, last quarter", "episode 10", "scaled return"]
+    assert row[3] == "0.500 [0.400, 0.550]" and not {"steps to goal", "goals solved"} & {*header}
+
+
 def test_the_table_has_every_number() -> None:
-    header, rule, first, second = cells(study_table([result("a|b", 0.5), result("c", 0.25)], "success"))
+    header, rule, first, second = cells(table_of([result("a|b", 0.5), result("c", 0.25)], "success"))
     assert len(header) == len(rule) == len(first) == len(second) and set(rule) == {"---"}
     assert dict(zip(header, first, strict=True)) == {
         "variant": "a\\|b",
-        "tasks": "held-out",
         "success, last quarter": "0.500 [0.400, 0.550]",
         "episode 10": "0.417",  # 0.5 * 10 / 12
-        "training tasks": "0.800",
         "steps to goal": "7.13",
+        "tasks": "held-out",
+        "training tasks": "0.800",
         "fraction of optimum": "0.500 [0.400, 0.550]",
         "normalised area": "0.250 [0.150, 0.300]",
         "episodes to 90 %": "7",
@@ -75,8 +107,8 @@ def test_the_table_has_every_number() -> None:
         "updates": "300",
         "training": "61 s",
     }
-    assert second[0] == "c" and second[2].startswith("0.250")
-    header, _, row = cells(study_table([result("a", 0.5)], "returns"))
+    assert second[0] == "c" and second[1].startswith("0.250") and header[3] == "steps to goal"
+    header, _, row = cells(table_of([result("a", 0.5)], "returns"))
     shown = dict(zip(header, row, strict=True))
     assert shown["return, last quarter"] == "1.000 [0.900, 1.050]"
     assert (shown["episode 10"], shown["training tasks"]) == ("0.833", "1.600")
@@ -88,7 +120,7 @@ def test_a_column_is_there_if_one_row_has_it() -> None:
     final = unknown["found"]["final"]
     del final["train"], final["held_out"]["area"], final["held_out"]["fraction_of_optimum"]
     final["held_out"]["episodes_to_90"]["episode"] = None
-    header, _, row = cells(study_table([unknown], "success"))
+    header, _, row = cells(table_of([unknown], "success"))
     assert not {"training tasks", "normalised area", "fraction of optimum", "training", "world"} & set(header)
     assert dict(zip(header, row, strict=True))["episodes to 90 %"] == "never"
     del final["held_out"]["episodes_to_90"]
@@ -97,7 +129,7 @@ def test_a_column_is_there_if_one_row_has_it() -> None:
     other["found"] |= {"coverage": shares, "coverage_gain": shares}
     other["found"] |= {"off_plan_gain": shares, "differences": {"optimum": {"steps_to_goal": interval(1.5)}}}
     other["found"]["moved_goal"] = {"model": {"final": {"success_10_after_move": interval(0.25)}}}
-    header, _, first, second = cells(study_table([unknown, other], "success"))
+    header, _, first, second = cells(table_of([unknown, other], "success"))
     for column, value in (
         *(("cells visited by episode 4", "0.500 [0.400, 0.550]"), ("of these by memory", "0.500 [0.400, 0.550]")),
         ("new cells above a blind replay", "0.500 [0.400, 0.550]"),
@@ -249,10 +281,19 @@ def test_a_report_is_complete(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     asked: list[Any] = []
     monkeypatch.setattr(study_report, "combined", lambda *arguments: asked.append(arguments) or found(0.5))
     rows = rows_in(tmp_path, config)
-    table = write_report(tmp_path / "study", config, rows)
+    save_figure(rows[0].folders[0] / "adaptation.png", study_figure([result("a", 0.5)], STUDY))
+    told = write_report(tmp_path / "study", config, rows)
     assert asked == [(row.folders, config.evaluation, 4) for row in rows]
     results = read_json(tmp_path / "study" / "results.json")
-    assert (tmp_path / "study" / "table.md").read_text() == table + "\n"
+    assert (tmp_path / "study" / "table.md").read_text() == table_of(results["rows"], "success") + "\n"
+    assert (
+        told.startswith("Which variant is best?\nSuccess over the last quarter")
+        and "steps to goal" in told
+        and "updates" not in told
+    )
+    page = (tmp_path / "study" / "study.html").read_text()
+    assert page.count("data:image/png;base64,") == 3 and not re.search(r'(src|href)="(?!data:)', page)
+    assert all(text in page for text in ("<th>updates</th>", "<td>7.13</td>", "<summary>b, first run</summary>"))
     assert results["rows"] == json.loads(json.dumps([result_of(row) for row in rows]))
     assert results["rows"][1]["variant"] == "b" and results["rows"][1]["runs"] == ["whole", "other", "continued"]
     assert [row["training_seconds"] for row in results["rows"]] == pytest.approx([30, 35], abs=0.1)

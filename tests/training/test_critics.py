@@ -37,7 +37,7 @@ def finished(tmp_path: Path) -> Config:
     for kind, update, size in (("best", 3, 0.5), ("last", 5, 1.0)):
         state = {"step": update, "model": outspoken(fresh_critic(), size).state_dict()}
         checkpoint.save(folder, kind, update, state, described(), 1)
-    with pytest.raises(ConfigError, match="no finished training in .*ilql: run `python -m src.train_ilql`"):
+    with pytest.raises(ConfigError, match="no finished training in .*ilql: run `icrl train-ilql`"):
         critics.open_finished(folder, "last", "train_ilql", CPU)
     finish(folder, 5)
     return config_for(tmp_path)

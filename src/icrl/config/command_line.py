@@ -8,12 +8,14 @@ import textwrap
 import threading
 from collections.abc import Callable, Sequence
 from contextlib import closing
-from itertools import groupby, takewhile
+from itertools import groupby, takewhile, zip_longest
+from pathlib import Path
 from typing import NoReturn
 
 from tqdm import tqdm
 
 from icrl.config.compose import AnyConfig, compose_config, groups_of, own_presets, presets_of
+from icrl.config.modules import command_of, with_commands
 from icrl.config.options import Declared, Options, walk
 from icrl.config.root import Config
 from icrl.config.schedules import nearest
@@ -27,41 +29,41 @@ from icrl.runs.processes import close_outputs, open_outputs
 from icrl.runs.units import SHARED
 
 _BAD_INPUT = 2
+_WIDTH = 100  # of help
 _MOST_CONFLICTS = 20  # that are reported
-_MAKES_TASKS = ("src.pipeline", "src.train_agents")  # programs that split the tasks of the configured world
-_SHARED = tuple(f"src.{program}" for program in SHARED)
-_REFUSES = ("src.train_agents",)  # programs that say themselves why not
+_MAKES_TASKS = ("pipeline", "train_agents")  # programs that split the tasks of the configured world
+_REFUSES = ("train_agents",)  # programs that say themselves why not
 LARGE = {  # by program: the options that determine most of its memory
-    "src.pipeline": "source.num_learners, trainer.mini_batch_size, evaluation.num_streams",
-    "src.train_agents": "source.num_learners, source.num_envs, source.unroll_length",
-    "src.train_gpt": "trainer.mini_batch_size, model.context_len, model.embed_dim",
-    "src.train_ilql": "trainer.mini_batch_size, model.context_len, encoder.embed_dim",
-    "src.extract_policy": "trainer.mini_batch_size, model.context_len, model.embed_dim",
-    "src.finetune": "finetune.num_streams, finetune.trial_steps, model.embed_dim",
-    "src.evaluate": "evaluation.num_streams, evaluation.num_train_streams, evaluation.num_bootstrap",
-    "src.search_params": "search.num_learners, source.num_envs",
-    "src.export_demo": "model.num_layers, model.embed_dim, env.size",
-    "src.export_histories": "the number of histories",
-    "src.export_model": "model.num_layers, model.embed_dim",
-    "src.import_histories": "the number of histories",
-    "src.study": "launch.num_workers",
-    "src.train_players": "training.num_games, replay.size, the batch_size of host and agent",
+    "pipeline": "source.num_learners, trainer.mini_batch_size, evaluation.num_streams",
+    "train_agents": "source.num_learners, source.num_envs, source.unroll_length",
+    "train_gpt": "trainer.mini_batch_size, model.context_len, model.embed_dim",
+    "train_ilql": "trainer.mini_batch_size, model.context_len, encoder.embed_dim",
+    "extract_policy": "trainer.mini_batch_size, model.context_len, model.embed_dim",
+    "finetune": "finetune.num_streams, finetune.trial_steps, model.embed_dim",
+    "evaluate": "evaluation.num_streams, evaluation.num_train_streams, evaluation.num_bootstrap",
+    "search_params": "search.num_learners, source.num_envs",
+    "export_demo": "model.num_layers, model.embed_dim, env.size",
+    "export_histories": "the number of histories",
+    "export_model": "model.num_layers, model.embed_dim",
+    "import_histories": "the number of histories",
+    "study": "launch.num_workers",
+    "train_players": "training.num_games, replay.size, the batch_size of host and agent",
 }
 
 
-def run_stage(main: Callable[[Config], object], module: str, meaning: str) -> None:
-    """Run `main` of `module` with the configuration from the command line; `--help` explains every option. Exits with
+def run_stage(main: Callable[[Config], object], program: str, meaning: str) -> None:
+    """Run `main` of `program` with the configuration from the command line; `--help` explains every option. Exits with
     code 2 and one line on a `PipelineError`, a lack of memory or an `OSError`. Exits with 130 on an interrupt, 143
     after a requested stop, and 141 if an output has lost its reader."""
-    _run(main, Config, module, meaning)
+    _run(main, Config, program, meaning)
 
 
-def run_players(main: Callable[[PlayersConfig], object], module: str, meaning: str) -> None:
+def run_players(main: Callable[[PlayersConfig], object], program: str, meaning: str) -> None:
     """Run `main` with the configuration of `train_players`, as `run_stage` does."""
-    _run(main, PlayersConfig, module, meaning)
+    _run(main, PlayersConfig, program, meaning)
 
 
-def _run(main: Callable[[AnyConfig], object], root: type[AnyConfig], module: str, meaning: str) -> None:
+def _run(main: Callable[[AnyConfig], object], root: type[AnyConfig], program: str, meaning: str) -> None:
     open_outputs()
     arguments = sys.argv[1:]
     report, threading.excepthook = threading.excepthook, _report_of_thread
@@ -69,12 +71,12 @@ def _run(main: Callable[[AnyConfig], object], root: type[AnyConfig], module: str
     try:
         if {"--help", "-h"} & set(arguments):
             others = [argument for argument in arguments if argument not in ("--help", "-h")]
-            print(help_text(module, meaning, root, others))
+            print(help_text(program, meaning, root, others))
         else:
-            main(_configured(root, module, arguments))
+            main(_configured(root, program, arguments))
         sys.stdout.flush()  # raise write errors here
     except ConfigError as error:
-        _refuse(*all_conflicts(error, root, module, arguments))
+        _refuse(*all_conflicts(error, root, program, arguments))
     except (PipelineError, OSError) as error:  # an OSError has a clear message of its own
         if isinstance(error, BrokenPipeError) and close_outputs():
             sys.exit(141)  # as shells report SIGPIPE
@@ -82,7 +84,7 @@ def _run(main: Callable[[AnyConfig], object], root: type[AnyConfig], module: str
     except (MemoryError, RuntimeError, OverflowError, ValueError) as error:
         if not ran_out(error):
             raise
-        _refuse(f"{module} needs more memory than is free: lower {LARGE[module]}, or other large options. {error}")
+        _refuse(f"{program} needs more memory than is free: lower {LARGE[program]}, or other large options. {error}")
     except Stopped as end:
         tqdm.write(str(end), file=sys.stderr)
         sys.exit(143)  # as shells report SIGTERM, so that a chain of stages stops here
@@ -94,11 +96,11 @@ def _run(main: Callable[[AnyConfig], object], root: type[AnyConfig], module: str
         threading.excepthook = report
 
 
-def _configured(root: type[AnyConfig], module: str, arguments: Sequence[str]) -> AnyConfig:
-    """Configuration of the program `module`, whose seed is printed if it was drawn."""
+def _configured(root: type[AnyConfig], program: str, arguments: Sequence[str]) -> AnyConfig:
+    """Configuration of a program, whose seed is printed if it was drawn."""
     _check_form(arguments)
-    if module not in (*_SHARED, *_REFUSES):
-        check_alone(module, "its updates are too small to be shared; several runs at a time need a name= each")
+    if program not in (*SHARED, *_REFUSES):
+        check_alone(program, "its updates are too small to be shared; several runs at a time need a name= each")
     config = compose_config(root, arguments)
     if "seed=null" in arguments:
         print(f"seed={config.seed}")
@@ -106,8 +108,22 @@ def _configured(root: type[AnyConfig], module: str, arguments: Sequence[str]) ->
 
 
 def _check_form(arguments: Sequence[str]) -> None:
-    if flags := [argument for argument in arguments if argument.startswith("-")]:
-        raise ConfigError(f"{flags[0]}: options are written KEY=VALUE; --help lists them")
+    """Refuse what is not written KEY=VALUE, with that form of it: --key=value, --key value, key value, key = value."""
+    for place, argument in enumerate(arguments):
+        key, sign, value = argument.lstrip("-").partition("=")
+        if key and value and not argument.startswith("-"):
+            continue
+        given, proposed = [argument], ""
+        for word in arguments[place + 1 :] if not value else ():
+            if "=" in word[1:] or value:
+                break
+            given.append(word)
+            value = word.removeprefix("=")
+        if key and value:
+            proposed = f": did you mean {shlex.join([f'{key}={value}'])}?"
+        elif sign and not argument.startswith("-"):
+            continue  # an empty text
+        raise ConfigError(f"{' '.join(given)}: options are written KEY=VALUE{proposed or '; --help lists them'}")
     if len(presets := [argument for argument in arguments if argument.startswith("experiment=")]) > 1:
         raise ConfigError(f"{' '.join(presets)}: only one preset of a group can be chosen")
 
@@ -119,33 +135,31 @@ def _refuse(message: str, *further: str) -> NoReturn:
     sys.exit(_BAD_INPUT)
 
 
-def all_conflicts(first: ConfigError, root: type[AnyConfig], module: str, arguments: Sequence[str]) -> list[str]:
+def all_conflicts(first: ConfigError, root: type[AnyConfig], program: str, arguments: Sequence[str]) -> list[str]:
     """Message of the `first` error; of every other one that a command line would meet after it, one by one; and the
     command that meets none. A message says how it is met (`give KEY=VALUE`, or `did you mean KEY?`); after one that
     does not, there is no such command. Only messages that follow from the command line alone are read for this: those
     of a program that has read files may quote them, and what a file says is never taken as an option."""
-    messages, corrected, again = [str(first)], list(arguments), _conflict(root, module, arguments)
+    messages, corrected, again = [str(first)], list(arguments), _conflict(root, program, arguments)
     if str(again) != str(first):
         return messages
     while isinstance(again, ConfigError) and (correction := corrections(str(again), corrected)) != corrected:
         if len(messages) == _MOST_CONFLICTS:
             break
-        corrected, again = correction, _conflict(root, module, correction)
+        corrected, again = correction, _conflict(root, program, correction)
         messages += [f"       {again}"] if again else []
     if not again:
-        messages.append(f"this command satisfies all rules: python -m {module} {shlex.join(corrected)}")
+        messages.append(f"this command satisfies all rules: {command_of(program)} {shlex.join(corrected)}")
     return messages
 
 
-def _conflict(root: type[AnyConfig], module: str, arguments: Sequence[str]) -> PipelineError | None:
+def _conflict(root: type[AnyConfig], program: str, arguments: Sequence[str]) -> PipelineError | None:
     """Error about the first rule that the options break, if there is one; a `ConfigError` is about options alone."""
     try:
         config = compose_config(root, arguments)
-        if isinstance(config, Config) and module in _MAKES_TASKS:
+        if isinstance(config, Config) and program in _MAKES_TASKS:
             with closing(make_env(config.env)) as env:
                 development_of(env, config, split_tasks(env, config).train)
-                if config.source.videos_per_task or config.evaluation.videos:
-                    env.check_films()
     except PipelineError as error:
         return error
     return None
@@ -168,10 +182,11 @@ def _report_of_thread(failure: threading.ExceptHookArgs) -> None:
         threading.__excepthook__(failure)
 
 
-def help_text(module: str, meaning: str, root: type[AnyConfig], arguments: Sequence[str] = ()) -> str:
-    """Help text. Without `arguments`: usage, presets, the options of the run and the groups of the others. Otherwise
+def help_text(program: str, meaning: str, root: type[AnyConfig], arguments: Sequence[str] = ()) -> str:
+    """Help text. Without `arguments`, on one screen: usage, the groups of options, the options of the run. Otherwise
     the options that they name, each with meaning, allowed values and the value that it has: an option, a group (with
-    its presets, each with the first comment of its file), a choice `GROUP=PRESET` (its group), or `all`."""
+    its presets, each with the first comment of its file), a choice `GROUP=PRESET` (its group), or `all`, after the
+    whole `meaning` of the program."""
     config = compose_config(root, [argument for argument in arguments if "=" in argument])
     options, presets, own = list(walk(config)), groups_of(root), own_presets(arguments)
     named = {argument.partition("=")[0] for argument in arguments} - {"experiment", "players", "study"}
@@ -179,29 +194,54 @@ def help_text(module: str, meaning: str, root: type[AnyConfig], arguments: Seque
     for word in sorted(named - known):
         raise ConfigError(f"--help {word}: there is no such group or option{nearest(word, known)}")
     asked = [group for group in presets if group in arguments]
-    lines: list[str] = []
     if not named and not asked:
-        lines += [f"usage: python -m {module} [KEY=VALUE ...]", "", meaning.strip(), ""]
-        lines += ["Groups of options, GROUP.OPTION=VALUE, and their presets, GROUP=NAME. `--help GROUP` explains both,"]
-        lines += ["`--help GROUP=NAME` the options with the values of a preset, `--help all` every option:"]
-        fields = {name: field.description or "" for name, field in root.model_fields.items()}
-        groups = {name: fields[name] for name, value in config if isinstance(value, Options)}
-        for name, about in ({group: "presets of all groups" for group in presets} | groups).items():
-            lines += [f"  {name:12} {about}"]
-            lines += [f"  {'':12} {name}={'|'.join(presets_of(name, own))}"] if name in presets else []
-        lines += ["", "Options of the run, with their values (all stages take the same options; give each the same):"]
         of_run = [one for one in options if "." not in one[0]]
-        if not module.endswith("_histories"):
+        if not program.endswith("_histories"):
             of_run = [one for one in of_run if not {"export", "import"}.issuperset(one[2].stages.split(", "))]
-        return "\n".join(lines + _explained(of_run))
+        about = {group: "presets of all groups" for group in presets}
+        about |= {
+            name: root.model_fields[name].description or "" for name, value in config if isinstance(value, Options)
+        }
+        return _screen(program, meaning, about, presets, [key for key, _, _ in of_run])
+    lines = [explained(meaning), ""] if "all" in named else []
     for group in asked:
         lines.append(f"{group}=NAME, NAME one of:")
-        for name, path in presets_of(group, own).items():
-            page = path.read_text().splitlines()
-            said = [line.lstrip("# ") for line in takewhile(lambda line: line.startswith("#"), page) if "@" not in line]
-            lines.append(f"  {name:20} {' '.join(said)}".rstrip())
+        lines += [f"  {name:20} {description(path)}".rstrip() for name, path in presets_of(group, own).items()]
     parts = [one for one in options if "all" in named or one[0] in named or one[0].partition(".")[0] in named]
-    return "\n".join([*lines, *_explained(parts)]).strip("\n")
+    return with_commands("\n".join([*lines, *_explained(parts)]).strip("\n"))
+
+
+def description(preset: Path) -> str:
+    """First comment of a file of a preset."""
+    page = takewhile(lambda line: line.startswith("#"), preset.read_text().splitlines())
+    return " ".join(line.lstrip("# ") for line in page if "@" not in line)
+
+
+def _screen(program: str, meaning: str, groups: dict[str, str], presets: Sequence[str], of_run: Sequence[str]) -> str:
+    """Help on one screen, with the way to the rest."""
+    first, _, usage = "\n\n".join(meaning.strip().split("\n\n")[:2]).partition("\n\n")
+    cells = [f"{name + ('=' if name in presets else ''):12} {about}" for name, about in groups.items()]
+    half = -(-len(cells) // 2)
+    rows = [f"  {left:49}{right}".rstrip() for left, right in zip_longest(cells[:half], cells[half:], fillvalue="")]
+    how = f"{command_of(program)} --help"
+    rest = {"GROUP": "its options and presets", "GROUP=NAME": "its options with the values of a preset"}
+    rest |= {"OPTION": "one option", "all": "every option, and more about the program"}
+    return "\n".join(
+        [explained(first), "", *textwrap.indent(f"usage: {explained(usage)}", " " * 7)[7:].splitlines(), ""]
+        + ["Groups of options, GROUP.OPTION=VALUE; those with = have presets, GROUP=NAME:", *rows, ""]
+        + [*textwrap.wrap(f"Options of the run: {', '.join(of_run)}", _WIDTH), ""]
+        + [f"  {how} {word:10}  {what}" for word, what in rest.items()]
+    )
+
+
+def explained(meaning: str) -> str:
+    """The docstring of a program for the terminal: its commands as this process knows them, in lines that fit."""
+    lines: list[str] = []
+    for paragraph in meaning.strip().split("\n\n"):
+        text = re.sub(r"\s*\n\s*", " ", with_commands(paragraph))
+        parts = re.split(r" {3,}", text)  # before results of a command
+        lines += [*(line for part in parts for line in textwrap.wrap(part, _WIDTH - 7, break_on_hyphens=False)), ""]
+    return "\n".join(lines[:-1])
 
 
 def _explained(options: Sequence[tuple[str, object, Declared]]) -> list[str]:
@@ -211,6 +251,6 @@ def _explained(options: Sequence[tuple[str, object, Declared]]) -> list[str]:
         lines += [""] if group else []
         for key, value, declared in of_group:
             explained = f"{declared.meaning} ({declared.allowed}; stage {declared.stages})"
-            wrapped = textwrap.wrap(explained, 100, initial_indent="      ", subsequent_indent="      ")
+            wrapped = textwrap.wrap(explained, _WIDTH, initial_indent="      ", subsequent_indent="      ")
             lines += [f"  {key}={value}", *wrapped]
     return lines

@@ -7,6 +7,7 @@ find it too. Only what a command or an import of the user's names is imported: n
 
 import importlib
 import importlib.metadata
+import re
 import sys
 from collections.abc import Callable, Container
 from contextvars import ContextVar
@@ -21,7 +22,7 @@ from pydantic import ValidationError
 from icrl.config.options import AnyOptions, first_of, quoted, refuse
 from icrl.contracts import ConfigError, PipelineError
 
-_EXTRAS = ("minigrid", "metaworld")  # packages that have an extra of their name
+_EXTRAS = {"minigrid": "minigrid", "metaworld": "metaworld"}  # by package
 _texts: dict[str, str] = {}  # checksum of each file when it was imported, by module
 _record: ContextVar[bool] = ContextVar("_record", default=False)
 
@@ -83,13 +84,43 @@ def recorded_options(kind: type[AnyOptions], values: Any, where: object, group: 
 def describe_error(error: BaseException) -> str:
     """Type and message of an error in one line, and how to install a missing package that an extra of ours has."""
     missing = (error.name or "").partition(".")[0] if isinstance(error, ModuleNotFoundError) else ""
-    how = f": {installation(missing)}" if missing in _EXTRAS else ""
+    how = f": {installation(_EXTRAS[missing])}" if missing in _EXTRAS else ""
     return f"{type(error).__name__}: {' '.join(str(error).split())}{how}"
+
+
+def extra_module(name: str, needed_by: str, extra: str = "train") -> Any:
+    """Import the module `name`: a package of an `extra`, or a module of ours that needs one. Raises `ConfigError` if it
+    is not installed, and names what it is `needed_by`."""
+    try:
+        return importlib.import_module(name)
+    except ImportError as error:
+        if (missing := (error.name or name).partition(".")[0]) == "icrl":
+            raise
+        why = "" if isinstance(error, ModuleNotFoundError) else f" ({error})"
+        how = installation(extra)
+        raise ConfigError(f"{needed_by} needs the package {missing}{why}: {how}") from error
 
 
 def installation(extra: str) -> str:
     """Words for how to install what an optional part of the package needs."""
     return f'pip install "in-context-rl[{extra}]", or in a clone pip install -e ".[{extra}]"'
+
+
+def command_of(program: str) -> str:
+    """Command of a program: `python -m src.train_gpt` where this process was started so, else that of the installed
+    package, `icrl train-gpt`."""
+    started = getattr(sys.modules["__main__"], "__spec__", None)
+    if started and started.name.startswith("src."):
+        return f"python -m src.{program}"
+    return f"icrl {program.replace('_', '-')}"
+
+
+def with_commands(text: str) -> str:
+    """The `text`, which names programs as one runs them from a clone, with the commands that this process knows."""
+    if command_of("").startswith("python"):
+        return text
+    named = re.compile(r"(python -m |-m )?\bsrc\.([a-z_]+)")
+    return named.sub(lambda found: ("-m " if found[1] == "-m " else "") + command_of(found[2]), text)
 
 
 def text_of(path: Path) -> str:

@@ -105,22 +105,20 @@ class Config(Options):
     columns: dict[str, str] = option(
         {}, "names of columns in the imported file, by their names here: {obs: states}", stages="import"
     )
-    device: DeviceConfig = group(DeviceConfig, "where tensors live, and their precision", "all")
+    device: DeviceConfig = group(DeviceConfig, "device of tensors, and precision", "all")
     env: AnyEnv = group(DarkRoomConfig, "the world", "all")
     tasks: TasksConfig = group(TasksConfig, "training and held-out tasks", "all")
-    source: AnySource = group(A2CConfig, "source agents, and the pace of stage one", "1")
-    data: DataConfig = group(DataConfig, "which part of the histories is learned from", _FITS)
+    source: AnySource = group(A2CConfig, "source agents and pace of stage one", "1")
+    data: DataConfig = group(DataConfig, "part of the histories that is used", _FITS)
     model: GPTConfig = group(GPTConfig, "the sequence model", "2, 3, ilql, awr, finetune")
     objective: AnyObjective = group(ObjectiveConfig, "what the model learns to predict", "2")
-    optimizer: AnyOptimizer = group(AdamWConfig, "how the model's parameters are updated", "2, ilql, awr")
-    trainer: TrainerConfig = group(
-        TrainerConfig, "the gradient loop: budget, batches, memory", "2, ilql, awr, finetune"
-    )
+    optimizer: AnyOptimizer = group(AdamWConfig, "how parameters are updated", "2, ilql, awr")
+    trainer: TrainerConfig = group(TrainerConfig, "budget, batches, memory of training", "2, ilql, awr, finetune")
     encoder: EncoderConfig = group(EncoderConfig, "the trunk of a critic", "ilql")
     decoder: DecoderConfig = group(DecoderConfig, "the heads of a critic", "ilql")
-    critic: CriticConfig = group(CriticConfig, "what values are, and how they are learned", "ilql")
-    awr: AwrConfig = group(AwrConfig, "how a policy is extracted from values", "awr")
-    finetune: FinetuneConfig = group(FinetuneConfig, "policy gradients over in-context trials", "finetune")
+    critic: CriticConfig = group(CriticConfig, "values, and how they are learned", "ilql")
+    awr: AwrConfig = group(AwrConfig, "extraction of a policy from values", "awr")
+    finetune: FinetuneConfig = group(FinetuneConfig, "policy gradients over whole trials", "finetune")
     evals: EvalsConfig = group(EvalsConfig, "evaluations during training", f"1, {_FITS}")
     checkpoints: CheckpointsConfig = group(CheckpointsConfig, "what survives a crash", f"1, {_FITS}")
     summaries: SummariesConfig = group(
@@ -128,8 +126,8 @@ class Config(Options):
     )
     policy: PolicyConfig = group(PolicyConfig, "how the model acts", "2, 3, ilql, awr, finetune")
     evaluation: EvaluationConfig = group(EvaluationConfig, "the in-context protocol", "3")
-    shard: ShardConfig = group(ShardConfig, "parts of stage one, each of which is a store of its own", "1")
-    launch: AnyLaunch = group(LocalLaunch, "engine that runs shards and the jobs of a study", "1, study")
+    shard: ShardConfig = group(ShardConfig, "parts of stage one, each a store", "1")
+    launch: AnyLaunch = group(LocalLaunch, "engine for shards and study jobs", "1, study")
     study: StudyConfig = group(StudyConfig, "a comparison of many runs", "study")
     search: SearchConfig = group(SearchConfig, "the search over options of a program", "search")
 

@@ -12,15 +12,15 @@ import re
 import tempfile
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from importlib import import_module
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from icrl.config.modules import installation
+from icrl.config.modules import extra_module
 from icrl.config.options import refuse
-from icrl.contracts import ConfigError, PipelineError, Rollout
+from icrl.contracts import PipelineError, Rollout
+from icrl.data.columns import RULES, check_column
 from icrl.spaces import EnvSpec
 
 ALIASES = {  # names of columns elsewhere, for those that a file does not have under the name here
@@ -40,17 +40,13 @@ class Life(NamedTuple):
     """One row of histories in a file."""
 
     place: str  # in the file, for messages
-    task: int | None  # number of its task; None: the file does not say
+    task: Any  # number of its task, an int after all checks; None: the file does not say
     columns: Arrays  # `[T, ...]` each, by the names of `Rollout`
 
 
 def package(name: str, form: str) -> Any:
     """The optional package `name`. Raises `ConfigError` if it is not installed."""
-    try:
-        return import_module(name)
-    except ImportError as error:
-        how = installation(form)
-        raise ConfigError(f"format={form} needs the package {name.partition('.')[0]}: {how}") from error
+    return extra_module(name, f"format={form}", form)
 
 
 # ---- writing: columns `[N, T, ...]` and the task `[N]` of each row as the contents of files
@@ -137,9 +133,10 @@ WRITERS: dict[str, tuple[tuple[str, ...], Callable[[Arrays, EnvSpec], list[bytes
 def read_lives(form: str, path: Path, names: Mapping[str, str]) -> list[Life]:
     """Lives in the file `path`; in a folder every file is a task of its own, unless it says which. `names` are those of
     columns in the file, by the names of `Rollout` or `task`; for others see `ALIASES`. Raises `ConfigError` for a file
-    that is missing or has no steps, and `PipelineError` for one that cannot be read."""
-    unknown = sorted(set(names) - {*Rollout._fields, "task"})
-    refuse(unknown, f"columns: {', '.join(unknown)}: must be among {', '.join(Rollout._fields)}, task")
+    that is missing, has no rows, or has a column that breaks its rule, and `PipelineError` for one that cannot be
+    read."""
+    unknown = sorted(set(names) - set(RULES))
+    refuse(unknown, f"columns: {', '.join(unknown)}: must be among {', '.join(RULES)}")
     refuse(not path.exists(), f"path={path}: there is no such file or folder, relative to the working directory")
     refuse(names and form == "minari", "columns: those of format=minari have fixed names; leave it out")
     suffixes = _SUFFIXES.get(form, "")
@@ -156,10 +153,20 @@ def read_lives(form: str, path: Path, names: Mapping[str, str]) -> list[Life]:
         except Exception as error:  # readers raise errors of many types
             raise PipelineError(f"{file} cannot be read as {form}: {type(error).__name__}: {error}") from error
         given = number if len(files) > 1 else None
-        place = f"{file.name}, " if len(files) > 1 else ""
-        lives += [one._replace(place=place + one.place, task=given if one.task is None else one.task) for one in found]
+        lives += [_checked(one._replace(task=given if one.task is None else one.task)) for one in found]
     refuse(not lives, f"path={path}: has no histories in format={form}")
     return lives
+
+
+def _checked(life: Life) -> Life:
+    """The life with arrays as columns and its task as an int. Raises `ConfigError` if one of them breaks its rule."""
+    columns = {name: np.asarray(column) for name, column in life.columns.items()}
+    task = None if life.task is None else np.asarray([life.task])
+    for name, column in columns.items():
+        check_column(life.place, name, column)
+    if task is not None:
+        check_column(life.place, "task", task)
+    return life._replace(columns=columns, task=None if task is None else int(task[0]))
 
 
 def _in_order(paths: Iterable[Any]) -> list[Any]:
@@ -176,7 +183,7 @@ def _renamed(arrays: Mapping[str, Any], names: dict[str, str], place: str) -> Ar
         refuse(there not in arrays, f"columns={{{here}: {there}}}: {place} has {', '.join(arrays)}")
     known = {there: here for here, there in names.items()}
     for there in arrays:
-        here = there if there in (*Rollout._fields, "task") else ALIASES.get(there)
+        here = there if there in RULES else ALIASES.get(there)
         if there not in known and here and here not in known.values():
             known[there] = here
     return {here: np.asarray(arrays[there]) for there, here in known.items()}
@@ -186,14 +193,16 @@ def _rows(arrays: Mapping[str, Any], names: dict[str, str], place: str, task: in
     """Lives of columns `[N, T, ...]`, or of one life `[T, ...]`."""
     columns = _renamed(arrays, names, place)
     refuse("reward" not in columns, f"{place}: lacks a column reward; it has {', '.join(arrays)}")
-    if columns["reward"].ndim == 1:
+    if columns["reward"].ndim < 2:  # one life
+        check_column(place, "reward", columns["reward"])
         columns = {name: column[None] for name, column in columns.items()}
     tasks, number = columns.pop("task", None), len(columns["reward"])
     for name, column in columns.items():
-        refuse(len(column) != number, f"{place}: column {name} has {len(column)} rows, and reward has {number}")
+        rows = len(column) if column.ndim else "no"
+        refuse(rows != number, f"{place}: column {name} has {rows} rows, and reward has {number}")
     refuse(tasks is not None and tasks.size != number, f"{place}: column task must have one number for each row")
     for row in range(number):
-        of_row = task if tasks is None else int(tasks.ravel()[row])
+        of_row = task if tasks is None else tasks.ravel()[row]
         yield Life(f"{place}, row {row}", of_row, {name: column[row] for name, column in columns.items()})
 
 
@@ -226,6 +235,7 @@ def read_hdf5(path: Path, names: dict[str, str]) -> Iterator[Life]:
 
 
 def _joined(parts: list[Arrays]) -> Arrays:
+    refuse(len({frozenset(part) for part in parts}) > 1, "the parts of a life have different columns: must be the same")
     return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
 
 
@@ -238,18 +248,20 @@ def read_parquet(path: Path, names: dict[str, str]) -> Iterator[Life]:
         column = table[name].combine_chunks()
         if hasattr(column.type, "value_type"):  # lists of equal length
             flat = column.flatten().to_numpy(zero_copy_only=False)
-            arrays[name] = flat.reshape(len(column), *shapes.get(name, [-1]))
+            arrays[name] = flat.reshape(len(column), *shapes.get(name, [len(flat) // max(1, len(column))]))
         else:
             arrays[name] = column.to_numpy(zero_copy_only=False)
     columns = _renamed(arrays, names, path.name)
+    if "task" in columns:
+        check_column(path.name, "task", columns["task"])
     of = arrays.get("row", columns.get("task", np.zeros(table.num_rows, int)))
     order = np.argsort(of, kind="stable")
-    for lines in np.split(order, np.flatnonzero(np.diff(of[order])) + 1):
+    for lines in np.split(order, np.flatnonzero(of[order][1:] != of[order][:-1]) + 1):
         life = {name: column[lines] for name, column in columns.items()}
         tasks = life.pop("task", None)
-        several = tasks is not None and len(set(tasks.tolist())) > 1
+        several = tasks is not None and (tasks != tasks[0]).any()
         refuse(several, f"{path.name}, row {of[lines[0]]}: is on several tasks")
-        yield Life(f"{path.name}, row {of[lines[0]]}", None if tasks is None else int(tasks[0]), life)
+        yield Life(f"{path.name}, row {of[lines[0]]}", None if tasks is None else tasks[0], life)
 
 
 def read_minari(path: Path, names: dict[str, str]) -> Iterator[Life]:
@@ -257,7 +269,8 @@ def read_minari(path: Path, names: dict[str, str]) -> Iterator[Life]:
     are one, in their order."""
     data, parts = package("minari", "minari").MinariDataset(path / "data"), list[Arrays]()
     for episode in data.iterate_episodes():
-        refuse(not isinstance(episode.observations, np.ndarray), f"{path.name}: observations must be arrays")
+        kind = type(episode.observations)
+        refuse(kind is not np.ndarray, f"{path.name}: column obs is of type {kind.__name__}; must be an array")
         steps, infos = len(episode.rewards), episode.infos or {}
         columns = {"obs": episode.observations[:-1], "next_obs": episode.observations[1:], "action": episode.actions}
         columns |= {"reward": episode.rewards, "terminated": episode.terminations, "truncated": episode.truncations}
@@ -265,7 +278,7 @@ def read_minari(path: Path, names: dict[str, str]) -> Iterator[Life]:
             parts.append(columns)
             continue
         columns |= {name: infos[name][:steps] for name in Rollout._fields if name in infos}
-        yield Life(f"{path.name}, episode {episode.id}", int(infos["task"][0]), columns)
+        yield Life(f"{path.name}, episode {episode.id}", infos["task"][0], columns)
     if parts:
         yield Life(path.name, None, _joined(parts))
 

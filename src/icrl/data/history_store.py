@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from icrl.config.modules import command_of
 from icrl.config.options import quoted, refuse
 from icrl.contracts import Json, PipelineError, Rollout
 from icrl.data.columns import bytes_of, column_forms, rollout_of, row_chunks
@@ -52,8 +53,8 @@ def read_manifest(folder: Path, *, of_shard: bool = False) -> Json:
     """Read the manifest in `folder`, upgrade it to this version, and check its form and each column's file size; of a
     union, those of all shards, which must be no unions (`of_shard`). Raises `ConfigError` if there are no histories,
     `DamagedHistoriesError` if a file does not match."""
-    path = folder / MANIFEST
-    refuse(not path.exists(), f"no histories in {folder}: run `python -m src.train_agents` with the same options first")
+    path, gone = folder / MANIFEST, "" if folder.exists() else ", which does not exist"
+    refuse(not path.exists(), f"no histories in {folder}{gone}: run `{command_of('train_agents')}` with these options")
     with content_of(path, DamagedHistoriesError):
         upgrade(manifest := read_json(path), path)
         refuse(of_shard and "shards" in manifest, f"{path} is of a shard, and a union itself")
@@ -175,11 +176,10 @@ class Histories:
 
 def open_histories(folder: str | Path) -> Histories:
     """Open a complete history store, or a union of such, read-only, after checking its files against their checksums
-    (see `unions` for those that are not read again). Raises `ConfigError` if there are no histories or they are not
-    complete, `DamagedHistoriesError` if a file is missing or changed."""
-    manifest = read_manifest(folder := Path(folder))
+    (see `unions`). Raises `ConfigError` without complete ones, `DamagedHistoriesError` for a missing or changed file."""
+    manifest = read_manifest(folder := Path(folder).absolute())
     done = f"{manifest['committed']} of {manifest['columns']['obs']['shape'][1]} steps"
-    again = "run `python -m src.train_agents` with the same options again, it continues"
+    again = f"run `{command_of('train_agents')}` with the same options again, it continues"
     refuse(not manifest["complete"], f"the histories in {folder} are not complete ({done}): {again}")
     stores = {one: manifest if one == folder else read_manifest(one) for one in shards_of(folder, manifest)}
     for path in damaged_files(stores):

@@ -11,9 +11,9 @@ import numpy as np
 import torch
 from gymnasium.spaces import Box, Discrete, MultiDiscrete, Space
 
-from icrl.config.options import refuse
-from icrl.contracts import ConfigError, Rollout
-from icrl.data.columns import ACTIONS, OBSERVATIONS, step_dtypes
+from icrl.config.options import LARGEST, refuse
+from icrl.contracts import Rollout
+from icrl.data.columns import ACTIONS, OBSERVATIONS, require, step_dtypes
 from icrl.data.formats import Arrays, Life
 from icrl.spaces import EnvSpec
 
@@ -25,7 +25,7 @@ _IMAGE = 3  # dimensions of an observation of uint8 that is one
 def complete(life: Life) -> Arrays:
     """All columns of a life but unknown optimal actions. What is missing is derived: `truncated` is false; `timestep`
     counts from 0 after each end; `next_obs` is the next observation, or at an end, where the file has none, the last
-    one again. Raises `ConfigError`, which names place, column and step, if lengths differ, a reward is not finite, the
+    one again. Raises `ConfigError`, which names place, column and step, if a column is missing, lengths differ, the
     first step does not begin an episode, or columns contradict each other."""
     columns = dict(life.columns)
     lacking = [name for name in _NEEDED if name not in columns]
@@ -35,35 +35,27 @@ def complete(life: Life) -> Arrays:
     for name, column in columns.items():
         refuse(len(column) != length, f"{life.place}: column {name} has {len(column)} steps, and reward has {length}")
     columns.setdefault("truncated", np.zeros(length, bool))
-    for name in ("terminated", "truncated"):
-        _require(life, name, columns[name], np.isin(columns[name], (0, 1)), "must be 0 or 1")
-        columns[name] = columns[name].astype(bool)
-    _require(life, "reward", columns["reward"], np.isfinite(columns["reward"]), "must be finite")
+    columns |= {name: columns[name].astype(bool) for name in ("terminated", "truncated")}
     ended = columns["terminated"] | columns["truncated"]
     starts = np.flatnonzero(np.append(True, ended[:-1]))
     timestep = np.arange(length) - np.repeat(starts, np.diff(np.append(starts, length)))
     given = columns.setdefault("timestep", timestep)
     counts = "must count from 0 at the first step and after each end"
-    _require(life, "timestep", given, given == timestep, counts)
+    require(life.place, "timestep", given, given == timestep, counts)
     following = np.concatenate([columns["obs"][1:], columns["obs"][-1:]])
     going = ~ended & (np.arange(length) < length - 1)
     if (found := columns.get("next_obs")) is None:
         columns["next_obs"] = np.where(_wide(going, following), following, columns["obs"])
     else:
+        shapes = f"has the shape {found.shape[1:]} of a step, and obs {following.shape[1:]}"
+        refuse(found.shape != following.shape, f"{life.place}: column next_obs {shapes}; must be the same")
         agrees = (found == following).reshape(length, -1).all(axis=1)
-        _require(life, "next_obs", found, agrees | ~going, "must be the next observation, inside an episode")
+        require(life.place, "next_obs", found, agrees | ~going, "must be the next observation, inside an episode")
     return columns
 
 
 def _wide(mask: np.ndarray, like: np.ndarray) -> np.ndarray:
     return mask.reshape(-1, *[1] * (like.ndim - 1))
-
-
-def _require(life: Life, name: str, column: np.ndarray, valid: np.ndarray, rule: str) -> None:
-    """Raise `ConfigError` about the first step `[T]` of a column that is not `valid`."""
-    if not valid.all():
-        step = int(valid.argmin())
-        raise ConfigError(f"{life.place}: column {name}, step {step}: {column[step].tolist()} {rule}")
 
 
 def spec_of(lives: Sequence[Arrays]) -> EnvSpec:
@@ -86,11 +78,12 @@ def _space(columns: Sequence[np.ndarray], name: str, bound: float = 0.0) -> Spac
         if len(shape) == _IMAGE and all(column.dtype == np.uint8 for column in columns):
             return Box(0, 255, shape, np.uint8)
         least = min(column.min() for column in columns)
-        refuse(least < 0, f"column {name}: {least} must not be below 0, as all integers here are numbers from 0 on")
         largest = np.max([column.max(axis=0) for column in columns], axis=0)
+        for number in (least, largest.max()):
+            outside = not 0 <= number < LARGEST
+            refuse(outside, f"column {name}: {number} must be from 0 to {LARGEST - 1}, as all integers here are")
         refuse(len(shape) > 1, f"column {name}: integers of shape {shape} of a step; must be one, a list, or an image")
         return MultiDiscrete(largest.astype(np.int64) + 1) if shape else Discrete(int(largest) + 1)
-    refuse(not kinds <= set("iubf"), f"column {name}: is of type {columns[0].dtype}; must have numbers")
     shape = shape or (1,)
     low, high = (
         np.full(shape, sign * bound) if bound else find([find(column, axis=0) for column in columns], axis=0)
@@ -115,29 +108,32 @@ def checked(life: Life, spec: EnvSpec, steps: int) -> dict[str, torch.Tensor]:
             valid = contained(space, column)
             if name == "optimal_action":
                 valid |= unknown(spec, column)
-            _require(life, name, column, valid, f"must be in {space}")
-    legal = spec.legal(torch.from_numpy(found["obs"]))
+            require(life.place, name, column, valid, f"must be in {space}")
+    legal = spec.legal(torch.from_numpy(found["obs"].astype(np.float32)))
     if legal is not None:
-        taken = torch.from_numpy(found["action"]).long()
+        taken = torch.from_numpy(found["action"].astype(np.int64))
         valid = legal.gather(-1, taken[:, None])[:, 0].numpy()
-        _require(life, "action", found["action"], valid, "is not legal: see the last numbers of its observation")
+        require(life.place, "action", found["action"], valid, "is not legal: see the last numbers of its observation")
     late = f"must be below {spec.max_episode_steps}, the longest episode"
-    _require(life, "timestep", found["timestep"], found["timestep"] < spec.max_episode_steps, late)
+    require(life.place, "timestep", found["timestep"], found["timestep"] < spec.max_episode_steps, late)
     if spec.reward_values:
         reward = torch.from_numpy(np.asarray(found["reward"], np.float32))
         nearest = spec.reward_of(spec.reward_index(reward)).numpy()
         table = f"must be one of the rewards of this world, {list(spec.reward_values)}"
-        _require(life, "reward", found["reward"], np.isclose(found["reward"], nearest, rtol=1e-6, atol=1e-9), table)
-    tensors = {name: torch.from_numpy(np.ascontiguousarray(found[name])) for name in found}
+        require(
+            life.place, "reward", found["reward"], np.isclose(found["reward"], nearest, rtol=1e-6, atol=1e-9), table
+        )
+    dtypes = {name: str(dtype).removeprefix("torch.") for name, dtype in step_dtypes(spec).items()}
+    tensors = {name: torch.from_numpy(np.array(found[name], dtypes[name], order="C")) for name in found}
     tensors.setdefault("optimal_action", spec.unknown_action(torch.zeros(steps)))
-    dtypes = step_dtypes(spec)
-    return {name: tensors[name].to(dtypes[name]) for name in Rollout._fields}
+    return {name: tensors[name] for name in Rollout._fields}
 
 
 def contained(space: Space[Any], column: np.ndarray) -> np.ndarray:
     """Mask of the steps of a column `[T, ...]` that are in `space`, `[T]` bool."""
     flat = column.reshape(len(column), -1)
     if isinstance(space, Box):
+        flat = flat if flat.dtype.kind != "f" else flat.astype(np.float32)  # as it is stored
         inside = np.isfinite(flat) & (flat >= space.low.ravel()) & (flat <= space.high.ravel())
     else:
         end = space.nvec.ravel() if isinstance(space, MultiDiscrete) else int(getattr(space, "n", 0))

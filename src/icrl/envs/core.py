@@ -174,8 +174,10 @@ class TensorEnv:
         the world cannot draw it."""
         return []
 
-    def check_films(self) -> None:
-        """Raise `ConfigError` if the world can be shown neither by pictures of its own nor as a map."""
+    @cached_property
+    def not_filmed(self) -> str:
+        """Reason why the world can be shown neither by pictures of its own nor as a map; empty if it can."""
+        return ""
 
     def cell(self, obs: Tensor, action: Tensor) -> Tensor:
         """Cell of the map for a stream that sees `obs` after `action` (-1: before its first); -1 is no cell."""

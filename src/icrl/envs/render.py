@@ -5,8 +5,8 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from PIL import Image, ImageDraw, ImageFont
 
+from icrl.config.modules import extra_module
 from icrl.envs.core import MapView
 
 Frames = NDArray[np.uint8]  # [T, H, W, 3]
@@ -24,6 +24,11 @@ CAPTION_TEXT: Color = (240, 240, 240)
 SMALLEST_FONT = 6.0
 WALL_PIXELS = 6  # around pictures of the world's own
 CANVAS = 240  # pixels of a picture of the plane
+
+
+def _pillow(part: str) -> Any:
+    """Module of Pillow, which acting does without."""
+    return extra_module(f"PIL.{part}", "a picture")
 
 
 def render_cells(
@@ -65,8 +70,9 @@ class Canvas:
     """Picture of the square [-view, view]^2 of the plane, with y upwards: shapes in the units of a world."""
 
     def __init__(self, view: float) -> None:
-        self._image = Image.new("RGB", (2 * CANVAS, 2 * CANVAS), FLOOR)  # made half as large in the end: anti-aliased
-        self._draw, self._view, self._scale = ImageDraw.Draw(self._image), view, CANVAS / view
+        size = (2 * CANVAS, 2 * CANVAS)  # made half as large in the end: anti-aliased
+        self._image = _pillow("Image").new("RGB", size, FLOOR)
+        self._draw, self._view, self._scale = _pillow("ImageDraw").Draw(self._image), view, CANVAS / view
 
     def disc(self, centre: Sequence[float], radius: float, color: Color) -> None:
         self._draw.circle(self._pixels(centre), radius * self._scale, color)
@@ -77,7 +83,7 @@ class Canvas:
 
     def picture(self) -> NDArray[np.uint8]:
         """The picture `[CANVAS, CANVAS, 3]`."""
-        return np.asarray(self._image.resize((CANVAS, CANVAS), Image.Resampling.BOX))
+        return np.asarray(self._image.resize((CANVAS, CANVAS), _pillow("Image").Resampling.BOX))
 
     def _pixels(self, point: Sequence[float]) -> tuple[float, float]:
         x, y = point
@@ -89,22 +95,23 @@ def frame_pictures(pictures: Sequence[NDArray[np.uint8]], rewarded: NDArray[np.b
     height, width = pictures[0].shape[:2]
     scale = min(1.0, (room - 2 * WALL_PIXELS) / max(height, width))
     size = (2 * max(1, round(width * scale / 2)), 2 * max(1, round(height * scale / 2)))
+    image = _pillow("Image")
     frames = np.empty((len(pictures), size[1] + 2 * WALL_PIXELS, size[0] + 2 * WALL_PIXELS, 3), dtype=np.uint8)
     frames[:] = WALL
     frames[rewarded] = REWARDED
     for frame, picture in zip(frames, pictures, strict=True):
-        smaller = Image.fromarray(picture).resize(size, Image.Resampling.BOX)
+        smaller = image.fromarray(picture).resize(size, image.Resampling.BOX)
         frame[WALL_PIXELS:-WALL_PIXELS, WALL_PIXELS:-WALL_PIXELS] = np.asarray(smaller)
     return frames
 
 
 def caption(frames: Frames, text: str, height: int = 22) -> Frames:
     """Put `text` on a dark strip of `height` pixels above the frames, in letters that shrink until it fits."""
-    width, font_size = frames.shape[2], 0.6 * height
-    while font_size > SMALLEST_FONT and ImageFont.load_default(font_size).getlength(text) > width - height // 2:
+    width, font_size, font = frames.shape[2], 0.6 * height, _pillow("ImageFont").load_default
+    while font_size > SMALLEST_FONT and font(font_size).getlength(text) > width - height // 2:
         font_size *= 0.9
-    strip = Image.new("RGB", (width, height), CAPTION)
+    strip = _pillow("Image").new("RGB", (width, height), CAPTION)
     place = (width / 2, height / 2)
-    ImageDraw.Draw(strip).text(place, text, CAPTION_TEXT, ImageFont.load_default(font_size), anchor="mm")
+    _pillow("ImageDraw").Draw(strip).text(place, text, CAPTION_TEXT, font(font_size), anchor="mm")
     above = np.broadcast_to(np.asarray(strip), (len(frames), height, width, 3))
     return np.concatenate([above, frames], axis=1)

@@ -7,6 +7,7 @@ README.md           model card: what it learned from, how to use it, results
 
 from __future__ import annotations
 
+import hashlib
 from pathlib import Path
 from typing import Any
 
@@ -27,12 +28,13 @@ _FORM = {"step": int, "weights_sha256": str, "description": dict}
 def write_exported(folder: Path, weights: dict[str, Tensor], about: Json, results: Json | None) -> None:
     """Write a model of stage two with the sidecar `about` of its checkpoint; `results` of its evaluation, if there was
     one, go into the card. The description is written last, so a folder without one is incomplete."""
-    (folder / ABOUT).unlink(missing_ok=True)
+    if (folder / ABOUT).exists():
+        (folder / ABOUT).unlink()
     own = {name: weight.detach().cpu().contiguous().clone() for name, weight in weights.items()}  # tied ones apart
-    write_atomically(folder / WEIGHTS, save(own, {"format": "pt"}))
+    write_atomically(folder / WEIGHTS, content := save(own, {"format": "pt"}))
     numbers = sum(weight.numel() for weight in own.values())
     write_atomically(folder / CARD, _card(about["description"], about["step"], numbers, results).encode())
-    write_json(folder / ABOUT, {**about, "weights_sha256": sha256(folder / WEIGHTS)})
+    write_json(folder / ABOUT, {**about, "weights_sha256": hashlib.sha256(content).hexdigest()})
 
 
 def read_exported(folder: Path) -> tuple[dict[str, Any], Json]:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 
+from icrl.envs.core import EXPERT
 from icrl.evaluation.in_context import Adaptation
 from icrl.rl import statistics
 from icrl.rl.statistics import Floats, Values
@@ -23,7 +24,8 @@ if TYPE_CHECKING:
 
 LATER = 10  # episodes after the move at which forgetting is reported
 MEASURES = ("success", "returns", "steps_to_goal")
-PAIRED = ("success", "steps_to_goal")  # measures whose differences from other policies are reported
+PAIRED = MEASURES  # measures whose differences from other policies are reported
+SCALED = "scaled_return"
 _SOLVED = {"fraction_solved": 0.5, "fraction_solved_90": 0.9}  # success rate in a task's last episodes
 _AFTER_MOVE = {name: f"{name}_{LATER}_after_move" for name in ("success", "other_goal_first")}
 SHARES = dict.fromkeys(("success", *_SOLVED, "other_goal_first", *_AFTER_MOVE.values()), (0.0, 1.0))
@@ -39,6 +41,31 @@ Bounds = Mapping[str, tuple[float, float]]  # by measure: its least and its larg
 def tail_of(num_episodes: int) -> int:
     """Number of last episodes that make the final result: a quarter."""
     return max(1, num_episodes // 4)
+
+
+def measure_of(policies: Mapping[str, Mapping[str, Any]]) -> str:
+    """Measure that tells how well `policies` with these curves do: success, or returns if none ever succeeds."""
+    return "success" if any(any(curves["success"]["mean"]) for curves in policies.values()) else "returns"
+
+
+def best_of(policies: Mapping[str, Any]) -> str:
+    """Name of the reference among `policies` that knows its task; empty if there is none."""
+    return next((name for name in ("optimum", EXPERT) if name in policies), "")
+
+
+def scale_of(policies: Mapping[str, Mapping[str, Any]]) -> tuple[float, float] | None:
+    """Mean returns of random play and of the best reference, given the curves of `policies` by name; None if one of the
+    two is unknown, or random play is as good."""
+    ends = [
+        float(np.mean(policies[name]["returns"]["mean"])) for name in ("random", best_of(policies)) if name in policies
+    ]
+    return (ends[0], ends[1]) if len(ends) == 2 and ends[1] > ends[0] + _ROUNDING else None
+
+
+def scaled(number: Mapping[str, Any], scale: tuple[float, float]) -> dict[str, Any]:
+    """The returns `number`, with its interval, as a part of the way from the first to the second end of `scale`."""
+    low, high = scale
+    return {end: ((np.array(values) - low) / (high - low)).tolist() for end, values in number.items()}
 
 
 def move_of(num_episodes: int) -> int:
@@ -156,7 +183,7 @@ def _clip(number: dict[str, Any], limits: tuple[float, float]) -> None:
 
 
 def task_means(played: Adaptation) -> dict[str, Floats]:
-    """Success and steps to the goal of each task over the last quarter of the episodes, `[R, G]`."""
+    """Means of each task over the last quarter of the episodes, `[R, G]`, by measure."""
     tail = tail_of(played.success.shape[-1])
     return {key: getattr(played, key)[..., -tail:].mean((2, 3)) for key in PAIRED}
 
@@ -182,6 +209,7 @@ def differences(
             found[name]["success"] |= {"low": -most, "high": most}
     if optimum_is_bound and "optimum" in found:
         _clip(found["optimum"]["success"], (-1.0, 0.0))
+        _clip(found["optimum"]["returns"], (-math.inf, 0.0))
         _clip(found["optimum"]["steps_to_goal"], (0.0, math.inf))
     return found
 

@@ -19,6 +19,7 @@ from icrl.evaluation.definitions import DEFINITIONS
 from icrl.evaluation.in_context import Adaptation
 from icrl.evaluation.measures import (
     MEASURES,
+    SCALED,
     SHARES,
     Bounds,
     Cells,
@@ -28,7 +29,10 @@ from icrl.evaluation.measures import (
     forgetting,
     interval,
     intervals,
+    measure_of,
     move_of,
+    scale_of,
+    scaled,
     task_means,
 )
 from icrl.rl.statistics import Floats
@@ -162,24 +166,25 @@ def label_of(name: str) -> str:
     return (PARTS | ABLATIONS).get(name, name)
 
 
-class SuccessSoFar:
+class ResultSoFar:
     """Words for the progress line: success by episode of `main`, over the tasks that were played so far, or of the
-    policy that was played last."""
+    policy that was played last. Returns, as long as nothing that was played has a success."""
 
     def __init__(self, main: str) -> None:
-        self._main, self._played = main, dict[str, list[Floats]]()
+        self._main, self._played = main, dict[str, list[Adaptation]]()
 
     def __call__(self, result: tuple[str, Any]) -> str:
         name, found = result
         if isinstance(found, tuple):  # and no coverage
-            self._played.setdefault(name, []).append(found[0].success)
+            self._played.setdefault(name, []).append(found[0])
         shown = self._main if self._main in self._played else next(reversed(self._played), "")
         if not shown:
             return ""
-        curve = np.concatenate(self._played[shown]).mean((0, 1))
+        won = any(played.success.any() for parts in self._played.values() for played in parts)
+        curve = np.concatenate([part.success if won else part.returns for part in self._played[shown]]).mean((0, 1))
         ends = sorted({episode for episode in (1, 5, 20) if episode < len(curve)} | {1, len(curve)})
         values = ", ".join(f"{curve[episode - 1]:.2f} in {episode}" for episode in ends)
-        return f"{label_of(shown)}: success {values}".replace(" in 1,", " in episode 1,")
+        return f"{label_of(shown)}: {'success' if won else 'return'} {values}".replace(" in 1,", " in episode 1,")
 
 
 def shown_part(names: Collection[str]) -> str:
@@ -233,6 +238,10 @@ def numbers_of(
         exact = setting.exact(shown, name)
         curves[name] = _exact_curves(setting, shown, exact, num_episodes)
         compared |= {name: exact} if name == "optimum" else {}
+    if measure_of(curves) == "returns" and (scale := scale_of(curves)):
+        exact_ones = [curves[name] for name in setting.references[shown]]
+        for section in (*(one[key] for one in found.values() for key in ("curves", "final")), *exact_ones):
+            section[SCALED] = scaled(section["returns"], scale)
     bound = setting.optimum_is_bound
     paired = differences(task_means(played[shown]), compared, config, seed, setting.num_splits, bound)
     return {

@@ -12,7 +12,7 @@ import numpy as np
 from icrl.contracts import Json, PipelineError
 from icrl.evaluation.exploration import KINDS, exploration_numbers
 from icrl.evaluation.in_context import Adaptation
-from icrl.evaluation.measures import MEASURES, PAIRED
+from icrl.evaluation.measures import MEASURES
 from icrl.evaluation.protocol import PARTS, Setting, numbers_of, shown_part
 from icrl.rl.statistics import Floats
 from icrl.runs.files import Identity, fits, read_owned, sha256, write_atomically
@@ -49,7 +49,7 @@ def read_results(folder: Path) -> tuple[Json, Identity]:
     named = (results["final"], part), (results["protocol"]["num_tasks"], part), (results["curves"], PARTS[part])
     explored = (*KINDS, "coverage_gain", "off_plan_gain")
     optional: dict[str, Any] = {section: {str: _CURVE} for section in explored} | {"moved_goal": _PROBES}
-    optional |= {"differences": {str: {key: dict.fromkeys(_CURVE, float) for key in PAIRED}}}
+    optional |= {"differences": {str: {key: dict.fromkeys(_CURVE, float) for key in ("success", "steps_to_goal")}}}
     optional |= {"calibration": {"error": float, "bins": [_BIN]}}
     given = [(results[section], form) for section, form in optional.items() if section in results]
     sound = all(content and fits(content, form) for content, form in given)

@@ -1,4 +1,4 @@
-"""Text report of an evaluation: tables of its policies, and a line for each number of the model."""
+"""Text report of an evaluation: its result in short, tables of its policies, a line for each number of the model."""
 
 from __future__ import annotations
 
@@ -8,14 +8,17 @@ from typing import Any
 import numpy as np
 
 from icrl.contracts import Json
-from icrl.evaluation.measures import LATER, MEASURES, move_of, tail_of
-from icrl.evaluation.protocol import PARTS, shown_part
+from icrl.evaluation.measures import LATER, SCALED, best_of, measure_of, move_of, tail_of
+from icrl.evaluation.protocol import ABLATIONS, PARTS, shown_part
 from icrl.evaluation.report import Curves, all_curves
 from icrl.spaces import EnvSpec
 
 _FIRST, _AFTER, _MOVED = (1, 2, 3, 5, 10), (1, 2, 5), (1, 2, 5, LATER)  # shown episodes
-_SUMMARY = (  # measure, description, digits
-    ("success", "success on {tasks} over the last quarter of the episodes", 3),
+LABELS = {"success": "success", "returns": "return"}
+DIGITS = {"success": 3, "returns": 2}
+_SUMMARY = (  # measure, description, digits; first the measure that the evaluation is told by
+    *((key, label + " on {tasks} over the last quarter of the episodes", DIGITS[key]) for key, label in LABELS.items()),
+    (SCALED, "the same, scaled: 0 is random play, 1 the {best}", 3),
     ("success_after_first", "success on {tasks} after the first success (1: a goal once found is never lost)", 3),
     ("fraction_of_optimum", "return over the last quarter of the episodes, as a fraction of the optimum", 3),
     ("area", "area under the curve of returns (0: random from first to last episode, 1: the optimum)", 3),
@@ -31,22 +34,25 @@ def solved(spec: EnvSpec) -> str:
 
 
 def table(policies: Mapping[str, Curves]) -> str:
-    """One row per policy: success at some episodes, means over the last quarter, and the total regret if there is
-    one."""
-    num_episodes = len(next(iter(policies.values()))["success"]["mean"])
-    tail = tail_of(num_episodes)
+    """One row per policy: success at some episodes, means over the last quarter, and the total regret if there is one.
+    If no policy has a success, returns take its place."""
+    num_episodes, measure = len(next(iter(policies.values()))["success"]["mean"]), measure_of(policies)
+    tail, digits = tail_of(num_episodes), DIGITS[measure]
     shown = [episode for episode in (1, 5, 20) if episode <= num_episodes - tail]
     last = f"{num_episodes - tail + 1}-{num_episodes}"
-    rows = [["success at episode", *map(str, shown), last, f"steps to goal {last}", f"return {last}"]]
+    further = {"steps to goal": "steps_to_goal", "return": "returns"} if measure == "success" else {"scaled": SCALED}
+    further = {label: key for label, key in further.items() if all(key in curves for curves in policies.values())}
+    rows = [[f"{LABELS[measure]} at episode", *map(str, shown), last, *(f"{label} {last}" for label in further)]]
     for name, curves in policies.items():
-        means, success = [np.mean(curves[key]["mean"][-tail:]) for key in MEASURES], curves["success"]["mean"]
-        rows.append([name, *(f"{success[episode - 1]:.3f}" for episode in shown), f"{means[0]:.3f}"])
-        rows[-1] += [f"{means[2]:.2f}", f"{means[1]:.2f}"]
+        curve = curves[measure]["mean"]
+        values = [*(curve[episode - 1] for episode in shown), np.mean(curve[-tail:])]
+        rows.append([name, *(f"{value:.{digits}f}" for value in values)])
+        rows[-1] += [f"{np.mean(curves[key]['mean'][-tail:]):.2f}" for key in further.values()]
         if "regret" in curves:
             rows[-1].append(f"{curves['regret']['mean'][-1]:.2f}")
     if len(rows[-1]) > len(rows[0]):
         rows[0].append(f"regret 1-{num_episodes}")
-    return _aligned(rows)
+    return aligned(rows)
 
 
 def coverage_table(coverage: Mapping[str, Mapping[str, list[float]]], gain: Mapping[str, Any]) -> str:
@@ -55,7 +61,7 @@ def coverage_table(coverage: Mapping[str, Mapping[str, list[float]]], gain: Mapp
     num_episodes = len(next(iter(coverage.values()))["mean"])
     rows = [["cells visited without a goal, by episode", *map(str, range(1, num_episodes + 1))]]
     named = {**coverage} | {f"{name}, minus wiped": curve for name, curve in gain.items()}
-    return _aligned(rows + [[name, *(f"{share:.3f}" for share in curve["mean"])] for name, curve in named.items()])
+    return aligned(rows + [[name, *(f"{share:.3f}" for share in curve["mean"])] for name, curve in named.items()])
 
 
 def off_plan_table(results: Json) -> str:
@@ -67,16 +73,17 @@ def off_plan_table(results: Json) -> str:
         last = {end: gain[end][-1] for end in ("mean", "low", "high")}
         row = [name, *(f"{share:.3f}" for share in found["mean"]), f"{replay['mean'][-1]:.3f}"]
         rows.append([*row, interval_text(last, 3)])
-    return _aligned(rows)
+    return aligned(rows)
 
 
-def differences_table(differences: Json, num_episodes: int) -> str:
+def differences_table(differences: Json, num_episodes: int, measure: str = "success") -> str:
     """One row per policy: paired differences of the model from it, with intervals."""
     last = f"{num_episodes - tail_of(num_episodes) + 1}-{num_episodes}"
-    rows = [["model minus another policy, task by task", f"success {last}", f"steps to goal {last}"]]
+    shown = {"success": "success", "steps to goal": "steps_to_goal"} if measure == "success" else {"return": "returns"}
+    rows = [["model minus another policy, task by task", *(f"{label} {last}" for label in shown)]]
     for name, found in differences.items():
-        rows.append([name, interval_text(found["success"], 3), interval_text(found["steps_to_goal"], 2)])
-    return _aligned(rows)
+        rows.append([name, *(interval_text(found[key], DIGITS.get(key, 2)) for key in shown.values())])
+    return aligned(rows)
 
 
 def interval_text(number: Mapping[str, float], digits: int = 3) -> str:
@@ -93,7 +100,7 @@ def first_success_table(policies: Mapping[str, Curves]) -> str:
         if "first_success" in curves:
             shares = (("first_success", _FIRST), ("after_first_success", _AFTER))
             rows.append([name, *(_at(curves.get(key), number) for key, numbers in shares for number in numbers)])
-    return _aligned(rows)
+    return aligned(rows)
 
 
 def moved_table(moved: Mapping[str, Any]) -> str:
@@ -112,7 +119,7 @@ def moved_table(moved: Mapping[str, Any]) -> str:
             f"{numbers['final']['success']['mean']:.3f}",
         ]
         rows.append([*row, *(_at(old, before + later) for later in after)])
-    return _aligned(rows)
+    return aligned(rows)
 
 
 def _at(curve: Mapping[str, list[float]] | None, number: int) -> str:
@@ -123,39 +130,71 @@ def _at(curve: Mapping[str, list[float]] | None, number: int) -> str:
 def tables(results: Json) -> list[str]:
     """All tables of an evaluation."""
     curves = all_curves(results)
-    found = [table(curves), first_success_table(curves)]
+    measure = measure_of(curves)
+    found = [table(curves), *([first_success_table(curves)] if measure == "success" else [])]
     if moved := results.get("moved_goal"):
         found.append(moved_table(moved))
     if coverage := results.get("coverage"):
         found.append(coverage_table(coverage, results.get("coverage_gain", {})))
     if all(results.get(section) for section in ("off_plan", "blind_replay", "off_plan_gain")):
         found.append(off_plan_table(results))
-    if differences := results.get("differences"):
-        found.append(differences_table(differences, len(next(iter(curves.values()))["success"]["mean"])))
+    differences = results.get("differences", {})
+    if differences and all(measure in one for one in differences.values()):  # earlier versions had no returns
+        found.append(differences_table(differences, len(next(iter(curves.values()))["success"]["mean"]), measure))
     return found
 
 
-def _aligned(rows: Sequence[Sequence[str]]) -> str:
+def aligned(rows: Sequence[Sequence[str]]) -> str:
     """Table with columns as wide as their longest cell, and a line below the header."""
     first, *others = (max(map(len, column)) for column in zip(*rows, strict=True))
     lines = ["  ".join([row[0].ljust(first), *map(str.rjust, row[1:], others)]) for row in rows]
     return "\n".join([lines[0], "-" * len(lines[0]), *lines[1:]])
 
 
+def in_short(results: Json) -> str:
+    """The result in one sentence: how the model begins and ends, beside the same without its context, random play and
+    the best policy that is known. If no policy has a success, it speaks of returns, and says how to define success."""
+    curves = all_curves(results)
+    measure, best, label = measure_of(curves), best_of(curves), PARTS[shown_part(results["final"])]
+    knowing = f"the {best.partition(',')[0]}"
+    tail = tail_of(len(curves[label][measure]["mean"]))
+
+    def late(name: str, key: str = measure) -> str:
+        return f"{np.mean(curves[name][key]['mean'][-tail:]):.2f}"
+
+    begin = f"{curves[label][measure]['mean'][0]:.2f}"
+    others = {ABLATIONS["wiped"]: "with its context wiped at each reset", "random": "random play", best: knowing}
+    there = ", ".join(f"{late(name)} {words}" for name, words in others.items() if name in curves)
+    lines = [f"{label}: {LABELS[measure]} {begin} in episode 1, {late(label)} in the last quarter", "of the episodes"]
+    lines[1] += f" (there {there})" if there else ""
+    if measure == "returns":
+        if SCALED in curves[label]:
+            lines[1] += ","
+            lines += [f"which is {late(label, SCALED)} of the way from random play to {knowing}."]
+        lines += ["No policy had a success, so these are returns."]
+        if "success" in results["config"]["env"]:
+            lines[-1] += " To define success: env.success=return"
+            lines += ["env.success_return=LEAST, or another rule of env.success (docs/worlds.md)."]
+    return "\n".join(f"{'' if number else 'in short':14}{line}" for number, line in enumerate(lines))
+
+
 def summary(results: Json, spec: EnvSpec) -> str:
-    """One line per number of the main part: solved tasks, success, optimum, regrets."""
-    part = shown_part(results["final"])
-    tasks, final = PARTS[part].removeprefix("model, "), results["final"][part]
+    """One line per number of the main part: solved tasks, success, optimum, regrets. If no policy has a success, its
+    return takes the place of the first two."""
+    part, curves = shown_part(results["final"]), all_curves(results)
+    measure, best = measure_of(curves), best_of(curves).partition(",")[0]
+    tasks, final, lines = PARTS[part].removeprefix("model, "), results["final"][part], list[str]()
     confidence = f"{results['protocol']['confidence']:.0%} interval"
     num_tasks = results["protocol"]["num_tasks"][part]
-    solved_ones = f"{final['fraction_solved']['mean']:.0%} of {num_tasks}"
-    lines = [f"{tasks} {solved(spec)} in at least half of the last quarter of the episodes: {solved_ones}"]
-    if strict := final.get("fraction_solved_90"):
-        lines[0] += f", and {strict['mean']:.0%} in at least nine of ten of them"
+    if measure == "success":
+        solved_ones = f"{final['fraction_solved']['mean']:.0%} of {num_tasks}"
+        lines += [f"{tasks} {solved(spec)} in at least half of the last quarter of the episodes: {solved_ones}"]
+        if strict := final.get("fraction_solved_90"):
+            lines[0] += f", and {strict['mean']:.0%} in at least nine of ten of them"
     for name, description, digits in _SUMMARY:
-        if number := final.get(name):
+        if (number := final.get(name)) and name not in LABELS.keys() - {measure}:
             mean, low, high = (f"{number[end]:.{digits}f}" for end in ("mean", "low", "high"))
-            lines.append(f"{description.format(tasks=tasks)}: {mean}, {confidence} {low} to {high}")
+            lines.append(f"{description.format(tasks=tasks, best=best)}: {mean}, {confidence} {low} to {high}")
     if near := final.get("episodes_to_90"):
         reached = "never" if near["episode"] is None else near["episode"]
         lines.append(f"first episode with 90% of the return of the optimum: {reached}")

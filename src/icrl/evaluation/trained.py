@@ -26,6 +26,7 @@ from icrl.evaluation.calibration import calibration, development_windows, target
 from icrl.evaluation.in_context import play_episodes, summary_of
 from icrl.nn.gpt import GPT
 from icrl.nn.gpt_policy import GPTPolicy, Guided
+from icrl.nn.networks import Unfilled
 from icrl.objectives.imitation import inverse_temperature
 from icrl.runs.device import device_of, dtype_of
 from icrl.runs.evaluations import Evaluation
@@ -45,11 +46,10 @@ PolicyLoader = Callable[["Config", EnvSpec, dict[str, Any], torch.device], GPT |
 
 def plain_gpt(config: Config, spec: EnvSpec, weights: dict[str, Any], device: torch.device) -> GPT:
     """Loader of a sequence model or an extracted policy. Raises `ConfigError` if the weights are not those of one."""
-    with torch.device("meta"):  # takes no memory
-        check_weights(GPT(config.model, spec), weights)
-    model = GPT(config.model, spec).to(device, dtype_of(config))
+    with Unfilled():
+        check_weights(model := GPT(config.model, spec), weights)
     model.load_state_dict(weights)
-    return model
+    return model.to(device, dtype_of(config))
 
 
 def lone_critic(config: Config, spec: EnvSpec, weights: dict[str, Any], device: torch.device) -> Guided:
@@ -208,8 +208,8 @@ def training_store(config: Config, trained: Json) -> Histories:
     check_stores(stores, trained["histories"], folder)
     episodes, store = config.evaluation.num_episodes, stores[0]
     row_len, needed = store.columns["obs"].shape[1], (episodes + 1) * store.spec.max_episode_steps
-    long = f"evaluation.num_episodes={episodes} needs {needed} steps per row for the episodes of the source"
-    refuse(needed > row_len, f"{long}, but {store.folder} has {row_len}")
+    given = f"evaluation.num_episodes={episodes} needs {needed} steps per row for the episodes of the source"
+    refuse(needed > row_len, f"{given}, but {store.folder} has {row_len}")
     return store
 
 
@@ -218,7 +218,7 @@ def changes_of(config: Config, trained: Json) -> dict[str, Any]:
     it is another kind of world."""
     if (name := config.env.name) != (before := trained["env"]["name"]):
         raise ConfigError(f"env.name={name}: the model was trained in env.name={before}, and cannot read other kinds")
-    given, trained_in = getattr(config.env, "id", ""), str(trained["env"].get("id", ""))
+    given, trained_in = (str(env.get("id", "")) for env in (vars(config.env), trained["env"]))
     other = given.rpartition(":")[0] != trained_in.rpartition(":")[0]  # which only a command may name, see `modules`
     refuse(other, f"env.id={given}: the model was trained in env.id={trained_in}; the module must be the same")
     changes = {key: value for key, value, _ in walk(config.env) if trained["env"].get(key) != value}

@@ -61,7 +61,7 @@ class SmoothTable(nn.Module):
 class ObsEmbedding(nn.Module):
     """One vector per observation, or the sum of vectors for its row, its column and, with several layers, its layer.
 
-    Rows and columns are those of a grid of side `max_size` with the room in its middle (`framed`: anywhere in training)."""
+    Rows and columns are those of a grid of side `max_size`, the room in its middle (`framed`: anywhere in training)."""
 
     def __init__(self, config: GPTConfig, spec: EnvSpec) -> None:
         super().__init__()

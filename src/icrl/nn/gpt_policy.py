@@ -5,21 +5,26 @@ cache would not do, because the keys of deeper layers would still carry the drop
 equal one uncached forward over the steps since the start of the last rebuild.
 """
 
+from __future__ import annotations
+
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
 from icrl.config.options import Name, Options, option
-from icrl.contracts import Step
-from icrl.envs.rollout import check_form, check_ranges
+from icrl.contracts import Json, Step
+from icrl.envs.rollout import check_form, check_ranges, step_of
 from icrl.nn.cache import Cache, TokenCache
 from icrl.nn.critic import ValueNetwork
 from icrl.nn.gpt import GPT, Context, Window, context_of
 from icrl.nn.heads import Categorical
-from icrl.randomness import draw_possible, epsilon_greedy, spread
+from icrl.randomness import Noise, draw_possible, epsilon_greedy, spread, stream_seeds
+
+if TYPE_CHECKING:
+    from icrl.config.root import Config
 
 
 class PolicyConfig(Options):
@@ -123,3 +128,97 @@ class GPTPolicy:
         last_two = context_of(window.at(np.s_[:, max(seen - 1, 0) : seen + 1]))
         newest = Context(*(column[:, -1:] for column in last_two))
         return self.model(newest, cache)[:, -1], GPTCarry(window, cache, seen + 1)
+
+
+class InContextPolicy:
+    """Frozen model of stage two that learns from its context, for B streams of a Gymnasium environment.
+
+    The context holds the streams' past over all their episodes. `reset` empties it.
+    """
+
+    def __init__(self, policy: GPTPolicy, config: Config, about: Json, seed: int = 0) -> None:
+        """`about` is the sidecar of the checkpoint. Its description has the split of tasks that the model was trained
+        with, here `tasks`: rows of `all` tasks under `train` and `held_out`."""
+        self.policy, self.config, self.about, self.seed = policy, config, about, seed
+        self.tasks, self.spec = about["description"]["tasks"], policy.model.spec  # of the world that the model reads
+        self.reset()
+
+    def __repr__(self) -> str:
+        model, spec = self.policy.model, self.spec
+        size = sum(parameter.numel() for parameter in model.parameters())
+        return (
+            f"<InContextPolicy of {self.config.env.name}: observations {spec.observation_space}, actions "
+            f"{spec.action_space}; tokens {model.config.tokens}, context {model.config.context_len} steps; "
+            f"{size:,} parameters>"
+        )
+
+    def reset(self, num_streams: int = 1) -> None:
+        """Empty the context, and make one for `num_streams` streams."""
+        self._carry: GPTCarry = self.policy.initial_carry(num_streams)
+        self._noise = Noise(stream_seeds(self.seed, num_streams, purpose=4))
+        self._timestep = torch.zeros(num_streams, dtype=torch.long)
+        self._started = False
+
+    def act(
+        self, obs: Any, reward: Any = None, terminated: Any = None, truncated: Any = None
+    ) -> np.ndarray[Any, np.dtype[Any]]:
+        """Choose actions `[B, *action_shape]`, int64 or in a Box float32, for observations `obs` `[B, *obs_shape]`.
+
+        Leave out the others in the first step only.
+
+        `reward` `[B]` and the flags `terminated` and `truncated` `[B]` are the answer to the action before. Where an
+        episode ended, `obs` is the first observation of the next one (Gymnasium's SAME_STEP mode). Raises `ValueError`
+        for wrong shapes, observations or rewards that the model does not know; the context stays as it was."""
+        spec, device, timestep = self.spec, self.policy.model.device, self._timestep
+        seen = column_of("obs", obs, (len(timestep), *spec.obs_shape), spec.obs_dtype)
+        answer = {"reward": reward, "terminated": terminated, "truncated": truncated}
+        missing = [name for name, value in answer.items() if value is None]
+        if not self._started and len(missing) < len(answer):
+            early = " and ".join(name for name in answer if name not in missing)
+            raise ValueError(f"{early} in the first step after `reset`: no action was answered yet; call act(obs)")
+        if self._started and missing:
+            how = "call act(obs, reward, terminated, truncated) with what env.step returned for the action before"
+            raise ValueError(f"{'=None, '.join(missing)}=None after an action: {how}, or `reset` for a new context")
+        others: dict[str, Tensor] = {}
+        if self._started:
+            types = {"reward": torch.float32, "terminated": torch.bool, "truncated": torch.bool}
+            paid, *ends = (column_of(name, answer[name], timestep.shape, kind) for name, kind in types.items())
+            timestep = torch.where(ends[0] | ends[1], 0, timestep + 1)
+            if (longest := int(timestep.max())) >= (most := spec.max_episode_steps):
+                over = f"episodes of this model's world end after {most} steps: give truncated there"
+                raise ValueError(f"truncated is false after {longest} steps in some stream: {over}")
+            if spec.reward_values:
+                values, paid = paid, spec.reward_of(spec.reward_index(paid))
+                if not np.allclose(paid, values):
+                    known = [*spec.reward_values]
+                    raise ValueError(f"reward={values.tolist()}: the model knows only the rewards {known}")
+            others = {"reward": paid.to(device), "timestep": timestep.to(device)}
+        step = step_of(spec, obs=seen.to(device), **others)
+        self._started, self._timestep = True, timestep
+        action, self._carry = self.policy.act(self._carry, step, next(iter(self._noise.draw(1))).to(device))
+        return action.cpu().numpy()
+
+
+def column_of(
+    name: str,
+    value: Any,
+    shape: tuple[int, ...],
+    dtype: torch.dtype,
+    row: str = "stream; `reset` sets their number",
+) -> Tensor:
+    """Tensor of numbers that were given, with one `row` for each stream or task. Raises `ValueError` for another shape,
+    and for what `dtype` cannot hold."""
+    try:
+        given = np.asarray(value)
+    except ValueError as error:
+        raise ValueError(f"{name}={value!r}: {error}") from error
+    if given.dtype.kind not in "biuf":
+        raise ValueError(f"{name}={value!r}: must be numbers")
+    if given.shape != shape:
+        raise ValueError(f"{name} has the shape {given.shape}: must be {tuple(shape)}, one row for each {row}")
+    with np.errstate(all="ignore"):
+        column = given.astype(torch.empty(0, dtype=dtype).numpy().dtype)
+    if dtype != torch.float32 and (changed := column != given).any():
+        kinds = {torch.bool: "true or false", torch.uint8: "whole numbers from 0 to 255"}
+        raise ValueError(f"{name} has {given[changed][0]}: must be {kinds.get(dtype, 'whole numbers')}")
+    return torch.from_numpy(column)

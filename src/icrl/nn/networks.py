@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import torch
 from pydantic import Field, ValidationError
 from torch import Generator, Tensor, nn
+from torch.overrides import TorchFunctionMode
 
 from icrl.config.options import Options, in_words, refuse
 from icrl.contracts import ConfigError
@@ -24,6 +25,16 @@ if TYPE_CHECKING:
 ACTIVATIONS: dict[str, type[nn.Module]] = {"relu": nn.ReLU, "tanh": nn.Tanh, "gelu": nn.GELU}
 _MAX_WIDTH, _MAX_LAYERS = 2**14, 1000  # memory holds no more
 LANES = 64  # numbers that a CPU's widest operations handle at a time: four vectors of 16
+
+
+class Unfilled(TorchFunctionMode):
+    """Context in which the parameters of new modules have no values yet: nothing is drawn, and no memory is touched."""
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        if getattr(func, "__module__", "") == "torch.nn.init":
+            return args[0] if args else kwargs["tensor"]
+        return func(*args, **kwargs)
 
 
 class _Nested(Options):

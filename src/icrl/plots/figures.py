@@ -1,6 +1,7 @@
 """Pictures of an evaluation, as PNG files and beside its curves. E episodes, N tasks."""
 
 from collections.abc import Collection, Mapping, Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -14,8 +15,11 @@ from torch import Tensor
 
 from icrl.contracts import Json
 from icrl.envs.core import TensorEnv
+from icrl.evaluation.first_success import CURVES
+from icrl.evaluation.measures import best_of, measure_of, scale_of
 from icrl.evaluation.protocol import BEFORE, PARTS, shown_part
 from icrl.evaluation.report import Curves, all_curves, probes_of
+from icrl.evaluation.tables import LABELS
 from icrl.plots import style
 from icrl.runs.metrics import CurvesConfig, MetricLogger
 from icrl.runs.writers import clear
@@ -25,6 +29,8 @@ SIZE = (8.0, 7.2)  # inches of a picture of tasks
 NO_VALUE_COLOR = "#E4E4E4"
 FEW_TASKS = 60  # a curve of at most this many tasks has markers
 LARGEST_LABELLED_SIZE = 17  # values are not readable in larger rooms
+SQUEEZED = 0.5  # share of an axis below which the range of the model has a panel of its own
+OF_SUCCESS = {"success", "steps_to_goal", *CURVES}  # curves that say nothing without a success
 FEWEST_AT_RISK = 0.1  # share of streams from which a hazard is drawn
 AGAIN = (0, (5, 1.5))  # dashes of curves with a colour that another one has
 INSET = 0.05  # of an outline in its cell
@@ -39,6 +45,9 @@ class Panel(NamedTuple):
     curves: Mapping[str, style.Curve]  # by name, with their intervals
     references: Mapping[str, Sequence[float]]  # by name, the value of each episode
     xlabel: str = ""  # in place of that of the figure
+    ends: tuple[float, float] | None = None  # of the y axis, if something is cut off
+    scale: tuple[float, float] | None = None  # values that are 0 and 1 on a second y axis
+    best: str = ""  # name of the second one
 
 
 def adaptation_figure(panels: Sequence[Panel], *, title: str, xlabel: str = "episode", change_after: int = 0) -> Figure:
@@ -56,6 +65,9 @@ def adaptation_figure(panels: Sequence[Panel], *, title: str, xlabel: str = "epi
         lines |= style.draw_references(axes, panel.references)
         style.episode_axis(axes, panel.xlabel or xlabel, panel.ylabel)
         axes.set_xlim(0.5, num_episodes + 0.5)
+        axes.set_ylim(panel.ends)
+        if panel.scale:
+            style.scaled_axis(axes, panel.scale, f"scaled: 0 random play, 1 {panel.best}")
         if change_after:
             axes.axvline(change_after + 0.5, color=style.REFERENCE_COLORS[0], linewidth=1)
     style.legend_below(figure, lines)
@@ -63,63 +75,68 @@ def adaptation_figure(panels: Sequence[Panel], *, title: str, xlabel: str = "epi
 
 
 def write_figures(
-    folder: Path, name: str, env: TensorEnv, results: Json, learners: Collection[str], options: CurvesConfig
+    folder: Path, env: TensorEnv, results: Json, learners: Collection[str], options: CurvesConfig
 ) -> None:
-    """Write the pictures and curves of the evaluation of run `name` into `folder`.
+    """Write the pictures and curves of the evaluation of a run into `folder`.
 
-    Always `adaptation.png`, `first_success.png` and `goals.png`; `probes.png` if there are other decodings or
-    ablations, `moved_goal.png` if the goal was moved, and `coverage.png` or `calibration.png` if these were measured.
-    Random play, `learners` and the optimum are drawn as references."""
+    Always `adaptation.png` and `goals.png`; `first_success.png` if a policy has a success, `probes.png` if there are
+    other decodings or ablations, `moved_goal.png` if the goal was moved, and `coverage.png` or `calibration.png` if
+    these were measured. Random play, `learners` and the optimum are drawn as references."""
     clear(folder, anew=True)  # left by an evaluation that was interrupted
-    learners = [learner for learner in learners if learner != BEFORE]  # it is drawn as a model
-    figures = _curve_figures(name, env, results, learners)
+    figures = _curve_figures(env, results, [one for one in learners if one != BEFORE])  # that is drawn as a model
     no_tasks = torch.empty(0, env.all_tasks().shape[1], dtype=torch.long)
     parts: dict[str, Part] = {part: (no_tasks, []) for part in ("train", "held_out", "development")}
+    measure = measure_of(results["curves"])
     for part, found in results["final"].items():
-        parts[part] = torch.tensor(results[f"{part}_tasks"]), found["success_per_task"]
-    figures["goals"] = success_figure(env, **parts, title="Success on each task over the last episodes")
+        parts[part] = torch.tensor(results[f"{part}_tasks"]), found[f"{measure}_per_task"]
+    title = f"{LABELS[measure].capitalize()} on each task over the last episodes"
+    figures["goals"] = success_figure(env, **parts, title=title, label=LABELS[measure])
     with MetricLogger(folder, options=options) as logger:
         for picture, figure in figures.items():
             pixels = style.figure_to_array(figure)
             style.save_picture(folder / f"{picture}.png", pixels)
             logger.image(picture, pixels, 0)
-    for policy, measures in all_curves(results).items():  # a run each, so that one chart holds all policies
-        own = folder / policy.replace(", ", "-").replace(" ", "_").replace("'", "")
-        with MetricLogger(own, options=options) as logger:
-            for measure, curve in measures.items():
-                for episode, value in enumerate(curve["mean"], start=1):
-                    logger.scalars("adaptation", {measure: value}, episode)
+        for policy, measures in all_curves(results).items():
+            own = policy.replace(", ", "-").replace(" ", "_").replace("'", "")
+            is_run = policy in (*PARTS.values(), BEFORE, "random", "optimum")  # runs share a chart; they stay few
+            with MetricLogger(folder / own, options=options) if is_run else nullcontext(logger) as curves:
+                for key in measures.keys() - (OF_SUCCESS if measure == "returns" else set()):
+                    prefix, name = ("adaptation", key) if is_run else (f"adaptation_{key}", own)
+                    for episode, value in enumerate(measures[key]["mean"], start=1):
+                        curves.scalars(prefix, {name: value}, episode)
 
 
-def _curve_figures(name: str, env: TensorEnv, results: Json, learners: Collection[str]) -> dict[str, Figure]:
+def _curve_figures(env: TensorEnv, results: Json, learners: Collection[str]) -> dict[str, Figure]:
     """Pictures of curves over episodes, by the names of their files."""
     curves, probes = results["curves"], probes_of(results)
     references = [policy for policy in dict.fromkeys(("random", *learners, "optimum")) if policy in curves]
-    title = f"In-context learning with frozen weights: {name}"
+    title = "In-context learning with frozen weights"
     beside = {PARTS["development"]} - {PARTS[shown_part(results["final"])]}  # their few streams tell little
     told = {policy: curve for policy, curve in curves.items() if policy not in beside}
-    figures = {
-        "adaptation": _adaptation(env.spec, curves, references, title),
-        "first_success": _first_success(env.spec, told, references, f"Finding and keeping: {name}"),
-    }
+    figures = {"adaptation": _adaptation(env.spec, curves, references, title)}
+    if measure_of(curves) == "success":
+        figures["first_success"] = _first_success(env.spec, told, references, "Finding and keeping")
     if probes:
         compared = {policy: curves[policy] for policy in (PARTS[shown_part(results["final"])], *references)} | probes
-        figures["probes"] = _adaptation(env.spec, compared, references, f"Other decodings and contexts: {name}")
+        figures["probes"] = _adaptation(
+            env.spec, compared, references, "The same model with other contexts and decodings"
+        )
     if moved := results.get("moved_goal"):
         before = results["protocol"]["goal_moves_after"]
-        figures["moved_goal"] = _moved_goal(moved, before, f"The goal moves after episode {before}: {name}")
+        figures["moved_goal"] = _moved_goal(moved, before, f"The goal moves after episode {before}")
     if found := results.get("calibration"):
-        figures["calibration"] = _reliability(
-            found["bins"], f"Error {found['error']:.3f} of action probabilities: {name}"
-        )
+        figures["calibration"] = _reliability(found["bins"], f"Error {found['error']:.3f} of action probabilities")
     if coverage := results.get("coverage"):
         panel = _panel("cells visited", coverage, [policy for policy in ("random", *learners) if policy in coverage])
-        figures["coverage"] = adaptation_figure([panel], title=f"Exploration without a goal: {name}")
+        figures["coverage"] = adaptation_figure([panel], title="Cells visited in a room without a goal")
     return figures
 
 
 def _adaptation(spec: EnvSpec, curves: Mapping[str, Curves], references: Sequence[str], title: str) -> Figure:
-    """Panels of the success, and of the measure that adds most to it."""
+    """Panels of the success, and of the measure that adds most to it. Without any success these are the returns,
+    and again in the range of the model if random play would squeeze it."""
+    if measure_of(curves) == "returns":
+        return adaptation_figure(_of_returns(curves, references), title=title, xlabel=_unit(spec))
     if spec.success == "best_action":
         shown = {"best arm": "success", "regret so far": "regret"}
     elif all(np.allclose(found["success"]["mean"], found["returns"]["mean"]) for found in curves.values()):
@@ -131,6 +148,17 @@ def _adaptation(spec: EnvSpec, curves: Mapping[str, Curves], references: Sequenc
         for label, measure in shown.items()
     ]
     return adaptation_figure(panels, title=title, xlabel=_unit(spec))
+
+
+def _of_returns(curves: Mapping[str, Curves], references: Sequence[str]) -> list[Panel]:
+    returns = {name: found["returns"] for name, found in curves.items()}
+    best, near = best_of(curves), [returns[name] for name in returns if name in (*PARTS.values(), best_of(curves))]
+    panel = _panel("return", returns, references)._replace(scale=scale_of(curves), best=best)
+    low, high = min(min(curve["low"]) for curve in near), max(max(curve["high"]) for curve in near)
+    if high - low > SQUEEZED * (high - min(min(curve["mean"]) for curve in returns.values())):
+        return [panel]
+    margin = 0.05 * (high - low)
+    return [panel, panel._replace(ylabel="return, range of the model", ends=(low - margin, high + margin))]
 
 
 def _unit(spec: EnvSpec) -> str:
@@ -192,10 +220,12 @@ def _panel(label: str, curves: Mapping[str, style.Curve], references: Sequence[s
     return Panel(label, policies, {name: curves[name]["mean"] for name in references})
 
 
-def success_figure(env: TensorEnv, train: Part, held_out: Part, development: Part, *, title: str) -> Figure:
-    """Success on the tasks of three parts, 800 x 720 pixels: a map of the room if the tasks have cells, else a curve
-    for each part from its best to its worst task. A cell shows the mean over its tasks, and is outlined if all of them
-    are held out, or all are development tasks."""
+def success_figure(
+    env: TensorEnv, train: Part, held_out: Part, development: Part, *, title: str, label: str = LABELS["success"]
+) -> Figure:
+    """Success, or what the `label` says, on the tasks of three parts, 800 x 720 pixels: a map of the room if the tasks
+    have cells, else a curve for each part from its best to its worst task. A cell shows the mean over its tasks, and is
+    outlined if all of them are held out, or all are development tasks."""
     named = {"held-out tasks": held_out, "training tasks": train, "development tasks": development}
     cells = [part.tolist() for tasks, _ in named.values() if (part := env.goal_cell(tasks)) is not None]
     if cells:
@@ -218,9 +248,9 @@ def success_figure(env: TensorEnv, train: Part, held_out: Part, development: Par
             share = (np.arange(num) + 0.5) / num  # so that parts of different sizes fill one axis
             marks: dict[str, Any] = {"marker": "o" if num <= FEW_TASKS else None, "markersize": 5, "linewidth": 2.2}
             (lines[f"{name} ({num})"],) = axes.plot(share, np.sort(success)[::-1], color=color, **marks)
-    axes.set(xlim=(0, 1), ylim=(-0.02, 1.02))
+    axes.set(xlim=(0, 1), ylim=(-0.02, 1.02) if label == LABELS["success"] else None)
     axes.xaxis.set_major_formatter(PercentFormatter(1.0))
-    style.tidy(axes, "tasks, from best to worst", "success")
+    style.tidy(axes, "tasks, from best to worst", label)
     style.legend_below(figure, lines)
     return figure
 

@@ -163,7 +163,7 @@ def write_weight_plot(config: Config) -> Path:
     mixture = RunContext(config, folder, device, Ranks(), about, stores).windows(unweighted(config.objective))
     objective, size = AdvantageWeightedRegression(config.awr, critic.target), config.trainer.mini_batch_size
     weights = weights_of(objective, [mixture.batch(config.seed, update, size) for update in range(NUM_BATCHES)])
-    figure = weights_figure(weights, config.awr.advantage_threshold, f"What is imitated: {config.name}")
+    figure = weights_figure(weights, config.awr.advantage_threshold, "What is imitated")
     return style.save_figure(folder / "weights.png", figure)
 
 

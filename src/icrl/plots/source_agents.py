@@ -13,7 +13,6 @@ import torch
 from matplotlib.figure import Figure
 from matplotlib.ticker import EngFormatter
 from torch import Tensor
-from tqdm import tqdm
 
 from icrl.collection.collect import Learner
 from icrl.collection.source_run import EpisodeStatistics
@@ -24,11 +23,14 @@ from icrl.envs import make_env
 from icrl.envs.core import State, TensorEnv
 from icrl.envs.rollout import OpenEpisodes, finished_episodes
 from icrl.evaluation.in_context import play_episodes, seeds_of_play
+from icrl.evaluation.protocol import exact_numbers
 from icrl.evaluation.references import chance, exact_references
+from icrl.evaluation.tables import LABELS
 from icrl.plots import style
 from icrl.plots.figures import success_figure
 from icrl.plots.walks import Film, film, play, walks_of
 from icrl.runs.metrics import MetricLogger, Progress, shown, spread
+from icrl.runs.processes import progress_bar
 from icrl.sources.pace import clock_of, due_steps, env_steps, num_iterations
 from icrl.training.curves import inspect
 
@@ -42,7 +44,7 @@ WALKS_PER_VIDEO = 3
 FRAMES_PER_SECOND = 6
 NUM_POINTS = 50
 EPISODES_A_POINT = 4  # at least, of each environment: a point averages over them
-CHANCE_EPISODES = 20  # of each task, if the success of random play is not known exactly
+CHANCE_EPISODES = 20  # of each task, if the mean of random play is not known exactly
 NUM_SINGLE_TASKS = 5
 BAND = (5, 95)  # percentiles over learners
 
@@ -100,7 +102,8 @@ class SourceCurves:
 
     def _add_episodes(self, steps: int, transitions: Rollout, learner: Learner) -> str:
         """Show the latest episodes and what is inspected; returns words for the progress line: return and success of
-        these episodes, beside the return of references, and the fraction of tasks that are solved."""
+        these episodes, beside the return of references, and the fraction of tasks that are solved; the return alone as
+        long as there is no success."""
         summary = self.statistics.summary()
         all_ended = not np.isnan(summary["return"]).any()  # before, only agents that were lucky have ended an episode
         for name, values in summary.items():
@@ -123,7 +126,8 @@ class SourceCurves:
         if not all_ended:
             return told
         means = {name: float(summary[name].mean()) for name in ("return", "success")}
-        return f"{shown({'return': means['return']})}{self._beside}  {shown({'success': means['success']})}  {told}"
+        returns = f"{shown({'return': means['return']})}{self._beside}"
+        return f"{returns}  {shown({'success': means['success']})}  {told}" if means["success"] else returns
 
     def __enter__(self) -> Self:
         return self
@@ -141,25 +145,32 @@ def _last_step(transitions: Rollout) -> Step:
 
 
 def examine(config: Config, env: TensorEnv, learner: Learner, tasks: Tensor, held_out: list[int]) -> dict[str, Any]:
-    """Success of the trained agents of `tasks` `[G, task_dim]` on fresh episodes, with a picture of it on TensorBoard
-    and videos of agents. Agents that learn in context first play as many episodes as an evaluation has."""
+    """Success of the trained agents of `tasks` `[G, task_dim]` on fresh episodes, and if there is none their mean
+    return, with a picture on TensorBoard and videos of agents. Agents that learn in context first play as many episodes
+    as an evaluation has."""
     source, num_tasks = config.source, len(tasks)
     num_episodes = max(NUM_EPISODES, config.evaluation.num_episodes) if source.name == "searcher" else NUM_EPISODES
     num_streams = source.num_learners * source.num_envs
     adaptation, played = play_episodes(learner, env, tasks, num_streams, num_episodes, config.seed)
-    success = adaptation.success[..., -NUM_EPISODES:].reshape(num_tasks, source.num_learners, -1).mean(-1)
-    parts = (tasks, success.mean(1).tolist()), (env.all_tasks()[held_out], []), (tasks[:0], [])
-    figure = success_figure(env, *parts, title="Success of the trained agents on each task")
+    last = (values[..., -NUM_EPISODES:] for values in (adaptation.success, adaptation.returns))
+    success, returns = (values.reshape(num_tasks, source.num_learners, -1).mean(-1) for values in last)
+    measure, values = ("success", success) if success.any() else ("returns", returns)
+    parts = (tasks, values.mean(1).tolist()), (env.all_tasks()[held_out], []), (tasks[:0], [])
+    title = f"{LABELS[measure].capitalize()} of the trained agents on each task"
+    figure = success_figure(env, *parts, title=title, label=LABELS[measure])
     folder = config.folder("logs") / "source"
     pixels = style.figure_to_array(figure)
     style.save_picture(folder / "goals.png", pixels)
     with MetricLogger(folder, options=config.summaries) as logger:
         logger.image("goals", pixels, env_steps(source))
-    if source.videos_per_task:
+    if source.videos_per_task and not env.not_filmed:
         _write_videos(config, env, tasks, played)
     failed = [task for task in range(num_tasks) if success[task].min() < SOLVED]
     unsolved = [{"task": env.label(tasks[task]), "success": success[task].round(3).tolist()} for task in failed]
-    return {"num_tasks": num_tasks, "success": success.tolist(), "unsolved": unsolved}
+    found: dict[str, Any] = {"num_tasks": num_tasks, "success": success.tolist(), "unsolved": unsolved}
+    if not success.any():
+        found["return"] = float(returns.mean())
+    return found
 
 
 def _write_videos(config: Config, env: TensorEnv, tasks: Tensor, played: Rollout) -> None:
@@ -177,15 +188,16 @@ def _write_videos(config: Config, env: TensorEnv, tasks: Tensor, played: Rollout
         style.write_video(folder / name, play([films[name]]), FRAMES_PER_SECOND)
 
     with ThreadPoolExecutor(os.cpu_count()) as encoders:  # each writes through an ffmpeg process of its own
-        list(tqdm(encoders.map(write, films), total=len(films), desc="videos", unit="video"))
+        list(progress_bar(encoders.map(write, films), total=len(films), desc="videos", unit="video"))
     style.write_video(folder / "all_agents.mp4", play([*films.values()]), FRAMES_PER_SECOND)
 
 
 class LearningCurves(NamedTuple):
-    """Success rate of the episodes of each learner, along its life."""
+    """Success rate of the episodes of each learner along its life, or their mean return if no learner has a success."""
 
     env_steps: style.Floats  # [P] env steps of a learner, all its environments together
-    success: style.Floats  # [G, K, P]
+    mean: style.Floats  # [G, K, P]
+    measure: str = "success"
 
 
 def write_learning_curves(config: Config) -> Path:
@@ -193,13 +205,14 @@ def write_learning_curves(config: Config) -> Path:
     histories = open_histories(config.folder("histories"))
     with closing(make_env(config.env, torch.device("cpu"))) as env:
         tasks = env.all_tasks()[histories.manifest["tasks"]["train"]]
-        if exact := exact_references(env, tasks):
-            random = exact["random"].success.mean().item()
+        curves = learning_curves(histories)
+        if exact := exact_numbers(exact_references(env, tasks)):
+            random = float(np.mean(exact["random"][curves.measure]))
         else:
             played, _ = play_episodes(chance(env, config), env, tasks, 1, CHANCE_EPISODES, config.seed)
-            random = float(played.success.mean())
-        labels, title = [env.label(task) for task in tasks], f"Source agents over their lives: {config.name}"
-        figure = learning_figure(learning_curves(histories), labels, random, title=title)
+            random = float(getattr(played, curves.measure).mean())
+        labels, title = [env.label(task) for task in tasks], "Source agents over their lives"
+        figure = learning_figure(curves, labels, random, title=title)
     return style.save_figure(config.folder("logs") / "source" / "learning.png", figure)
 
 
@@ -210,7 +223,7 @@ def learning_curves(histories: Histories, num_points: int = NUM_POINTS) -> Learn
     num_learners, num_envs = rows["num_learners"], rows["num_envs"]
     num_tasks, num_steps = len(histories.manifest["tasks"]["train"]), histories.columns["obs"].shape[1]
     num_points = max(1, min(num_points, num_steps // (EPISODES_A_POINT * histories.spec.max_episode_steps)))
-    ended, won = np.zeros((2, num_tasks, num_learners, num_points))
+    ended, won, paid = np.zeros((3, num_tasks, num_learners, num_points))
     num_rows = num_learners * num_envs  # of a task
     for task in range(num_tasks):
         rows = slice(task * num_rows, (task + 1) * num_rows)
@@ -223,21 +236,23 @@ def learning_curves(histories: Histories, num_points: int = NUM_POINTS) -> Learn
         where = episodes.stream // num_envs, last_step * num_points // num_steps
         np.add.at(ended[task], where, 1)
         np.add.at(won[task], where, episodes.success)
+        np.add.at(paid[task], where, episodes.returns)
     middle = (np.arange(num_points) + 0.5) / num_points
-    return LearningCurves(middle * num_steps * num_envs, won / np.maximum(ended, 1))
+    measure, values = ("success", won) if won.any() else ("returns", paid)
+    return LearningCurves(middle * num_steps * num_envs, values / np.maximum(ended, 1), measure)
 
 
 def learning_figure(curves: LearningCurves, labels: list[str], random: float, *, title: str) -> Figure:
     """Left the mean over all learners with a band between two percentiles, right a few single tasks, from the fastest
-    to the slowest to learn. `labels` `[G]` name the tasks; `random` is the success of chance."""
+    to the slowest to learn. `labels` `[G]` name the tasks; `random` is the mean of chance."""
     figure, (left, right) = style.new_panels(title, 1, 2, sharey=True)
     lines: style.Handles = {}
-    each = curves.success.reshape(-1, len(curves.env_steps))  # [G * K, P]
+    each = curves.mean.reshape(-1, len(curves.env_steps))  # [G * K, P]
     low, high = np.percentile(each, BAND, axis=0)
     band = left.fill_between(curves.env_steps, low, high, color=style.PALETTE[0], alpha=0.2, linewidth=0)
     (lines["mean"],) = left.plot(curves.env_steps, each.mean(0), color=style.PALETTE[0], linewidth=2.2)
     lines[f"{BAND[0]} to {BAND[1]} % of agents"] = band
-    mean = curves.success.mean(1)  # [G, P]
+    mean = curves.mean.mean(1)  # [G, P]
     fastest_first = mean.mean(1).argsort()[::-1]
     chosen = np.unique(np.linspace(0, len(labels) - 1, NUM_SINGLE_TASKS).round().astype(int))
     for task, color in zip(fastest_first[chosen], style.PALETTE[1:], strict=False):
@@ -246,8 +261,8 @@ def learning_figure(curves: LearningCurves, labels: list[str], random: float, *,
         lines["random"] = axes.axhline(random, linewidth=1.8, **style.BASELINE)
         axes.set_title(subtitle, fontsize=13)
         axes.set_xlim(left=0)
-        axes.set_ylim(-0.02, 1.02)
+        axes.set_ylim((-0.02, 1.02) if curves.measure == "success" else None)
         axes.xaxis.set_major_formatter(EngFormatter(sep=""))
-        style.tidy(axes, "env steps of an agent", "success" if axes is left else "")
+        style.tidy(axes, "env steps of an agent", LABELS[curves.measure] if axes is left else "")
     style.legend_below(figure, lines, num_columns=4)
     return figure

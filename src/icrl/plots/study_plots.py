@@ -16,12 +16,12 @@ from matplotlib.ticker import FixedLocator, NullLocator, StrMethodFormatter
 from matplotlib.transforms import offset_copy
 
 from icrl.evaluation.protocol import PARTS, shown_part
+from icrl.evaluation.tables import LABELS
 from icrl.plots import style
 
 if TYPE_CHECKING:
     from icrl.config.root import StudyConfig
 
-LABELS = {"success": "success", "returns": "return"}
 FEW_CURVES = 6  # intervals are drawn for at most this many curves
 LOG_FROM = 8.0  # an axis is logarithmic if the ratio of its largest to its smallest place is at least this
 APART, APART_AT_NAMES = 6.0, 10.0  # points between intervals of different lines at one place: a number, a name

@@ -69,6 +69,21 @@ def episode_axis(axes: Axes, xlabel: str, ylabel: str) -> None:
     axes.xaxis.set_major_locator(MaxNLocator(integer=True, steps=[1, 2, 5, 10]))
 
 
+def scaled_axis(axes: Axes, ends: tuple[float, float], label: str) -> None:
+    """Draw a second y axis on the right, which has 0 and 1 at the values `ends` of the first."""
+    low, high = ends
+
+    def scaled(values: ArrayLike) -> ArrayLike:
+        return (np.asarray(values) - low) / (high - low)
+
+    def plain(values: ArrayLike) -> ArrayLike:
+        return low + np.asarray(values) * (high - low)
+
+    second = axes.secondary_yaxis("right", functions=(scaled, plain))
+    second.set_ylabel(label, fontsize=13)
+    second.tick_params(labelsize=11)
+
+
 def legend_below(figure: Figure, handles: Mapping[str, Artist], num_columns: int = 3) -> None:
     """Draw one legend of all `handles` below the panels."""
     place: Any = {"loc": "outside lower center", "fontsize": 12, "frameon": False}

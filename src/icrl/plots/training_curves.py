@@ -13,6 +13,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from tensorboard.backend.event_processing.event_accumulator import SCALARS, EventAccumulator
 
+from icrl.config.modules import command_of
 from icrl.contracts import ConfigError
 from icrl.plots import style
 from icrl.runs.checkpoint import check, sidecars
@@ -57,9 +58,9 @@ def write_training_curves(config: Config) -> Path:
     folder = config.folder("logs") / "gpt"
     best, last = sidecars(folder, "best"), sidecars(folder, "last")
     if not best and not last:
-        raise ConfigError(f"no training in {folder}: run `python -m src.train_gpt` with the same options first")
+        raise ConfigError(f"no training in {folder}: run `{command_of('train_gpt')}` with the same options first")
     about = check((best or last)[0])
-    actions, title = EnvSpec.of(about["description"]["env"]).action_space, f"Training on histories: {config.name}"
+    actions, title = EnvSpec.of(about["description"]["env"]).action_space, "Training on histories"
     num_actions = math.prod(np.atleast_1d(getattr(actions, "nvec", getattr(actions, "n", 0))).tolist())
     curves = read_scalars(folder) | (read_scalars(folder / "evals") if best else {})
     if not {f"train/{tag}" for tag in _FIT} & curves.keys():
@@ -76,7 +77,7 @@ def write_value_curves(config: Config) -> Path:
     curves = read_scalars(folder)
     if "train/q_over_bound" not in curves:
         raise ConfigError(f"no curves in {folder}: {_UNLOGGED}")
-    return style.save_figure(folder / "training.png", critic_figure(curves, f"Training of values: {config.name}"))
+    return style.save_figure(folder / "training.png", critic_figure(curves, "Training of values"))
 
 
 def read_scalars(folder: Path) -> Scalars:

@@ -91,6 +91,12 @@ def _pictures(env: TensorEnv, task: Tensor, seed: int, episode: int, seen: Tenso
     return [np.asarray(picture) for picture in drawn]
 
 
+def tell_not_filmed(config: Config, env: TensorEnv) -> None:
+    """Print once why there are no videos, if they are asked and the world cannot be shown."""
+    if (config.source.videos_per_task or config.evaluation.videos) and env.not_filmed:
+        _report(f"no videos, because the world has no pictures (docs/worlds.md): {env.not_filmed}")
+
+
 @cache
 def _report(message: str) -> None:
     """Print a line once."""

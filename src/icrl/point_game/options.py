@@ -186,7 +186,7 @@ class PlayersConfig(Options):
     presets: PathName = presets_option("players")
     seed: Seed = seed_option("seed of all that is random", "players")
     num_threads: int = option(0, "CPU threads (0: all cores)", ge=0, le=1024, may_change=True, stages="players")
-    device: DeviceConfig = group(DeviceConfig, "where tensors live, and their precision", "players")
+    device: DeviceConfig = group(DeviceConfig, "device of tensors, and precision", "players")
     game: GameConfig = group(GameConfig, "the rules", "players")
     training: TrainingConfig = group(TrainingConfig, "the gradient loop", "players")
     replay: TransitionsConfig = group(TransitionsConfig, "what is kept to learn from", "players")

@@ -15,7 +15,6 @@ import torch
 from pydantic import ConfigDict, Field
 from pydantic.dataclasses import dataclass
 from torch import Tensor
-from tqdm import tqdm
 
 from icrl.contracts import Json
 from icrl.point_game import rules
@@ -23,6 +22,7 @@ from icrl.point_game.fixed_players import Agent, Host
 from icrl.point_game.newton import reduce_to_hull
 from icrl.randomness import mix, stream_seeds, uniform
 from icrl.rl.statistics import bootstrap_ratios, percentile_interval
+from icrl.runs.processes import progress_bar
 
 Pairs = Mapping[str, tuple[Host, Agent]]
 
@@ -189,8 +189,8 @@ def measure(
     unfinished games; `fraction_finished`; `finished_lengths` and `unfinished_lengths`: a count of the games of each of
     1 .. `max_moves` moves; `host_actions` by number of the subset, `agent_actions` by coordinate."""
     results = {}
-    for name, players in tqdm(pairs.items(), desc="matches", unit="pair", leave=False):
-        lengths, finished, host_actions, agent_actions = match(game, *players, num_games, max_moves, seed)
+    for name, (host, agent) in progress_bar(pairs.items(), desc="matches", unit="pair", leave=False):
+        lengths, finished, host_actions, agent_actions = match(game, host, agent, num_games, max_moves, seed)
         results[name] = {
             "mean_length": lengths.double().mean().item(),
             "fraction_finished": finished.double().mean().item(),

@@ -51,6 +51,8 @@ def collect_shards(config: Config, options: Sequence[str]) -> Json:
         results = [read_owned(end, FOUND)[0] for end in ends]
         found: Json = {"num_tasks": sum(result["num_tasks"] for result in results)}
         found["unsolved"] = [task for result in results for task in result["unsolved"]]
+        if all("return" in result for result in results):
+            found["return"] = sum(result["return"] * result["num_tasks"] for result in results) / found["num_tasks"]
         unite(histories, [part.folder("histories") for part in parts], split.train, owner_of(config))
         write_owned(folder / FINISHED, owner_of(config), num_iterations(config.source), found)
     export_all(config)

@@ -15,7 +15,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -35,7 +34,7 @@ from icrl.evaluation.report import RESULTS, read_results, save_episodes
 from icrl.nn.gpt import GPT
 from icrl.nn.gpt_policy import GPTPolicy, Guided
 from icrl.plots.figures import write_figures
-from icrl.plots.walks import compared_tasks, write_lives
+from icrl.plots.walks import compared_tasks, tell_not_filmed, write_lives
 from icrl.runs.device import check_memory, prepare, recorded
 from icrl.runs.files import Identity, check_owner, check_same, identity_of, only_writer, write_owned
 from icrl.runs.metrics import check_writers
@@ -75,8 +74,7 @@ def main(config: Config) -> Path:
         refuse(changes and config.evaluation.calibration, away)
         store, path, sections = None, folder / RESULTS, dict[str, Any]()
         if not path.exists():
-            if config.evaluation.videos:
-                env.check_films()
+            tell_not_filmed(config, env)
             # In another world a source appears only in videos, and is the configured one unless there is a mixture.
             if not changes or (config.evaluation.videos and is_mixture):
                 store = trained.training_store(config, opened.described)
@@ -94,8 +92,8 @@ def main(config: Config) -> Path:
                 tasks = {part: env.all_tasks().to(device)[numbers] for part, numbers in parts.items()}
                 results = evaluate(config, env, model, start, tasks, store, suffix, owner, sections)
                 write_owned(path, owner, opened.step, results | {"checkpoint": opened.checksum})
-        print("\n\n".join(tables.tables(results)))
-        print(f"\n{tables.summary(results, env.spec)}\n\n{_guide(config, env, parts, folder, suffix, results)}")
+        told = [tables.in_short(results), *tables.tables(results), tables.summary(results, env.spec)]
+        print("\n\n".join([*told, _guide(config, env, parts, folder, suffix)]))
     return folder
 
 
@@ -128,7 +126,7 @@ def evaluate(
         [*plays, *exploration.explorations(config, env, policy, learners, len(shown))],
         width,
         "evaluate",
-        protocol.SuccessSoFar(main_part),
+        protocol.ResultSoFar(main_part),
     )
     played, explored = _results(found[: len(plays)]), exploration.by_kind(dict(found[len(plays) :]))
     episodes = {part: played[part][0] for part in tasks}
@@ -146,7 +144,8 @@ def evaluate(
     filmed = {name: played[part][1] for name, part in models.items()}
     film = (replace(config, source=source), where, env, shown, filmed, beside, shown.device)
     numbers_of = partial(protocol.numbers_of, {config.seed: episodes}, setting, options, config.seed, [misled])
-    jobs: list[Callable[[], Any]] = [numbers_of, *([partial(write_lives, *film)] if options.videos else [])]
+    jobs: list[Callable[[], Any]] = [numbers_of]
+    jobs += [partial(write_lives, *film)] if options.videos and not env.not_filmed else []
     numbers, *_ = at_once(jobs, min(width, len(jobs)), "sum up")
     results = {
         "config": recorded(config),
@@ -157,7 +156,7 @@ def evaluate(
         **exploration.exploration_numbers([explored], options, config.seed),
         **sections,
     }
-    write_figures(folder, config.name + suffix, env, results, learners, config.summaries)
+    write_figures(folder, env, results, learners, config.summaries)
     return results
 
 
@@ -187,23 +186,12 @@ def _beside(
     }
 
 
-def _guide(
-    config: Config, env: TensorEnv, parts: dict[str, list[int]], folder: Path, suffix: str, results: Json
-) -> str:
-    """Lines that say in short what an evaluation found, and name its results, with what to look for in the first
-    picture and the first video."""
+def _guide(config: Config, env: TensorEnv, parts: dict[str, list[int]], folder: Path, suffix: str) -> str:
+    """Lines that name the results of an evaluation, with what to look for in the first picture and the first video."""
     part, probes = protocol.shown_part(parts), folder / "probes.png"
-    label, wiped = protocol.PARTS[part], protocol.ABLATIONS["wiped"]
-    curves = {name: np.array(of["success"]["mean"]) for name, of in report.all_curves(results).items()}
-    tail = measures.tail_of(len(curves[label]))
-    late = {name: f"{curve[-tail:].mean():.2f}" for name, curve in curves.items()}
-    others = {"with its context wiped at each reset": wiped, "random play": "random"}
-    there = [f"{late[name]} {words}" for words, name in others.items() if name in late]
     lines = [
-        f"in short      {label}: success {curves[label][0]:.2f} in episode 1, {late[label]} in the last quarter",
-        *([f"              of the episodes (there {', '.join(there)})"] if there else []),
         f"look first    {folder / 'adaptation.png'}",
-        f"              The weights are frozen: if '{label}' rises, the model learns in its",
+        f"              The weights are frozen: if '{protocol.PARTS[part]}' rises, the model learns in its",
         "              context, from near 'random' towards the other dashed lines, which are references.",
     ]
     if probes.exists():

@@ -33,6 +33,7 @@ from icrl.envs.core import TensorEnv
 from icrl.envs.rollout import reward_values
 from icrl.runs.device import prepare
 from icrl.runs.files import only_writer, read_json, sha256, write_atomically, write_json
+from icrl.runs.processes import progress_bar
 
 _TEST_TASKS, _CARD = "test_tasks.txt", "README.md"
 _EXPORTS = ("task_*.txt", _TEST_TASKS, _CARD, "histories*.*", "minari/data/*", "minari/*/data/*")
@@ -91,7 +92,7 @@ def export(store: Histories, form: str, env: TensorEnv) -> Path:
         written: dict[str, str] = {}
         files = text_files(store) if form == "txt" else whole_files(store, form)
         files |= {_TEST_TASKS: partial(held_out_table, store, env), _CARD: partial(card, store)}
-        for name, content in tqdm(files.items(), desc="export", unit="file"):
+        for name, content in progress_bar(files.items(), desc="export", unit="file"):
             if not ((folder / name).exists() and sha256(folder / name) == known.get(name)):
                 write_atomically(folder / name, content())
             written[name] = sha256(folder / name)
@@ -135,7 +136,7 @@ def card(histories: Histories) -> bytes:
             f"{meaning} |"
             for name, meaning in _MEANINGS.items()
         ),
-        "\nRead it into a store again: `python -m src.import_histories format=FORMAT path=FILE name=NAME` (not `txt`).",
+        "\nRead it into a store again: `icrl import-histories format=FORMAT path=FILE name=NAME` (not `txt`).",
     ]
     return "".join(f"{line}\n" for line in lines).encode()
 

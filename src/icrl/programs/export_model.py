@@ -17,7 +17,6 @@ from icrl.evaluation import trained
 from icrl.evaluation.exported import write_exported
 from icrl.evaluation.report import read_results
 from icrl.runs.device import prepare
-from icrl.runs.files import only_writer
 
 
 def main(config: Config) -> Path:
@@ -29,8 +28,7 @@ def main(config: Config) -> Path:
     suffix = trained.suffix_of(opened.suffixes)
     folder = config.folder("logs") / f"export{suffix}"
     about = {"step": opened.step, "state_sha256": opened.checksum, "description": opened.described}
-    with only_writer(folder):
-        write_exported(folder, opened.weights or {}, about, _results(config, suffix, opened.checksum))
+    write_exported(folder, opened.weights or {}, about, _results(config, suffix, opened.checksum))
     print(f'exported to {folder}\nuse it anywhere: icrl.load("{folder}")')
     return folder
 

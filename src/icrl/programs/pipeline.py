@@ -18,6 +18,7 @@ from threading import RLock
 import torch
 from tqdm import tqdm
 
+from icrl.config.modules import command_of
 from icrl.config.options import refuse, replace
 from icrl.config.root import Config
 from icrl.contracts import Json, PipelineError
@@ -32,7 +33,8 @@ _RANKS = 2  # processes that train together
 
 def main(config: Config) -> Path:
     """Run or resume all stages; returns the folder with the results."""
-    collected = "collect them first with src.train_agents, then give src.pipeline the same options without shard.*"
+    commands = [command_of(one) for one in ("train_agents", "pipeline")]
+    collected = "collect them first with {}, then give {} the same options without shard.*".format(*commands)
     refuse(config.shard.count > 1, f"shard.count={config.shard.count}: shards are commands of their own; {collected}")
     tuned = config.policy.model == config.finetune.experiment_name
     if tuned:
@@ -56,7 +58,7 @@ def main(config: Config) -> Path:
         helper.end()
     if isinstance(found, str):
         why = found.strip().splitlines()[-1]
-        raise PipelineError(f"the agents could not be examined; run src.train_agents to do it again. {why}")
+        raise PipelineError(f"the agents could not be examined; run {command_of('train_agents')} to do it again. {why}")
     train_agents.announce(config, found)
     return evaluate.main(config)
 

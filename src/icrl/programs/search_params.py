@@ -1,6 +1,6 @@
 """Search for hyper-parameters of a program, by default of A2C on one task, the one with its goal in the corner.
 
-    python -m src.search_params [KEY=VALUE ...]      -> logs/<name>/search/
+python -m src.search_params [KEY=VALUE ...]      -> logs/<name>/search/
 
 A trial of A2C trains a few learners. Its value is the mean success over all their episodes, so both the speed and the
 result of learning matter. With `search.program=train_gpt 'search.space={model.embed_dim: [32, 64]}'` it searches over
@@ -48,6 +48,7 @@ from icrl.runs.files import (
     read_owned,
     write_owned,
 )
+from icrl.runs.processes import advance, progress_bar
 from icrl.sources.options import check_source
 from icrl.sources.pace import num_iterations
 from icrl.training.needs import stage_one
@@ -75,7 +76,7 @@ def main(config: Config) -> Path:
         write_owned(given, owner, 0, recorded(config))
         study = _restored(path, owner, space)
         done, num_trials = len(study.trials), config.search.num_trials
-        with tqdm(total=num_trials, initial=done, desc="search", unit="trial") as bar:
+        with progress_bar(total=num_trials, initial=done, desc="search", unit="trial") as bar:
             for number in range(done, num_trials):
                 # Seeded for each trial, so that an interrupted search samples the same trials as an undisturbed one.
                 study.sampler = TPESampler(seed=config.seed + number)
@@ -85,8 +86,7 @@ def main(config: Config) -> Path:
                 times = [[str(one.datetime_start), str(one.datetime_complete)] for one in study.trials]
                 content = {"best": study.best_params, "value": study.best_value, "trials": trials, "times": times}
                 write_owned(path, owner, len(trials), content)
-                bar.update()
-                bar.set_postfix(best=f"{study.best_value:.3f}")
+                advance(bar, f"best {study.best_value:.3f}")
         value = PROGRAMS[program][2] if program in PROGRAMS else _A2C
         write_search_plots(folder, study, value)
     best = " ".join(f"{name}={shown(found)}" for name, found in study.best_params.items())
@@ -220,7 +220,7 @@ def score(config: Config, device: torch.device) -> float:
         learner, streams, noise = make_learners(config, env, task, device)
         worker = LocalUnrollWorker(source, env, learner, streams, noise)
         lives = collect(learner, worker, Experience(config, env.spec, task, device))
-        for transitions, _, _ in tqdm(lives, "trial", num_iterations(source), unit="iteration", leave=False):
+        for transitions, _, _ in progress_bar(lives, "trial", num_iterations(source), unit="iteration", leave=False):
             episodes, still_open = finished_episodes(transitions, still_open, env.spec)
             won.append(episodes.success)
     return float(all_won.mean()) if len(all_won := np.concatenate(won)) else 0.0

@@ -1,6 +1,6 @@
 """Comparison of variants: train each one with several seeds through all stages, in parallel, and write a report.
 
-python -m src.study study=NAME [KEY=VALUE ...]      -> logs/<name>/: results.json, table.md, study.png
+python -m src.study study=NAME [KEY=VALUE ...]      -> logs/<name>/: study.html, table.md, study.png, results.json
 
 All runs get the options; a variant adds its own. Stages run as separate commands, so the same command resumes a stopped
 study without repeating finished stages. Each run <name>-<variant>-seed<seed> writes its output to logs/<name>/<run>.log
@@ -27,5 +27,5 @@ def main(options: Sequence[str], run: Callable[..., dict[str, str]] = run_jobs) 
             reasons = "; ".join(f"{name}: {reason}" for name, reason in failed.items())
             raise PipelineError(f"{len(failed)} of {len(jobs)} jobs failed; the same command retries them: {reasons}")
         print(write_report(folder, config, rows))
-    print(f"numbers, table and picture: {folder}")
+    print(f"\npage with pictures and all numbers: {folder / 'study.html'}")
     return folder

@@ -20,6 +20,7 @@ from icrl.collection.experience import Experience
 from icrl.collection.shards import ShardConfig, check_shards, shard_of
 from icrl.collection.source_run import Position, align_writer, check_continues, compared, inputs_of
 from icrl.config.compose import load_config
+from icrl.config.modules import command_of
 from icrl.config.options import refuse, replace
 from icrl.config.paths import PROJECT
 from icrl.config.root import Config
@@ -33,6 +34,7 @@ from icrl.envs.tasks import Split, changing, development_of, split_tasks
 from icrl.evaluation.tables import solved
 from icrl.evaluation.trained import SourceEvaluator, check_streams
 from icrl.plots.source_agents import SourceCurves, examine
+from icrl.plots.walks import tell_not_filmed
 from icrl.programs._shards import FOUND, collect_shards
 from icrl.programs.export_histories import export_all
 from icrl.runs.checkpoint import FINISHED, Interval, load_newest
@@ -68,7 +70,7 @@ def main(config: Config, options: Sequence[str] | None = None) -> Path:
     line of `config`, are needed to collect it in shards."""
     if config.shard.is_whole:
         given = f"shard.count={config.shard.count}"
-        refuse(options is None, f"{given}: shards are commands of their own; run python -m src.train_agents")
+        refuse(options is None, f"{given}: shards are commands of their own; run {command_of('train_agents')}")
         record_teacher(config)
         found = collect_shards(config, options or ())
     else:
@@ -104,8 +106,7 @@ def record(config: Config) -> None:
         block = config.shard.block(len(split.train))
         development_of(env, config, split.train)  # early checks for stage two
         check_stage_two(config, env.spec)
-        if source.videos_per_task or config.evaluation.videos:
-            env.check_films()
+        tell_not_filmed(config, env)
         with only_writer(histories):
             if (histories / "manifest.json").exists():
                 check_same(config, read_manifest(histories)["config"], compared(config), str(histories))
@@ -276,10 +277,13 @@ def evaluating(
 
 
 def announce(config: Config, found: Json) -> None:
-    """Print which tasks were solved, and the folders of the results."""
-    unsolved, num_tasks = found["unsolved"], found["num_tasks"]
-    with closing(make_env(config.env)) as env:
-        print(f"{num_tasks - len(unsolved)} of {num_tasks} training tasks {solved(env.spec)} by all their agents")
+    """Print which tasks were solved, or the return if there was no success, and the folders of the results."""
+    num_tasks, unsolved = found["num_tasks"], found["unsolved"] if "return" not in found else list[Json]()
+    if "return" in found:
+        print(f"mean return of the trained agents on {num_tasks} training tasks {found['return']:.4g}, no success")
+    else:
+        with closing(make_env(config.env)) as env:
+            print(f"{num_tasks - len(unsolved)} of {num_tasks} training tasks {solved(env.spec)} by all their agents")
     for task in unsolved[:_NAMED]:
         each = sorted(task["success"])
         least = f"{each[:_NAMED]}" + (f" and of {len(each) - _NAMED} better ones" if len(each) > _NAMED else "")

@@ -20,6 +20,8 @@ import numpy as np
 import torch
 
 from icrl.collection import source_run
+from icrl.config.command_line import explained
+from icrl.config.modules import command_of
 from icrl.config.paths import PROJECT
 from icrl.contracts import ConfigError, Json, PipelineError
 from icrl.data import history_store
@@ -185,11 +187,11 @@ def command() -> None:
     """Run this program with the options of the command line."""
     options = {key: value for key, _, value in (argument.partition("=") for argument in sys.argv[1:])}
     if {"-h", "--help"} & options.keys():
-        print(__doc__)
+        print(explained(__doc__ or ""))
         return
     try:
         if not {"root"} <= options.keys() <= {"root", "name"}:
-            raise ConfigError("usage: python -m src.upgrade root=FOLDER [name=RUN]")
+            raise ConfigError(f"usage: {command_of('upgrade')} root=FOLDER [name=RUN]")
         print("\n".join(main(PROJECT / options["root"], options.get("name", ""))) or "no runs")
     except (PipelineError, OSError) as error:
         print(f"error: {' '.join(str(error).splitlines())}", file=sys.stderr)

@@ -15,11 +15,11 @@ from typing import Any, Literal, Self
 
 import torch
 from pydantic import model_validator
-from tqdm import tqdm
 
 from icrl.config.options import Options, option, refuse_both
 from icrl.contracts import Json, PipelineError
 from icrl.runs.files import Identity, check_owner, read_json, read_owned, sha256, write_atomically, write_json
+from icrl.runs.processes import say
 
 FINISHED = "finished.json"
 _SIDECAR = {"kind": str, "step": int, "state_sha256": str, "description": dict}
@@ -127,7 +127,7 @@ def load_newest(folder: Path, kind: str, device: torch.device) -> tuple[dict[str
         try:
             found = load(sidecar, device)
             if damage:
-                tqdm.write(f"skipped, using {sidecar.stem} instead: {damage}", file=sys.stderr)
+                say(f"skipped, using {sidecar.stem} instead: {damage}", file=sys.stderr)
             return found
         except DamagedCheckpointError as error:
             damage = error

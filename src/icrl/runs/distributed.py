@@ -22,7 +22,6 @@ from typing import Any, NamedTuple
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
-from tqdm import tqdm
 
 from icrl.contracts import ConfigError, PipelineError, Stopped
 from icrl.runs.processes import Worker, end_with_parent
@@ -250,7 +249,7 @@ def in_ranks(main: Callable[[Any], Any], config: Any, size: int) -> Any:
 
 def _follow(part: tuple[Callable[[Any], object], Any, _Here]) -> None:
     """Part of another rank than 0 in `in_ranks`."""
-    tqdm.set_lock(RLock())  # one of processes would outlive this one
+    importlib.import_module("tqdm").tqdm.set_lock(RLock())  # one of processes would outlive this one
     main, config, here = part
     _HERE.set(here)
     main(config)

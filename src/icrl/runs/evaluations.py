@@ -17,7 +17,6 @@ from typing import Any, NamedTuple, Self
 
 import torch
 from pydantic import model_validator
-from tqdm import tqdm
 
 from icrl.config.options import Options, option, refuse, refuse_both
 from icrl.contracts import Json, Metrics
@@ -25,7 +24,7 @@ from icrl.runs import checkpoint
 from icrl.runs.checkpoint import step_of
 from icrl.runs.files import Identity, check_owner, read_owned, write_owned
 from icrl.runs.metrics import CurvesConfig, MetricLogger
-from icrl.runs.processes import Worker
+from icrl.runs.processes import Worker, progress_bar
 from icrl.runs.writers import clear
 
 
@@ -171,7 +170,7 @@ class Evaluations(AbstractContextManager["Evaluations"]):
         """`poll` until no evaluation is pending or `until()`, called about once a second, is true."""
         if not self._waiting or until():
             return
-        with tqdm(total=len(self._waiting), desc="waiting for evaluations", unit="evaluation") as bar:
+        with progress_bar(total=len(self._waiting), desc="waiting for evaluations", unit="evaluation") as bar:
             while self._waiting and not until():
                 self.poll(_GLANCE)
                 bar.update(bar.total - len(self._waiting) - bar.n)
@@ -204,7 +203,8 @@ class Evaluations(AbstractContextManager["Evaluations"]):
             self._write()
             self._draw({step: evaluation})
             named = {name.removeprefix("development_"): value for name, value in evaluation.metrics.items()}
-            found = "  ".join(f"{name} {value:.3g}" for name, value in named.items())
+            won = any(value for name, value in named.items() if "success" in name)  # else returns tell more
+            found = "  ".join(f"{name} {value:.3g}" for name, value in named.items() if won or "success" not in name)
             self._report(f"evaluation at {step}:  {found}")
         scores = [(found.score, at) for at, found in self.results.items() if at >= self._trained]
         if step == max((pair for pair in scores if not math.isnan(pair[0])), default=(0, None))[1]:

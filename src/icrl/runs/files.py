@@ -13,7 +13,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
-from icrl.config.modules import describe_error
+from icrl.config.modules import command_of, describe_error
 from icrl.config.options import Options, quoted, walk
 from icrl.contracts import ConfigError, Json, PipelineError
 
@@ -69,7 +69,8 @@ def read_json(path: Path, form: Any = dict) -> Json:
         raise PipelineError(f"{path} is damaged: its checksum is wrong; restore it")
     if not fits(content, form):
         raise PipelineError(
-            f"{path} has unexpected content: another program wrote it, or a version that python -m src.upgrade converts"
+            f"{path} has unexpected content: another program wrote it, or a version that `{command_of('upgrade')}` "
+            "converts"
         )
     return content
 

@@ -11,19 +11,17 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from functools import partial
-from importlib import import_module
 from os import environ
 from pathlib import Path
 from types import FrameType
 from typing import Any, Literal, Protocol
 from weakref import WeakSet
 
-from tqdm import tqdm
-
-from icrl.config.modules import describe_error
+from icrl.config.modules import describe_error, extra_module
 from icrl.config.options import Options, Text, option
 from icrl.contracts import ConfigError, Stopped
 from icrl.runs.metrics import Progress
+from icrl.runs.processes import say
 from icrl.runs.units import ATTEMPTS, ICRL, PATIENCE, Job, environment, resume, run_unit, stop
 
 _TICK = 0.1  # seconds between two looks at all futures
@@ -139,14 +137,14 @@ class _Launch:
             except Exception as error:  # each engine raises others
                 reason = f"its worker died: {type(error).__name__} {' '.join(str(error).split())}"
                 if attempt < ATTEMPTS:
-                    tqdm.write(f"{name}: {reason}; it is done again")
+                    say(f"{name}: {reason}; it is done again")
                     self._running[name] = job, self._submit(job), attempt + 1
                     continue
             del self._running[name]
             if reason:
                 self.failed[name] = reason
             self._progress.advance(job.updates)
-            tqdm.write(f"{name}: {reason or 'done'}")
+            say(f"{name}: {reason or 'done'}")
             self._progress.log(f"jobs left {len(self._waiting) + len(self._running)}")
 
 
@@ -187,7 +185,7 @@ def _local(options: LocalLaunch, folder: Path, run: Callable[[Job], str]) -> Ite
 @contextmanager
 def _dask(options: DaskLaunch, folder: Path, run: Callable[[Job], str]) -> Iterator[tuple[Submit, int]]:
     """Workers of a Dask cluster. A unit is done again by another worker if its worker dies."""
-    dask = _needed("distributed", "dask")
+    dask = extra_module("distributed", "launch=dask", "dask")
     environ.update(environment())  # of the workers that are started here
     own = {"n_workers": options.num_workers, "threads_per_worker": 1, "dashboard_address": ":0"}
     units = WeakSet[Any]()  # a result that somebody keeps would be computed again if its worker died later
@@ -198,7 +196,7 @@ def _dask(options: DaskLaunch, folder: Path, run: Callable[[Job], str]) -> Itera
 
     cluster = own if options.scheduler == "local" else {"address": options.scheduler}
     with _started(options, "scheduler", lambda: dask.Client(**cluster)) as client:
-        tqdm.write(f"dask: {client.scheduler.address}, dashboard {client.dashboard_link}")
+        say(f"dask: {client.scheduler.address}, dashboard {client.dashboard_link}")
         client.run(resume, str(folder))
         try:
             yield submit, 0
@@ -212,7 +210,7 @@ def _dask(options: DaskLaunch, folder: Path, run: Callable[[Job], str]) -> Itera
 @contextmanager
 def _submitit(options: SubmititLaunch, folder: Path, run: Callable[[Job], str]) -> Iterator[tuple[Submit, int]]:
     """Jobs of Slurm or, without it, processes that submitit starts on this machine."""
-    submitit = _needed("submitit", "submitit")
+    submitit = extra_module("submitit", "launch=submitit", "submitit")
     environ.update(environment())
     cluster = None if options.executor == "auto" else options.executor
     executor = _started(options, "executor", lambda: submitit.AutoExecutor(folder / "submitit", cluster=cluster))
@@ -242,10 +240,3 @@ def _started(options: LaunchConfig, name: str, start: Callable[[], Any]) -> Any:
     except Exception as error:  # each engine raises others
         given, said = f"launch.{name}={getattr(options, name)}", describe_error(error)
         raise ConfigError(f"{given}: launch.name={options.name} cannot start with it: {said}") from error
-
-
-def _needed(module: str, extra: str) -> Any:
-    try:
-        return import_module(module)
-    except ImportError as error:
-        raise ConfigError(f"launch={extra} needs the package {module}: pip install .[{extra}]") from error

@@ -1,6 +1,5 @@
 """Live metrics of a run: curves, a progress line that says what is learned and how fast, a profile."""
 
-import importlib
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from pathlib import Path
@@ -11,13 +10,13 @@ import torch
 from pydantic import model_validator
 from torch import Tensor
 from torch.profiler import ProfilerActivity, profile, schedule, tensorboard_trace_handler
-from tqdm import tqdm
 
-from icrl.config.modules import installation
+from icrl.config.modules import extra_module
 from icrl.config.options import OneOrMore, Options, PathName, option, refuse, refuse_both, walk
-from icrl.contracts import ConfigError, PipelineError
+from icrl.contracts import PipelineError
 from icrl.runs.checkpoint import Interval
 from icrl.runs.files import write_atomically
+from icrl.runs.processes import progress_bar, say
 from icrl.runs.writers import LIBRARIES, WriterName, make_writers
 
 _LINES = 10  # log lines in a whole run; the curves have all points
@@ -102,32 +101,38 @@ class SummariesConfig(CurvesConfig):
 def check_writers(options: CurvesConfig) -> None:
     """Raise `ConfigError` if the library of a writer is not installed."""
     for name in LIBRARIES.keys() & {*options.writer}:
-        try:
-            importlib.import_module(LIBRARIES[name])
-        except ImportError as error:
-            wrong = f"summaries.writer={name} needs the package {name} ({error}): {installation(name)}"
-            raise ConfigError(wrong) from error
+        extra_module(LIBRARIES[name], f"summaries.writer={name}", name)
 
 
-class Progress(tqdm):  # pyrefly: ignore - generic in its stubs alone
+class Progress(AbstractContextManager["Progress"]):
     """Progress bar and, if it is `shown`, log lines: share done, what is learned, throughput, time left. A context
     manager."""
 
     def __init__(self, label: str, total: int, done: int, unit: str, shown: bool = True) -> None:
         bar = {"desc": label, "unit": unit, "unit_scale": True, "dynamic_ncols": True}
-        super().__init__(total=total, initial=done, disable=not shown, **bar)
+        self._bar = progress_bar(total=total, initial=done, disable=not shown, **bar)
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        self._bar.close()
 
     def advance(self, amount: int = 1) -> None:
-        self.update(amount)
+        self._bar.update(amount)
+
+    def show(self, learned: str) -> None:
+        """Show words behind the bar."""
+        self._bar.set_postfix_str(learned, refresh=False)
 
     def log(self, learned: str) -> None:
         """Write one line above the bar."""
-        if self.disable:
+        if (bar := self._bar).disable:
             return
-        about = self.format_dict
-        rate = (self.n - self.initial) / max(about["elapsed"], 1e-9)
-        left = f"{(self.total - self.n) / rate:.0f} s left" if rate else "starting"
-        self.write(f"{about['prefix']}  {self.n / self.total:4.0%}  {learned}  {rate:,.4g} {self.unit}/s  {left}")
+        about = bar.format_dict
+        rate = (bar.n - bar.initial) / max(about["elapsed"], 1e-9)
+        left = f"{(bar.total - bar.n) / rate:.0f} s left" if rate else "starting"
+        bar.write(f"{about['prefix']}  {bar.n / bar.total:4.0%}  {learned}  {rate:,.4g} {bar.unit}/s  {left}")
 
 
 class MetricLogger(AbstractContextManager["MetricLogger"]):
@@ -164,7 +169,7 @@ class MetricLogger(AbstractContextManager["MetricLogger"]):
     def tell(self, iteration: int, learned: str) -> None:
         """Show in the progress bar what is `learned` after `iteration`, and write one of the ten log lines of a run if
         it is due since the previous call."""
-        self._progress.set_postfix_str(learned, refresh=False)
+        self._progress.show(learned)
         before, self._lines = self._lines, iteration * _LINES // self._total
         if self._lines > before:
             self._progress.log(learned)
@@ -249,7 +254,7 @@ def profiled(folder: Path, num_iterations: int) -> Iterator[Callable[[], None]]:
         averages = recorded.key_averages()
         tables = [f"By {name}\n{averages.table(sort_by=order, row_limit=40)}" for name, order in orders.items()]
         write_atomically(folder / "report.txt", "\n".join(tables).encode())
-        tqdm.write(f"profile: {folder}")
+        say(f"profile: {folder}")
 
     pace = schedule(wait=0, warmup=1, active=num_iterations, repeat=1)
     with profile(activities=activities, schedule=pace, on_trace_ready=write) as recorded:

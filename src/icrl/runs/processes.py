@@ -1,4 +1,5 @@
-"""Child processes that ignore signals, and standard outputs that are closed, not UTF-8 or without a reader.
+"""Child processes that ignore signals, progress bars, and standard outputs that are closed, not UTF-8 or without a
+reader.
 
 A signal often reaches a whole process group. Only the training process handles it, and then ends its children.
 """
@@ -19,11 +20,12 @@ from multiprocessing import active_children, get_all_start_methods, get_context,
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from multiprocessing.util import Finalize
-from typing import Any, TypeVar
+from types import SimpleNamespace
+from typing import Any, TextIO, TypeVar
 
 import torch
-from tqdm import tqdm
 
+from icrl.config.modules import extra_module
 from icrl.contracts import PipelineError
 
 Result = TypeVar("Result")
@@ -31,7 +33,7 @@ _START_METHOD = "forkserver" if "forkserver" in get_all_start_methods() else "sp
 _SIGNALS = {signal.SIGINT, signal.SIGTERM, signal.SIGUSR2}
 _GLANCE = 0.5  # seconds between two checks of the parent
 _TICK = 1.0  # seconds between two pictures of a bar
-_LINES = 5  # above the bar of some jobs
+_LINES = 10  # above the bar of some jobs
 _EXIT = 10.0  # seconds in which a process exits, which takes time at the lowest priority
 
 
@@ -130,7 +132,7 @@ def at_once(
     arrives, and returns words for the bar.
 
     Jobs and results must be picklable, exceptions are those of the jobs. Raises `PipelineError` if a process dies."""
-    with tqdm(total=len(jobs), desc=title, unit="job") as bar, ticking(bar):
+    with progress_bar(total=len(jobs), desc=title, unit="job") as bar, ticking(bar):
         return _all_done(jobs, width, bar, tell)
 
 
@@ -159,7 +161,7 @@ def _all_done(
     if width == 1:
         for number, job in enumerate(jobs):
             results[number] = job()
-            _advance(bar, tell(results[number]))
+            advance(bar, tell(results[number]))
         return [*results.values()]
     before = active_children()
     with without_signals():
@@ -170,7 +172,7 @@ def _all_done(
     try:
         for future in as_completed(futures):  # not in order, so that the bar does not wait for a long one
             results[futures[future]] = pickle.loads(future.result())
-            _advance(bar, tell(results[futures[future]]))
+            advance(bar, tell(results[futures[future]]))
         return [results[number] for number in range(len(jobs))]
     except BrokenExecutor as error:
         raise PipelineError("a process that plays died. Run the same command again, or with num_threads=1") from error
@@ -179,14 +181,14 @@ def _all_done(
         pool.shutdown(cancel_futures=True)
 
 
-def _advance(bar: Any, told: str) -> None:
-    """Move the bar on, with a line above it at each fifth of the jobs, as training has them."""
+def advance(bar: Any, told: str) -> None:
+    """Move the bar on, with a line above it at each tenth of the jobs if there are several, as training has them."""
     bar.set_postfix_str(told, refresh=False)
     bar.update()
     about, lines = bar.format_dict, (bar.n - 1) * _LINES // bar.total
-    if bar.n * _LINES // bar.total > lines:
-        left = about["elapsed"] / bar.n * (bar.total - bar.n)
-        parts = (f"{about['prefix']}  {bar.n / bar.total:4.0%}", f"{bar.n} of {bar.total} jobs", told)
+    if bar.n * _LINES // bar.total > lines and bar.total > 1:
+        left = about["elapsed"] / (bar.n - bar.initial) * (bar.total - bar.n)
+        parts = (f"{about['prefix']}  {bar.n / bar.total:4.0%}", f"{bar.n} of {bar.total} {bar.unit}s", told)
         bar.write("  ".join([*filter(None, parts), f"about {left:.0f} s left"]))
 
 
@@ -197,6 +199,21 @@ def _alone() -> None:
 
 def _done(job: bytes) -> bytes:
     return pickle.dumps(pickle.loads(job)())
+
+
+def progress_bar(*iterable: Any, **options: Any) -> Any:
+    """Progress bar of tqdm, which acting does without. It is drawn on a terminal. Elsewhere, as in a log file or a
+    notebook, it only counts, and log lines take its place."""
+    drawn = sys.stderr if sys.stderr.isatty() else SimpleNamespace(write=len, flush=int)
+    return extra_module("tqdm", "a progress bar").tqdm(*iterable, file=drawn, **options)
+
+
+def say(line: str, file: TextIO | None = None) -> None:
+    """Print a line to standard output or `file`, above progress bars, if there are any."""
+    if library := sys.modules.get("tqdm"):
+        library.tqdm.write(line, file=file)
+    else:
+        print(line, file=file)
 
 
 def open_outputs() -> None:

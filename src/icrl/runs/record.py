@@ -21,13 +21,13 @@ from typing import Any
 import numpy as np
 import torch
 from torch import nn
-from tqdm import tqdm
 
 from icrl.config.options import MOST_SEEDS, refuse
 from icrl.config.paths import PROJECT
 from icrl.contracts import Json, PipelineError
 from icrl.runs.device import recorded
 from icrl.runs.files import Identity, check_owner, content_of, read_json, read_owned, write_atomically, write_owned
+from icrl.runs.processes import say
 
 _MAX_DIFF = 100_000  # characters
 _GIT_SECONDS = 30
@@ -97,9 +97,7 @@ def record_session(config: Any, folder: Path, owner: Identity, step: int, projec
             sessions = read_sessions(path, owner)
         except PipelineError:
             damaged = path.replace(f"{path}.damaged").name
-            tqdm.write(
-                f"{path} is damaged, or of another run or version; renamed it to {damaged} and started a new one"
-            )
+            say(f"{path} is damaged, or of another run or version; renamed it to {damaged} and started a new one")
     if git["dirty"]:
         diff = f"code-{len(sessions) + 1}.diff" if sessions else "code.diff"
         write_atomically(folder / diff, git["diff"].encode())

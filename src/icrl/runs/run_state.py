@@ -15,13 +15,14 @@ from typing import Any, Protocol, Self, TypeVar
 
 import torch
 from torch import Tensor
-from tqdm import tqdm
 
+from icrl.config.modules import command_of
 from icrl.contracts import Json, PipelineError, Stopped
 from icrl.runs import checkpoint
 from icrl.runs.checkpoint import Interval, SavingConfig
 from icrl.runs.distributed import Ranks
 from icrl.runs.metrics import MetricLogger
+from icrl.runs.processes import say
 
 Part = TypeVar("Part", bound="Stateful")
 _STOP, _SAVE = signal.SIGTERM, signal.SIGUSR2
@@ -75,7 +76,7 @@ class RunState:
             if name not in self._saved:
                 raise PipelineError(
                     f"the checkpoint of {self.where} in {self.folder} has no part {name}: another version wrote it; "
-                    "convert it with python -m src.upgrade, or give another name="
+                    f"convert it with {command_of('upgrade')}, or give another name="
                 )
             part.load_state_dict(self._saved.pop(name))
         return part
@@ -100,7 +101,7 @@ class RunState:
         self._stop_if(self.ranks.any(_STOP in self._asked))
         self._asked.discard(_SAVE)  # a new SIGTERM is handled next time
         if self.ranks.is_writer:
-            tqdm.write(f"SIGUSR2: {self.where} is saved")
+            say(f"SIGUSR2: {self.where} is saved")
 
     def save(self, kind: str, keep: int, **of_crash: str) -> None:
         """Write a checkpoint of this kind. Rank 0 writes, but all ranks call this. `of_crash` joins the description."""
@@ -155,7 +156,7 @@ class RunState:
         try:
             self.save("crash", 1, error="".join(traceback.format_exception(error)))
         except Exception as refused:  # the first error must stay visible
-            tqdm.write(f"the state of the failed run cannot be saved: {refused}", file=sys.stderr)
+            say(f"the state of the failed run cannot be saved: {refused}", file=sys.stderr)
 
 
 _RUNNING: list[RunState] = []  # several if one program trains several models; a signal is for all of them

@@ -20,11 +20,10 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from torch import Tensor
-from torch.utils.tensorboard import SummaryWriter
-from tqdm import tqdm
 
 from icrl.contracts import PipelineError
 from icrl.runs.files import read_json, write_atomically, write_json
+from icrl.runs.processes import say
 
 WriterName = Literal["tensorboard", "csv", "wandb", "mlflow"]
 
@@ -75,11 +74,12 @@ class _TensorBoard(Writer):
         # TensorBoard orders event files by the times in their names.
         stamps = [int(path.name.split(".")[3]) for path in folder.glob(_EVENTS)]
         if max(stamps, default=0) > time.time():
-            tqdm.write(
+            say(
                 f"the clock was set back since {folder} was written: TensorBoard may show points of an interrupted "
                 "run again; checkpoints and results do not depend on the clock"
             )
-        self._writer: Any = SummaryWriter(str(folder), purge_step=done and done + 1, **pace)
+        library: Any = importlib.import_module("torch.utils.tensorboard")
+        self._writer = library.SummaryWriter(str(folder), purge_step=done and done + 1, **pace)
 
     def scalars(self, values: dict[str, float], step: int) -> None:
         for tag, value in values.items():

@@ -2,6 +2,7 @@
 
 from typing import Any, Literal
 
+from icrl.config.modules import command_of
 from icrl.contracts import ConfigError
 from icrl.sources import source
 from icrl.sources.options import SourceConfig, named
@@ -17,4 +18,5 @@ class Imported:
 
     @classmethod
     def check_spaces(cls, *_: Any) -> None:
-        raise ConfigError("source.name=imported: made by src.import_histories, and cannot play; choose another source")
+        made = f"made by {command_of('import_histories')}, and cannot play"
+        raise ConfigError(f"source.name=imported: {made}; choose another source")

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
+from icrl.config.modules import command_of
 from icrl.config.options import refuse, replace
 from icrl.config.paths import PROJECT
 from icrl.contracts import ConfigError, Json, PipelineError, Step
@@ -61,7 +62,8 @@ def open_teacher(config: Config, teacher: str, device: torch.device) -> tuple[di
     folder = PROJECT / config.root / "logs" / teacher / "source"
     found = checkpoint.open_finished(folder, "last", "train_agents", device)
     if found is None:
-        raise ConfigError(f"source.teacher={teacher}: no finished run in {folder}. Run src.train_agents with that name")
+        how = f"run {command_of('train_agents')} with that name"
+        raise ConfigError(f"source.teacher={teacher}: no finished run in {folder}: {how}")
     if not fits(found[1]["description"], {"config": {"env": dict, "source": {"name": str}}}):
         raise PipelineError(f"a checkpoint in {folder} lacks the options of its agents: another version wrote it")
     return found

@@ -1,8 +1,11 @@
-"""Report of a study: the numbers of every row (`plan.Row`) over its seeds, a Markdown table and a picture."""
+"""Report of a study: its answer in a sentence, and the numbers of every row (`plan.Row`) over its seeds, as a Markdown
+table and on a page with pictures."""
 
+import html
 import os
 import platform
 import re
+from base64 import b64encode
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
@@ -11,41 +14,108 @@ from typing import Any
 import numpy as np
 import torch
 
+from icrl.config.options import replace
 from icrl.config.paths import PROJECT
-from icrl.config.root import Config
+from icrl.config.root import Config, StudyConfig
 from icrl.contracts import Json, PipelineError
-from icrl.evaluation.measures import LATER
+from icrl.evaluation.measures import LATER, SCALED, measure_of
 from icrl.evaluation.protocol import COVERAGE_KEPT, shown_part
 from icrl.evaluation.report import combined, read_results
-from icrl.evaluation.tables import interval_text
-from icrl.plots.study_plots import LABELS, Result, shown_curve, study_figure
+from icrl.evaluation.tables import LABELS, aligned, interval_text
+from icrl.plots.study_plots import Result, row_name, shown_curve, study_figure
 from icrl.plots.style import save_figure
 from icrl.runs.device import recorded
 from icrl.runs.files import identity_of, read_json, read_owned, write_atomically, write_owned
 from icrl.runs.record import git_state, read_sessions
 from icrl.studies.plan import Row
 
+Cells = list[list[str]]
+
 EARLY = 10  # the episode that shows how quick adaptation is
 COVERED = 4  # the episode by the end of which a covering plan has seen the default room
 NOTHING = "-"
+ENOUGH = 3  # runs of a variant: the interval of fewer says little of others
+_STYLE = """body { font: 16px/1.5 system-ui, sans-serif; max-width: 1200px; margin: 24px auto; padding: 0 16px }
+h1 { font-size: 24px; margin: 0 } img { max-width: 100%; display: block } div { overflow-x: auto }
+table { border-collapse: collapse; margin: 16px 0; font-size: 14px } th, td { padding: 4px 12px; text-align: right }
+td { white-space: nowrap } th { border-bottom: 2px solid } tr + tr { border-top: 1px solid #ddd }
+:is(th, td):first-child { text-align: left }"""
 
 
 def write_report(folder: Path, config: Config, rows: Sequence[Row]) -> str:
-    """Write `results.json`, `table.md` and `study.png` of a finished study into `folder`; returns the table."""
+    """Write `results.json`, `table.md`, `study.png` and `study.html` of a finished study into `folder`; returns its
+    answer with the first columns of the table."""
     results = [result_of(row) for row in rows]
     evaluations = [read_results(part)[1].run for row in rows for part in row.folders]
     owner = identity_of("study", config, recorded(config).keys() - {"name", "root"}, {"evaluations": evaluations})
+    asked = config.study.question
+    study = replace(config.study, question="Which variant is best?" if asked == "none" else asked)
     about = {
         "config": recorded(config),
         "reported_at": {key: value for key, value in git_state(PROJECT).items() if key in ("revision", "dirty")},
         "machine": {"cpu": cpu_model(), "cores": os.cpu_count(), "system": platform.platform()},
         "versions": {"python": platform.python_version(), "torch": torch.__version__, "numpy": np.__version__},
     }
-    table = study_table(results, config.study.measure)
+    if all(measure_of(result["found"]["curves"]) == "returns" for result in results):
+        study = replace(study, measure="returns")
+    table = study_cells(results, study.measure)
+    first = [row[: 4 + ("world" in table[0])] for row in table]
     write_owned(folder / "results.json", owner, len(rows), about | {"rows": results})
-    write_atomically(folder / "table.md", f"{table}\n".encode())
-    save_figure(folder / "study.png", study_figure(results, config.study))
-    return table
+    write_atomically(folder / "table.md", f"{study_table(table)}\n".encode())
+    pictures = {"study": save_figure(folder / "study.png", study_figure(results, study))}
+    pictures |= {row_name(one): row.folders[0] / "adaptation.png" for one, row in zip(results, rows, strict=True)}
+    write_atomically(folder / "study.html", study_page(study, answer(results, study), first, table, pictures).encode())
+    return f"{answer(results, study)}\n\n{aligned(first)}"
+
+
+def answer(results: Sequence[Result], study: StudyConfig) -> str:
+    """The question of a study and, for each world of its evaluations, a sentence that answers it: the best variant with
+    its interval, and whether the others are below it. Fewer than `ENOUGH` runs decide nothing."""
+    lines, label = [study.question], LABELS[study.measure]
+    for world in dict.fromkeys(result["test"] for result in results):
+        here = [result for result in results if result["test"] == world]
+        finals = {result["variant"]: result["found"]["final"] for result in here}
+        numbers = {name: final[shown_part(final)][study.measure] for name, final in finals.items()}
+        best, *others = sorted(numbers, key=lambda name: numbers[name]["mean"], reverse=True)
+        near = [name for name in others if numbers[name]["high"] >= numbers[best]["low"]]
+        count = min(len(result["runs"]) for result in here)
+        runs = f"{count} {'run' if study.splits else 'seed'}{'s' * (count != 1)}"
+        told = [f"{name} {interval_text(numbers[name])}" for name in (best, *(near or others)[:1])]
+        where = f"{world}: " if world else ""
+        parts = [f"{where}{label.capitalize()} over the last quarter of the episodes: {', '.join(told)}"]
+        if others:
+            undecided = f"undecided with {runs}" + (", because these intervals overlap" if near else "")
+            parts.append(undecided if near or count < ENOUGH else f"{best} is best with {runs}")
+        if count < ENOUGH:
+            parts.append(f"{runs} {'is' if count == 1 else 'are'} too few: give {ENOUGH} or more")
+        lines.append("; ".join(parts) + ".")
+    return "\n".join(lines)
+
+
+def study_page(study: StudyConfig, told: str, first: Cells, table: Cells, pictures: Mapping[str, Path]) -> str:
+    """Page of a study that needs no other file: its answer, its picture and the `first` columns; folded, the whole
+    table and the picture of the first run of each row."""
+    question, *sentences = map(html.escape, told.splitlines())
+    kind = "data:image/png;base64,"
+    shown = {
+        name: f'<img alt="{html.escape(name)}" src="{kind}{b64encode(path.read_bytes()).decode()}">'
+        for name, path in pictures.items()
+        if path.exists()
+    }
+    lines = [f'<!doctype html><html lang="en"><meta charset="utf-8"><title>{question}</title><style>{_STYLE}</style>']
+    lines += [f"<h1>{question}</h1>", *(f"<p>{sentence}</p>" for sentence in sentences)]
+    lines += [_html_table(first), shown.pop("study")]
+    folded = {"all numbers": _html_table(table)} | {f"{name}, first run": image for name, image in shown.items()}
+    lines += [f"<details><summary>{html.escape(name)}</summary>{part}</details>" for name, part in folded.items()]
+    return "\n".join(lines)
+
+
+def _html_table(table: Cells) -> str:
+    rows = [
+        "".join(f"<{tag}>{html.escape(cell)}</{tag}>" for cell in row)
+        for row, tag in zip(table, ["th", *["td"] * len(table)], strict=False)
+    ]
+    return f"<div><table>{''.join(f'<tr>{row}</tr>' for row in rows)}</table></div>"
 
 
 def result_of(row: Row) -> Json:
@@ -94,32 +164,39 @@ def cpu_model() -> str:
     return named[1] if named else platform.processor() or platform.machine()
 
 
-def study_table(results: Sequence[Result], measure: str) -> str:
-    """Markdown table with a line for each result. Columns that are empty in all lines are left out."""
+def study_cells(results: Sequence[Result], measure: str) -> Cells:
+    """Table with a header and a row for each result. Columns that are empty in all rows are left out."""
     rows = [_cells(result, measure) for result in results]
     columns = [name for name in rows[0] if any(row[name] != NOTHING for row in rows)]
-    lines = [columns, ["---"] * len(columns), *([row[name].replace("|", "\\|") for name in columns] for row in rows)]
-    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+    return [columns, *([row[name] for name in columns] for row in rows)]
+
+
+def study_table(table: Cells) -> str:
+    """Markdown of a table."""
+    head, *rows = [[cell.replace("|", "\\|") for cell in row] for row in table]
+    return "\n".join(f"| {' | '.join(line)} |" for line in (head, ["---"] * len(head), *rows))
 
 
 def _cells(result: Result, measure: str) -> dict[str, str]:
     part, seconds = shown_part(result["found"]["final"]), result["training_seconds"]
     final, curve = result["found"]["final"][part], shown_curve(result, measure)["mean"]
     training, near = result["found"]["final"].get("train"), final.get("episodes_to_90")
+    won = measure_of(result["found"]["curves"]) == "success"
     return {
         "variant": result["variant"],
         "world": result["test"] or NOTHING,
-        "tasks": part.replace("_", "-"),
         f"{LABELS[measure]}, last quarter": _interval(final[measure], 3),
         f"episode {EARLY}": f"{curve[EARLY - 1]:.3f}" if len(curve) >= EARLY else NOTHING,
+        "steps to goal": f"{final['steps_to_goal']['mean']:.2f}" if won else NOTHING,
+        "scaled return": _interval(final.get(SCALED), 3),
+        "tasks": part.replace("_", "-"),
         "training tasks": f"{training[measure]['mean']:.3f}" if training else NOTHING,
-        "steps to goal": f"{final['steps_to_goal']['mean']:.2f}",
         "steps above the optimum": _interval(_above_optimum(result["found"]), 2),
         "fraction of optimum": _interval(final.get("fraction_of_optimum"), 3),
         "normalised area": _interval(final.get("area"), 3),
         "episodes to 90 %": NOTHING if near is None else str(near["episode"] or "never"),
-        "goals solved": _interval(final["fraction_solved"], 2),
-        "goals solved at .9": _interval(final.get("fraction_solved_90"), 2),
+        "goals solved": _interval(final["fraction_solved"] if won else None, 2),
+        "goals solved at .9": _interval(final.get("fraction_solved_90") if won else None, 2),
         "after first success": _interval(final.get("success_after_first"), 3),
         f"cells visited by episode {COVERED}": _covered(result["found"], "coverage"),
         "of these by memory": _covered(result["found"], "coverage_gain"),

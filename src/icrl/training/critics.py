@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import nn
 
+from icrl.config.modules import command_of
 from icrl.config.options import quoted, refuse, walk
 from icrl.contracts import ConfigError, Json, PipelineError
 from icrl.nn.critic import Critic, ValueNetwork, trunk_config
@@ -55,7 +56,7 @@ def open_finished(folder: Path, kind: str | int, program: str, device: torch.dev
     else:
         found = checkpoint.open_finished(folder, kind, program, device)
     if found is None:
-        raise ConfigError(f"no finished training in {folder}: run `python -m src.{program}` with the same options")
+        raise ConfigError(f"no finished training in {folder}: run `{command_of(program)}` with the same options")
     check_described(found[1]["description"], folder)
     if not isinstance(found[0], dict) or not isinstance(found[0].get("model"), dict):
         raise PipelineError(f"a checkpoint in {folder} holds no model: another program wrote it")
@@ -201,8 +202,7 @@ def _sidecar(option: str, path: str, config: Config | None = None) -> Path:
 
 
 def check_weights(module: nn.Module, weights: Any) -> None:
-    """Raise `ConfigError` unless `weights` has a finite tensor of the right shape for each parameter of `module`, which
-    may be on the device "meta"."""
+    """Raise `ConfigError` unless `weights` has a finite tensor of the right shape for each parameter of `module`."""
     needed, found = module.state_dict(), weights if isinstance(weights, dict) else {}
     for name in sorted(needed.keys() | found.keys(), key=str):
         one, like = found.get(name), needed.get(name)

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
-from tqdm import tqdm
 
 from icrl.config.options import refuse
 from icrl.contracts import AnyBatch, Json, Metrics, Objective
 from icrl.runs.distributed import Ranks
 from icrl.runs.evaluations import Evaluation, Evaluations
 from icrl.runs.metrics import MetricLogger, SummariesConfig, shown
+from icrl.runs.processes import say
 
 if TYPE_CHECKING:
     from icrl.config.root import Config
@@ -25,7 +25,7 @@ Loss = Callable[[nn.Module, AnyBatch], tuple[Any, ...]]  # the loss, and more
 
 _TOLD = ("loss", "accuracy", "action_error", "td_error")  # in the progress line, as far as measured
 _OF_TRIALS = ("return", "last_success")  # in their place, because the loss of policy gradients tells nothing
-_ENDS = ("development_first_success", "development_last_success")
+_ENDS = {name: [f"development_{end}_{name}" for end in ("first", "last")] for name in ("success", "return")}
 _DECAY = 0.999  # of the moving averages, for each update
 
 
@@ -56,7 +56,7 @@ class UpdateCurves:
             return
         if values.get("q_over_bound", 0.0) > 1 and not self.warned:
             self.warned = True
-            tqdm.write(
+            say(
                 f"update {update}: the largest |Q| is {values['q_over_bound']:.3g} times the largest return "
                 "(train/q_over_bound). If it stays above 1 the critic diverges: under another name=, a lower "
                 "optimizer.learning_rate or critic.target_update_rate may help"
@@ -76,10 +76,11 @@ class UpdateCurves:
 
 def newest(results: Mapping[int, Evaluation]) -> list[str]:
     """Words for the newest of the evaluations in context, for a progress line: success on development tasks in the
-    first and in the last episode of a stream. Empty without one."""
+    first and in the last episode of a stream, or the return if there is no success. Empty without one."""
     metrics = [*results.values()][-1].metrics if results else {}
-    ends = [metrics[name] for name in _ENDS if name in metrics]
-    return ["success in context " + " -> ".join(f"{value:.2f}" for value in ends)] if ends else []
+    success, returns = ([metrics[name] for name in names if name in metrics] for names in _ENDS.values())
+    label, ends = ("return", returns) if any(returns) and not any(success) else ("success", success)
+    return [f"{label} in context " + " -> ".join(f"{value:.2f}" for value in ends)] if ends else []
 
 
 def inspect(

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
-from tqdm import tqdm
 
 from icrl.config.options import refuse
 from icrl.config.schedules import Clock
@@ -19,6 +18,7 @@ from icrl.runs.divergence import FiniteCheck
 from icrl.runs.evaluations import Evaluations, Evaluator
 from icrl.runs.files import Identity, write_owned
 from icrl.runs.metrics import MetricLogger, Progress, profiled
+from icrl.runs.processes import say
 from icrl.runs.record import parameters_table, record_session
 from icrl.runs.run_state import Generators, RunState, Stateful
 from icrl.training.curves import UpdateCurves, make_noise_scale
@@ -168,7 +168,7 @@ def _services(
     if not (is_writer and config.trainer.evaluate):
         return logger, None
     done = -1 if run.is_fresh else run.done
-    place = (folder, "in_context", evaluator, config.evals, done, run.description, tqdm.write)
+    place = (folder, "in_context", evaluator, config.evals, done, run.description, say)
     evaluations = Evaluations(*place, curves=config.summaries)
     return logger, stack.enter_context(evaluations)
 

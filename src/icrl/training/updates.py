@@ -10,13 +10,13 @@ import torch
 from pydantic import Field, model_validator
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
-from tqdm import tqdm
 
 from icrl.config.options import OneOrMore, Options, option, refuse
 from icrl.config.schedules import Clock, make_schedule
 from icrl.contracts import AnyBatch, Metrics, Objective
 from icrl.runs.device import bfloat16_gain
 from icrl.runs.distributed import Ranks
+from icrl.runs.processes import say
 from icrl.training.optimizers import MTAdam, make_optimizer, set_rates
 
 if TYPE_CHECKING:
@@ -199,7 +199,7 @@ def _precision(config: Config, objective: Objective, device: torch.device, ranks
     gain = ranks.average(torch.tensor(bfloat16_gain(device), device=device)).item()  # all ranks must agree
     found = "bfloat16" if gain >= _LEAST_GAIN else "none"
     if ranks.is_writer:
-        tqdm.write(f"device.amp_dtype=auto: {found}, because bfloat16 is {gain:.1f} times as fast as float32 here")
+        say(f"device.amp_dtype=auto: {found}, because bfloat16 is {gain:.1f} times as fast as float32 here")
     return found
 
 

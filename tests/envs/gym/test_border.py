@@ -12,8 +12,10 @@ from gymnasium.spaces import Box, Discrete, MultiDiscrete
 from harness import TINY, done, refusal
 from toy_env import ACTIONS, SHAPED, Shaped, shaped
 
+from icrl.config.compose import load_config
 from icrl.contracts import ConfigError, PipelineError
 from icrl.data.history_store import open_histories
+from icrl.envs import make_env
 from icrl.envs.gym.border import action_space, obs_space, write_action
 from icrl.envs.gym.gymnasium_env import GymnasiumConfig, GymnasiumEnv
 from icrl.envs.gym.making import wrapper_of
@@ -204,16 +206,15 @@ def test_sources_that_do_not_fit_are_refused_before_any_work(source: str, part: 
     assert part in refusal("train_agents", tmp_path, *options, preset=())
 
 
+PLAIN = tuple(option for option in TINY if not option.startswith(("env.", "source.hidden", "source.evaluate")))
+
+
 @pytest.mark.parametrize("obs", ["vector", "mission"])
-def test_videos_that_cannot_be_drawn_are_refused_before_any_work(obs: str, tmp_path: Path) -> None:
+def test_a_world_that_cannot_be_drawn_says_why(obs: str) -> None:
     tasks = f"env.tasks=[{{obs: {obs}}}, {{obs: {obs}, weight: 0.5}}, {{obs: {obs}, weight: 2}}]"
     wrappers = f"env.wrappers={['toy_env:Image'] * (obs == 'mission')}"
-    options = (f"env.id={SHAPED}", tasks, wrappers, "env.success=end", "tasks.num_train=2")
-    message = refusal("train_agents", tmp_path, "env=gymnasium", "source=random", *options, "name=x", preset=())
-    assert "rgb_array" in message and "source.videos_per_task=0 evaluation.videos=false" in message
-
-
-PLAIN = tuple(option for option in TINY if not option.startswith(("env.", "source.hidden", "source.evaluate")))
+    with closing(make_env(load_config(["env=gymnasium", f"env.id={SHAPED}", tasks, wrappers]).env)) as env:
+        assert "rgb_array" in env.not_filmed
 
 
 @pytest.mark.parametrize("world", ["gymnasium_cart_pole", "gymnasium_pendulum"])

@@ -6,6 +6,7 @@ const WIDTH = 520;
 const HEIGHT = 316;
 const MARGIN = { left: 44, right: 12, top: 30, bottom: 50 };
 const LEAST_EPISODES = 20; // on the axis
+const MOST_ROWS = 4; // of names of events
 
 export class Curve {
   /** `measure`: key, unit, most, and whether less is better, which stands at the top. Calls `pick(episode)`. */
@@ -37,7 +38,7 @@ export class Curve {
       draw(svg, "text", { x: MARGIN.left - 8, y: this.y(value) + 4, class: "tick end" }).textContent = value;
     }
     for (let number = 0; number < count; number++) {
-      if (number && (number + 1) % (count > 40 ? 10 : 5)) continue;
+      if (number && (number + 1) % (count > 100 ? 20 : count > 40 ? 10 : 5)) continue;
       draw(svg, "text", { x: this.x(number, count), y: HEIGHT - MARGIN.bottom + 21, class: "tick middle" }).textContent =
         number + 1;
     }
@@ -51,22 +52,42 @@ export class Curve {
       const box = { x: this.x(current, count) - width / 2, y: MARGIN.top, width, height: HEIGHT - MARGIN.top - MARGIN.bottom };
       draw(svg, "rect", { ...box, class: "now" });
     }
-    events.forEach(({ episode, text }, i) => {
-      const x = this.x(Math.min(episode, count - 1), count);
-      draw(svg, "line", { x1: x, x2: x, y1: MARGIN.top, y2: HEIGHT - MARGIN.bottom, class: "event" });
-      draw(svg, "text", { x, y: MARGIN.top + 12 + 16 * (i % 3), class: "eventname middle" }).textContent = text;
-    });
     for (const { name, values: line } of lines) this.line(name, line.slice(0, count), count);
     this.line("model", values, count);
+    this.events(events, count);
     values.forEach((value, number) => {
       const point = { cx: this.x(number, count), cy: this.y(value), r: 4, class: found[number] ? "dot found" : "dot" };
       draw(svg, "circle", point).addEventListener("click", () => this.pick(number));
     });
   }
 
+  /** Lines at episodes, with names that keep off each other: each in the first row with room for it, if there is one. */
+  events(events, count) {
+    const texts = new Map();
+    for (const { episode, text } of events) texts.set(episode, new Set(texts.get(episode)).add(text));
+    const ends = new Array(MOST_ROWS).fill(-Infinity);
+    for (const [episode, names] of texts) {
+      const at = this.x(Math.min(episode, count - 1), count);
+      draw(this.svg, "line", { x1: at, x2: at, y1: MARGIN.top, y2: HEIGHT - MARGIN.bottom, class: "event" });
+      const name = draw(this.svg, "text", { class: "eventname middle" });
+      name.textContent = [...names].join(", ");
+      const { width, height } = name.getBBox();
+      const x = Math.max(Math.min(at, WIDTH - width / 2), MARGIN.left + width / 2);
+      const row = ends.findIndex((end) => end < x - width / 2);
+      if (row < 0) {
+        name.remove();
+        continue;
+      }
+      ends[row] = x + width / 2 + 6;
+      name.setAttribute("x", x);
+      name.setAttribute("y", MARGIN.top + 12 + row * (height + 2));
+    }
+  }
+
+  /** Draw a line through the episodes, if there are two or more. */
   line(name, values, count) {
     const points = values.map((value, number) => `${this.x(number, count)},${this.y(value)}`);
-    if (points.length) draw(this.svg, "polyline", { points: points.join(" "), class: `series ${name}` });
+    if (points.length > 1) draw(this.svg, "polyline", { points: points.join(" "), class: `series ${name}` });
   }
 }
 

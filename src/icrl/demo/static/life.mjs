@@ -1,6 +1,6 @@
 // A life of the model in the room: episode after episode, with the context kept, frame by frame.
 
-import { CoveringPlan, Room } from "./room.mjs";
+import { CoveringPlan, distance, Room } from "./room.mjs";
 import { Context } from "./context.mjs";
 
 /** Uniform numbers in [0, 1) from a seed (mulberry32). */
@@ -108,6 +108,7 @@ export class Life {
 
   finish(number, length) {
     const goal = this.goal;
+    const begun = this.frames.find((frame) => frame.episode === number).cell;
     this.episodes.push({
       number,
       goal,
@@ -115,6 +116,7 @@ export class Life {
       return: this.total,
       success: this.stepsToGoal !== null,
       stepsToGoal: this.stepsToGoal ?? length,
+      straight: this.stepsToGoal === Math.max(distance(this.checkpoint.room.size, begun, goal), 1),
       last: this.frames.length - 1,
       plan: this.plan && this.playPlan(goal),
     });

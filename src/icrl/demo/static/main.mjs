@@ -9,6 +9,14 @@ import { Curve, Film, Memory } from "./charts.mjs";
 const SPEEDS = [1, 2, 4, 8, 16, 32, Infinity]; // steps per second
 const MOST_EPISODES = 200;
 const ARROWS = ["•", "↑", "→", "↓", "←"];
+const TRIES = [ // what to do once it walks straight, and the event that shows that it was done
+  ["goal moved", "Now click on another cell: the goal moves there."],
+  ["blank", "Now blank the rewards: does it still know the way?"],
+  ["swapped", "Now swap its past for that of another life."],
+];
+const STRAIGHT = 3; // walks in a row, after which the page says what to try
+const prefersStill = () => matchMedia("(prefers-reduced-motion: reduce)").matches;
+const mean = (values) => values.reduce((sum, value) => sum + value, 0) / values.length;
 const $ = (name) => document.getElementById(name);
 
 /** Bytes of base64 text, unpacked if they are a gzip file. */
@@ -35,10 +43,12 @@ class Page {
 
   fillTexts() {
     const { about, room, goals, network, policy, references } = this.checkpoint;
+    const [many, learned, heldOut] = [room.size ** 2 - (room.start === null ? 0 : 1), goals.train.length, goals.held_out.length];
+    const others = many - learned - heldOut;
     $("facts").textContent =
       `${about.parameters.toLocaleString("en")} weights, all frozen. The memory holds ${this.checkpoint.context.length} ` +
-      `steps. Trained on ${goals.train.length} goals of this ${room.size} × ${room.size} room; ` +
-      `${goals.held_out.length} others were held out.`;
+      `steps. Of the ${many} goals in this ${room.size} × ${room.size} room, it was trained on ${learned}, and ${heldOut} were held ` +
+      `out to test it.${others > 0 ? ` It was never trained on the other ${others} either.` : ""}`;
     $("name").textContent = `${about.name}, update ${about.step.toLocaleString("en")}`;
     const ends = room.terminates ? `at the goal, or after ${room.max_steps} steps` : `after ${room.max_steps} steps`;
     const starts = room.start === null ? "on a random cell" : "at the same place";
@@ -53,11 +63,9 @@ class Page {
       }
     } else document.querySelectorAll(".attention").forEach((part) => (part.hidden = true));
     for (const name of ["source", "average"]) {
-      const entry = document.querySelector(`#legend .${name}`);
-      if (references[name]) entry.lastElementChild.textContent = references[name].label;
-      else entry.remove();
+      if (references[name]) document.querySelector(`#legend .${name} span`).textContent = references[name].label;
     }
-    if (!this.checkpoint.plan) document.querySelector("#legend .plan").remove();
+    $("scaled").hidden = !(references.source || references.average);
     $("chances").append(
       ...ACTIONS.map((action, i) => {
         const row = document.createElement("li");
@@ -162,7 +170,11 @@ class Page {
     const found = this.checkpoint.room.terminates ? `${episode.stepsToGoal} steps` : `reward ${episode.return}`;
     const caption = episode.success ? found : "not found";
     this.film.add(episode, path, caption);
-    if (this.speed <= 8) {
+    const latest = this.life.episodes.slice(this.events.at(-1)?.episode ?? 0).slice(-STRAIGHT);
+    if (latest.length === STRAIGHT && latest.every(({ straight }) => straight)) {
+      const next = TRIES.find(([event]) => !this.events.some(({ text }) => text === event));
+      this.say(`Three straight walks. ${next?.[1] ?? "Now start a new life with a new goal."}`, true);
+    } else if (this.speed <= 8) {
       const what = episode.success ? `the goal was found after ${episode.stepsToGoal} steps` : "the goal was not found";
       this.say(`Episode ${episode.number + 1}: ${what}.`);
     }
@@ -270,13 +282,15 @@ class Page {
 
   async tryIt(work) {
     await work();
-    $("stage").scrollIntoView({ block: "start", behavior: "smooth" });
+    $("stage").scrollIntoView({ block: "start", behavior: prefersStill() ? "auto" : "smooth" });
     this.setPlaying(true);
   }
 
-  say(text) {
+  /** Show a text below the map; a hint stands out. */
+  say(text, isHint = false) {
     this.said = text;
     $("status").textContent = text;
+    $("status").classList.toggle("hint", isHint);
   }
 
   /** Say what is known of the cell below the cursor; null: say again what was said last. */
@@ -390,7 +404,10 @@ class Page {
     const count = Math.max(20, Math.ceil(episodes.length / 10) * 10);
     const exact = (name) => Array.from({ length: count }, (_, number) => references[name][goalAt(number)]);
     const lines = ["random", "optimum"].map((name) => ({ name, values: exact(name) }));
-    for (const name of ["source", "average"]) if (references[name]) lines.push({ name, values: references[name].values });
+    const { train, held_out: heldOut } = this.checkpoint.goals;
+    for (const [name, goals] of [["source", train], ["average", heldOut]]) {
+      if (references[name]) lines.push({ name, values: this.scaled(references[name].values.slice(0, count), goals, exact) });
+    }
     if (this.life.plan) lines.push({ name: "plan", values: done.map((episode) => episode.plan[measure.key]) });
     const last = done.at(-1);
     const label =
@@ -403,6 +420,20 @@ class Page {
       events: this.events.filter(({ episode }) => episode <= frame.episode),
       current: frame.episode,
       label,
+    });
+    for (const entry of document.querySelectorAll("#legend li:not(.model)")) {
+      entry.hidden = !document.querySelector(`#curve .${entry.className}`); // such as what was not played yet
+    }
+  }
+
+  /** Means over other `goals`, put at the same share of the way from random actions to the optimum, but of the goals here. */
+  scaled(values, goals, exact) {
+    const { measure, references } = this.checkpoint;
+    const [random, optimum] = ["random", "optimum"].map((name) => mean(goals.map((goal) => references[name][goal])));
+    const [worst, best] = [exact("random"), exact("optimum")];
+    return values.map((value, i) => {
+      const share = Math.min((value - random) / (optimum - random), 1);
+      return Math.min(Math.max(worst[i] + share * (best[i] - worst[i]), 0), measure.most);
     });
   }
 }
@@ -417,6 +448,7 @@ export async function main() {
     globalThis.page = new Page(checkpoint, network);
     await globalThis.page.begin(checkpoint.goals.first);
     document.body.classList.remove("loading");
+    globalThis.page.setPlaying(!prefersStill());
   } catch (error) {
     $("status").textContent = `This page cannot start: ${error.message}. It needs a browser of 2023 or newer.`;
     throw error;
