@@ -102,8 +102,7 @@ class GymnasiumEnv(TableEnv):
         sooner by itself, which no table says. Raises `ConfigError` unless `env.id` is registered, can be made and has
         spaces that a spec can hold, the same for all tasks."""
         _check_options(config)
-        limit = config.max_episode_steps
-        shown = (config.task_visible, config.action_mask, config.expert)
+        limit, shown = config.max_episode_steps, (config.task_visible, config.action_mask, config.expert)
         maker = Maker(config.id, config.tasks, config.wrappers, limit, *shown)
         made = [json.dumps(maker.made_as(number)) for number in range(len(config.tasks))]
         rules_of = {one: _inspect(maker, made.index(one)) for one in dict.fromkeys(made)}
