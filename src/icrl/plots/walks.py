@@ -213,7 +213,10 @@ def write_lives(
 
     Below each room grows the curve of returns over as many episodes as the model has; of the source agent the last
     episode of its life follows. That agent, of `config.source`, is trained here on the task alone. With a teacher that
-    knows training tasks only, there is no such agent, and the model is shown alone."""
+    knows training tasks only, there is no such agent, and the model is shown alone. A world that cannot be shown has no
+    videos."""
+    if env.not_filmed:
+        return
     num_episodes, source = config.evaluation.num_episodes, config.source
     num_streams = next(iter(played.values())).obs.shape[1] // len(tasks)
     for index in compared_tasks(env, tasks):

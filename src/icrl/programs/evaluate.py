@@ -140,8 +140,7 @@ def evaluate(
     filmed = {name: played[part][1] for name, part in models.items()}
     film = (replace(config, source=source), where, env, shown, filmed, beside, shown.device)
     numbers_of = partial(protocol.numbers_of, {config.seed: episodes}, setting, options, config.seed, [misled])
-    jobs: list[Callable[[], Any]] = [numbers_of]
-    jobs += [partial(write_lives, *film)] if options.videos and not env.not_filmed else []
+    jobs: list[Callable[[], Any]] = [numbers_of, *([partial(write_lives, *film)] if options.videos else [])]
     numbers, *_ = at_once(jobs, min(width, len(jobs)), "sum up")
     results = {
         "config": recorded(config),
