@@ -1,6 +1,5 @@
 """Command line of all programs: `icrl train_agents KEY=VALUE ...` or `python -m icrl train_agents KEY=VALUE ...`."""
 
-import os
 import sys
 import textwrap
 from collections.abc import Callable
@@ -9,7 +8,6 @@ from typing import Any
 
 from icrl.config.modules import extra_module
 from icrl.contracts import ConfigError
-from icrl.runs.processes import end_with_parent
 
 PROGRAMS = sorted(path.stem for path in (Path(__file__).parent / "programs").glob("[a-z]*.py"))
 
@@ -44,8 +42,6 @@ def main() -> None:
         usage = f"usage: icrl PROGRAM [KEY=VALUE ...] or icrl PROGRAM --help, PROGRAM one of {names}"
         print(textwrap.fill(usage, 100, break_on_hyphens=False), file=sys.stderr)
         sys.exit(0 if name in ("__help", "_h") else 2)
-    if os.environ.pop("ICRL_ENDS_WITH_LAUNCHER", ""):  # set by `study`, so that no run outlives it
-        end_with_parent(1)
     del sys.argv[1]
     run(name)
 

@@ -35,7 +35,8 @@ from icrl.envs.core import State
 from icrl.envs.gym.workers import ProcessEnv
 from icrl.envs.rollout import Streams
 from icrl.randomness import Noise
-from icrl.runs.processes import end_with_parent, killed_at_the_end, without_signals
+from icrl.runs._parent import end_with_parent
+from icrl.runs.processes import killed_at_the_end, without_signals
 from icrl.sources.learners import Learner
 from icrl.sources.options import SourceConfig
 from icrl.sources.pace import clock_of, num_iterations
@@ -82,7 +83,7 @@ def set_up(trainer: Connection, alone: bool = True) -> None:
     """Set up the process or thread in which `AsyncUnrollWorker` plays until `trainer` closes its end."""
     _here["trainer"] = trainer
     if alone:
-        end_with_parent(1)  # even during a step of an environment
+        end_with_parent()  # even during a step of an environment
         torch.set_num_threads(1)
         Finalize(None, _end, exitpriority=1)
 

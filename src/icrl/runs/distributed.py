@@ -24,7 +24,8 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from icrl.contracts import ConfigError, PipelineError, Stopped
-from icrl.runs.processes import Worker, end_with_parent
+from icrl.runs._parent import LAUNCHER
+from icrl.runs.processes import Worker
 
 _VARIABLES = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT")
 _GREETING = timedelta(seconds=60)  # torchrun listens before it starts any process
@@ -166,8 +167,6 @@ def _joined_by_torchrun(device: torch.device) -> torch.device:
             )
         device = torch.device("cuda", local_rank)
         torch.cuda.set_device(device)
-    if dist.is_torchelastic_launched():  # other launchers may exit before their processes
-        end_with_parent(1)
     _join("cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo")
     return device
 
@@ -290,7 +289,7 @@ def _join_here(here: _Here) -> None:
 def run_together(number: str, restarts: str, *command: str) -> None:
     """Run `command`, a program with its options, in `number` processes of this machine, and start all again if one is
     lost, at most `restarts` times. All end with the parent of this process."""
-    end_with_parent(1)
+    os.environ[LAUNCHER] = str(os.getpid())
     torchrun = importlib.import_module("torch.distributed.run").main  # imports much that a rank does not need
     torchrun(["--standalone", "--nproc-per-node", number, "--max-restarts", restarts, "-m", "icrl", *command])
 

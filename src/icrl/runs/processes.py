@@ -10,13 +10,12 @@ import select
 import signal
 import sys
 import threading
-import time
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import BrokenExecutor, ProcessPoolExecutor, as_completed
 from contextlib import contextmanager, suppress
 from io import TextIOWrapper
-from multiprocessing import active_children, get_all_start_methods, get_context, parent_process, resource_tracker
+from multiprocessing import active_children, get_all_start_methods, get_context, resource_tracker
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from multiprocessing.util import Finalize
@@ -27,11 +26,11 @@ import torch
 
 from icrl.config.modules import extra_module
 from icrl.contracts import PipelineError
+from icrl.runs._parent import end_with_parent
 
 Result = TypeVar("Result")
 _START_METHOD = "forkserver" if "forkserver" in get_all_start_methods() else "spawn"
 _SIGNALS = {signal.SIGINT, signal.SIGTERM, signal.SIGUSR2}
-_GLANCE = 0.5  # seconds between two checks of the parent
 _TICK = 1.0  # seconds between two pictures of a bar
 _LINES = 10  # above the bar of some jobs
 _EXIT = 10.0  # seconds in which a process exits, which takes time at the lowest priority
@@ -53,21 +52,6 @@ def killed_at_the_end(processes: Iterable[BaseProcess]) -> Callable[[], object]:
     a SIGTERM, which they ignore, and wait for ever."""
     kept = list(processes)
     return Finalize(None, lambda: [process.kill() for process in kept], exitpriority=0)
-
-
-def end_with_parent(code: int) -> None:
-    """End this process with `code` as soon as its parent ends for any reason. If multiprocessing did not start this
-    process, it ends a little later, and a parent that ended before this call is not noticed."""
-    parent, launcher = parent_process(), os.getppid()
-
-    def run() -> None:
-        if parent:
-            parent.join()
-        while not parent and os.getppid() == launcher:  # orphans get another parent
-            time.sleep(_GLANCE)
-        os._exit(code)
-
-    threading.Thread(target=run, daemon=True).start()
 
 
 class Worker:
@@ -112,7 +96,7 @@ def _serve(connection: Connection, function: Callable[[Any], Any], idle: bool) -
         os.nice(19)
     if idle and sys.platform == "linux":  # nice alone would let it finish its time slice while training waits
         os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
-    end_with_parent(0)  # the pipe is read only between two calls
+    end_with_parent()  # the pipe is read only between two calls
     with suppress(EOFError, ConnectionError):  # the parent is gone
         while True:
             value = connection.recv()
@@ -193,7 +177,7 @@ def advance(bar: Any, told: str) -> None:
 
 
 def _alone() -> None:
-    end_with_parent(0)
+    end_with_parent()
     torch.set_num_threads(1)
 
 

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import IO
 
 import icrl
+from icrl.runs._parent import LAUNCHER
 
 PATIENCE = 20.0  # seconds that a stopped process has to save its work
 ICRL = (sys.executable, "-m", "icrl")
@@ -97,7 +98,7 @@ def _locked(file: IO[str], is_stopped: Callable[[], bool]) -> Iterator[bool]:
 
 def _run(command: Sequence[str], log: IO[str], is_stopped: Callable[[], bool]) -> int:
     """Exit code of a process that ends with this one. If the launch is stopped, so is the process, gently at first."""
-    environs = environment() | {"ICRL_ENDS_WITH_LAUNCHER": "1"}
+    environs = environment() | {LAUNCHER: str(os.getpid())}
     with subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=environs) as process:
         while process.poll() is None and not is_stopped():
             time.sleep(_GLANCE)

@@ -20,7 +20,8 @@ from icrl.envs import make_env
 from icrl.envs.core import EnvConfig
 from icrl.envs.gym.gymnasium_env import GymnasiumEnv
 from icrl.envs.gym.streams import PlayedState
-from icrl.runs.processes import end_with_parent, killed_at_the_end, without_signals
+from icrl.runs._parent import end_with_parent
+from icrl.runs.processes import killed_at_the_end, without_signals
 
 # A fork of a process with threads may inherit a lock that nobody releases, and torch has threads. A fork server has
 # none, and does the big imports once for all workers.
@@ -138,7 +139,7 @@ class ProcessEnv:
 
 def _serve(connection: Connection, make: Callable[[], Any], num_streams: int) -> None:
     """Main function of a worker, until its connection is closed: None is a sign of life, all else an answer."""
-    end_with_parent(1)
+    end_with_parent()
     torch.set_num_threads(1)
     due = 0.0
 
