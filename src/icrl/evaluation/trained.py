@@ -207,10 +207,8 @@ def training_store(config: Config, trained: Json) -> Histories:
     episodes, store = config.evaluation.num_episodes, stores[0]
     row_len, needed = store.columns["obs"].shape[1], (episodes + 1) * store.spec.max_episode_steps
     given = f"evaluation.num_episodes={episodes}"
-    refuse(
-        needed > row_len,
-        f"{given} needs {needed} steps per row for the episodes of the source, but {store.folder} has {row_len}",
-    )
+    short = f"{given} needs {needed} steps per row for the episodes of the source, but {store.folder} has {row_len}"
+    refuse(needed > row_len, short)
     return store
 
 
@@ -222,7 +220,8 @@ def changes_of(config: Config, trained: Json) -> dict[str, Any]:
     given, trained_in = getattr(config.env, "id", ""), trained["env"].get("id", "")
     other = given.rpartition(":")[0] != trained_in.rpartition(":")[0]  # which only a command may name, see `modules`
     refuse(other, f"env.id={given}: the model was trained in env.id={trained_in}; the module must be the same")
-    changes = {key: value for key, value, _ in walk(config.env) if trained["env"].get(key) != value}
+    options = ((key, value) for key, value, declared in walk(config.env) if not declared.may_change)
+    changes = {key: value for key, value in options if trained["env"].get(key) != value}
     return {} if changes.keys() == {"variant"} else changes  # a new label alone is the same world
 
 
