@@ -37,6 +37,10 @@ def holding_out(config: Config, number: int) -> Config:
 def test_changes_are_named_with_their_new_values() -> None:
     trained = recorded(CONFIG)
     assert changes_of(CONFIG, trained) == {}
+    lake = load_config(["env=frozen_lake"])
+    before = recorded(lake)
+    del before["env"]["timeout"]  # as in runs of earlier versions
+    assert changes_of(replace(lake, env=replace(lake.env, timeout=5.0)), before) == {}
     assert changes_of(changed(size=7, terminate_on_goal=False), trained) == {"size": 7, "terminate_on_goal": False}
     assert changes_of(changed(variant="other"), trained) == {}  # a label
     assert changes_of(changed(variant="other", size=7), trained) == {"variant": "other", "size": 7}

@@ -1,7 +1,9 @@
 """Gymnasium environment without a transition table, with one of several faults on request."""
 
 import os
+import sys
 import time
+from contextlib import suppress
 from typing import Any, ClassVar
 
 import gymnasium
@@ -27,6 +29,10 @@ class Toy(gymnasium.Env):
         self, slip: float = 0.3, size: int = 5, first: int = 0, reward: Any = 1.0, fault: str = "", at: int = 3
     ):
         self.observation_space, self.action_space = Discrete(size, start=first), Discrete(2)
+        if fault == "made":
+            os._exit(0)
+        if fault == "spaceless":
+            self.observation_space = None
         self.slip, self.last, self.reward, self.fault, self.at = slip, size - 1, reward, fault, at
         Toy.open_ones.append(self)
 
@@ -53,8 +59,15 @@ class Toy(gymnasium.Env):
     def _fail(self):
         if self.fault == "step":
             raise Unpicklable(lambda: None)
+        if self.fault == "exit":
+            sys.exit(0)
         if self.fault == "die":
-            os._exit(3)
+            os._exit(0)
+        if self.fault == "base":
+            raise BaseException("mine")
+        while self.fault == "deaf":  # hears of no exception
+            with suppress(Exception):
+                time.sleep(0.01)
         if self.fault == "hang":
             os.write(1, b"stuck\n")
             time.sleep(1000)
@@ -62,6 +75,8 @@ class Toy(gymnasium.Env):
 
     def close(self):
         Toy.open_ones.remove(self)
+        if self.fault == "close":
+            sys.exit(0)
 
 
 class Drawn(Toy):

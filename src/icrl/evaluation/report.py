@@ -121,7 +121,8 @@ def combined(folders: Sequence[Path], config: EvaluationConfig, seed: int) -> Js
         shared: dict[str, Any] = {}
         if not found or split == _split_of(found[0][0]):
             shared = {label.removeprefix("model, "): results.get(f"{part}_tasks") for part, label in PARTS.items()}
-        shared |= {"worlds": results["config"]["env"], "decodings": results["protocol"]["decoding"]}
+        world = {key: value for key, value in results["config"]["env"].items() if key != "timeout"}
+        shared |= {"worlds": world, "decodings": results["protocol"]["decoding"]}
         shared["policies, streams or episodes"] = {name: played.returns.shape for name, played in episodes.items()}
         found.append((results, shared))
         if differ := [key for key, value in shared.items() if value != found[0][1][key]]:

@@ -221,7 +221,8 @@ def changes_of(config: Config, trained: Json) -> dict[str, Any]:
     given, trained_in = (str(env.get("id", "")) for env in (vars(config.env), trained["env"]))
     other = given.rpartition(":")[0] != trained_in.rpartition(":")[0]  # which only a command may name, see `modules`
     refuse(other, f"env.id={given}: the model was trained in env.id={trained_in}; the module must be the same")
-    changes = {key: value for key, value, _ in walk(config.env) if trained["env"].get(key) != value}
+    options = ((key, value) for key, value, declared in walk(config.env) if not declared.may_change)
+    changes = {key: value for key, value in options if trained["env"].get(key) != value}
     return {} if changes.keys() == {"variant"} else changes  # a new label alone is the same world
 
 

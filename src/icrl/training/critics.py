@@ -93,10 +93,11 @@ def check_critic(config: Config, critic: Json, other: Json) -> None:
     """Raise `ConfigError` unless a critic described by `critic` and the `other` model, which it teaches or guides, have
     the same world, tasks and histories. A description that is only a configuration has no histories yet."""
     where, model = f"the critic of run={config.run}", "the model that it teaches or guides"
+    fixed = {key for key, _, declared in walk(config) if not declared.may_change}
     for group in ("env", "tasks", "data"):
         for key, value in other["config"][group].items():
-            if (made := critic["config"][group].get(key)) != value:
-                name = f"{group}.{key}"
+            name = f"{group}.{key}"
+            if name in fixed and (made := critic["config"][group].get(key)) != value:
                 raise ConfigError(f"{where} was made with {name}={made}, but {model} with {name}={value}")
     checksums = [[store["sha256"] for store in one["histories"]] for one in (critic, other) if "histories" in one]
     if len(checksums) == 2 and checksums[0] != checksums[1]:

@@ -116,6 +116,9 @@ def test_observations_of_no_square_are_folded_into_rows(num_obs: int) -> None:
         ({"width": 2}, ["give env.width=3"]),
         ({"reward_values": [-1.0, 0.5]}, ["lacks 0, 1", "give env.reward_values=[0.0,1.0]"]),
         ({"id": TOY, "tasks": [{}], "width": 0, "reward_values": [-1.0, 0.0]}, ["env.success=goal", "env.success=end"]),
+        ({"id": TOY, "tasks": [{"fault": "made"}]}, ["env.tasks[0]={'fault': 'made'}: SystemExit: os._exit(0)"]),
+        ({"id": TOY, "tasks": [{"fault": "close"}]}, ["env.tasks[0]={'fault': 'close'}: SystemExit: 0"]),
+        ({"id": TOY, "tasks": [{"fault": "spaceless"}]}, ["env.tasks[0]={'fault': 'spaceless'}", "observations None"]),
         ({"tasks": [{"side": 3}]}, ["unexpected keyword argument", "FrozenLake-v1 takes desc, map_name, is_slippery"]),
     ],
 )

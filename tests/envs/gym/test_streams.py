@@ -1,6 +1,8 @@
 """Streams of Gymnasium environments against a plain loop, replay of their states, and their errors."""
 
 import itertools
+import os
+import signal
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
@@ -17,6 +19,7 @@ from toy_env import LAKES, TOY, Toy, lake, toy
 
 from icrl.collection.collect import LocalUnrollWorker
 from icrl.contracts import PipelineError, Step
+from icrl.envs.gym.guard import Guard
 from icrl.envs.gym.gymnasium_env import GymnasiumConfig, GymnasiumEnv
 from icrl.envs.gym.streams import PlayedState
 from icrl.envs.gym.workers import ProcessEnv
@@ -142,13 +145,46 @@ def test_environments_are_closed_when_they_are_no_longer_needed() -> None:
         ({"fault": "obs"}, ["env.tasks[0]", "observation", "Discrete(5)"]),
         ({"reward": 0.7, "slip": 0}, ["env.reward_values=[0.0, 1.0]", "lacks 0.7"]),
         ({"reward": float("nan"), "slip": 0}, ["env.tasks[0], episode 1, step", "its reward nan is not a finite"]),
+        ({"fault": "exit"}, ["env.tasks[0], episode 1, step 3: SystemExit: 0"]),
+        ({"fault": "die"}, ["env.tasks[0], episode 1, step 3: SystemExit: os._exit(0)"]),
+        ({"fault": "base"}, ["env.tasks[0], episode 1, step 3: BaseException: mine"]),
+        ({"fault": "deaf"}, ["env.tasks[0], episode 1, step 3: HangError: no answer in 0.5 s, as env.timeout says"]),
     ],
 )
 def test_errors_inside_are_reported(way: Any, arguments: dict[str, Any], parts: list[str]) -> None:
-    with closing(way(toy(**arguments))) as env, pytest.raises(PipelineError) as failed:
+    config = toy(**arguments).model_copy(update={"timeout": 0.5 if arguments.get("fault") == "deaf" else 60.0})
+    with closing(way(config)) as env, pytest.raises(PipelineError) as failed:
         play(env, TASKS[:2] * 0, SEEDS[:2], torch.ones(9, 2).long())
     message = str(failed.value)
     assert all(part in message for part in parts) and "\n" not in message, message
+
+
+def test_what_ends_the_program_as_it_is_closed_is_an_error() -> None:
+    env = GymnasiumEnv(toy())
+    env.step(env.reset(FIRST, SEEDS[:1])[0], torch.tensor([0]))
+    Toy.open_ones[-1].fault = "close"
+    with pytest.raises(PipelineError, match="SystemExit: 0"):
+        env.close()
+
+
+def test_a_guard_leaves_alarms_and_exits_of_others_as_they_are() -> None:
+    """Those of a program around it, and of a process that the environment forks."""
+    heard: list[int] = []
+    before, leave = signal.signal(signal.SIGALRM, lambda *_: heard.append(1)), os._exit
+    left = signal.setitimer(signal.ITIMER_REAL, 100.0)
+    try:
+        with Guard(50.0, lambda: "here"):
+            if not (child := os.fork()):
+                os._exit(5)
+            assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 5
+        with pytest.raises(KeyboardInterrupt), Guard(50.0, lambda: "here"):
+            raise KeyboardInterrupt
+        assert os._exit is leave and 50 < signal.getitimer(signal.ITIMER_REAL)[0] <= 100
+        signal.raise_signal(signal.SIGALRM)
+        assert heard
+    finally:
+        signal.signal(signal.SIGALRM, before)
+        signal.setitimer(signal.ITIMER_REAL, *left)
 
 
 def test_it_goes_on_after_an_error() -> None:

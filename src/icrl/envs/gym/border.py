@@ -117,7 +117,7 @@ def _flattens(space: Space[Any]) -> bool:
     """True if Gymnasium can make a vector of an element."""
     try:
         return space.is_np_flattenable
-    except NotImplementedError:  # a space from outside need not say so
+    except (NotImplementedError, AttributeError):  # a space from outside need not say so, or be one
         return False
 
 

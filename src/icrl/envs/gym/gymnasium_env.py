@@ -7,7 +7,7 @@ optimum is known as well. N tasks, S states, A actions, K outcomes, M steps an e
 
 import json
 from collections.abc import Mapping, Sequence
-from contextlib import closing
+from contextlib import ExitStack, closing
 from functools import cached_property, partial
 from math import isqrt
 from typing import Annotated, Any, Literal, NamedTuple, cast
@@ -25,6 +25,7 @@ from icrl.config.options import EnvId, OneOrMore, Text, option, refuse
 from icrl.contracts import ConfigError, PipelineError, Step
 from icrl.envs.core import EXPERT, NAME, TASK_VISIBLE, EnvConfig, MapView, Outcomes, State
 from icrl.envs.gym.border import action_space, described, obs_space, read_expert, read_obs, rows_of
+from icrl.envs.gym.guard import SECONDS, Guard
 from icrl.envs.gym.making import INFO, NO_EXPERT, Maker, Task, draw_tasks, numbers_of, wrapper_of
 from icrl.envs.gym.registered import registered
 from icrl.envs.gym.streams import GymnasiumStreams, PlayedState, reward_indices
@@ -74,6 +75,9 @@ class GymnasiumConfig(EnvConfig):
         "where the best action comes from, as an expert does that knows the task: `info['expert_action']` of the "
         "environment (info), of a wrapper right around it (module:Class), or from nowhere (none)",
     )
+    timeout: float = option(
+        SECONDS, "most seconds of a reset or a step; then the program ends", gt=0, le=10**6, may_change=True
+    )
     width: int = option(
         0, "side of the square room whose cells the observations number, row by row (0: no room)", ge=0, le=1000
     )
@@ -102,7 +106,8 @@ class GymnasiumEnv(TableEnv):
         sooner by itself, which no table says. Raises `ConfigError` unless `env.id` is registered, can be made and has
         spaces that a spec can hold, the same for all tasks."""
         _check_options(config)
-        limit, shown = config.max_episode_steps, (config.task_visible, config.action_mask, config.expert)
+        limit = config.max_episode_steps
+        shown = (config.task_visible, config.action_mask, config.expert, config.timeout)
         maker = Maker(config.id, config.tasks, config.wrappers, limit, *shown)
         made = [json.dumps(maker.made_as(number)) for number in range(len(config.tasks))]
         rules_of = {one: _inspect(maker, made.index(one)) for one in dict.fromkeys(made)}
@@ -253,14 +258,11 @@ def _reward_values(config: GymnasiumConfig, tables: Sequence[Mapping[int, Any]],
 def _inspect(maker: Maker, number: int) -> _Rules:
     """Make the environment of a task once, to see what it is."""
     where = f"env.tasks[{number}]={maker.tasks[number]}"
-    try:
-        made = maker.make(number)
-    except ConfigError as error:
-        raise ConfigError(f"{where}: {error}") from error
-    except Exception as error:  # an environment from outside may raise anything
-        known = f"; {maker.known_arguments}" if type(error) is TypeError else ""
-        raise ConfigError(f"{where}: {describe_error(error)}{known}") from error
-    with closing(made) as env:
+    with Guard(maker.timeout, lambda: where, ConfigError), ExitStack() as stack:
+        try:
+            env = stack.enter_context(closing(maker.make(number)))
+        except TypeError as error:
+            raise ConfigError(f"{describe_error(error)}; {maker.known_arguments}") from error
         try:
             obs, actions = obs_space(env.observation_space, maker.wrappers), action_space(env.action_space)
             if maker.action_mask or maker.has_expert:
@@ -269,7 +271,7 @@ def _inspect(maker: Maker, number: int) -> _Rules:
                     spec = EnvSpec(obs, actions, (), 0, maker.max_episode_steps, action_mask=maker.action_mask)
                     read_expert(info, spec, read_obs(seen, obs))
         except ValueError as error:
-            raise ConfigError(f"{where}: env.id={maker.env_id}: {error}") from error
+            raise ConfigError(f"env.id={maker.env_id}: {error}") from error
         table, starts = None, ()
         if isinstance(obs, Discrete) and isinstance(actions, Discrete):
             table, starts = _table_of(env.unwrapped, int(obs.n), int(actions.n))

@@ -21,9 +21,10 @@ from gymnasium.envs.registration import load_env_creator
 from gymnasium.spaces import Box
 from gymnasium.utils.seeding import np_random
 
-from icrl.config.modules import describe_error, load_module, reads_record
+from icrl.config.modules import load_module, reads_record
 from icrl.config.options import MOST_SEEDS, refuse
 from icrl.contracts import ConfigError
+from icrl.envs.gym.guard import SECONDS, Guard
 from icrl.envs.gym.masks import ActionMask
 from icrl.envs.gym.registered import registered
 from icrl.randomness import integers, stream_seeds, uniform
@@ -46,6 +47,7 @@ class Maker:
     task_visible: bool = False  # the numbers of the task are at the end of each observation
     action_mask: bool = False  # flags of legal actions are there, see `masks`
     expert: str = NO_EXPERT  # wrapper that puts an expert's action into `info`; INFO: it is there
+    timeout: float = SECONDS  # seconds that a reset or a step may take
 
     def make(self, task: int, **further: Any) -> gymnasium.Env[Any, Any]:
         """Environment of a task, with `further` arguments of `gymnasium.make`. Raises `ConfigError` for a wrong
@@ -186,12 +188,10 @@ def _called(values: Mapping[str, Any], seed: int) -> Any:
     module, _, name = str(values["call"]).rpartition(":")
     function: Any = getattr(load_module(module, where), name, None)
     refuse(not callable(function), f"{where}: there is no such function; must be MODULE:FUNCTION or FILE.py:FUNCTION")
-    try:
+    with Guard(SECONDS, lambda: where, ConfigError):
         found = function(**{key: value for key, value in values.items() if key != "call"}, seed=seed)
         json.dumps(found)
-    except Exception as error:  # a function from outside may raise anything
-        raise ConfigError(f"{where}: {describe_error(error)}") from error
-    return found
+        return found
 
 
 def _set_attribute(env: Any, key: str, value: Any) -> None:

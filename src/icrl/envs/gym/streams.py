@@ -7,7 +7,7 @@ depend on earlier episodes. A Gymnasium environment cannot be put into a state: 
 import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from traceback import clear_frames
 from typing import Any, NamedTuple
 
@@ -20,6 +20,7 @@ from torch import Tensor
 from icrl.config.modules import describe_error
 from icrl.contracts import ConfigError, PipelineError, Step
 from icrl.envs.gym.border import read_expert, read_obs, rows_of, write_action
+from icrl.envs.gym.guard import Guard, begin_turn
 from icrl.envs.gym.making import Maker, creator_of
 from icrl.randomness import integers
 from icrl.spaces import EnvSpec
@@ -55,7 +56,7 @@ class GymnasiumStreams:
     """`contracts.Env` without tasks and planner: `optimal_action` of its steps is unknown unless the environments have
     an expert (`border.read_expert`)."""
 
-    before_each: Callable[[], object] | None = None  # called before each environment's turn
+    before_each: Callable[[], object] | None = None  # called before each reset and step of an environment
 
     def __init__(self, maker: Maker, spec: EnvSpec) -> None:
         """The environments are made by the first reset."""
@@ -98,10 +99,8 @@ class GymnasiumStreams:
 
     def close(self) -> None:
         """Close the environments; the next reset or step makes new ones."""
-        for stream in self._streams:
-            stream.close()
-        self._streams.clear()
-        self._state = None
+        streams, self._streams, self._state = self._streams, list[_Stream](), None
+        self._each(streams, _Stream.close)
 
     def pictures(self, task: int, seed: int, episode: int, seen: list[Any], actions: list[Any]) -> list[Any]:
         """Pictures `[H, W, 3]` by the environment's own `render()`: of the start of an episode, and of the state after
@@ -110,19 +109,13 @@ class GymnasiumStreams:
         in a replay."""
         for name, value in _WITHOUT_WINDOW.items():
             os.environ.setdefault(name, value)
-        env_id, stream = self._maker.env_id, _Stream(self._maker, self._spec, render_mode="rgb_array")
-        try:
+        env_id, stream = self._maker.env_id, self._stream(render_mode="rgb_array")
+        with Guard(self._maker.timeout, lambda: f"env.id={env_id}"), _without_traces():
             modes = getattr(creator_of(env_id), "metadata", {}).get("render_modes", ["rgb_array"])
             if "rgb_array" not in modes:
                 raise ValueError(f"rgb_array is none of its render modes {modes}")
             with closing(stream):
                 return stream.pictures(task, episode, int(_seeds(torch.tensor(seed), episode)), seen, actions)
-        except Exception as error:  # an environment from outside may raise anything
-            hook, sys.unraisablehook = sys.unraisablehook, _ignore
-            clear_frames(error.__traceback__)  # ends a viewer that is half made, which fails in turn
-            sys.unraisablehook = hook
-            how = f" ({_MUJOCO_GL})" if "mujoco" in sys.modules else ""
-            raise PipelineError(f"env.id={env_id}: {describe_error(error)}{how}") from error
 
     @contextmanager
     def _environments(self, num_streams: int) -> Iterator[None]:
@@ -130,11 +123,20 @@ class GymnasiumStreams:
         try:
             if len(self._streams) != num_streams:
                 self.close()
-                self._streams = [_Stream(self._maker, self._spec) for _ in range(num_streams)]
+                self._streams = [self._stream() for _ in range(num_streams)]
             yield
         except BaseException:
-            self.close()
+            with suppress(PipelineError):  # the first error counts
+                self.close()
             raise
+
+    def _stream(self, **arguments: Any) -> "_Stream":
+        return _Stream(self._maker, self._spec, self._begin_turn, **arguments)
+
+    def _begin_turn(self) -> None:
+        begin_turn()
+        if self.before_each:
+            self.before_each()
 
     def _begin(self, streams: list["_Stream"], tasks: Tensor, seeds: Tensor, episodes: Tensor) -> Tensor:
         """First observations of the next episodes of `streams`, `[B, *obs_shape]`."""
@@ -153,23 +155,23 @@ class GymnasiumStreams:
 
     def _each(self, streams: list["_Stream"], method: Callable[..., Any], *columns: Tensor) -> list[Any]:
         """Results of `method` for each stream with its row of `columns`. Raises `PipelineError` for any error there."""
-        results = []
-        for stream, *row in zip(streams, *map(rows_of, columns), strict=True):
-            if self.before_each:
-                self.before_each()
-            try:
+        results, rows = list[Any](), zip(streams, *map(rows_of, columns), strict=True)
+
+        def where() -> str:
+            return f"env.id={self._maker.env_id}, env.tasks[{stream.task}], {stream.place}"
+
+        with Guard(self._maker.timeout, where):
+            for stream, *row in rows:
                 results.append(method(stream, *row))
-            except Exception as error:  # an environment from outside may raise anything
-                where = f"env.id={self._maker.env_id}, env.tasks[{stream.task}], {stream.place}"
-                raise PipelineError(f"{where}: {describe_error(error)}") from error
         return results
 
 
 class _Stream:
     """One environment. A `seed` here is that of an episode."""
 
-    def __init__(self, maker: Maker, spec: EnvSpec, **arguments: Any) -> None:
+    def __init__(self, maker: Maker, spec: EnvSpec, begin_turn: Callable[[], None], **arguments: Any) -> None:
         self._maker, self._arguments, self._spec, self._space = maker, arguments, spec, spec.observation_space
+        self._begin_turn = begin_turn  # called before each reset and step
         self._env: gymnasium.Env[Any, Any] | None = None
         self.task = self._episode = self._time = 0
         self.expert_action: Any = None  # if the maker asks for it
@@ -181,6 +183,7 @@ class _Stream:
 
     def begin(self, task: int, episode: int, seed: int) -> Any:
         """First observation of an episode."""
+        self._begin_turn()
         self._episode, self._time = episode, 0
         if self._env is None or self.task != task:
             self.close()
@@ -192,6 +195,7 @@ class _Stream:
     def act(self, action: Any) -> tuple[Any, float, bool, bool]:
         """Observation, reward, terminated, truncated."""
         assert self._env is not None, "a stream begins with a reset"
+        self._begin_turn()
         self._time += 1
         obs, reward, terminated, truncated, info = self._env.step(write_action(action, self._env.action_space))
         reward = float(reward)
@@ -227,9 +231,22 @@ class _Stream:
         return found
 
     def close(self) -> None:
-        if self._env is not None:
-            self._env.close()
-        self._env = None
+        env, self._env = self._env, None
+        if env is not None:
+            env.close()
+
+
+@contextmanager
+def _without_traces() -> Iterator[None]:
+    """Context in which an error of pictures ends a viewer that is half made, quietly, and names MuJoCo's library."""
+    try:
+        yield
+    except Exception as error:
+        hook, sys.unraisablehook = sys.unraisablehook, _ignore
+        clear_frames(error.__traceback__)  # the viewer fails in turn
+        sys.unraisablehook = hook
+        how = f" ({_MUJOCO_GL})" if "mujoco" in sys.modules else ""
+        raise PipelineError(f"{describe_error(error)}{how}") from error
 
 
 def _ignore(_: Any) -> None:

@@ -5,7 +5,7 @@ import os
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from functools import partial
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
@@ -18,6 +18,7 @@ from torch import Tensor
 from icrl.contracts import PipelineError, Step
 from icrl.envs import make_env
 from icrl.envs.core import EnvConfig
+from icrl.envs.gym.guard import SECONDS
 from icrl.envs.gym.gymnasium_env import GymnasiumEnv
 from icrl.envs.gym.streams import PlayedState
 from icrl.runs._parent import end_with_parent
@@ -39,11 +40,12 @@ class ProcessEnv:
     Raises `PipelineError` if a process is refused, dies, runs out of memory or does not answer in time. All workers end
     then, and the next call starts new ones."""
 
-    step_seconds = 60.0  # that one environment may take for a step
+    step_seconds = 2 * SECONDS  # that one environment may take for a step; workers themselves end most that hang
 
     def __init__(self, config: EnvConfig, num_workers: int = 0, device: torch.device | str = "cpu") -> None:
         """`num_workers=0` means one for each core. The workers start with the first streams."""
         rules = make_env(config, device)
+        self.step_seconds *= getattr(config, "timeout", SECONDS) / SECONDS
         self.spec, self.all_tasks, self.optimal_action = rules.spec, rules.all_tasks, rules.optimal_action
         is_outside = isinstance(rules, GymnasiumEnv)
         self._make = rules.make_streams if is_outside else partial(make_env, config)
@@ -162,7 +164,8 @@ def _serve(connection: Connection, make: Callable[[], Any], num_streams: int) ->
     except (EOFError, ConnectionError):
         pass
     except PipelineError as error:
-        connection.send(error)
+        with suppress(ConnectionError):  # nobody waits for it
+            connection.send(error)
     except MemoryError:
         hint = "lower source.num_learners or source.num_envs, or use source.vectorization=tensor"
         connection.send(PipelineError(f"no memory is left for the {num_streams} environments of a process: {hint}"))
