@@ -77,19 +77,15 @@ _REGIONS = [
         )
     ),
 ]
-_QUADRANT_APART, _RING_APART = "a quadrant, in coordinates", "the ring, in coordinates"
 _ONE_SPLIT = [
     Line("search", _SEARCH, label="model of the covering plan (`experiment=search`), 23 goals held out at random"),
     Line("search", "a quadrant", label="the same, a quadrant held out (16 goals)"),
     Line("search", "the ring", label="the same, the ring held out (32 goals at the walls)"),
-    *(Line("search_parts", name, label=f"the same, {name}") for name in (_QUADRANT_APART, _RING_APART)),
     Line("terminating", _A2C, label="model of A2C, weighted by improvement, 23 goals"),
     Line("terminating", _PLAIN, label="model of A2C, plain distillation, 23 goals"),
     Line("splits", "quadrant", label="model of A2C, weighted, a quadrant held out"),
     *(Line("search", _SEARCH, name, f"{name}, 23 goals") for name in ("covering plan", *_REFERENCES[2:4], "random")),
 ]
-_WALKS = [(name, name) for name in (*_REFERENCES[2:4], "random")]
-_PARTS = ("rows and columns apart", "without other rooms", "without a bonus, from rewards alone")
 _A2C_LINES = [
     Line("terminating", _A2C, label="model of A2C, weighted by improvement; 23 at random"),
     Line("terminating", _PLAIN, label="model of A2C, plain distillation; 23 at random"),
@@ -147,18 +143,6 @@ TABLES = {
         [Line("source_trials", name) for name in ("A3C", "PPO", "Q-learning", "DQN")],
         [LATE, STEPS, ABOVE_OPTIMUM, "episode 5", COVERED, MEMORY, OFF_PLAN],
         "histories of",
-    ),
-    "trial_parts": Table(
-        [Line("trial_parts", name) for name in _PARTS],
-        [LATE, STEPS, ABOVE_OPTIMUM, "episode 5", COVERED, MEMORY, OFF_PLAN],
-        "without",
-    ),
-    "reference_recipe": Table(
-        [
-            Line("reference_recipe", "500 of 22 000 updates", policy, label)
-            for policy, label in ((MODEL, "model of the reference recipe, 500 of 22 000 updates"), *_WALKS)
-        ],
-        [LATE, STEPS, "episode 5", COVERED, MEMORY],
     ),
     "larger_rooms": Table(
         [

@@ -230,7 +230,7 @@ def test_no_file_of_a_run_makes_a_program_import_a_module(tmp_path, mine):
         assert "env.id=" in refusal(stage, root, preset=street(mine))
     assert not (tmp_path / "mark").exists() and "evil" not in {*sys.modules} - before
     del OWN["street"]
-    with pytest.raises(ConfigError, match="env.name=street: must be one of .*module=FILE"):
+    with pytest.raises(PipelineError, match="env.name=street: must be one of .*module=FILE"):
         icrl.load(root / "logs/rule")
 
 

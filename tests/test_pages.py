@@ -184,5 +184,5 @@ def test_the_script_that_trains(tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
 
 def test_every_python_block_is_tried_here() -> None:
     """But for that of a source, whose methods are an outline."""
-    tried = {"README.md", "start.md", "in_context.md", "point_game.md", "offline_rl.md", "your_own.md"}
+    tried = {"README.md", "start.md", "in_context.md", "point_game.md", "offline_rl.md", "your_own.md", "api.md"}
     assert {page.name for page in PAGES if blocks(page, "python")} == tried | {"sources.md"}

@@ -236,7 +236,7 @@ def test_a_changed_foreign_or_missing_manifest_is_refused_by_name(copy: Path) ->
         with pytest.raises(DamagedHistoriesError, match=f"{copy}/manifest.json"):
             open_histories(copy)
     (copy / "manifest.json").unlink()
-    with pytest.raises(PipelineError, match=r"no histories in .*train_agents"):
+    with pytest.raises(PipelineError, match=r"no histories in .*train-agents"):
         open_histories(copy)
 
 

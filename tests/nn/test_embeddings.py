@@ -36,10 +36,10 @@ def embedding(obs_encoding: str, width: int = 5, num_layers: int = 1) -> ObsEmbe
 @pytest.mark.parametrize("num_layers", [1, 2])
 @pytest.mark.parametrize(
     ("obs_encoding", "width", "corner"),
-    [("coordinates", 3, 2), ("smooth", 3, 2), ("framed", 3, 2), ("framed", 6, 1), ("smooth", 8, 0)],
+    [("coordinates", 3, 0), ("smooth", 3, 2), ("framed", 3, 2), ("framed", 6, 1), ("smooth", 8, 0)],
 )
 def test_vectors_of_row_column_and_layer_are_added(obs_encoding: str, width: int, corner: int, num_layers: int) -> None:
-    """A room of side w in the middle of a grid of side 8 begins at row and column (8 - w) // 2."""
+    """Smooth or framed, a room of side w in the middle of a grid of side 8 begins at row and column (8 - w) // 2."""
     tables = embedding(obs_encoding, width, num_layers)
     rows, columns, *layers = (table(torch.arange(8 if i < 2 else num_layers)) for i, table in enumerate(tables.tables))
     assert draw_corners(tables, 3, CPU).tolist() == [[[corner]] * 3] * 2

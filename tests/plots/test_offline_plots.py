@@ -92,7 +92,12 @@ def config(tmp_path: Path):
     config = load_config(["experiment=tiny", "device=cpu", f"root={tmp_path}"])
     spec = make_env(config.env).spec
     about = critics.described(config) | {"env": spec.to_json()}
-    tasks = {"all": [], "train": list(range(20)), "held_out": [20, 21, 23], "development": []}
+    tasks = {
+        "all": [[task] for task in range(24)],
+        "train": list(range(20)),
+        "held_out": [20, 21, 23],
+        "development": [],
+    }
     folder, state = tmp_path / "logs" / "tiny" / "ilql", {"model": make_critic(config, spec).state_dict()}
     checkpoint.save(folder, "last", 1, state, about | {"tasks": tasks}, keep=1)
     critics.finish(folder, 1)

@@ -120,7 +120,7 @@ def test_curves_of_a_training_are_drawn_beside_it_and_a_missing_or_unlogged_one_
     with pytest.raises(ConfigError, match="train-ilql"):
         plots.write_value_curves(config)
     folder = config.folder("logs") / "ilql"
-    checkpoint.save(folder, "last", 1, {}, critics.described(), 1)
+    checkpoint.save(folder, "last", 1, {"model": {}}, critics.described(), 1)
     critics.finish(folder, 1)
     with pytest.raises(ConfigError, match=r"summaries\.num_summaries=0"):
         plots.write_value_curves(config)

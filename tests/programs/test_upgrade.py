@@ -149,7 +149,7 @@ GPT_SIDECAR = "logs/a2c/gpt/last-000000006.json"
         ("logs/a2c/gpt/last-000000006.pt", Path.unlink, "missing, damaged or renamed"),
         ("logs/a2c/source/finished.json", lambda path: path.write_text("{}"), "finished.json is damaged"),
         (GPT_SIDECAR, lambda path: set_option(path, "model.unheard_of", 1), "model.unheard_of: this version has no"),
-        (GPT_SIDECAR, lambda path: set_option(path, "model.num_layers", "two"), "model.num_layers: .* cannot convert"),
+        (GPT_SIDECAR, lambda path: set_option(path, "model.num_layers", "two"), "model.num_layers=.* valid integer"),
         ("histories/a2c/reward.npy", spoil, "reward.npy is missing or damaged"),
         ("histories/a2c/manifest.json", spoil, "manifest.json"),
         ("logs/a2c/old-evaluation", Path.mkdir, "old-evaluation exists already"),

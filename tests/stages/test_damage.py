@@ -215,7 +215,15 @@ def test_json_of_another_shape(root, config, name, main):
 # ---- of another run
 
 ALONE = {"finished.json", "evaluations.json", "run.json", "results.json", "episodes.npz", "manifest.json", "reward.npy"}
-NAMED = ("is needed here", "was made with", "is damaged", "ended at", "was written as", "of another model")
+NAMED = (
+    "is needed here",
+    "was made with",
+    "is damaged",
+    "ended at",
+    "was written as",
+    "of another model",
+    "no finished training",
+)
 
 
 def swapped(root: Path, folder: str) -> list[list[str]]:

@@ -57,7 +57,7 @@ SPEC, TASKS, SPLIT = ENV.spec, ENV.all_tasks(), split_tasks(ENV, CONFIG)
 HELD_OUT, LEARNED = TASKS[SPLIT.held_out], sorted({*SPLIT.train} - {*development_of(ENV, CONFIG, SPLIT.train)})
 TRAINING_GOALS, LEARNED_GOALS = ({int(TASKS[task, 0]) for task in tasks} for tasks in (SPLIT.train, LEARNED))
 HIDDEN = TASKS[[*SPLIT.held_out, *development_of(ENV, CONFIG, SPLIT.train)]]
-CORNER = (CONFIG.model.max_size - SPEC.width) // 2
+CORNER = (CONFIG.model.max_size - SPEC.width) // 2 if CONFIG.model.obs_encoding == "smooth" else 0
 GRID = ENV.family(CONFIG.model.max_size, CORNER, (5, 8), HIDDEN)  # trials are played in it, around the room of the run
 assert GRID
 OWN_GOALS, HIDDEN_GOALS = ({*GRID.own(tasks)[:, 0].tolist()} for tasks in (TASKS[LEARNED], HIDDEN))

@@ -202,7 +202,7 @@ def open_start(config: Config, trained: TrainedPolicy, spec: EnvSpec, device: to
 def training_store(config: Config, trained: Json) -> Histories:
     """First history store that the `trained` model learned from. Raises `ConfigError` if its rows are too short for
     `evaluation.num_episodes`."""
-    world, folder = _world_of(trained["config"], config.run_folder), config.run_folder
+    about, folder = trained["config"], config.run_folder
     split = recorded_options(type(config.tasks), trained["config"]["tasks"], folder, "tasks")
     stores = open_stores(replace(config, env=world, tasks=split))
     check_stores(stores, trained["histories"], folder)
@@ -221,8 +221,8 @@ def changes_of(config: Config, trained: Json) -> dict[str, Any]:
     given, trained_in = (str(env.get("id", "")) for env in (vars(config.env), trained["env"]))
     other = given.rpartition(":")[0] != trained_in.rpartition(":")[0]  # which only a command may name, see `modules`
     refuse(other, f"env.id={given}: the model was trained in env.id={trained_in}; the module must be the same")
-    options = ((key, value) for key, value, declared in walk(config.env) if not declared.may_change)
-    changes = {key: value for key, value in options if trained["env"].get(key) != value}
+    fixed = [(key, value) for key, value, declared in walk(config.env) if not declared.may_change]
+    changes = {key: value for key, value in fixed if trained["env"].get(key) != value}
     return {} if changes.keys() == {"variant"} else changes  # a new label alone is the same world
 
 

@@ -61,12 +61,14 @@ class SmoothTable(nn.Module):
 class ObsEmbedding(nn.Module):
     """One vector per observation, or the sum of vectors for its row, its column and, with several layers, its layer.
 
-    Rows and columns are those of a grid of side `max_size`, the room in its middle (`framed`: anywhere in training)."""
+    Rows and columns are those of a grid of side `max_size`, the room in its corner (`coordinates`), in its middle
+    (`smooth`), or there after training and anywhere in training (`framed`)."""
 
     def __init__(self, config: GPTConfig, spec: EnvSpec) -> None:
         super().__init__()
         self.width = 0 if config.obs_encoding == "cell" else spec.width
-        self.slack = config.max_size - self.width if self.width else 0
+        in_corner = not self.width or config.obs_encoding == "coordinates"
+        self.slack = 0 if in_corner else config.max_size - self.width
         self.framed = config.obs_encoding == "framed"
         size, width = config.max_size, config.embed_dim
         of_rows = SmoothTable if config.obs_encoding == "smooth" else table
@@ -104,8 +106,8 @@ class PointEmbedding(nn.Module):
 
 
 def draw_corners(embedding: Any, num_windows: int, device: torch.device) -> Tensor:
-    """Row and column of the grid at which the room of each window begins, `[2, B, 1]`: those of a room in the middle;
-    with `framed`, in training, uniform by torch's global generator."""
+    """Row and column of the grid at which the room of each window begins, `[2, B, 1]`: in the middle of
+    the `slack`; with `framed`, in training, uniform by torch's global generator."""
     if embedding.slack and embedding.framed and embedding.training:
         return torch.randint(embedding.slack + 1, (2, num_windows, 1), device=device)
     return torch.full((2, num_windows, 1), embedding.slack // 2, device=device)

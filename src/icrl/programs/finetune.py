@@ -22,6 +22,7 @@ from icrl.data.windows import check_stores
 from icrl.envs import make_env
 from icrl.envs.core import Family, TensorEnv
 from icrl.evaluation.trained import evaluator_of, plain_gpt
+from icrl.nn.embeddings import ObsEmbedding
 from icrl.nn.encoders import OF_ROWS
 from icrl.nn.gpt import GPT, check_discrete
 from icrl.runs.device import dtype_of
@@ -99,7 +100,7 @@ def _family(config: Config, env: TensorEnv, hidden: Tensor) -> Family | None:
     """Family of rooms that trials visit beside `env`, without the goals of the tasks `hidden` `[N, task_dim]`; None
     without `finetune.num_rooms`."""
     options, model = config.finetune, config.model
-    corner = (model.max_size - env.spec.width) // 2  # as in `embeddings.draw_corners`
+    corner = ObsEmbedding(model, env.spec).slack // 2
     least, most = options.room_sizes
     return env.family(model.max_size, corner, (least, most), hidden) if options.num_rooms else None
 

@@ -106,9 +106,8 @@ class GymnasiumEnv(TableEnv):
         sooner by itself, which no table says. Raises `ConfigError` unless `env.id` is registered, can be made and has
         spaces that a spec can hold, the same for all tasks."""
         _check_options(config)
-        limit = config.max_episode_steps
-        shown = (config.task_visible, config.action_mask, config.expert, config.timeout)
-        maker = Maker(config.id, config.tasks, config.wrappers, limit, *shown)
+        limit, shown = config.max_episode_steps, (config.task_visible, config.action_mask, config.expert)
+        maker = Maker(config.id, config.tasks, config.wrappers, limit, *shown, config.timeout)
         made = [json.dumps(maker.made_as(number)) for number in range(len(config.tasks))]
         rules_of = {one: _inspect(maker, made.index(one)) for one in dict.fromkeys(made)}
         tasks = [rules_of[one] for one in made]
@@ -142,9 +141,8 @@ class GymnasiumEnv(TableEnv):
 
     def task_numbers(self, tasks: Tensor) -> Tensor:
         """The values of the mappings, in their order."""
-        return torch.tensor(
-            [numbers_of(self._config.tasks[task]) for task in tasks[:, 0].tolist()], device=tasks.device
-        )
+        given = self._config.tasks
+        return torch.tensor([numbers_of(given[task]) for task in tasks[:, 0].tolist()], device=tasks.device)
 
     def outcomes(self, task: Tensor, state_index: Tensor, action: Tensor) -> Outcomes:
         refuse(
