@@ -24,6 +24,7 @@ from icrl.envs.core import EnvConfig, TensorEnv
 from icrl.envs.tasks import permuted
 from icrl.evaluation.calibration import calibration, development_windows, target_of
 from icrl.evaluation.in_context import play_episodes, summary_of
+from icrl.nn.encoders import OF_ROWS
 from icrl.nn.gpt import GPT
 from icrl.nn.gpt_policy import GPTPolicy, Guided
 from icrl.nn.networks import Unfilled
@@ -203,8 +204,8 @@ def training_store(config: Config, trained: Json) -> Histories:
     """First history store that the `trained` model learned from. Raises `ConfigError` if its rows are too short for
     `evaluation.num_episodes`."""
     about, folder = trained["config"], config.run_folder
-    split = recorded_options(type(config.tasks), trained["config"]["tasks"], folder, "tasks")
-    stores = open_stores(replace(config, env=world, tasks=split))
+    split = recorded_options(type(config.tasks), about["tasks"], folder, "tasks")
+    stores = open_stores(replace(config, env=_world_of(about, folder), tasks=split))
     check_stores(stores, trained["histories"], folder)
     episodes, store = config.evaluation.num_episodes, stores[0]
     row_len, needed = store.columns["obs"].shape[1], (episodes + 1) * store.spec.max_episode_steps
@@ -247,11 +248,9 @@ def readable_spec(config: Config, spec: EnvSpec, trained: Json) -> EnvSpec:
     name, now, then = "env.max_episode_steps", spec.max_episode_steps, before.max_episode_steps
     refuse(now > then, f"{name}={now}: the model was trained with {name}={then} and has not learned later time steps")
     listed = (encoding == "cell" or not spec.width) and not spec.obs_shape  # an observation has its own embedding
-    if listed and spec.num_obs != before.num_obs:
-        raise ConfigError(
-            f"env: this world has {spec.num_obs} observations, but the model was trained with {before.num_obs}; it can "
-            f"read more only in square rooms with model.obs_encoding=coordinates, smooth or framed, not with {encoding}"
-        )
+    has_more = f"env: this world has {spec.num_obs} observations, but the model was trained with {before.num_obs}"
+    can = f"it can read more only in square rooms with model.obs_encoding={', '.join(OF_ROWS)}, not with {encoding}"
+    refuse(listed and spec.num_obs != before.num_obs, f"{has_more}; {can}")
     return spec._replace(max_episode_steps=before.max_episode_steps)
 
 
