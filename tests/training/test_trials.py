@@ -189,12 +189,13 @@ def test_a_model_learns_in_context_from_random_weights():
     assert history[-1]["last_success"] > history[-1]["first_success"] + 0.1
 
 
-def test_trials_visit_other_rooms_in_the_coordinates_of_the_model():
+@pytest.mark.parametrize(("encoding", "corner"), [("coordinates", 0), ("smooth", (MODEL.max_size - 3) // 2)])
+def test_trials_visit_other_rooms_in_the_coordinates_of_the_model(encoding, corner):
     """They come last, are drawn anew for each iteration, and change no trial on the training tasks."""
-    hidden, corner = ENV.all_tasks()[:2], (MODEL.max_size - 3) // 2
+    hidden, form = ENV.all_tasks()[:2], replace(MODEL, obs_encoding=encoding)
     family = ENV.family(MODEL.max_size, corner, (2, 4), hidden)
     options, tasks = replace(OPTIONS, num_rooms=2), ENV.all_tasks()[2:]
-    model, plain = (outspoken(GPT(MODEL, spec)) for spec in (family.env.spec, ENV.spec))
+    model, plain = (outspoken(GPT(form, spec)) for spec in (family.env.spec, ENV.spec))
     plain.load_state_dict(model.state_dict())
     trials = Trials(options, ENV, tasks, model, None, 5, family=family)
     rooms = [trials.tasks_of(iteration)[12:] for iteration in (0, 1)]
