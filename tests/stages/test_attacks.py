@@ -36,7 +36,7 @@ PROGRAMS = {
     "evaluate": Program((), "logs/tiny/evaluation/.lock", ("histories", "logs/tiny/gpt")),
     "pipeline": Program(("source.videos_per_task=1",), "histories/tiny/.lock"),
     "train_agents": Program(SHARDS, "histories/tiny/.lock"),
-    "export_model": Program((), "logs/tiny/export/.lock", ("logs/tiny/gpt",)),
+    "export_model": Program((), "logs/tiny/export/model.safetensors", ("logs/tiny/gpt",)),
     "export_histories": Program(("format=txt",), "histories/tiny/export/.lock", ("histories",)),
     "train_players": Program(("players=tiny", "device=cpu", "training.num_updates=40"), "logs/tiny/players/.lock"),
 }
