@@ -201,8 +201,7 @@ def open_start(config: Config, trained: TrainedPolicy, spec: EnvSpec, device: to
 
 
 def training_store(config: Config, trained: Json) -> Histories:
-    """First history store that the `trained` model learned from. Raises `ConfigError` if its rows are too short for
-    `evaluation.num_episodes`."""
+    """First store that the `trained` model learned from. Raises `ConfigError` if its rows are too short to compare."""
     about, folder = trained["config"], config.run_folder
     split = recorded_options(type(config.tasks), about["tasks"], folder, "tasks")
     stores = open_stores(replace(config, env=_world_of(about, folder), tasks=split))
@@ -215,8 +214,7 @@ def training_store(config: Config, trained: Json) -> Histories:
 
 
 def changes_of(config: Config, trained: Json) -> dict[str, Any]:
-    """Options of the world that differ from the `trained` configuration, with their new values. Raises `ConfigError` if
-    it is another kind of world."""
+    """New values of the world's options that differ from the `trained` ones. Raises `ConfigError` for another kind."""
     if (name := config.env.name) != (before := trained["env"]["name"]):
         raise ConfigError(f"env.name={name}: the model was trained in env.name={before}, and cannot read other kinds")
     given, trained_in = (str(env.get("id", "")) for env in (vars(config.env), trained["env"]))
@@ -248,9 +246,11 @@ def readable_spec(config: Config, spec: EnvSpec, trained: Json) -> EnvSpec:
     name, now, then = "env.max_episode_steps", spec.max_episode_steps, before.max_episode_steps
     refuse(now > then, f"{name}={now}: the model was trained with {name}={then} and has not learned later time steps")
     listed = (encoding == "cell" or not spec.width) and not spec.obs_shape  # an observation has its own embedding
-    has_more = f"env: this world has {spec.num_obs} observations, but the model was trained with {before.num_obs}"
-    can = f"it can read more only in square rooms with model.obs_encoding={', '.join(OF_ROWS)}, not with {encoding}"
-    refuse(listed and spec.num_obs != before.num_obs, f"{has_more}; {can}")
+    if listed and (number := spec.num_obs) != before.num_obs:
+        can = f"it can read more only in square rooms with model.obs_encoding={', '.join(OF_ROWS)}, not with {encoding}"
+        refuse(
+            True, f"env: this world has {number} observations, but the model was trained with {before.num_obs}; {can}"
+        )
     return spec._replace(max_episode_steps=before.max_episode_steps)
 
 
