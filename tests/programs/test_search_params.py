@@ -1,7 +1,9 @@
 """A search continues after any interruption, and its score tells learning from not learning."""
 
+import json
 import re
 import sys
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -9,12 +11,13 @@ import matplotlib as mpl
 import optuna
 import pytest
 import torch
+from harness import flip
 from matplotlib import pyplot as plt
 
 from icrl.config.compose import load_config
 from icrl.config.options import replace
 from icrl.config.root import Config
-from icrl.contracts import ConfigError
+from icrl.contracts import ConfigError, PipelineError
 from icrl.envs import make_env
 from icrl.envs.rooms import DarkRoom
 from icrl.plots.search_plots import PLOTS, search_table, write_search_plots
@@ -66,6 +69,24 @@ def test_an_interrupted_search_tries_the_same_as_an_undisturbed_one(tmp_path, mo
     pictures = [*(tmp_path / "logs/tiny/search").glob("*.png")]
     assert {path.stem for path in pictures} == PLOTS.keys()
     assert {plt.imread(path).shape[:2] for path in pictures} == {(700, 1200)}
+
+
+@pytest.mark.parametrize("name", ["results.json", "config.json"])
+def test_a_search_with_a_damaged_file_is_refused_and_left_as_it_is(tmp_path, name):
+    searched(tmp_path, 2)
+    path = tmp_path / "logs/tiny/search" / name
+    whole, content = path.read_bytes(), json.loads(path.read_bytes())
+    for position in range(0, len(whole), len(whole) // 40):
+        flip(path, position)
+        damaged = path.read_bytes()
+        with suppress(ValueError):
+            if json.loads(damaged) == content:  # the last digit of a number, which changes nothing
+                continue
+        with pytest.raises(PipelineError, match=re.escape(str(path))):
+            searched(tmp_path, 2)
+        assert path.read_bytes() == damaged
+        path.write_bytes(whole)
+    assert len(searched(tmp_path, 2)["trials"]) == 2
 
 
 @pytest.mark.parametrize("values", [[0.5], [0.0, 0.0, 0.0]])
