@@ -14,8 +14,8 @@ import torch
 
 import icrl  # noqa: F401  registers the environments
 from benchmarks.measure import Report, side_by_side
-from icrl.point_game.fixed_players import AGENTS, HOSTS
-from icrl.point_game.rollout import PointGame, PointGameOptions, play
+from icrl.extensions.point_game.fixed_players import AGENTS, HOSTS
+from icrl.extensions.point_game.rollout import PointGame, PointGameOptions, play
 from icrl.randomness import stream_seeds
 from tests.helpers import scalar_points
 

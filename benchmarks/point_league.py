@@ -19,15 +19,15 @@ import time
 import torch
 
 from benchmarks.point_players import SEEDS, print_table
-from icrl.config.compose import load_players_config
+from icrl.config.compose import compose_config
 from icrl.config.options import replace
 from icrl.contracts import Json
-from icrl.point_game.fixed_players import AGENTS, HOSTS
-from icrl.point_game.learners import make_game
-from icrl.point_game.options import PlayersConfig
-from icrl.point_game.rollout import measure, rho_over_runs
-from icrl.point_game.trained_players import Player, load_for
-from icrl.programs.train_players import main as train_players
+from icrl.extensions.point_game.fixed_players import AGENTS, HOSTS
+from icrl.extensions.point_game.players.learners import make_game
+from icrl.extensions.point_game.players.options import PlayersConfig
+from icrl.extensions.point_game.players.trained_players import Player, load_for
+from icrl.extensions.point_game.programs.train_players import main as train_players
+from icrl.extensions.point_game.rollout import measure, rho_over_runs
 
 KINDS, NUM_GAMES = ("early", "three", "league"), 500
 UPDATES, EARLY = 3000, (1000, 2000, 3000)
@@ -53,8 +53,8 @@ def main(overrides: list[str]) -> None:
             league: [f"host.opponents=[agent,league,{fixed}]", "agent.opponents=[host,league,zeillinger]"],
         }
         for name, own in options.items():
-            train_players(load_players_config([*SHARED, f"name={name}", f"seed={seed}", *own, *overrides]))
-    config = load_players_config([*SHARED, *overrides])
+            train_players(compose_config(PlayersConfig, [*SHARED, f"name={name}", f"seed={seed}", *own, *overrides]))
+    config = compose_config(PlayersConfig, [*SHARED, *overrides])
     for reduction, steps in REDUCTIONS.items():
         rules = replace(config, game=replace(config.game, reduction=reduction))
         runs = [matches(replace(rules, seed=seed), steps) for seed in SEEDS]

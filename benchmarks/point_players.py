@@ -9,10 +9,11 @@ logs/point_players-<seed>/. Unfinished runs are continued, finished ones read. 9
 import sys
 import time
 
-from icrl.config.compose import load_players_config
+from icrl.config.compose import compose_config
 from icrl.contracts import Json
-from icrl.point_game.rollout import players_of, rho_over_runs
-from icrl.programs.train_players import main as train_players
+from icrl.extensions.point_game.players.options import PlayersConfig
+from icrl.extensions.point_game.programs.train_players import main as train_players
+from icrl.extensions.point_game.rollout import players_of, rho_over_runs
 from icrl.runs.files import read_json
 
 SEEDS = (0, 1, 2)
@@ -20,7 +21,7 @@ SEEDS = (0, 1, 2)
 
 def main(overrides: list[str]) -> None:
     configs = [
-        load_players_config([f"name=point_players-{seed}", f"seed={seed}", "num_threads=1", *overrides])
+        compose_config(PlayersConfig, [f"name=point_players-{seed}", f"seed={seed}", "num_threads=1", *overrides])
         for seed in SEEDS
     ]
     runs: list[Json] = []

@@ -28,7 +28,7 @@ QUICK = (  # files with the strongest tests of each room that take a few seconds
     *("rl/test_returns.py", "rl/test_sum_tree.py", "rl/test_statistics.py"),
     *("nn/test_transformer.py", "nn/test_networks.py", "objectives/test_ad.py"),
     *("data/test_windows.py", "sources/test_searchers.py", "sources/test_explorers.py"),
-    *("sources/test_pace.py", "point_game/test_rules.py", "point_game/test_transitions.py"),
+    *("sources/test_pace.py", "extensions/point_game/test_rules.py", "extensions/point_game/test_transitions.py"),
     *("runs/test_files.py", "runs/test_checkpoint.py", "evaluation/test_protocol.py"),
 )
 

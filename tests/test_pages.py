@@ -16,7 +16,7 @@ from icrl.config.compose import compose_config
 from icrl.config.options import Options
 from icrl.config.paths import PROJECT
 from icrl.config.root import Config
-from icrl.point_game.options import PlayersConfig
+from icrl.extensions.point_game.players.options import PlayersConfig
 
 ICRL = PROJECT / "src/icrl"
 PAGES = [PROJECT / "README.md", *sorted((PROJECT / "docs").glob("*.md"))]

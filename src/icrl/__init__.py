@@ -13,6 +13,7 @@ from icrl.runs._parent import tie_if_asked
 
 tie_if_asked()  # before all else, because imports take seconds in which the parent may end
 
+from icrl import extensions  # noqa: E402
 from icrl.envs.gym import register_all  # noqa: E402
 
 # By default OpenMP's threads spin while they wait for each other. Where another program holds a core, that makes two
@@ -65,3 +66,4 @@ def __getattr__(name: str) -> Any:
 
 
 register_all()
+extensions.load_light()

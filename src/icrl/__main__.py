@@ -2,36 +2,38 @@
 
 import sys
 import textwrap
-from collections.abc import Callable
+from functools import partial
 from pathlib import Path
-from typing import Any
 
+from icrl import extensions
 from icrl.config.modules import extra_module
 from icrl.contracts import ConfigError
 
-PROGRAMS = sorted(path.stem for path in (Path(__file__).parent / "programs").glob("[a-z]*.py"))
+_FILES = sorted((Path(__file__).parent / "programs").glob("[a-z]*.py"))
+PROGRAMS = {path.stem: f"icrl.programs.{path.stem}" for path in _FILES} | extensions.programs()  # module by name
 
 
-def run(name: str) -> None:
-    """Run the program `name` with the options of the command line."""
-    extra, modules = "search" if name == "search_params" else "train", ("config.command_line", f"programs.{name}")
+def run(name: str, extension: str = "") -> None:
+    """Run the program `name` of the core or an `extension` with the options of the command line.
+
+    Its module has `main(config)` or, if it starts commands with the same options, `start(config, options)`; `OPTIONS`,
+    the class of `config`, if it is not `Config`; and `LARGE`, the options that determine most of its memory. With
+    `command(options)` it reads them itself."""
+    if name not in PROGRAMS:
+        print(f"error: {name} is a program of the extension {extension}, which is not installed", file=sys.stderr)
+        sys.exit(2)
     try:
-        line, program = (extra_module(f"icrl.{module}", f"icrl {name}", extra) for module in modules)
+        line, program = (
+            extra_module(module, f"icrl {name}") for module in ("icrl.config.command_line", PROGRAMS[name])
+        )
     except ConfigError as error:
         print(f"error: {error}", file=sys.stderr)
         sys.exit(2)
-    run_stage: Callable[[Callable[[Any], object], str, str], None] = line.run_stage
-    options, meaning = sys.argv[1:], program.__doc__ or ""
-    if name == "upgrade":  # it has options of its own
-        program.command()
-    elif name == "train_players":
-        line.run_players(program.main, name, meaning)
-    elif name == "study":
-        run_stage(lambda _: program.main(options), name, meaning)
-    elif name == "train_agents":  # it starts commands with the same options
-        run_stage(lambda config: program.main(config, options), name, meaning)
-    else:
-        run_stage(program.main, name, meaning)
+    if hasattr(program, "command"):
+        program.command(sys.argv[1:])
+        return
+    main = partial(program.start, options=sys.argv[1:]) if hasattr(program, "start") else program.main
+    line.run_program(main, getattr(program, "OPTIONS", line.Config), name, program.__doc__ or "", program.LARGE)
 
 
 def main() -> None:

@@ -7,6 +7,7 @@ import shlex
 import signal
 from collections.abc import Callable
 from contextlib import closing
+from importlib import import_module
 from threading import Thread
 from typing import Any
 from unittest.mock import Mock
@@ -16,14 +17,14 @@ import torch
 
 import icrl.__main__
 from icrl.__main__ import PROGRAMS
-from icrl.config.command_line import LARGE, description, help_text, run_stage
-from icrl.config.compose import groups_of, load_config, load_players_config, presets_of
+from icrl.config.command_line import description, help_text, run_program
+from icrl.config.compose import compose_config, groups_of, load_config, presets_of
 from icrl.config.options import walk
 from icrl.config.root import Config
 from icrl.contracts import ConfigError, Stopped
 from icrl.envs import make_env
 from icrl.envs.tasks import development_of, split_tasks
-from icrl.point_game.options import PlayersConfig
+from icrl.programs import evaluate
 from icrl.runs.device import device_of, prepare
 
 
@@ -36,7 +37,7 @@ def start(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
             raise error or AssertionError("it worked")
 
         monkeypatch.setattr("sys.argv", ["stage", *arguments])
-        run_stage(main or fail, "evaluate", "What it is for.")
+        run_program(main or fail, Config, "evaluate", "What it is for.", evaluate.LARGE)
 
     return start
 
@@ -60,7 +61,6 @@ def test_help_is_short_and_explains_what_is_named() -> None:
     text = help_text("train_agents", "meaning", Config, ["source"])
     assert all(f"  {name}" in text for name in presets_of("source")) and "source.value_coefficient" in text
     assert "17 x 17" in help_text("train_agents", "", Config, ["env"])
-    assert "  host.epsilon" in help_text("train_players", "", PlayersConfig, ["host"])
     with pytest.raises(ConfigError, match=r"--help sorce: .*did you mean source\?"):
         help_text("train_agents", "", Config, ["sorce"])
 
@@ -103,7 +103,7 @@ def test_all_conflicts_are_told_at_once_with_a_command_that_has_none(
 ) -> None:
     monkeypatch.setattr("sys.argv", ["stage", *options])
     with pytest.raises(SystemExit):
-        run_stage(_split, "train_agents", "")
+        run_program(_split, Config, "train_agents", "", "all options")
     told = capsys.readouterr().err.strip().splitlines()
     command = told.pop() if len(told) > len(parts) else ""
     assert len(told) == len(parts) and all(part in line for part, line in zip(parts, told, strict=True)), told
@@ -136,9 +136,7 @@ def test_a_clone_has_every_program_and_each_helps_on_one_screen(name, monkeypatc
 
 
 def test_every_preset_says_what_it_is() -> None:
-    paths = [
-        path for root in (Config, PlayersConfig) for group in groups_of(root) for path in presets_of(group).values()
-    ]
+    paths = [path for group in groups_of(Config) for path in presets_of(group).values()]
     assert len(paths) > 100 and not [path for path in paths if not description(path)]
 
 
@@ -239,9 +237,11 @@ def test_without_a_terminal_there_is_nobody_to_ask(monkeypatch: pytest.MonkeyPat
 
 
 def test_every_program_says_what_to_lower() -> None:
-    assert {name for name in PROGRAMS if name != "upgrade"} == set(LARGE)
-    known = {key for key, _, _ in (*walk(load_config()), *walk(load_players_config()))}
-    assert {key for keys in LARGE.values() for key in keys.split(", ") if "." in key} <= known
+    programs = [import_module(module) for module in PROGRAMS.values()]
+    large = [program.LARGE for program in programs if not hasattr(program, "command")]
+    roots = {Config, *(program.OPTIONS for program in programs if hasattr(program, "OPTIONS"))}
+    known = {key for root in roots for key, _, _ in walk(compose_config(root, []))}
+    assert {key for keys in large for key in keys.split(", ") if "." in key} <= known
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,6 @@ Every line of `refusals.txt` is a command line and what its one-line error must 
 
 import json
 import re
-from collections.abc import Iterator
 from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any
@@ -14,8 +13,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from omegaconf import OmegaConf
+from refusals import check_refusal, check_table, refusals
 
-from icrl.config.compose import CONF, groups_of, load_config, load_players_config, presets_of
+from icrl.config.compose import groups_of, load_config, presets_of
 from icrl.config.options import Options, replace, walk
 from icrl.config.options_page import page, table
 from icrl.config.paths import PROJECT
@@ -23,8 +23,6 @@ from icrl.config.root import CHOICES, Config
 from icrl.contracts import ConfigError
 from icrl.envs import WORLDS, make_env
 from icrl.nn.gpt import GPTConfig
-from icrl.point_game.fixed_players import AGENTS, HOSTS
-from icrl.point_game.options import FIXED_AGENTS, FIXED_HOSTS, PlayersConfig
 from icrl.runs.device import recorded
 from icrl.runs.files import check_same, write_json
 from icrl.sources import source_options
@@ -50,35 +48,16 @@ PLAIN = (
     *("evaluation.num_episodes=40", "evaluation.checkpoint=best", "search.num_env_steps=20000"),
     *("critic.imitation_scaling=0", "awr.inverse_temperature=10", "policy.advantage_scale=0"),
 )
-LOADERS = {
-    "config": lambda overrides: load_config([*PLAIN, *overrides]),
-    "point_game": lambda overrides: load_config(["experiment=point_game", "evaluation.num_episodes=4", *overrides]),
-    "players": load_players_config,
-}
 
 
-def refusals() -> Iterator[tuple[str, list[str], list[str]]]:
-    """(configuration, overrides, what the error names) of each line."""
-    section = ""
-    for line in filter(None, Path(__file__).with_name("refusals.txt").read_text().splitlines()):
-        if line.startswith("["):
-            section = line.strip("[]")
-        else:
-            overrides, named = line.split("  =>  ")
-            yield section, overrides.split("  "), named.split("  &  ")
-
-
-@pytest.mark.parametrize(("section", "overrides", "named"), refusals())
+@pytest.mark.parametrize(("section", "overrides", "named"), refusals(Path(__file__).with_name("refusals.txt")))
 def test_a_refusal_names_field_value_and_what_is_allowed(section: str, overrides: list[str], named: list[str]) -> None:
-    with pytest.raises(ConfigError) as refused:
-        LOADERS[section](overrides)
-    message = str(refused.value)
-    assert "\n" not in message and all(part in message for part in named), message
+    check_refusal(lambda given: load_config([*PLAIN, *given]), overrides, named)
 
 
 @pytest.mark.parametrize("line", Path(__file__).with_name("allowed.txt").read_text().splitlines())
 def test_options_that_only_nearly_conflict_are_allowed(line: str) -> None:
-    load_config([*(() if line.startswith("experiment=point_game") else PLAIN), *re.split(r" (?=[\w.]+=)", line)])
+    load_config([*PLAIN, *re.split(r" (?=[\w.]+=)", line)])
 
 
 LONG = 5000 * "9"
@@ -191,9 +170,9 @@ def test_check_same_names_the_field_and_both_values() -> None:
 @pytest.mark.parametrize("preset", [f"{group}={name}" for group in groups_of(Config) for name in presets_of(group)])
 def test_every_preset_composes_and_says_only_what_differs(preset: str) -> None:
     group, _, name = preset.partition("=")
-    fits = {"env=point_game": ["source=a2c"], "env=gymnasium": ["model.context_len=80"]}.get(preset, [])
+    fits = ["model.context_len=80"] if preset == "env=gymnasium" else []
     options = getattr(load_config([preset, *fits]), group, None)
-    written = OmegaConf.to_container(OmegaConf.load(CONF / group / f"{name}.yaml"), resolve=False) or {}
+    written = OmegaConf.to_container(OmegaConf.load(presets_of(group)[name]), resolve=False) or {}
     if isinstance(options, Options) and "defaults" not in written and group != "study":
         fields = type(options).model_fields
         defaults = {key: field.get_default(call_default_factory=True) for key, field in fields.items()}
@@ -205,7 +184,7 @@ def test_every_preset_composes_and_says_only_what_differs(preset: str) -> None:
 @pytest.mark.parametrize("env", [env for env in presets_of("env") if env != "recorded"])
 def test_every_world_goes_with_sources_and_has_the_tasks_its_preset_asks_for(env: str) -> None:
     """A preset with the name of a world stands for all presets of this world, with every source."""
-    for source in source_options() if env in WORLDS and env != "point_game" else ("a2c", "random"):
+    for source in source_options() if env in WORLDS else ("a2c", "random"):
         config = load_config([f"env={env}", f"source={source}", "evaluation.num_episodes=4", "model.context_len=20"])
         assert config.data.min_final_success == (0.0 if env == "recorded" or source in LEARN_NOTHING else 0.5)
     if env == "recorded":  # its tasks are those of histories
@@ -233,16 +212,6 @@ def test_names_sizes_and_folders_follow_each_other() -> None:
     assert pace == (22000, "adam", 2500000)
 
 
-@pytest.mark.parametrize("preset", presets_of("players"))
-def test_presets_of_players_set_what_they_write(preset: str) -> None:
-    config = load_players_config([f"players={preset}"])
-    written: Any = OmegaConf.to_container(OmegaConf.load(CONF / f"players/{preset}.yaml")) or {}
-    for group, options in written.items():
-        for key, value in options.items() if isinstance(options, dict) else [("", options)]:
-            assert value_of(config, f"{group}.{key}" if key else group) == value
-    check_same(config, json.loads(json.dumps(recorded(config))), recorded(config), "here")
-
-
 def test_presets_of_the_reference_offline_programs_have_its_defaults() -> None:
     """Numbers of its option tables: ILQL, BERT, LAMB, and the newer of its two AWR programs."""
     config = load_config(["experiment=offline_reference"])
@@ -265,12 +234,6 @@ def test_presets_of_the_reference_offline_programs_have_its_defaults() -> None:
     assert (parts.critic, parts.awr) == (config.critic, config.awr)
 
 
-def test_options_of_a_fixed_player_are_not_compared_and_the_fixed_players_are_those_of_the_game() -> None:
-    idle = ["host.opponents=[]", "host.net_arch=[{width: 8, residual: true}]"]
-    assert load_players_config(["host.player=zeillinger", "agent.opponents=host", *idle]).learning == ["agent"]
-    assert tuple(HOSTS) == FIXED_HOSTS and tuple(AGENTS) == FIXED_AGENTS
-
-
 @pytest.fixture
 def own(tmp_path: Path) -> Path:
     """A folder with presets of one's own, which build on each other and on those of the project."""
@@ -278,7 +241,6 @@ def own(tmp_path: Path) -> Path:
     for name, text in {
         "experiment/mine": "# @package _global_\n# Mine.\ndefaults: [search, override /env: closet]\nname: mine\n",
         "env/closet": "defaults: [dark_room]\nsize: 5\n",
-        "players/mine": "# @package _global_\ndefaults: [tiny]\nname: ours\n",
     }.items():
         (folder / name).parent.mkdir(parents=True)
         (folder / f"{name}.yaml").write_text(text)
@@ -291,7 +253,6 @@ def test_presets_of_ones_own_are_found_in_their_folder(own, monkeypatch) -> None
     config = load_config([there, "experiment=mine", "data.num_development_tasks=1", "seed=3"])
     assert (config.name, value_of(config, "env.size"), config.seed, config.presets) == ("mine", 5, 3, own.name)
     assert config.source == load_config(["experiment=search", "env.size=5", "data.num_development_tasks=1"]).source
-    assert load_players_config([f'presets="{own}"', "players=mine"]).game == load_players_config(["players=tiny"]).game
     assert "mine" in presets_of("experiment", own) and "mine" not in presets_of("experiment")
     (own / "env/closet.yaml").write_text("defaults: [dark_room]\nsize: 4\n")
     changed = load_config([there, "env=closet", "data.num_development_tasks=1"])
@@ -310,8 +271,8 @@ def test_presets_of_ones_own_are_found_in_their_folder(own, monkeypatch) -> None
 
 def test_a_seed_of_null_is_drawn_unless_the_run_has_recorded_one(tmp_path, monkeypatch) -> None:
     asked = [f"root={tmp_path}", "name=a", "seed=null"]
-    drawn = {load_config(asked).seed for _ in range(4)} | {load_players_config(asked).seed for _ in range(4)}
-    assert len(drawn) == 8 and all(0 <= seed < 10**9 for seed in drawn)
+    drawn = {load_config(asked).seed for _ in range(4)}
+    assert len(drawn) == 4 and all(0 <= seed < 10**9 for seed in drawn)
     monkeypatch.setenv("RANK", "0")
     with pytest.raises(ConfigError, match="each process of torchrun would draw a seed of its own"):
         load_config(asked)
@@ -320,7 +281,7 @@ def test_a_seed_of_null_is_drawn_unless_the_run_has_recorded_one(tmp_path, monke
         with pytest.raises(ConfigError, match="each process of torchrun"):
             load_config(asked)
     write_json(tmp_path / "logs/a/gpt/run.json", {"sessions": [{"config": {"seed": 5}}]})
-    assert load_config(asked).seed == load_players_config(asked).seed == 5
+    assert load_config(asked).seed == 5
     write_json(tmp_path / "logs/a/evaluation/results.json", {"config": {"seed": 6}})
     assert load_config(asked).seed == 6
     write_json(tmp_path / "histories/a/manifest.json", {"config": {"seed": 7}})
@@ -330,11 +291,7 @@ def test_a_seed_of_null_is_drawn_unless_the_run_has_recorded_one(tmp_path, monke
 def test_the_page_in_the_docs_has_every_option_with_its_meaning_and_stages_and_every_choice() -> None:
     whole = page()
     assert (PROJECT / "docs/settings.md").read_text() == whole + "\n", "run `make docs`"
-    for config in (DEFAULT, PlayersConfig()):
-        text = table(config).replace("\\|", "|")
-        for key, _, option in walk(config):
-            assert f"| `{key}` | {option.meaning} | {option.allowed} |" in text and f"| {option.stages} |" in text
-            assert len(option.meaning) > 3 and option.stages and option.meaning != key
+    check_table(table(DEFAULT), DEFAULT)
     for group, choices in ((group, choices()) for group, choices in CHOICES.items()):
         named = {name for name in choices if f"of `{group}.name={name}`" in whole}
         ours = {choice for choice in choices.values() if choice.__module__.startswith("icrl.")}  # not of other tests

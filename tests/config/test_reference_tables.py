@@ -7,9 +7,10 @@ from typing import Any
 
 import pytest
 
-from icrl.config.compose import load_config, load_players_config, presets_of
+from icrl.config.compose import compose_config, load_config, presets_of
 from icrl.config.options import walk
 from icrl.config.paths import PROJECT
+from icrl.extensions.point_game.players.options import PlayersConfig
 
 CHOSEN = [f"{group}={name}" for group in ("source", "optimizer") for name in presets_of(group)]
 HEADINGS = {
@@ -185,7 +186,7 @@ def rows_of(page: str) -> list[list[str]]:
 def test_every_option_exists(page: str) -> None:
     known = {key for one in ("experiment=four_layers", *CHOSEN) for key in options_of(one)}
     if page == "point_game.md":
-        known = {key for key, _, _ in walk(load_players_config())}
+        known = {key for key, _, _ in walk(compose_config(PlayersConfig, []))}
     for row in rows_of(page):
         for name in re.findall(r"`([a-z]+\.[a-z0-9_]+)(?:=[^`]*)?`", " ".join(row[1:])):
             named = name in known or Path(name).suffix in (".md", ".py")

@@ -15,8 +15,9 @@ from unittest.mock import patch
 import torch
 from toy import curves, plain
 
-from icrl.config.command_line import run_stage
+from icrl.config.command_line import run_program
 from icrl.config.paths import PROJECT
+from icrl.config.root import Config
 from icrl.programs import (
     evaluate,
     export_model,
@@ -83,7 +84,7 @@ def run(stage: str, root: Path, *options: str, preset: Sequence[str] = TINY) -> 
     clean = patch.object(run_record, "git_state", lambda _: {"revision": "0", "dirty": False, "diff": ""})
     with clean, patch.object(sys, "argv", arguments), redirect_stdout(out), redirect_stderr(err):
         try:
-            run_stage(PROGRAMS[stage], stage, "")
+            run_program(PROGRAMS[stage], Config, stage, "", "all options")
         except SystemExit as end:
             code = int(end.code or 0)
     return Outcome(code, out.getvalue(), err.getvalue())

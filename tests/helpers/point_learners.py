@@ -2,9 +2,10 @@
 
 import torch
 
-from icrl.config.compose import load_players_config
+from icrl.config.compose import compose_config
 from icrl.config.schedules import Clock
-from icrl.point_game.learners import Learner, Stopwatch, make_learners
+from icrl.extensions.point_game.players.learners import Learner, Stopwatch, make_learners
+from icrl.extensions.point_game.players.options import PlayersConfig
 
 CPU = torch.device("cpu")
 START = Clock(0, 0, 0, 0)
@@ -12,7 +13,7 @@ START = Clock(0, 0, 0, 0)
 
 def learners_of(*overrides: str) -> dict[str, Learner]:
     """Learners of `players=tiny` with some options set, before the first move."""
-    config = load_players_config(["players=tiny", "device=cpu", *overrides])
+    config = compose_config(PlayersConfig, ["players=tiny", "device=cpu", *overrides])
     return make_learners(config, Stopwatch(False, CPU), CPU)[0]
 
 

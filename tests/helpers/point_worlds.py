@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from icrl.contracts import Step
-from icrl.point_game.world import GamesState, PointFamily, PointGameConfig
+from icrl.extensions.point_game.world import GamesState, PointFamily, PointGameConfig
 from icrl.randomness import draw_possible, uniform
 
 _DEFAULTS: dict[str, Any] = {

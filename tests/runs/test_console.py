@@ -8,7 +8,7 @@ from typing import IO
 
 import pytest
 
-from icrl.config.command_line import run_stage
+from icrl.config.command_line import run_program
 from icrl.config.paths import PROJECT
 from icrl.config.root import Config
 
@@ -24,7 +24,7 @@ def code_of(stdout: IO[str] | None, monkeypatch: pytest.MonkeyPatch, *arguments:
     monkeypatch.setattr("sys.argv", ["stage", *arguments])
     monkeypatch.setattr("sys.stdout", stdout)
     try:
-        run_stage(show, "train_gpt", "")
+        run_program(show, Config, "train_gpt", "", "all options")
     except SystemExit as end:
         return int(end.code or 0)
     return 0
@@ -51,12 +51,12 @@ def test_a_program_runs_with_its_outputs_closed_and_without_a_backend(tmp_path):
     """What is written to a closed output does not land in a file that took its place, and an MPLBACKEND that names no
     backend keeps nobody from drawing."""
     program = (
-        "import sys; from icrl.plots.style import Figure; from icrl.config.command_line import run_stage\n"
+        "import sys; from icrl.plots.style import Figure; from icrl.config.command_line import Config, run_program\n"
         "def main(config):\n"
         f"    with open({str(tmp_path / 'file')!r}, 'w') as file:\n"
         "        print('shown'); print('shown', file=sys.stderr)\n"
         "        import os; os.write(1, b'shown'); os.write(2, b'shown'); file.write('kept')\n"
-        "run_stage(main, 'train_gpt', '')"
+        "run_program(main, Config, 'train_gpt', '', 'all options')"
     )
     command = f'exec "{sys.executable}" -c "$0" >&- 2>&-'
     ended = subprocess.run(

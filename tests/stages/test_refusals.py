@@ -13,12 +13,12 @@ from unittest.mock import patch
 import pytest
 from harness import STAGES, TINY, ended, file_size_limit, files_of, refusal, results_of, run, start
 
-from icrl.config.compose import load_config, load_players_config
+from icrl.config.compose import load_config
 from icrl.contracts import ConfigError
 from icrl.envs import make_env
 from icrl.envs.core import TensorEnv
 from icrl.envs.rooms import DarkRoom
-from icrl.programs import search_params, train_agents, train_players
+from icrl.programs import search_params, train_agents
 from icrl.runs import device
 from icrl.runs.files import read_json, write_json
 
@@ -139,12 +139,10 @@ def test_needs_that_exceed_the_memory(program, options, start, finished, tmp_pat
 
 
 @pytest.mark.usefixtures("little")
-def test_needs_of_the_search_and_of_players(tmp_path):
+def test_needs_of_the_search(tmp_path):
     tiny = ["experiment=tiny", f"root={tmp_path}", "search.num_learners=100000"]
     with pytest.raises(ConfigError, match=r"^search\.num_learners=100000 x source\.hidden_size=\d+ needs about"):
         search_params.main(load_config(tiny))
-    with pytest.raises(ConfigError, match=r"^replay\.size=10000000 x game\.max_num_points=\d+ needs about"):
-        train_players.main(load_players_config(["players=tiny", f"root={tmp_path}", "replay.size=10000000"]))
     assert all(path.name == ".lock" for path in tmp_path.rglob("*") if path.is_file())
 
 

@@ -10,14 +10,12 @@ from torch import Tensor, nn
 
 from icrl.collection.collect import LocalUnrollWorker, make_learners
 from icrl.collection.experience import Experience
-from icrl.config.compose import load_config, load_players_config
+from icrl.config.compose import load_config
 from icrl.config.options import replace
 from icrl.contracts import ConfigError
 from icrl.envs import make_env
 from icrl.nn.critic import trunk_config
 from icrl.nn.gpt import GPT, Window, context_of
-from icrl.point_game.learners import Stopwatch
-from icrl.point_game.learners import make_learners as make_players
 from icrl.runs.device import Need
 from icrl.training import needs
 from icrl.training.optimizers import make_optimizer
@@ -145,22 +143,6 @@ def test_playing_in_context(form: dict[str, Any]) -> None:
     assert size(found, "the rollout") == 6 * 128 * 46  # 100 steps at least, in blocks of 64
 
 
-@pytest.mark.parametrize("optimizer", ["adam", "sgd"])
-def test_players(optimizer: str) -> None:
-    idle = ["adam_beta1=0", "adam_beta2=0"] if optimizer == "sgd" else []
-    options = [f"{role}.{option}" for role in ("host", "agent") for option in (f"optimizer={optimizer}", *idle)]
-    config = load_players_config(["players=tiny", "device=cpu", "host.opponents=[agent,league]", *options])
-    found = needs.players(config)
-    learners = make_players(config, Stopwatch(active=False, device=CPU), CPU)[0]
-    copies = 5 if optimizer == "adam" else 3
-    league = {"host": 0, "agent": 4}
-    networks = [bytes_of(one.network.parameters()) * (copies + league[name]) for name, one in learners.items()]
-    assert [need.size for need in found if need.what.startswith("networks")] == networks
-    columns = [learner.replay._columns for learner in learners.values()]
-    kept = [bytes_of([one.observation, one.next_observation]) for one in columns]
-    assert [need.size for need in found if need.what == "transitions"] == kept
-
-
 def test_a_machine_of_4_gb_runs_every_default() -> None:
     config = load_config()
     spec = make_env(config.env, CPU).spec
@@ -171,6 +153,5 @@ def test_a_machine_of_4_gb_runs_every_default() -> None:
         needs.playing(config, config.model, spec, 80 * 8, 16, CPU, needs.EVALS),
         needs.playing(config, config.model, spec, 20 * config.evaluation.num_streams, 40, CPU, ()),
         [needs.bootstrap(config, 80)],
-        needs.players(load_players_config()),
     ):
         assert sum(need.size for need in found) < 2 * 10**9

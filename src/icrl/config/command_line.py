@@ -14,15 +14,14 @@ from typing import NoReturn
 
 from tqdm import tqdm
 
-from icrl.config.compose import AnyConfig, compose_config, groups_of, own_presets, presets_of
+from icrl.config.compose import compose_config, groups_of, own_presets, presets_of
 from icrl.config.modules import command_of, with_commands
-from icrl.config.options import Declared, Options, walk
+from icrl.config.options import AnyRoot, Declared, Options, walk
 from icrl.config.root import Config
 from icrl.config.schedules import nearest
 from icrl.contracts import ConfigError, PipelineError, Stopped
 from icrl.envs import make_env
 from icrl.envs.tasks import development_of, split_tasks
-from icrl.point_game.options import PlayersConfig
 from icrl.runs.device import ran_out
 from icrl.runs.distributed import check_alone
 from icrl.runs.processes import close_outputs, open_outputs
@@ -33,37 +32,13 @@ _WIDTH = 100  # of help
 _MOST_CONFLICTS = 20  # that are reported
 _MAKES_TASKS = ("pipeline", "train_agents")  # programs that split the tasks of the configured world
 _REFUSES = ("train_agents",)  # programs that say themselves why not
-LARGE = {  # by program: the options that determine most of its memory
-    "pipeline": "source.num_learners, trainer.mini_batch_size, evaluation.num_streams",
-    "train_agents": "source.num_learners, source.num_envs, source.unroll_length",
-    "train_gpt": "trainer.mini_batch_size, model.context_len, model.embed_dim",
-    "train_ilql": "trainer.mini_batch_size, model.context_len, encoder.embed_dim",
-    "extract_policy": "trainer.mini_batch_size, model.context_len, model.embed_dim",
-    "finetune": "finetune.num_streams, finetune.trial_steps, model.embed_dim",
-    "evaluate": "evaluation.num_streams, evaluation.num_train_streams, evaluation.num_bootstrap",
-    "search_params": "search.num_learners, source.num_envs",
-    "export_demo": "model.num_layers, model.embed_dim, env.size",
-    "export_histories": "the number of histories",
-    "export_model": "model.num_layers, model.embed_dim",
-    "import_histories": "the number of histories",
-    "study": "launch.num_workers",
-    "train_players": "training.num_games, replay.size, the batch_size of host and agent",
-}
 
 
-def run_stage(main: Callable[[Config], object], program: str, meaning: str) -> None:
-    """Run `main` of `program` with the configuration from the command line; `--help` explains every option. Exits with
-    code 2 and one line on a `PipelineError`, a lack of memory or an `OSError`. Exits with 130 on an interrupt, 143
-    after a requested stop, and 141 if an output has lost its reader."""
-    _run(main, Config, program, meaning)
-
-
-def run_players(main: Callable[[PlayersConfig], object], program: str, meaning: str) -> None:
-    """Run `main` with the configuration of `train_players`, as `run_stage` does."""
-    _run(main, PlayersConfig, program, meaning)
-
-
-def _run(main: Callable[[AnyConfig], object], root: type[AnyConfig], program: str, meaning: str) -> None:
+def run_program(main: Callable[[AnyRoot], object], root: type[AnyRoot], program: str, meaning: str, large: str) -> None:
+    """Run `main` of `program` with the configuration of class `root` from the command line; `--help` explains every
+    option. Exits with code 2 and one line on a `PipelineError`, a lack of memory (for which it names the options that
+    are `large`) or an `OSError`. Exits with 130 on an interrupt, 143 after a requested stop, and 141 if an output has
+    lost its reader."""
     open_outputs()
     arguments = sys.argv[1:]
     report, threading.excepthook = threading.excepthook, _report_of_thread
@@ -84,7 +59,7 @@ def _run(main: Callable[[AnyConfig], object], root: type[AnyConfig], program: st
     except (MemoryError, RuntimeError, OverflowError, ValueError) as error:
         if not ran_out(error):
             raise
-        _refuse(f"{program} needs more memory than is free: lower {LARGE[program]}, or other large options. {error}")
+        _refuse(f"{program} needs more memory than is free: lower {large}, or other large options. {error}")
     except Stopped as end:
         tqdm.write(str(end), file=sys.stderr)
         sys.exit(143)  # as shells report SIGTERM, so that a chain of stages stops here
@@ -96,7 +71,7 @@ def _run(main: Callable[[AnyConfig], object], root: type[AnyConfig], program: st
         threading.excepthook = report
 
 
-def _configured(root: type[AnyConfig], program: str, arguments: Sequence[str]) -> AnyConfig:
+def _configured(root: type[AnyRoot], program: str, arguments: Sequence[str]) -> AnyRoot:
     """Configuration of a program, whose seed is printed if it was drawn."""
     _check_form(arguments)
     if program not in (*SHARED, *_REFUSES):
@@ -135,7 +110,7 @@ def _refuse(message: str, *further: str) -> NoReturn:
     sys.exit(_BAD_INPUT)
 
 
-def all_conflicts(first: ConfigError, root: type[AnyConfig], program: str, arguments: Sequence[str]) -> list[str]:
+def all_conflicts(first: ConfigError, root: type[AnyRoot], program: str, arguments: Sequence[str]) -> list[str]:
     """Message of the `first` error; of every other one that a command line would meet after it, one by one; and the
     command that meets none. A message says how it is met (`give KEY=VALUE`, or `did you mean KEY?`); after one that
     does not, there is no such command. Only messages that follow from the command line alone are read for this: those
@@ -153,7 +128,7 @@ def all_conflicts(first: ConfigError, root: type[AnyConfig], program: str, argum
     return messages
 
 
-def _conflict(root: type[AnyConfig], program: str, arguments: Sequence[str]) -> PipelineError | None:
+def _conflict(root: type[AnyRoot], program: str, arguments: Sequence[str]) -> PipelineError | None:
     """Error about the first rule that the options break, if there is one; a `ConfigError` is about options alone."""
     try:
         config = compose_config(root, arguments)
@@ -182,7 +157,7 @@ def _report_of_thread(failure: threading.ExceptHookArgs) -> None:
         threading.__excepthook__(failure)
 
 
-def help_text(program: str, meaning: str, root: type[AnyConfig], arguments: Sequence[str] = ()) -> str:
+def help_text(program: str, meaning: str, root: type[AnyRoot], arguments: Sequence[str] = ()) -> str:
     """Help text. Without `arguments`, on one screen: usage, the groups of options, the options of the run. Otherwise
     the options that they name, each with meaning, allowed values and the value that it has: an option, a group (with
     its presets, each with the first comment of its file), a choice `GROUP=PRESET` (its group), or `all`, after the

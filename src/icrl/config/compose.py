@@ -1,7 +1,7 @@
 """Composition of a configuration: defaults from the code, presets from `conf/*.yaml`, then `KEY=VALUE` overrides.
 
-`load_config(overrides)` makes every `Config`, and `load_players_config(overrides)` every `PlayersConfig`: for the
-command line, notebooks, searches and tests. `presets=FOLDER` among the overrides adds presets of the user's own:
+`load_config(overrides)` makes every `Config`, for the command line, notebooks, searches and tests; `compose_config`
+also those of programs with options of their own. `presets=FOLDER` among the overrides adds presets of the user's own:
 `FOLDER/<group>/<name>.yaml`, which may build on those in `conf/`.
 """
 
@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from functools import cache, lru_cache
 from pathlib import Path
 from types import ModuleType
-from typing import Any, TypeVar, cast
+from typing import Any, cast
 
 from hydra import compose, initialize_config_dir
 from hydra.core.override_parser.overrides_parser import OverridesParser
@@ -19,19 +19,17 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 from pydantic import ValidationError
 
+from icrl import extensions
 from icrl.config.modules import checksums, load_module
-from icrl.config.options import Options, first_of, in_words, quoted, refuse
+from icrl.config.options import AnyRoot, Options, RootOptions, first_of, in_words, quoted, refuse
 from icrl.config.paths import PROJECT
 from icrl.config.resolvers import RESOLVERS
 from icrl.config.root import CHOICES, Config
 from icrl.config.schedules import nearest
 from icrl.contracts import ConfigError
-from icrl.point_game.options import PlayersConfig
 from icrl.runs.record import seed_of
 
 CONF = Path(__file__).resolve().parent.parent / "conf"
-AnyConfig = TypeVar("AnyConfig", Config, PlayersConfig)
-_PAGES: dict[Any, str] = {Config: "config", PlayersConfig: "players"}
 
 for _name, _resolver in RESOLVERS.items():
     OmegaConf.register_new_resolver(_name, _resolver, replace=True)
@@ -44,24 +42,29 @@ def load_config(overrides: Iterable[str] = ()) -> Config:
     return compose_config(Config, overrides)
 
 
-def load_players_config(overrides: Iterable[str] = ()) -> PlayersConfig:
-    """Compose and check the configuration of `train_players`, as `load_config` does."""
-    return compose_config(PlayersConfig, overrides)
-
-
 @cache
-def groups_of(root: type[Config] | type[PlayersConfig]) -> list[str]:
+def groups_of(root: type[RootOptions]) -> list[str]:
     """Groups with presets, in the order of the defaults list of `root`."""
-    page = OmegaConf.load(CONF / f"{_PAGES[root]}.yaml")
+    page = OmegaConf.load(_folder_of(root.page) / f"{root.page}.yaml")
     return [next(iter(entry)) for entry in page.defaults if OmegaConf.is_config(entry)]
+
+
+def _folders() -> list[Path]:
+    """Folders with presets of the core and of the extensions."""
+    return [CONF, *extensions.preset_folders()]
+
+
+def _folder_of(page: str) -> Path:
+    return next(folder for folder in _folders() if (folder / f"{page}.yaml").exists())
 
 
 def presets_of(group: str, own: Path | None = None) -> dict[str, Path]:
     """Files of the presets of a group by name, with those in the folder `own`. Raises `ConfigError` if one of these has
     the name of another."""
-    found = {path.stem: path for path in sorted((CONF / group).glob("*.yaml"))}
+    found = {path.stem: path for folder in _folders() for path in sorted((folder / group).glob("*.yaml"))}
     for path in sorted((own / group).glob("*.yaml")) if own else ():
-        refuse(path.stem in found, f"presets={own}: {group}/{path.name} has the name of a preset in {CONF}: rename it")
+        taken = path.stem in found and found[path.stem].parent.parent
+        refuse(taken, f"presets={own}: {group}/{path.name} has the name of a preset in {taken}: rename it")
         found[path.stem] = path
     return found
 
@@ -90,7 +93,7 @@ def module_of_id(env: Any) -> list[ModuleType]:
     return [load_module(file, f"env.id={given}")] if file.endswith(".py") else []
 
 
-def compose_config(root: type[AnyConfig], overrides: Iterable[str]) -> AnyConfig:
+def compose_config(root: type[AnyRoot], overrides: Iterable[str]) -> AnyRoot:
     """Compose and check the configuration of class `root`, see `load_config`."""
     overrides = list(overrides)
     modules = own_modules(overrides)
@@ -99,7 +102,7 @@ def compose_config(root: type[AnyConfig], overrides: Iterable[str]) -> AnyConfig
     kinds: dict[str, type[Options]] = {}
     values: dict[str, Any] = {}
     try:
-        composed = _composed(_PAGES[root], (*chosen, _search_path(own))) if own else _kept(_PAGES[root], tuple(chosen))
+        composed = _composed(root.page, tuple(chosen), own) if own else _kept(root.page, tuple(chosen))
         for nested in (False, True):  # last the parts of schedules, which may be defaults
             for key, value in written.items():
                 if (key.count(".") >= 2) == nested:
@@ -121,7 +124,7 @@ def compose_config(root: type[AnyConfig], overrides: Iterable[str]) -> AnyConfig
 
 
 def _chosen_and_written(
-    root: type[AnyConfig], overrides: Iterable[str], own: Path | None
+    root: type[AnyRoot], overrides: Iterable[str], own: Path | None
 ) -> tuple[list[str], dict[str, Any]]:
     """The `overrides` that choose a preset, and the values of the others by key."""
     chosen, written = list[str](), dict[str, Any]()
@@ -148,14 +151,16 @@ def _kept(name: str, chosen: tuple[str, ...]) -> DictConfig:
     return copy.deepcopy(_composed_once(name, chosen))
 
 
-def _search_path(own: Path) -> str:
-    quoted = str(own).replace("\\", "\\\\").replace("'", "\\'")
-    return f"hydra.searchpath=['file://{quoted}']"
+def _search_path(folders: Iterable[Path]) -> str:
+    texts = [str(folder).replace("\\", "\\\\").replace("'", "\\'") for folder in folders]
+    return "hydra.searchpath=[" + ",".join(f"'file://{text}'" for text in texts) + "]"
 
 
-def _composed(name: str, chosen: tuple[str, ...]) -> DictConfig:
-    with initialize_config_dir(config_dir=str(CONF), version_base="1.3"):
-        composed = compose(name, overrides=list(chosen))
+def _composed(name: str, chosen: tuple[str, ...], own: Path | None = None) -> DictConfig:
+    first = _folder_of(name)
+    folders = [folder for folder in _folders() if folder != first] + ([own] if own else [])
+    with initialize_config_dir(config_dir=str(first), version_base="1.3"):
+        composed = compose(name, overrides=[*chosen, _search_path(folders)])
     OmegaConf.set_struct(composed, False)
     return composed
 

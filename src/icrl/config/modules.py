@@ -19,10 +19,10 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from icrl import extensions
 from icrl.config.options import AnyOptions, first_of, quoted, refuse
 from icrl.contracts import ConfigError, PipelineError
 
-_EXTRAS = {"minigrid": "minigrid", "metaworld": "metaworld"}  # by package
 _texts: dict[str, str] = {}  # checksum of each file when it was imported, by module
 _record: ContextVar[bool] = ContextVar("_record", default=False)
 
@@ -84,21 +84,31 @@ def recorded_options(kind: type[AnyOptions], values: Any, where: object, group: 
 def describe_error(error: BaseException) -> str:
     """Type and message of an error in one line, and how to install a missing package that an extra of ours has."""
     missing = (error.name or "").partition(".")[0] if isinstance(error, ModuleNotFoundError) else ""
-    how = f": {installation(_EXTRAS[missing])}" if missing in _EXTRAS else ""
+    how = f": {installation(extra)}" if (extra := extra_with(missing)) else ""
     return f"{type(error).__name__}: {' '.join(str(error).split())}{how}"
 
 
-def extra_module(name: str, needed_by: str, extra: str = "train") -> Any:
-    """Import the module `name`: a package of an `extra`, or a module of ours that needs one. Raises `ConfigError` if it
-    is not installed, and names what it is `needed_by`."""
+def extra_module(name: str, needed_by: str, extra: str = "") -> Any:
+    """Import the module `name`: a package of an `extra` (by default the one that has it), or a module of ours that
+    needs one. Raises `ConfigError` if it is not installed, and names what it is `needed_by`."""
     try:
         return importlib.import_module(name)
     except ImportError as error:
         if (missing := (error.name or name).partition(".")[0]) == "icrl":
             raise
         why = "" if isinstance(error, ModuleNotFoundError) else f" ({error})"
-        how = installation(extra)
+        how = installation(extra or extra_with(missing) or "train")
         raise ConfigError(f"{needed_by} needs the package {missing}{why}: {how}") from error
+
+
+def extra_with(package: str) -> str:
+    """Extra of ours that installs a package, "" if none does."""
+    try:
+        needed = importlib.metadata.requires("in-context-rl") or []
+    except importlib.metadata.PackageNotFoundError:  # not installed
+        return ""
+    found = [re.fullmatch(r"([\w.-]+).*; extra == ['\"](\w+)['\"]", one) for one in needed]
+    return next((one[2] for one in found if package and one and one[1].replace("-", "_") == package), "")
 
 
 def installation(extra: str) -> str:
@@ -135,7 +145,9 @@ def checksums(modules: list[ModuleType]) -> dict[str, str]:
 
 @cache
 def load_plugins() -> None:
-    """Import the modules that installed packages declare in the entry point group `icrl.plugins`."""
+    """Import the extensions, and the modules that installed packages declare in the entry point group
+    `icrl.plugins`."""
+    extensions.load_all()
     for point in importlib.metadata.entry_points(group="icrl.plugins"):
         load_module(point.module, f"entry point icrl.plugins, {point.name}")
 

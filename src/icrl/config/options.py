@@ -14,7 +14,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import Annotated, Any, Literal, NamedTuple, TypeVar, get_args, get_origin
+from typing import Annotated, Any, ClassVar, Literal, NamedTuple, TypeVar, get_args, get_origin
 
 from pydantic import BaseModel, BeforeValidator, Field, PlainValidator, ValidationError, field_validator
 from pydantic.fields import FieldInfo
@@ -172,6 +172,18 @@ Seed = Annotated[int, f"null, or int >= 0 and <= {MOST_SEEDS}"]  # null: `compos
 OneOrMore = BeforeValidator(lambda value: value if isinstance(value, list) or value is None else [value])
 
 
+class RootOptions(Options):
+    """All options of a program; each class declares the values of these."""
+
+    page: ClassVar[str]  # the YAML file with its groups that have presets, and values that follow from others
+
+    name: Name
+    root: PathName
+    presets: PathName
+    seed: Seed
+    num_threads: int
+
+
 class Declared(NamedTuple):
     """Declaration of an option, for texts and checks."""
 
@@ -195,6 +207,7 @@ def walk(config: Options, prefix: str = "", stages: str = "") -> Iterator[tuple[
 
 
 AnyOptions = TypeVar("AnyOptions", bound=Options)
+AnyRoot = TypeVar("AnyRoot", bound=RootOptions)
 
 
 def replace(options: AnyOptions, **changes: Any) -> AnyOptions:

@@ -1,9 +1,11 @@
 """Generated page of all options: `make docs` writes it to docs/settings.md."""
 
 import textwrap
+from importlib import import_module
 from itertools import groupby
 
-from icrl.config.compose import load_config, load_players_config, presets_of
+from icrl import extensions
+from icrl.config.compose import compose_config, load_config, presets_of
 from icrl.config.options import Options, walk
 from icrl.config.root import CHOICES
 
@@ -17,16 +19,10 @@ Every option of the project. This page is generated from the option models (`mak
 prints the same. Options are given as `KEY=VALUE` on the command line, or in a preset under `src/icrl/conf/`.
 
 *Stages*: 1 `train_agents`, 2 `train_gpt`, 3 `evaluate`; *finetune* `finetune`, *search* `search_params`, *export*
-`export_histories`, *study* `study`; *players* `train_players`. *May change*: whether a continued run may have another
+`export_histories`, *study* `study`. *May change*: whether a continued run may have another
 value than before; *length*: it may, unless a schedule depends on the length of the run ([longer
 training](trainer.md#longer-training)). *Schedule*: instead of a number, a mapping that says how the value changes
 ([schedules](trainer.md#schedules)).
-"""
-_PLAYERS = """
-# Settings of `train_players`
-
-Host and agent of the polyhedra game ([training](point_game.md#training-both-players-python--m-srctrain_players)) have a
-configuration of their own.
 """
 
 
@@ -49,7 +45,7 @@ def table(config: Options, only: str | None = None) -> str:
 
 def page() -> str:
     """Whole page: the default configuration, the other choices of each group with the defaults of the first preset of
-    each, and the options of `train_players`."""
+    each, and those of programs that have options of their own."""
     config = load_config()
     tables = [table(config) + "\n"]
     for group in CHOICES:
@@ -58,7 +54,10 @@ def page() -> str:
             if (name := getattr(other, group).name) not in shown:
                 shown.add(name)
                 tables.append(table(other, group) + "\n")
-    return _HEAD + "".join(tables) + _PLAYERS + table(load_players_config()) + "\n"
+    for name, module in extensions.programs().items():
+        if root := getattr(import_module(module), "OPTIONS", None):
+            tables.append(f"\n# Settings of `{name}`\n\n{root.__doc__}\n{table(compose_config(root, []))}\n")
+    return _HEAD + "".join(tables)
 
 
 if __name__ == "__main__":

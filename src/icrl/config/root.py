@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from operator import attrgetter
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import model_validator
 
@@ -16,8 +16,8 @@ from icrl.config.options import (
     Choice,
     Name,
     OneOrMore,
-    Options,
     PathName,
+    RootOptions,
     Seed,
     group,
     option,
@@ -40,7 +40,6 @@ from icrl.nn.gpt import GPTConfig
 from icrl.nn.gpt_policy import PolicyConfig
 from icrl.objectives import objective_options
 from icrl.objectives.imitation import AwrConfig, ObjectiveConfig
-from icrl.point_game.world import PointGameConfig
 from icrl.runs.checkpoint import CheckpointsConfig
 from icrl.runs.device import DeviceConfig
 from icrl.runs.evaluations import EvalsConfig
@@ -67,10 +66,19 @@ AnyLaunch = Annotated[LaunchConfig, Choice("launch", CHOICES["launch"])]
 AnyOptimizer = Annotated[OptimizerConfig, Choice("optimizer", CHOICES["optimizer"])]
 
 _FITS = "2, ilql, awr, finetune"  # stages with a gradient loop
-_READS_POINTS = ("a2c", "a3c", "ppo", "random")  # sources that read observations of many numbers
+Rule = Callable[["Config"], Iterator[str]]  # messages about options that conflict
+_RULES: list[Rule] = []  # of extensions
 
 
-class Config(Options):
+def rule(conflicts: Rule) -> Rule:
+    """Decorator of a rule across groups."""
+    _RULES.append(conflicts)
+    return conflicts
+
+
+class Config(RootOptions):
+    page: ClassVar[str] = "config"
+
     name: Name = option(
         "dark_room-a2c", "name of the run: its folder under histories/, logs/ and videos/", stages="all"
     )
@@ -152,26 +160,13 @@ class Config(Options):
             return f"{key[1]}={str(value).lower() if isinstance(value, bool) else value}"
 
         rules = (_in_world, _in_splits, _in_lengths, _in_model, _in_training, _in_policy, _in_starts)
-        for conflicts in rules:
+        for conflicts in (*_RULES, *rules):
             for message in conflicts(self):
                 raise ConfigError(re.sub(r"\$(\w+(\.\w+)?)", shown, message))
         return self
 
 
 def _in_world(config: Config) -> Iterator[str]:
-    if isinstance(config.env, PointGameConfig):
-        if config.source.name not in _READS_POINTS:
-            yield f"$source.name must be {', '.join(_READS_POINTS)} with $env.name: the others read no point sets"
-        for key, needed, reason in (
-            ("source.vectorization", "tensor", "the games are played side by side"),
-            ("source.videos_per_task", 0, "there is no room to film"),
-            ("evaluation.videos", False, "there is no room to film"),
-            ("model.induction", False, "no position is seen twice"),
-            ("objective.name", "ad", "nobody knows what is optimal"),
-        ):
-            if attrgetter(key)(config) != needed:
-                allowed = str(needed).lower()
-                yield f"${key} does not fit $env.name: must be {allowed}, {reason}; give {key}={allowed}"
     if config.env.name == "recorded" and config.trainer.evaluate:
         yield "$trainer.evaluate plays, and nothing can be played in $env.name; give trainer.evaluate=false"
     if max(config.search.goal_row, config.search.goal_column) >= getattr(config.env, "size", math.inf):

@@ -1,11 +1,11 @@
 """Options of the search for hyper-parameters: the program, the options that are searched, and their ranges."""
 
 from collections.abc import Mapping
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 from pydantic import AfterValidator
 
-from icrl.config.options import Options, Text, option
+from icrl.config.options import Name, Options, Text, option
 
 A2C_SPACE: dict[str, Any] = {
     "source.learning_rate": {"low": 1e-4, "high": 3e-2, "log": True},
@@ -34,21 +34,17 @@ def _check_space(space: dict[str, Any]) -> dict[str, Any]:
 
 
 class SearchConfig(Options):
-    program: Literal[
-        "train_agents", "train_gpt", "train_ilql", "extract_policy", "finetune", "evaluate", "pipeline", "train_players"
-    ] = option(
+    program: Name = option(
         "train_agents",
         "program that a trial runs. train_agents: A2C on one task; others: the whole program, valued on development "
-        "tasks (train_players: by its matches with fixed players)",
+        "tasks",
     )
     space: Annotated[dict[str, Any], AfterValidator(_check_space)] = option(
         A2C_SPACE,
         "options that are searched, each with a list of choices or a range {low: .., high: .., log: true}, of ints if "
         "both ends are",
     )
-    options: list[Text] = option(
-        [], "options of each trial of train_players, ['KEY=VALUE', ...]: they are not those above"
-    )
+    options: list[Text] = option([], "options of each trial of a program that has its own, ['KEY=VALUE', ...]")
     num_trials: int = option(
         20, "trials in all; a repeated call adds only what is missing", ge=1, le=10**4, may_change=True
     )

@@ -26,10 +26,9 @@ WORLDS = {  # by `env.name`: module, class, and class of its options
     "pendulum": ("icrl.envs.control", "Pendulum", "PendulumConfig"),
     "gymnasium": ("icrl.envs.gym.gymnasium_env", "GymnasiumEnv", "GymnasiumConfig"),
     "recorded": ("icrl.data.recorded", "RecordedWorld", "RecordedConfig"),
-    "point_game": ("icrl.point_game.world", "PointFamily", "PointGameConfig"),
 }
 
-OWN: dict[str, Any] = {}  # classes under the decorator `world`, by `env.name`
+OWN: dict[str, Any] = {}  # classes under the decorator `world`, of extensions and of the user's own, by `env.name`
 
 
 def make_env(config: EnvConfig, device: torch.device | str = "cpu") -> TensorEnv:

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from icrl.config.modules import registrar
 from icrl.config.options import Name, Options, option
-from icrl.contracts import ConfigError, Step
+from icrl.contracts import ConfigError, Policy, Step
 from icrl.envs import OWN, WORLDS, make_env
 from icrl.randomness import integers, mix, uniform
 from icrl.spaces import EnvSpec
@@ -155,6 +155,10 @@ class TensorEnv:
     def family(self, side: int, corner: int, sizes: tuple[int, int], hidden: Tensor) -> Family | None:
         """Rooms of other `sizes` in a grid of `side` cells that holds this world at row and column `corner`, without
         goals where the tasks `hidden` `[N, task_dim]` have theirs; None if this world has no such family."""
+
+    def references(self) -> dict[str, Policy[Any]]:
+        """Policies of this world to play beside a model, by name."""
+        return {}
 
     def label(self, task: Tensor) -> str:
         """Name for the task `[task_dim]` that is fit for file names."""

@@ -31,7 +31,6 @@ from icrl.evaluation.protocol import COVERING_PLAN, TEMPERATURE, WALKS, decoding
 from icrl.evaluation.trained import policy_of
 from icrl.nn.gpt import GPT, Window, context_of
 from icrl.nn.gpt_policy import GPTCarry, GPTPolicy, Guided
-from icrl.point_game.world import PointFamily, PointGameConfig, fixed_players
 from icrl.randomness import mix, seeds_of
 from icrl.sources.noise_distillation import NoiseDistillation, Optimal, Random
 from icrl.sources.pace import BLOCK
@@ -64,12 +63,10 @@ def references_of(env: TensorEnv, config: Config) -> dict[str, Policy[Any]]:
         return {"searcher": learner, COVERING_PLAN: CoveringPlan(env), **walks}
     if learner:
         return {"PSRL" if isinstance(env, RandomMDP) else "searcher": learner}
-    if isinstance(env, PointFamily) and isinstance(config.env, PointGameConfig):
-        return {"random": chance(env, config), **fixed_players(env, config.env)}
     if env.is_exact:
         return {}
     best = {env.best_name: unlearned(Optimal, env, config)} if env.has_planner else {}
-    return {"random": chance(env, config)} | best
+    return {"random": chance(env, config)} | best | env.references()
 
 
 def agents_of(config: Config, tasks: Tensor) -> dict[str, Policy[Any]]:

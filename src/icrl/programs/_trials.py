@@ -2,21 +2,20 @@
 
 import copy
 import operator
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import reduce
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
-from icrl.config.compose import AnyConfig, load_players_config
+from icrl import extensions
+from icrl.config.compose import AnyRoot, compose_config
 from icrl.config.root import Config
-from icrl.point_game.fixed_players import AGENTS, HOSTS
-from icrl.programs import evaluate, extract_policy, finetune, pipeline, train_gpt, train_ilql, train_players
+from icrl.programs import evaluate, extract_policy, finetune, pipeline, train_gpt, train_ilql
 from icrl.runs.device import recorded
 from icrl.runs.files import read_json
 
-_LATE, _MATCHES = "reward per env step in later episodes", "rho of the host less rho against the agent"
+_LATE = "reward per env step in later episodes"
 SUCCESS = "success on development tasks over the last episodes"
 PROGRAMS: dict[str, tuple[Callable[[Any], Path], str, str]] = {  # main, stages of options, value
     "train_gpt": (train_gpt.main, "2", _LATE),
@@ -25,21 +24,33 @@ PROGRAMS: dict[str, tuple[Callable[[Any], Path], str, str]] = {  # main, stages 
     "finetune": (finetune.main, "finetune", _LATE),
     "evaluate": (evaluate.main, "3", SUCCESS),
     "pipeline": (pipeline.main, "1 2 3", SUCCESS),
-    "train_players": (train_players.main, "players", _MATCHES),
 }
+
+
+def _searched() -> Iterator[tuple[str, Any]]:
+    """Programs of extensions that can be searched: their modules have `SEARCHED`, the stages of their options and words
+    for the value of a run, and `value(folder, config)`."""
+    for name, module in extensions.programs().items():
+        if hasattr(program := import_module(module), "SEARCHED"):
+            yield name, program
+
+
+OTHERS = dict(_searched())
+PROGRAMS |= {name: (program.main, *program.SEARCHED) for name, program in OTHERS.items()}
 
 
 def trial_of(config: Config, number: int, params: Mapping[str, Any]) -> Any:
     """Configuration of a trial of a whole program. Raises `ConfigError` or `ValidationError` for conflicts in it."""
     name, program = f"{config.name}-trial-{number:03d}", config.search.program
-    if program == "train_players":
+    if program in OTHERS:
         shared = {key: getattr(config, key) for key in ("root", "seed", "num_threads")}
-        return changed(load_players_config(config.search.options), shared | {"name": name} | dict(params))
+        other = compose_config(OTHERS[program].OPTIONS, config.search.options)
+        return changed(other, shared | {"name": name} | dict(params))
     more: dict[str, Any] = {"histories": [name], "run": name} if program == "pipeline" else {}
     return changed(config, {"name": name} | more | dict(params))
 
 
-def changed(config: AnyConfig, values: Mapping[str, Any]) -> AnyConfig:
+def changed(config: AnyRoot, values: Mapping[str, Any]) -> AnyRoot:
     """Checked copy of `config` with other values of the options, or parts of schedules, with these dotted keys."""
     written = copy.deepcopy(recorded(config))
     for key, value in values.items():
@@ -52,15 +63,8 @@ def changed(config: AnyConfig, values: Mapping[str, Any]) -> AnyConfig:
 def value_of(program: str, trial: Any) -> float:
     """Value of the `trial`, a configuration, after a run of `program`. Raises the errors of the program."""
     folder = PROGRAMS[program][0](trial)
-    if program == "train_players":
-        return skill(read_json(folder / "results.json")["matches"], trial.learning)
+    if program in OTHERS:
+        return OTHERS[program].value(folder, trial)
     if PROGRAMS[program][2] == SUCCESS:
         return read_json(folder / "results.json")["final"]["development"]["success"]["mean"]
     return read_json(folder / "evaluations.json")["evaluations"][-1]["score"]
-
-
-def skill(matches: Mapping[str, Any], learning: list[str]) -> float:
-    """Mean rho of a trained host with all fixed agents, less that of all fixed hosts with a trained agent."""
-    hosts = [matches[f"host_vs_{agent}"]["rho"]["value"] for agent in AGENTS if "host" in learning]
-    agents = [matches[f"{host}_vs_agent"]["rho"]["value"] for host in HOSTS if "agent" in learning]
-    return float(np.mean(hosts or [0.0]) - np.mean(agents or [0.0]))

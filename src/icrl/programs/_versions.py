@@ -5,17 +5,18 @@ If an option, a value of an option or a key in a file is renamed again, add it t
 
 import json
 import re
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from icrl.config.compose import load_config, load_players_config
+from icrl import extensions
+from icrl.config.compose import compose_config, load_config
 from icrl.config.modules import recorded_options
 from icrl.config.root import Config
 from icrl.contracts import Json, PipelineError
 from icrl.data import history_store
-from icrl.point_game.options import PlayersConfig
 from icrl.runs.device import recorded
-from icrl.runs.files import read_json
+from icrl.runs.files import Identity, read_json
 
 OPTIONS = {  # renamed options
     "data.num_validation_tasks": "data.num_development_tasks",
@@ -51,7 +52,8 @@ def present_config(before: Json, is_07: bool = False) -> tuple[Any, Json]:
     if old.get("data.num_validation_tasks") == 0:
         new["trainer.evaluate"] = False  # 0.7 evaluated on held-out tasks only
     if "game" in before:
-        root, present = PlayersConfig, flat(recorded(load_players_config()))
+        root = _players().OPTIONS
+        present = flat(recorded(compose_config(root, [])))
     else:
         root, present = Config, flat(recorded(load_config([f"{key.split('.')[0]}={new[key]}" for key in PRESETS])))
     if unknown := [key for key in new if key not in present and key.partition(".")[0] not in UNIONS]:
@@ -64,6 +66,18 @@ def present_config(before: Json, is_07: bool = False) -> tuple[Any, Json]:
     config = recorded_options(root, groups, "a run of an older version")
     study = {"study": before["study"]} if "study" in before else {}
     return config, json.loads(json.dumps(recorded(config) | study))
+
+
+def _players() -> Any:
+    """Module of the program that trains players, in an extension. Raises `PipelineError` if it is not installed."""
+    if (module := extensions.programs().get("train_players")) is None:
+        raise PipelineError("a run of train_players can be upgraded only where the extension point_game is installed")
+    return import_module(module)
+
+
+def owner_of_players(config: Any) -> Identity:
+    """Identity of a run of train_players."""
+    return _players().owner_of(config)
 
 
 def flat(config: Json) -> Json:

@@ -22,6 +22,8 @@ from icrl.evaluation.report import RESULTS, read_results
 from icrl.runs.device import prepare
 from icrl.runs.files import check_same, only_writer, write_atomically
 
+LARGE = "model.num_layers, model.embed_dim, env.size"  # options that determine most of its memory
+
 
 def main(config: Config) -> Path:
     """Write the page of the configured checkpoint; returns its folder."""

@@ -35,6 +35,8 @@ from icrl.runs.device import prepare
 from icrl.runs.files import only_writer, read_json, sha256, write_atomically, write_json
 from icrl.runs.processes import progress_bar
 
+LARGE = "the number of histories"  # options that determine most of its memory
+
 _TEST_TASKS, _CARD = "test_tasks.txt", "README.md"
 _EXPORTS = ("task_*.txt", _TEST_TASKS, _CARD, "histories*.*", "minari/data/*", "minari/*/data/*")
 _LARGEST = 2**29  # bytes of recorded columns in a file

@@ -21,6 +21,8 @@ from icrl.training.fit import fit
 from icrl.training.needs import fitting_gpt
 from icrl.training.program import compared, open_run, unweighted
 
+LARGE = "trainer.mini_batch_size, model.context_len, model.embed_dim"  # options that determine most of its memory
+
 
 def main(config: Config) -> Path:
     """Train, or resume training; returns the folder with the checkpoints."""

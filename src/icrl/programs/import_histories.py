@@ -28,6 +28,8 @@ from icrl.runs.files import Identity, check_owner, digest, identity_of, only_wri
 from icrl.sources.imported import ImportedConfig
 from icrl.spaces import EnvSpec
 
+LARGE = "the number of histories"  # options that determine most of its memory
+
 
 def main(config: Config) -> Path:
     """Import, unless this is done; returns the folder with the histories."""

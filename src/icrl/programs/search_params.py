@@ -36,7 +36,7 @@ from icrl.envs.core import TensorEnv
 from icrl.envs.rollout import OpenEpisodes, finished_episodes
 from icrl.envs.tasks import split_tasks
 from icrl.plots.search_plots import shown, write_search_plots
-from icrl.programs._trials import PROGRAMS, trial_of, value_of
+from icrl.programs._trials import OTHERS, PROGRAMS, trial_of, value_of
 from icrl.runs.device import check_memory, prepare, recorded
 from icrl.runs.divergence import DivergedError
 from icrl.runs.files import (
@@ -52,6 +52,8 @@ from icrl.runs.processes import advance, progress_bar
 from icrl.sources.options import check_source
 from icrl.sources.pace import num_iterations
 from icrl.training.needs import stage_one
+
+LARGE = "search.num_learners, source.num_envs"  # options that determine most of its memory
 
 _ALWAYS = ("seed", "search")
 _A2C = "mean success over all episodes of a life"
@@ -111,12 +113,18 @@ def space_of(config: Config) -> dict[str, BaseDistribution]:
 def _check(config: Config, device: torch.device) -> None:
     """Raise `ConfigError` if the program cannot be searched, or its trials are impossible."""
     search, program = config.search, config.search.program
+    names = ("train_agents", *PROGRAMS)
+    refuse(
+        program not in names, f"search.program={program}: must be one of {', '.join(names)}{nearest(program, names)}"
+    )
     other = config.source.name != "a2c" and program not in PROGRAMS
     refuse(other, f"source.name={config.source.name}: search.program=train_agents searches options of source.name=a2c")
     tried = trial_of(config, 0, {}) if program in PROGRAMS else _with(config, {})
     _check_keys(config, tried)
-    alone = f"search.options={search.options}: is for search.program=train_players"
-    refuse(search.options and program != "train_players", alone)
+    alone = (
+        f"search.options={search.options}: is for search.program={' or '.join(OTHERS)}, which has options of its own"
+    )
+    refuse(search.options and program not in OTHERS, alone)
     if program in ("evaluate", "pipeline"):
         tasks, why = config.evaluation.tasks, "trials must not be chosen on held-out tasks"
         given = f"evaluation.tasks={tasks} with search.program={program}"

@@ -11,11 +11,14 @@ launch=submitit those of others.
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from icrl.config.root import Config
 from icrl.contracts import PipelineError
 from icrl.runs.files import only_writer
 from icrl.runs.launch import run_jobs
 from icrl.studies.plan import plan
 from icrl.studies.report import write_report
+
+LARGE = "launch.num_workers"  # options that determine most of its memory
 
 
 def main(options: Sequence[str], run: Callable[..., dict[str, str]] = run_jobs) -> Path:
@@ -29,3 +32,8 @@ def main(options: Sequence[str], run: Callable[..., dict[str, str]] = run_jobs) 
         print(write_report(folder, config, rows))
     print(f"\npage with pictures and all numbers: {folder / 'study.html'}")
     return folder
+
+
+def start(config: Config, options: Sequence[str]) -> None:
+    """Run the study with the `options` of the command line, which every run gets."""
+    main(options)

@@ -28,6 +28,8 @@ from icrl.training.needs import fitting_gpt
 from icrl.training.program import RunContext, check_stage_two, compared, open_run
 from icrl.training.stack import check_together, fit_together
 
+LARGE = "trainer.mini_batch_size, model.context_len, model.embed_dim"  # options that determine most of its memory
+
 
 def main(config: Config) -> Path:
     """Train, or resume training; returns the folder with the checkpoints, of several seeds that of the first one."""

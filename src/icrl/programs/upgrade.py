@@ -13,6 +13,7 @@ import json
 import re
 import shutil
 import sys
+from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -25,8 +26,7 @@ from icrl.config.modules import command_of
 from icrl.config.paths import PROJECT
 from icrl.contracts import ConfigError, Json, PipelineError
 from icrl.data import history_store
-from icrl.point_game.fit import owner_of
-from icrl.programs._versions import inputs_07, present_config, program_of, rebuild_state, rename_keys
+from icrl.programs._versions import inputs_07, owner_of_players, present_config, program_of, rebuild_state, rename_keys
 from icrl.runs.checkpoint import step_of
 from icrl.runs.files import Identity, identity_of, only_writer, read_json, sha256, write_atomically, write_json
 from icrl.training.program import compared
@@ -160,7 +160,7 @@ class Conversion:
             rest = {"config": rest} | ({"error": rest.pop("error")} if "error" in rest else {})
         config, record = present_config(rest["config"], "run" not in before)
         if program == "train_players":
-            owner = owner_of(config)
+            owner = owner_of_players(config)
         else:
             inputs = rest["inputs"] if "inputs" in rest else inputs_07(self.root, config, rest)
             rest["inputs"] = self._with_moved(inputs)
@@ -183,9 +183,9 @@ class Conversion:
         return changed
 
 
-def command() -> None:
+def command(arguments: Sequence[str]) -> None:
     """Run this program with the options of the command line."""
-    options = {key: value for key, _, value in (argument.partition("=") for argument in sys.argv[1:])}
+    options = {key: value for key, _, value in (argument.partition("=") for argument in arguments)}
     if {"-h", "--help"} & options.keys():
         print(explained(__doc__ or ""))
         return

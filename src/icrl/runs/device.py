@@ -10,7 +10,7 @@ import time
 from collections.abc import Iterator, Sequence
 from functools import reduce
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, Self
 
 import torch
 from pydantic import model_validator
@@ -19,8 +19,7 @@ from icrl.config.options import DeviceName, Options, option, refuse
 from icrl.contracts import ConfigError, Json
 
 if TYPE_CHECKING:
-    from icrl.config.root import Config
-    from icrl.point_game.options import PlayersConfig
+    from icrl.runs.checkpoint import SavingConfig
 
 _MEMINFO = Path("/proc/meminfo")
 _CGROUP, _OWN = Path("/sys/fs/cgroup"), Path("/proc/self/cgroup")  # all control groups; those of this process
@@ -54,7 +53,20 @@ class DeviceConfig(Options):
         return self
 
 
-def prepare(config: Config | PlayersConfig) -> torch.device:
+class Prepared(Protocol):
+    """Options of any program that has a device and saves checkpoints."""
+
+    @property
+    def num_threads(self) -> int: ...
+    @property
+    def seed(self) -> int: ...
+    @property
+    def device(self) -> DeviceConfig: ...
+    @property
+    def checkpoints(self) -> SavingConfig: ...
+
+
+def prepare(config: Prepared) -> torch.device:
     """Set the number of threads and the global seed; returns the device to work on."""
     if config.num_threads:
         torch.set_num_threads(config.num_threads)
@@ -64,7 +76,7 @@ def prepare(config: Config | PlayersConfig) -> torch.device:
     return device_of(config)
 
 
-def device_of(config: Config | PlayersConfig) -> torch.device:
+def device_of(config: Prepared) -> torch.device:
     """Device of all tensors. Raises `ConfigError` if it is a GPU that does not exist."""
     asked = config.device.type
     kind, _, number = asked.partition(":")
@@ -76,7 +88,7 @@ def device_of(config: Config | PlayersConfig) -> torch.device:
     return torch.device(("cuda" if num_gpus else "cpu") if asked == "auto" else asked)
 
 
-def dtype_of(config: Config | PlayersConfig) -> torch.dtype:
+def dtype_of(config: Prepared) -> torch.dtype:
     """Dtype of the parameters."""
     return getattr(torch, config.device.dtype)
 
@@ -93,7 +105,7 @@ def bfloat16_gain(device: torch.device) -> float:
     return seconds[torch.float32] / seconds[torch.bfloat16]
 
 
-def recorded(config: Config | PlayersConfig) -> Json:
+def recorded(config: Options) -> Json:
     """Configuration as plain values, as stored in manifests and checkpoints."""
     return config.model_dump()
 

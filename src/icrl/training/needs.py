@@ -16,7 +16,7 @@ from torch import nn
 from icrl.data.columns import column_forms, step_dtypes
 from icrl.nn.critic import ValueNetwork
 from icrl.nn.gpt import GPT
-from icrl.nn.networks import PointValues, point_layers, read_net_arch
+from icrl.nn.networks import point_layers
 from icrl.nn.recurrent import CHUNK, RECURRENT
 from icrl.nn.transformer import NUM_STREAMS
 from icrl.runs.checkpoint import interval_of
@@ -32,7 +32,6 @@ from icrl.training.optimizers import SGDConfig
 if TYPE_CHECKING:
     from icrl.config.root import Config
     from icrl.nn.gpt import GPTConfig
-    from icrl.point_game.options import PlayersConfig
 
 Keys = tuple[str, ...]  # dotted keys of options
 
@@ -69,8 +68,8 @@ def stage_one(
         heads = SoftHeads if isinstance(source, SACConfig) else heads_of(spec, getattr(source, "body", "mlp"))
         if issubclass(heads, VectorHeads):
             one = heads(spec, width, torch.zeros(1, dtype=torch.long), torch.device("cpu"))
-            number = _parameters(one.network)[0]
-            targets = _parameters(one.network.critics)[0] if isinstance(one, SoftHeads) else 0
+            number = parameters_of(one.network)[0]
+            targets = parameters_of(one.network.critics)[0] if isinstance(one, SoftHeads) else 0
         else:
             layers = point_layers(spec, spec.num_actions + (not is_dqn), width)
             number = sum((inputs + 1) * outputs for inputs, outputs in layers.values())
@@ -102,7 +101,7 @@ def stage_one(
 def fitting_gpt(config: Config, spec: EnvSpec, num_ranks: int, num_frozen: int = 0) -> list[Need]:
     """Needs of training a sequence model, beside the `num_frozen` parameters of a teacher."""
     with _META:
-        trained, _ = _parameters(GPT(config.model, spec))
+        trained, _ = parameters_of(GPT(config.model, spec))
     return _fitting(config, config.model, spec, num_ranks, "model", trained, num_frozen)
 
 
@@ -110,7 +109,7 @@ def fitting_critic(config: Config, trunk: GPTConfig, spec: EnvSpec, num_ranks: i
     """Needs of training a critic whose trunks have the form `trunk`."""
     decoder = config.decoder
     with _META:
-        trained, frozen = _parameters(ValueNetwork(trunk, decoder, config.critic, spec))
+        trained, frozen = parameters_of(ValueNetwork(trunk, decoder, config.critic, spec))
     frozen, heads = trained + 2 * frozen, 4 * decoder.ff_dim * (decoder.num_layers - 1)  # the target is frozen
     state, *others = _fitting(config, trunk, spec, num_ranks, "encoder", trained, frozen, heads)
     if decoder.ff_dim > config.encoder.embed_dim:
@@ -173,30 +172,7 @@ def bootstrap(config: Config, num_tasks: int) -> Need:
     return Need("the resamples of an interval", size, ("evaluation.num_bootstrap", "evaluation.num_episodes"))
 
 
-def players(config: PlayersConfig) -> list[Need]:
-    """Needs of training host and agent of the point game, and of their matches."""
-    game, element, needs = config.game, dtype_of(config).itemsize, list[Need]()
-    points, dimension = game.max_num_points, game.dimension
-    for name in config.learning:
-        role, others = config.roles[name], 0 if name == "host" else dimension
-        actions = dimension if others else 2**dimension - dimension - 1
-        layers, seen = read_net_arch(f"{name}.net_arch", role.net_arch), points * dimension + others
-        with _META:
-            number = sum(_parameters(PointValues(points, dimension, others, actions, layers)))
-        copies = 3 + (2 if role.optimizer == "adam" else int(role.momentum > 0))  # gradients and a target network
-        copies += config.league_of(name)
-        batch = role.batch_size * (2 * seen + sum(layer.width for layer in layers)) * element
-        needs += [
-            Need("networks and the optimizer's state", number * copies * element, (f"{name}.net_arch",)),
-            Need("a batch", batch, (f"{name}.batch_size", f"{name}.net_arch")),
-            Need("transitions", config.replay.size * 2 * seen * element, ("replay.size", "game.max_num_points")),
-        ]
-    option = max("num_games", "num_final_games", key=lambda option: getattr(config.evaluation, option))
-    size = getattr(config.evaluation, option) * points * dimension * _INT
-    return [*needs, Need("the positions of a match", size, (f"evaluation.{option}", "game.max_num_points"))]
-
-
-def _parameters(module: nn.Module) -> tuple[int, int]:
+def parameters_of(module: nn.Module) -> tuple[int, int]:
     """Number of trained and of frozen parameters."""
     trained = sum(parameter.numel() for parameter in module.parameters() if parameter.requires_grad)
     return trained, sum(parameter.numel() for parameter in module.parameters()) - trained

@@ -9,14 +9,14 @@ _BANDIT = {"name": "bandit", "num_arms": 10, "deviation": 0.5, "num_tasks": 1100
 _BANDIT |= {"num_contexts": 1, "num_features": 0}
 _MDPS = {"num_states": 16, "num_actions": 4, "num_tasks": 1100, "tasks_seed": 0}
 _LINE = {"leap": 3, "fall": 2, "deviation": 0.25, "pitfall_share": 0.15}
-_POINTS = {"dimension": 3, "max_num_points": 20, "max_value": 20, "reposition": False, "scale_observation": True}
 _DRAWN = {"num_tasks": 100, "tasks_seed": 0}
 _ROBOT = {"name": "point_robot", "goals": "semicircle", **_DRAWN}
 _PHYSICS = {"spread": 1.5, "flip": True, "hide_velocity": False, **_DRAWN}
-_OURS, _POINT_GAME = "icrl.envs.gym.as_gymnasium", "icrl.point_game.gymnasium"
+_OURS = "icrl.envs.gym.as_gymnasium"
 
+Ids = dict[str, tuple[str, int, dict[str, Any]]]
 # Module, steps of an episode, and options of the world; every option is a keyword argument of `gymnasium.make`.
-_IDS: dict[str, tuple[str, int, dict[str, Any]]] = {
+_IDS: Ids = {
     "DarkRoom": (_OURS, 20, _ROOM),
     "DarkRoomClassic": (_OURS, 20, {**_ROOM, "terminate_on_goal": False}),
     "DarkRoomHard": (_OURS, 20, {**_ROOM, "size": 17}),
@@ -32,20 +32,23 @@ _IDS: dict[str, tuple[str, int, dict[str, Any]]] = {
     "PointRobotSparse": (_OURS, 20, {**_ROBOT, "reward": "sparse"}),
     "CartPole": (_OURS, 200, {"name": "cart_pole", **_PHYSICS}),
     "Pendulum": (_OURS, 200, {"name": "pendulum", **_PHYSICS}),
-    "PointGameHost": (_POINT_GAME, 100, {"role": "host", "opponent": "random", **_POINTS}),
-    "PointGameAgent": (_POINT_GAME, 100, {"role": "agent", "opponent": "zeillinger", **_POINTS}),
 }
 
 
-def register_all() -> None:
-    """Make every world known to `gymnasium.make` and `gymnasium.make_vec`.
+def register(ids: Ids) -> None:
+    """Make worlds known to `gymnasium.make` and `gymnasium.make_vec`.
 
     The time limit belongs to Gymnasium's spec and is not an argument here. `make` wraps the single environment, which
     then has no clock of its own, in `TimeLimit`; `make_vec` passes the limit to the batched environment, which counts
     itself. So exactly one clock runs, and `make(..., max_episode_steps=n)` means n, even above the registered limit."""
-    for name, (module, limit, options) in _IDS.items():
+    for name, (module, limit, options) in ids.items():
         points = {"entry_point": f"{module}:make_single", "vector_entry_point": f"{module}:make_batched"}
         gymnasium.register(f"icrl/{name}-v0", max_episode_steps=limit, kwargs=options, **points)
+
+
+def register_all() -> None:
+    """Register the worlds of the core."""
+    register(_IDS)
     for name in ("HalfCheetahVel", "AntDir"):
         gymnasium.register(f"icrl/{name}-v0", f"icrl.envs.gym.locomotion:{name}", max_episode_steps=200)
     for name in ("reach-v3", "push-v3", "pick-place-v3"):

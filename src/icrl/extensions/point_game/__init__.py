@@ -1,0 +1,17 @@
+"""Extension: the two-player polyhedra game, `env=point_game` and `src.train_players`.
+
+Lowest first: `rules`, `newton`, `fixed_players`, `rollout` (many games side by side, and matches); above them the
+pipeline's world (`opponents`, `world`), players with a network (`players/`), Gymnasium environments.
+"""
+
+from icrl.envs.gym import register
+
+_MAKES = "icrl.extensions.point_game.gymnasium"
+_POINTS = {"dimension": 3, "max_num_points": 20, "max_value": 20, "reposition": False, "scale_observation": True}
+
+register(
+    {
+        "PointGameHost": (_MAKES, 100, {"role": "host", "opponent": "random", **_POINTS}),
+        "PointGameAgent": (_MAKES, 100, {"role": "agent", "opponent": "zeillinger", **_POINTS}),
+    }
+)

@@ -1,0 +1,226 @@
+"""Training loop of the players of the polyhedra game: updates, matches during training, checkpoints, curves."""
+
+from collections.abc import Callable
+from contextlib import ExitStack
+
+import torch
+from torch import Tensor, nn
+
+from icrl.config.options import refuse, walk
+from icrl.config.schedules import Clock
+from icrl.contracts import ConfigError, Json
+from icrl.extensions.point_game.players.learners import Learner, Players, Stopwatch, make_learners
+from icrl.extensions.point_game.players.options import OTHER, PlayersConfig
+from icrl.extensions.point_game.players.trained_players import saved_inputs
+from icrl.runs.checkpoint import FINISHED, Interval, check, check_run, is_due, save, sidecars
+from icrl.runs.device import recorded
+from icrl.runs.divergence import FiniteCheck
+from icrl.runs.files import Identity, check_owner, check_same, identity_of, read_owned, write_owned
+from icrl.runs.metrics import MetricLogger, Progress, profiled, shown
+from icrl.runs.record import parameters_table, record_session
+from icrl.runs.run_state import RunState
+
+_TOLD = ("host_vs_agent", "host_vs_random", "random_pair_vs_agent")  # pairs in the progress line
+_CURE = "a lower {}.learning_rate or training.max_gradient_norm"
+_MAY_DIFFER = ("name", "root", "num_threads", "checkpoints", "summaries")  # of a resumed run
+_COMPARED = [name for name in PlayersConfig.model_fields if name not in _MAY_DIFFER]
+
+FORM = {"matches": {str: {"rho": {"value": float, "low": float, "high": float}}}}  # of a file with matches, by pair
+
+Evaluate = Callable[[Players], Json]  # rho and other measures of each pair, by its name
+
+
+def fit_players(config: PlayersConfig, evaluate: Evaluate, device: torch.device) -> Players:
+    """Train the learning roles for `training.num_updates`, from the newest checkpoint if there is one; returns all
+    players. A resumed run ends bit-identical to an uninterrupted one, and so does a finished one that goes on with more
+    updates.
+
+    `evaluate` is called with the current players. Raises `Stopped` when a signal asked the run to end, `DivergedError`,
+    before the next save or evaluation, when a loss, a gradient or a parameter is not finite."""
+    folder, options, total, evaluation = config.folder, config.summaries, config.training.num_updates, config.evaluation
+    stopwatch, owner = Stopwatch(options.timing, device), owner_of(config)
+    learners, players = make_learners(config, stopwatch, device)
+    description = owner._asdict() | {"config": recorded(config)}
+    run = RunState(folder, description, config.checkpoints, total, device)
+    if run.resumed_from:
+        check_continues(config, run.resumed_from["description"].get("config"))
+        check_run(folder, run.resumed_from, owner)
+    elif (folder / FINISHED).exists():
+        raise ConfigError(f"{folder} is finished but has no checkpoints: restore them, or remove it")
+    (folder / FINISHED).unlink(missing_ok=True)  # from now on the run may be longer than it says
+    match_due = Interval(evaluation.num_evals, evaluation.eval_interval, total, end=True)
+    saved = SavedNetworks(config, run, learners)
+    with ExitStack() as stack:
+        progress = Progress("train_players", total, run.done, "update")
+        logger = stack.enter_context(MetricLogger(folder, run.done, options, total, progress, run.done))
+        run.loggers.append(logger)
+        texts = record_session(config, folder, owner, run.done)
+        for name, learner in learners.items():
+            texts[f"parameters/{name}"] = parameters_table(learner.network, learner.optimizer)
+            run.add(name, learner)
+            if run.is_fresh:
+                learner.begin()
+        logger.describe(texts, config)
+        curves = PlayerCurves(config, logger, stopwatch, run.done)
+        networks: dict[str, nn.Module] = {name: learner.network for name, learner in learners.items()}
+        finite = FiniteCheck("train_players", networks, lambda bad: _CURE.format(bad.partition(" ")[0]))
+        run.before_save = lambda: finite.check(run.done)
+        iteration_done = stack.enter_context(profiled(folder, options.profiled_iterations))
+        stack.enter_context(run)
+        for update in range(run.done, total + 1):
+            run.done = update
+            if not run.is_saved and match_due.due(update):
+                run.before_save()
+                curves.show_matches(matches := evaluate(players), update)
+                saved.keep_best(matches)
+            saved.keep_snapshot()
+            run.save_if_due()
+            if update == total:
+                break
+            metrics = learn(config, learners, update, logger.due(update + 1))
+            watched = {f"{n} {key}": metrics[n][key] for n in metrics for key in ("loss", "gradient_norm")}
+            finite.note(update + 1, watched)
+            curves.show(metrics, learners, update + 1)
+            iteration_done()
+    if stopwatch.milliseconds:
+        write_owned(folder / "milliseconds.json", owner, total, {"milliseconds": stopwatch.milliseconds})
+    return players
+
+
+def learn(
+    config: PlayersConfig, learners: dict[str, Learner], update: int, measures: bool = False
+) -> dict[str, dict[str, Tensor]]:
+    """Make the update after `update` others; returns the metrics of the learners whose turn it is, with what else they
+    measure if it `measures`. The clock of each counts its own updates."""
+    options = config.training
+    names, own = turn_of(update, [*learners], options.phase_length)
+    clock = Clock(update / options.num_updates, own, 0, own)
+    metrics = {name: learners[name].learn(clock, measures) for name in names}
+    if is_due(update + 1, options.league_interval):
+        for learner in learners.values():
+            learner.enter_league((update + 1) // options.league_interval)
+    return metrics
+
+
+def turn_of(update: int, names: list[str], phase_length: int) -> tuple[list[str], int]:
+    """Learners that make the update after `update` others, and how many each of them has made: all of them, or with a
+    `phase_length` one, for so many updates before the next."""
+    if not phase_length:
+        return names, update
+    phase, within = divmod(update, phase_length)
+    cycle, number = divmod(phase, len(names))
+    return [names[number]], cycle * phase_length + within
+
+
+def owner_of(config: PlayersConfig) -> Identity:
+    return identity_of("train_players", config, _COMPARED, saved_inputs(config))
+
+
+def check_continues(config: PlayersConfig, before: Json) -> None:
+    """Raise `ConfigError` unless `config` may resume the run with the configuration `before`, with more updates too if
+    no rate is a function of their share."""
+    if not isinstance(before, dict) or before.keys() != recorded(config).keys():  # the identity is refused
+        return
+    check_same(config, before, _COMPARED, str(config.folder))
+    then, now = before["training"]["num_updates"], config.training.num_updates
+    used = (*config.learning, *(["replay"] if config.replay.kind == "prioritised" else []))
+    shares = [
+        key
+        for key, value, _ in walk(config)
+        if key.partition(".")[0] in used and isinstance(value, dict) and value.get("progress") == "percent"
+    ]
+    made = f"{config.folder} was made with training.num_updates={then}, but this configuration has {now}: "
+    refuse(now < then, f"{made}it can only be raised; give another name=")
+    refuse(
+        now > then and shares,
+        f"{made}{', '.join(shares)} with progress: percent would have been others; give training.num_updates={then}, "
+        "or another name= and progress: updates",
+    )
+
+
+class SavedNetworks:
+    """Checkpoints of the networks alone, for later runs: `snapshot`, every `checkpoints.snapshot_interval` updates, and
+    `best_host` and `best_agent`. The best player is judged by its worst match with a fixed player: a host by its least
+    rho, an agent by the greatest rho against it."""
+
+    def __init__(self, config: PlayersConfig, run: RunState, learners: dict[str, Learner]) -> None:
+        self._run, self._learners = run, learners
+        self._snapshot = Interval(0, config.checkpoints.snapshot_interval, run.total)
+
+    def keep_snapshot(self) -> None:
+        """Save all players, if a snapshot is due."""
+        if self._snapshot.due(self._run.done):
+            self._save("snapshot", self._learners, keep=self._run.total)  # all of them
+
+    def keep_best(self, matches: Json) -> None:
+        """Save the players that are better than all before. (If a run resumes, the best may be of a later update, at
+        which it will be found again.)"""
+        run = self._run
+        for name, learner in self._learners.items():
+            sign, kind = 1 if name == "host" else -1, f"best_{name}"
+            pairs = ((pair.split("_vs_"), found["rho"]["value"]) for pair, found in matches.items())
+            score = min(sign * rho for sides, rho in pairs if name in sides and OTHER[name] not in sides)
+            before = [check(sidecar) for sidecar in sidecars(run.folder, kind)[:1]]
+            for about in before:
+                check_run(run.folder, about, Identity.of(run.description))
+            if all(score > about["description"]["score"] for about in before):
+                self._save(kind, {name: learner}, keep=1, score=score)
+
+    def _save(self, kind: str, learners: dict[str, Learner], keep: int, **about: float) -> None:
+        run = self._run
+        run.before_save()
+        networks = {name: {"network": learner.network.state_dict()} for name, learner in learners.items()}
+        save(run.folder, kind, run.done, {"step": run.done} | networks, run.description | about, keep)
+
+
+class PlayerCurves:
+    """Logger of curves over updates, log lines, and matches.json (match results by update)."""
+
+    def __init__(self, config: PlayersConfig, logger: MetricLogger, stopwatch: Stopwatch, done: int) -> None:
+        self._layerwise, self._logger, self._stopwatch = config.summaries.layerwise, logger, stopwatch
+        self._owner, self._path, self._matches = owner_of(config), config.folder / "matches.json", dict[str, Json]()
+        if done and self._path.exists():
+            written, owner, _ = read_owned(self._path, {"matches": {str: FORM["matches"]}})
+            check_owner(self._path, owner, self._owner)
+            self._matches = written["matches"]
+
+    def show(self, metrics: dict[str, dict[str, Tensor]], learners: dict[str, Learner], update: int) -> None:
+        """Log the metrics of an update by learner."""
+        self._logger.advance()
+        if self._logger.due(update):
+            for name, found in metrics.items():
+                learner, values = learners[name], {key: value.item() for key, value in found.items()}
+                fill = {"replay_fill": float(learner.replay.size), "moves": float(learner.moves)}
+                self._logger.scalars(name, values | fill, update)
+                if self._layerwise:
+                    self._logger.scalars(f"{name}_layers", layers_of(learner.network), update)
+            self._logger.scalars("milliseconds", self._stopwatch.milliseconds, update)
+            newest = self._matches[max(self._matches, key=int)] if self._matches else {}
+            rhos = {pair.replace("_", " "): newest[pair]["rho"]["value"] for pair in _TOLD if pair in newest}
+            losses = {f"{name} loss": values["loss"].item() for name, values in metrics.items()}
+            self._logger.tell(update, f"rho of {shown(rhos)}" if rhos else shown(losses))
+
+    def show_matches(self, matches: Json, update: int) -> None:
+        """Log the rho of each pair of players and statistics of its games."""
+        self._matches[str(update)] = matches
+        write_owned(self._path, self._owner, update, {"matches": self._matches})
+        for pair, found in matches.items():
+            rho = {"rho": found["rho"]["value"], "rho_low": found["rho"]["low"], "rho_high": found["rho"]["high"]}
+            scalars = rho | {key: value for key, value in found.items() if isinstance(value, float)}
+            self._logger.scalars(f"matches/{pair}", scalars, update)
+            counts = {key: torch.tensor(value) for key, value in found.items() if isinstance(value, list)}
+            drawn = {f"matches/{pair}/{key}": torch.arange(len(n)).repeat_interleave(n) for key, n in counts.items()}
+            self._logger.histograms(drawn, update)
+
+
+def layers_of(network: nn.Module) -> dict[str, float]:
+    """Statistics of every parameter, `value_mean/<name>` and `value_std/<name>`, and of its gradient, if it has one, as
+    `gradient_...`. A single number has no deviation."""
+    found: dict[str, float] = {}
+    for name, parameter in network.named_parameters():
+        for kind, tensor in (("value", parameter.detach()), ("gradient", parameter.grad)):
+            if tensor is not None:
+                found[f"{kind}_mean/{name}"] = tensor.mean().item()
+                if tensor.numel() > 1:
+                    found[f"{kind}_std/{name}"] = tensor.std().item()
+    return found

@@ -1,0 +1,261 @@
+"""Options of `train_players`: host and agent of the polyhedra game, trained against each other."""
+
+from collections import Counter
+from pathlib import Path
+from typing import Annotated, Any, ClassVar, Literal, Self
+
+from pydantic import model_validator
+
+from icrl.config.options import (
+    Name,
+    OneOf,
+    OneOrMore,
+    Options,
+    PathName,
+    Rate,
+    RootOptions,
+    Seed,
+    group,
+    option,
+    presets_option,
+    refuse,
+    refuse_both,
+    seed_option,
+)
+from icrl.config.paths import PROJECT
+from icrl.extensions.point_game.fixed_players import AGENTS, HOSTS
+from icrl.nn.networks import read_net_arch
+from icrl.runs.checkpoint import SavingConfig
+from icrl.runs.device import DeviceConfig
+from icrl.runs.metrics import CurvesConfig
+
+LEARNED = "dqn"  # the player that is trained
+LEAGUE = "league"  # opponents: earlier selves of the other side
+OTHER = {"host": "agent", "agent": "host"}
+FIXED_HOSTS, FIXED_AGENTS = tuple(HOSTS), tuple(AGENTS)
+SAVED = r"^[^@]*/[^@]*(@(last|best|[0-9]+))?$"  # names a player that an earlier run trained
+_SAVED = (SAVED, "a saved player: logs/NAME (with @best its best checkpoint, with @400 its snapshot of update 400)")
+_PLAYER = "dqn, a network that is trained, or a fixed or saved player, which uses no other option of the group"
+_OPPONENTS = (
+    "training opponents: rollouts take them in turn, each in separate games; `%s` is the other side, `league` stands "
+    "for training.league_size earlier selves of it"
+)
+# Options that an optimizer does not read, with the value that they must have then.
+_IDLE = {"adam": {"momentum": 0.0}, "sgd": {"adam_beta1": 0.0, "adam_beta2": 0.0, "adam_eps": 1e-8}}
+
+
+class GameConfig(Options):
+    # A host's network has an output for each subset of the coordinates, of which there are 2**n.
+    dimension: int = option(3, "coordinates of a point", ge=2, le=12)
+    max_num_points: int = option(20, "points of a starting position", ge=2, le=1024)
+    max_value: int = option(20, "coordinates of a start are uniform in 0 .. this", ge=1, le=2**20)
+    max_episode_steps: int = option(50, "moves after which a game of training is truncated", ge=1, le=10000)
+    reposition: bool = option(True, "subtract each coordinate's minimum after a move: the same game, smaller numbers")
+    reduction: Literal["dominance", "hull"] = option(
+        "dominance", "points removed after a move: dominated ones, or all that are no vertices of the Newton polyhedron"
+    )
+    scale_observation: bool = option(True, "networks see each position divided by its largest coordinate")
+
+
+class TrainingConfig(Options):
+    num_updates: int = option(
+        10000,
+        "gradient updates, each of all players that learn, or of one with training.phase_length; a finished run goes "
+        "on with more of them, if no schedule has progress: percent",
+        ge=1,
+        may_change=True,
+    )
+    phase_length: int = option(
+        0, "updates of the host alone, then as many of the agent alone, and so on (0: both learn in every update)", ge=0
+    )
+    league_size: int = option(4, "earlier selves in a league, the newest ones (unused without `league`)", ge=1, le=64)
+    league_interval: int = option(1000, "updates after which each player's current self enters its league", ge=1)
+    num_games: int = option(256, "games side by side in a rollout", ge=1, le=2**20)
+    max_gradient_norm: float = option(10.0, "gradient norm clip of each network", gt=0)
+
+
+class TransitionsConfig(Options):
+    kind: Literal["uniform", "prioritised"] = option("uniform", "uniform, or draws large TD errors more often")
+    size: int = option(100000, "newest transitions in each player's replay buffer", ge=1, le=10**9)
+    alpha: Annotated[Any, Rate(ge=0)] = option(0.6, "priority is (|TD error| + replay.eps)^alpha (prioritised)")
+    beta: Annotated[Any, Rate(ge=0)] = option(
+        {"kind": "linear", "progress": "percent", "points": [[0, 0.4], [1, 1.0]]},
+        "a drawn transition's weight is priority^(-beta), over the largest drawn (prioritised)",
+    )
+    eps: Annotated[Any, Rate(gt=0)] = option(0.001, "added to the TD error of every transition (prioritised)")
+
+
+class RoleConfig(Options):
+    """Options that host and agent share."""
+
+    role: ClassVar[str]
+    player: str
+    opponents: list[str]
+    start: Annotated[str, OneOf(("none",), *_SAVED)] = option("none", "saved player whose network it starts with")
+    batch_size: int = option(256, "transitions in an update", ge=1, le=2**20)
+    initial_rollout_length: int = option(10, "moves of every game and opponent before the first update", ge=1)
+    rollout_length: int = option(1, "moves of every game in a rollout", ge=1)
+    steps_before_rollout: int = option(4, "updates between two rollouts", ge=1)
+    steps_before_update_target: int = option(100, "updates between two updates of the target network", ge=1)
+    target_update_rate: float = option(0.9, "step of the target network towards the network (1: a copy)", gt=0, le=1)
+    discount: float = option(0.95, "discount factor", ge=0, le=1)
+    epsilon: Annotated[Any, Rate(ge=0, le=1)] = option(
+        {"kind": "linear", "progress": "percent", "points": [[0, 1.0], [0.3, 0.1]]},
+        "probability of a uniformly random legal action in its own rollouts",
+    )
+    optimizer: Literal["adam", "sgd"] = option("adam", "update rule")
+    learning_rate: Annotated[Any, Rate(ge=0)] = option(
+        {"kind": "cosine", "progress": "percent", "initial": 0.001, "final": 1e-05, "time": 1}, "learning rate"
+    )
+    momentum: float = option(0.0, "decay of the sum of gradients (sgd; adam: 0)", ge=0, le=0.9999)
+    adam_beta1: float = option(0.9, "decay of the mean of gradients (sgd: 0)", ge=0, le=0.9999)
+    adam_beta2: float = option(0.999, "decay of the mean of squares (sgd: 0)", ge=0, le=0.99999)
+    adam_eps: float = option(1e-08, "added to the root of the mean of squares (sgd: 1e-8)", gt=0)
+    net_arch: list[dict[str, Any]] = option(
+        [{"width": 256, "normalization": "layer"}, {"width": 256}],
+        "hidden layers: each a `width` and, if need be, `normalization` (none, layer, batch), `activation` (relu, "
+        "tanh, gelu), `residual: true` (two that add to their input) and `repeat`; or a `net_arch` to `repeat`",
+    )
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        role, layers = self.role, read_net_arch(f"{self.role}.net_arch", self.net_arch)
+        if self.player != LEARNED:
+            return self
+        for name, idle in _IDLE[self.optimizer].items():
+            key, value = f"{role}.{name}", getattr(self, name)
+            message = f"{key}={value} has no effect with {role}.optimizer={self.optimizer}: give {key}={idle}"
+            refuse(value != idle, message)
+        refuse(not self.opponents, f"{role}.opponents=[]: must have at least one name")
+        refuse(
+            self.batch_size < 2 and any(layer.normalization == "batch" for layer in layers),
+            f"{role}.batch_size={self.batch_size} must be at least 2 with normalization: batch in {role}.net_arch",
+        )
+        return self
+
+
+class HostConfig(RoleConfig):
+    role = "host"
+    player: Annotated[str, OneOf((LEARNED, *FIXED_HOSTS), *_SAVED)] = option(LEARNED, _PLAYER)
+    opponents: Annotated[list[Annotated[str, OneOf(("agent", *FIXED_AGENTS, LEAGUE), *_SAVED)]], OneOrMore] = option(
+        ["agent", "random", "first", "last"], _OPPONENTS % "agent"
+    )
+
+
+class AgentConfig(RoleConfig):
+    role = "agent"
+    player: Annotated[str, OneOf((LEARNED, *FIXED_AGENTS), *_SAVED)] = option(LEARNED, _PLAYER)
+    opponents: Annotated[list[Annotated[str, OneOf(("host", *FIXED_HOSTS, LEAGUE), *_SAVED)]], OneOrMore] = option(
+        ["host", "zeillinger"], _OPPONENTS % "host"
+    )
+
+
+class MatchesConfig(Options):
+    num_evals: int = option(5, "evaluations during training, evenly spread (0: use evaluation.eval_interval)", ge=0)
+    eval_interval: int = option(0, "updates between evaluations (both 0: only one at the end)", ge=0)
+    num_games: int = option(500, "games of each pair of players, during training", ge=1, le=10**6)
+    num_final_games: int = option(2000, "games of each pair of players, at the end", ge=1, le=10**6)
+    max_moves: int = option(100, "moves after which a game counts as unfinished (evaluations)", ge=1, le=10000)
+    num_bootstrap: int = option(2000, "bootstrap resamples of the intervals", ge=100, le=10**5)
+    confidence: float = option(0.95, "coverage of the intervals", ge=0.5, le=0.999)
+    pictures: bool = option(True, "draw the matches at the end, and one game in 2 or 3 dimensions, with a video")
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        refuse_both("evaluation", ("num_evals", self.num_evals), ("eval_interval", self.eval_interval))
+        return self
+
+
+class PlayerSavingConfig(SavingConfig):
+    snapshot_interval: int = option(
+        0, "updates between snapshots of the players' networks, which are kept (0: none)", ge=0, may_change=True
+    )
+
+
+class PlayerCurvesConfig(CurvesConfig):
+    details = ("layerwise", "timing", "gradient_noise_scale")
+    layerwise: bool = option(False, "mean and deviation of every parameter and its gradient", may_change=True)
+    gradient_noise_scale: Literal["none", "alternative", "paper"] = option(
+        "none", "log the gradient noise scale of each player, the largest batch_size that helps much", may_change=True
+    )
+    timing: bool = option(False, "milliseconds of each phase of an update (slower on a GPU)", may_change=True)
+
+
+class PlayersConfig(RootOptions):
+    """Host and agent of the polyhedra game, trained against each other (docs/point_game.md)."""
+
+    page: ClassVar[str] = "players"
+
+    name: Name = option("point_game", "name of the run: its folder is logs/<name>/players/", stages="players")
+    root: PathName = option(".", "folder that holds logs/; relative to the project", stages="players")
+    presets: PathName = presets_option("players")
+    seed: Seed = seed_option("seed of all that is random", "players")
+    num_threads: int = option(0, "CPU threads (0: all cores)", ge=0, le=1024, may_change=True, stages="players")
+    device: DeviceConfig = group(DeviceConfig, "device of tensors, and precision", "players")
+    game: GameConfig = group(GameConfig, "the rules", "players")
+    training: TrainingConfig = group(TrainingConfig, "the gradient loop", "players")
+    replay: TransitionsConfig = group(TransitionsConfig, "what is kept to learn from", "players")
+    host: HostConfig = group(HostConfig, "the host, and how it learns", "players")
+    agent: AgentConfig = group(AgentConfig, "the agent, and how it learns", "players")
+    evaluation: MatchesConfig = group(MatchesConfig, "matches between players", "players")
+    checkpoints: PlayerSavingConfig = group(PlayerSavingConfig, "what survives a crash", "players")
+    summaries: PlayerCurvesConfig = group(PlayerCurvesConfig, "what TensorBoard shows of training", "players")
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        amp = self.device.amp_dtype
+        digits = "it must be auto or none, because values need more digits than half precision has"
+        phase, learning = self.training.phase_length, self.learning
+        alone = phase and len(learning) == 1
+        refuse(alone, f"training.phase_length={phase}: needs two players that learn; only {learning} do")
+        refuse(amp not in ("auto", "none"), f"device.amp_dtype={amp}: with train_players {digits}")
+        for name in learning:
+            self._check_role(name, self.roles[name])
+        return self
+
+    def _check_role(self, name: str, role: RoleConfig) -> None:
+        """Raise `ConfigError` if the options of the learning `role` conflict with others."""
+        measured = f"summaries.gradient_noise_scale={self.summaries.gradient_noise_scale}"
+        alone = self.summaries.gradient_noise_scale != "none" and role.batch_size < 2
+        refuse(alone, f"{measured} needs parts of a batch; {name}.batch_size={role.batch_size} must be at least 2")
+        games, size, opponents = self.training.num_games, self.replay.size, role.opponents
+        fixed = {side: other.player for side, other in self.roles.items() if other.player != LEARNED}
+        for player, times in Counter(fixed.get(one, one) for one in opponents).items():
+            named = [f", {side}.player={player}" for side in opponents if fixed.get(side) == player]
+            twice = f"{player} is there {times} times" + "".join(named)
+            refuse(times > 1, f"{name}.opponents={opponents}: must name each player once, and {twice}")
+            refuse("_vs_" in player, f"{name}.opponents={opponents}: a name must not contain _vs_")
+        other = OTHER[name]
+        alone = LEAGUE in opponents and other in fixed
+        refuse(alone, f"{name}.opponents={opponents}: {LEAGUE} needs {other}.player={LEARNED}, not {fixed.get(other)}")
+        for length, number in (("initial_rollout_length", len(self.opponents_of(name))), ("rollout_length", 1)):
+            moves = games * getattr(role, length) * number
+            refuse(
+                moves > size,
+                f"{name}.{length}={getattr(role, length)} gives {moves} transitions with training.num_games={games} "
+                f"and {name}.opponents={opponents}, more than replay.size={size} keeps",
+            )
+
+    @property
+    def folder(self) -> Path:
+        """Output folder of the run."""
+        return PROJECT / self.root / "logs" / self.name / "players"
+
+    @property
+    def roles(self) -> dict[str, RoleConfig]:
+        return {"host": self.host, "agent": self.agent}
+
+    def opponents_of(self, name: str) -> list[str]:
+        """Opponents of a role, with the members of a league written out."""
+        league = [f"{LEAGUE}_{number}" for number in range(1, self.training.league_size + 1)]
+        return [one for name in self.roles[name].opponents for one in (league if name == LEAGUE else [name])]
+
+    def league_of(self, name: str) -> int:
+        """Number of earlier selves that a learner keeps, for the other side."""
+        other = OTHER[name]
+        return self.training.league_size * (other in self.learning and LEAGUE in self.roles[other].opponents)
+
+    @property
+    def learning(self) -> list[str]:
+        """Names of the roles that are trained."""
+        return [name for name, role in self.roles.items() if role.player == LEARNED]

@@ -1,0 +1,178 @@
+"""Polyhedra game as a family of tasks: the learner plays one side, and a task hides who plays the other.
+
+A task is a row (opponent, dimension, cloud): a fixed player of the other side, the number of coordinates of its games,
+and the distribution of their starts. B streams, N rows for points, n the largest dimension of all tasks, A actions.
+
+An observation is N * n + n + A numbers >= 0: the points in canonical order, one more than each coordinate and 0 where
+there is no point, then flags of the coordinate that the agent chose last in this game, then flags of the legal actions.
+In a game of fewer coordinates than n the others are 0 and are never named. As host the learner gets 1 with the move
+that ends the game, as agent 1 for each move that does not.
+"""
+
+from itertools import product
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from icrl.contracts import Policy, Step
+from icrl.envs.core import TensorEnv, world
+from icrl.extensions.point_game.fixed_players import AGENTS, HOSTS, choose
+from icrl.extensions.point_game.opponents import PointGameConfig, opponents_of, stretched
+from icrl.extensions.point_game.rollout import PointGame, PointGameOptions
+from icrl.extensions.point_game.rules import PADDING, canonical, subset_of, subsets
+from icrl.spaces import discrete_spec
+
+_REFERENCES = {"host": ("zeillinger", "weak_spivakovsky"), "agent": ("first", "last")}  # the best fixed players
+
+
+class GamesState(NamedTuple):
+    """State of B games: the fields of `PointState`, with the task and the last answer."""
+
+    task: Tensor  # [B, 3] int64
+    seed: Tensor
+    episode: Tensor
+    timestep: Tensor
+    points: Tensor
+    subset: Tensor  # [B] int64: the host's, if the learner is the agent; else 0
+    answer: Tensor  # [B] int64: the coordinate the agent chose last in this game, -1 before its first
+
+
+@world("point_game", PointGameConfig)
+class PointFamily(TensorEnv):
+    """Point game with all opponents, dimensions and clouds of `config`."""
+
+    task_columns = ("opponent", "dimension", "cloud")
+    has_planner = False
+
+    def __init__(self, config: PointGameConfig) -> None:
+        """Raises `ConfigError` for an unknown opponent."""
+        self.config = config
+        self._is_host, self._role, dimension = config.role == "host", config.role, max(config.dimensions)
+        self.opponents = opponents_of(config)
+        self._dimensions, self._clouds = sorted(config.dimensions), config.clouds
+        clock = {"max_episode_steps": config.max_episode_steps, "reposition": True}
+        self._games = {
+            (size, number): PointGame(PointGameOptions(size, **cloud, **clock))
+            for size, (number, cloud) in product(self._dimensions, enumerate(config.clouds))
+        }
+        self._game = self._games[dimension, 0]  # all have the same rules
+        actions, success = (len(subsets(dimension)), "end") if self._is_host else (dimension, "survival")
+        sizes = (config.largest_coordinate + 2, actions, (0.0, 1.0), 0, config.max_episode_steps, success)
+        self.spec = discrete_spec(*sizes, points=(max(cloud["max_num_points"] for cloud in config.clouds), dimension))
+        self._noise = torch.tensor([opponent.noise for opponent in self.opponents])  # [P]
+        self._choice = torch.stack([opponent.answers(dimension) for opponent in self.opponents])  # [P, A]
+        beyond = torch.stack([torch.arange(dimension) >= size for size in range(dimension + 1)])
+        self._inside = ~(subsets(dimension) & beyond[:, None]).any(-1)  # [n + 1, A]: subsets by dimension of the task
+
+    def all_tasks(self) -> Tensor:
+        """Every task once: opponents that play alike in a dimension are one task, so no held-out task is known."""
+        tasks = torch.tensor([*product(range(len(self.opponents)), self._dimensions, range(len(self._clouds)))])
+        first = {play: row for row, play in reversed([*enumerate(self.fingerprint(tasks))])}
+        return tasks[sorted(first.values())]
+
+    def label(self, task: Tensor) -> str:
+        opponent, dimension, cloud = task.tolist()
+        parts = [self.opponents[opponent].name.replace("@", "_noise_")]
+        parts += [f"{dimension}d"] if len(self._dimensions) > 1 else []
+        return "-".join(parts + ([f"cloud_{cloud}"] if len(self._clouds) > 1 else []))
+
+    def fingerprint(self, tasks: Tensor) -> list[str]:
+        """Play of the opponent, dimension and cloud of each task: the same for two names of one player."""
+        found = []
+        for number, dimension, cloud in tasks.tolist():
+            _, player, noise = self.opponents[number]
+            answers = self._choice[number, self._inside[dimension]].tolist() if self._is_host else player
+            play = "random" if noise == 1 else f"{answers} {noise}"
+            play = play if self._is_host or dimension > 2 else "the only subset"
+            found.append(f"{self._role} {play} {dimension} {sorted(self._clouds[cloud].items())}")
+        return found
+
+    def reset(self, tasks: Tensor, seeds: Tensor) -> tuple[Any, Step]:
+        zero = torch.zeros_like(seeds)
+        state = self._start(tasks, seeds, zero)
+        obs = self._observe(state)
+        unknown = self.spec.unknown_action(zero)
+        return state, Step(obs, zero.float(), zero.bool(), zero.bool(), obs, zero, unknown)
+
+    def step(self, state: Any, action: Tensor) -> tuple[Any, Step]:
+        """Raises `ValueError` for an action that is not legal."""
+        if not self._legal(state).gather(1, action[:, None]).all():
+            raise ValueError("an action is not legal: see the last numbers of its observation")
+        subset, axis = (action, self._answer(state, action)) if self._is_host else (state.subset, action)
+        state, terminated, truncated = self._game.step(state, subset, axis)
+        state = self._ask(state._replace(answer=axis))
+        done = terminated | truncated
+        obs = final_obs = self._observe(state)
+        if done.any():
+            fresh = self._start(state.task[done], state.seed[done], state.episode[done] + 1)
+            state = GamesState(*(old.index_put((done,), new) for old, new in zip(state, fresh, strict=True)))
+            obs = final_obs.index_put((done,), self._observe(fresh))
+        reward = (terminated if self._is_host else ~terminated).float()
+        unknown = torch.full_like(action, self.spec.num_actions)
+        return state, Step(obs, reward, terminated, truncated, final_obs, state.timestep, unknown)
+
+    def points_of(self, obs: Tensor) -> Tensor:
+        """Positions `[..., N, n]` in observations `[..., K]`."""
+        rows, dimension = self.spec.points
+        return obs[..., : rows * dimension].unflatten(-1, (rows, dimension)) - 1
+
+    def references(self) -> dict[str, Policy[Any]]:
+        """The best known fixed players by name; none if tasks differ in dimension, because a host cannot see it."""
+        names = _REFERENCES[self.config.role] if len(self.config.dimensions) == 1 else ()
+        return {name.replace("_", " ").title(): FixedPlayer(self, name) for name in names}
+
+    def _start(self, tasks: Tensor, seeds: Tensor, episode: Tensor) -> GamesState:
+        """Start the games numbered `episode`."""
+        points = seeds.new_full((len(seeds), *self.spec.points), PADDING)
+        for dimension, cloud in tasks[:, 1:].unique(dim=0).tolist():
+            where = (tasks[:, 1] == dimension) & (tasks[:, 2] == cloud)
+            start = self._games[dimension, cloud].start(seeds[where], episode[where])
+            points[where, : start.shape[1], :dimension] = start
+        points, zero = points.clamp(min=0).where(points[..., :1] >= 0, PADDING), torch.zeros_like(seeds)
+        return self._ask(GamesState(tasks, seeds, episode, zero, points, zero, zero - 1))
+
+    def _observe(self, state: GamesState) -> Tensor:
+        points = canonical(state.points) + 1
+        chosen = state.answer[:, None] == torch.arange(self.spec.points[1], device=points.device)
+        return torch.cat([points.flatten(1), chosen, self._legal(state)], dim=1)
+
+    def _legal(self, state: GamesState) -> Tensor:
+        """Mask of the legal actions, `[B, A]` bool, whether or not the game is over."""
+        return self._inside[state.task[:, 1]] if self._is_host else subset_of(state.subset, self.spec.points[1])
+
+    def _ask(self, state: GamesState) -> GamesState:
+        """Let the opponents name their subsets, if the learner is the agent."""
+        if self._is_host:
+            return state
+        subset = torch.zeros_like(state.seed)
+        for number, dimension in state.task[:, :2].unique(dim=0).tolist():
+            where = (state.task[:, 0] == number) & (state.task[:, 1] == dimension)
+            some = GamesState(*(column[where] for column in state))._replace(points=state.points[where, :, :dimension])
+            subset[where] = self._game.ask(self.opponents[number].name_subset, some).subset
+        return state._replace(subset=subset)
+
+    def _answer(self, state: GamesState, subset: Tensor) -> Tensor:
+        """Coordinates `[B]` that the opponents answer, if the learner is the host."""
+        players = state.task[:, 0]
+        choice, chance = self._choice[players, subset], self._noise[players]
+
+        def agent(points: Tensor, coords: Tensor, noise: Tensor) -> Tensor:
+            return torch.where(noise < chance, choose(coords, stretched(noise, chance)), choice)
+
+        return self._game.answer(agent, state, subset)
+
+
+class FixedPlayer(NamedTuple):
+    """Policy of a fixed player on the learner's side, which reads the position from the observation."""
+
+    env: PointFamily
+    name: str
+
+    def initial_carry(self, num_streams: int) -> tuple[()]:
+        return ()
+
+    def act(self, carry: tuple[()], step: Step, noise: Tensor) -> tuple[Tensor, tuple[()]]:
+        points, legal = self.env.points_of(step.obs), step.obs[:, -self.env.spec.num_actions :] > 0
+        is_host = self.name in HOSTS
+        return HOSTS[self.name](points, noise) if is_host else AGENTS[self.name](points, legal, noise), carry

@@ -1,0 +1,135 @@
+"""A2C, A3C and PPO in the point game, whose observations are point sets and whose actions are not always legal."""
+
+from functools import cache
+from typing import Any
+
+import numpy as np
+import pytest
+import scalar_points as scalar
+import torch
+from models import outspoken
+from point_worlds import legal_in, lived, point_game
+from probes import CPU, learn_from, learners_of, step_of
+from scalar_points import Points
+from stage_one import joined, play
+from torch import Tensor
+
+from icrl.collection.collect import EpsilonGreedy
+from icrl.contracts import Rollout
+from icrl.envs.rollout import OpenEpisodes, finished_episodes, rollout, start_streams
+from icrl.extensions.point_game.world import PointFamily
+from icrl.randomness import Noise, stream_seeds, uniform
+from icrl.sources.heads import PointHeads
+
+WORLDS = {
+    "host": point_game(opponents=["table_3", "random", "last", "first@0.5"], dimensions=[3, 2]),
+    "agent": point_game(role="agent", opponents=["zeillinger", "random_pair", "weak_spivakovsky", "random_subset"]),
+}
+every_kind = pytest.mark.parametrize("kind", ["a2c", "a3c", "ppo"])
+every_role = pytest.mark.parametrize("role", WORLDS)
+
+
+def seen(role: str, number: int = 30) -> Tensor:
+    """Observations `[3, number, K]` of games at play."""
+    tasks = WORLDS[role].all_tasks().repeat(number, 1)[:number]
+    return torch.stack([step.obs for _, _, step in lived(WORLDS[role], tasks, stream_seeds(7, number), 2)])
+
+
+@pytest.mark.parametrize("std", [0.1, 1000.0])
+@every_role
+def test_no_illegal_action_is_ever_drawn(role: str, std: float) -> None:
+    """With logits of up to billions, at the lowest and the highest noise there is, in play and in evaluation. Random
+    play is uniform over the others."""
+    env, learner = WORLDS[role], learners_of("a2c", 3, WORLDS[role].spec)
+    outspoken(learner.network, std)
+    luck = torch.cat([torch.tensor([0.0, 1 - 2**-24]), uniform(stream_seeds(1, 8), 0)])
+    chance = learners_of("random", 1, env.spec)
+    for obs in seen(role):
+        legal, probabilities = legal_in(env, obs), learner.action_probabilities(step_of(obs))
+        assert (probabilities[~legal] == 0).all() and probabilities.isfinite().all()
+        assert torch.allclose(probabilities.sum(1), torch.ones(len(obs)))
+        assert torch.allclose(chance.action_probabilities(step_of(obs)), legal / legal.sum(1, keepdim=True))
+        for policy in (learner, EpsilonGreedy(learner, 0.0), EpsilonGreedy(learner, 0.5)):
+            for noise in luck:
+                action, _ = policy.act((), step_of(obs), noise.expand(len(obs)))
+                assert legal.gather(1, action[:, None]).all()
+
+
+@every_role
+def test_evaluated_actions_are_those_of_a_distribution_over_legal_actions(role: str) -> None:
+    env, obs = WORLDS[role], seen(role)
+    heads, legal = PointHeads(env.spec, 16, stream_seeds(0, 3), CPU), legal_in(env, obs)
+    assert heads.outputs() == {}
+    outspoken(heads.network)
+    action = legal.long().argmax(-1)
+    (log_prob, value, entropy), outputs = heads.evaluate_actions(obs, action), heads.network(obs)
+    for place in np.ndindex(*action.shape):
+        plain = torch.distributions.Categorical(logits=outputs[place][:-1][legal[place]])
+        assert torch.allclose(log_prob[place], plain.log_prob(torch.tensor(0)), atol=1e-5)
+        assert torch.allclose(entropy[place], plain.entropy(), atol=1e-5)
+    assert torch.equal(value, outputs[..., -1]) and log_prob.requires_grad
+    assert torch.equal(heads.value(obs), value.detach()) and not heads.value(obs).requires_grad
+
+
+def played(learner: Any, env: PointFamily, streams: slice, num_updates: int) -> Rollout:
+    """Twelve streams, three of a task each, or those of `streams`; the learner learns from every 4 steps."""
+    tasks = env.all_tasks()[:4].repeat_interleave(3, 0)[streams]
+    where = start_streams(learner, env, tasks, stream_seeds(0, 12, 0)[streams])
+    noise, steps = Noise(stream_seeds(0, 12, 1)[streams]), []
+    for _ in range(num_updates):
+        transitions, where = rollout(learner, env, where, 4, noise)
+        learn_from(learner, transitions)
+        steps.append(transitions)
+    return joined(steps)
+
+
+@every_kind
+@every_role
+def test_a_learner_alone_equals_itself_among_others(role: str, kind: str) -> None:
+    """And every parameter learns."""
+    env = WORLDS[role]
+    others, one = (learners_of(kind, number, env.spec) for number in (4, 1))
+    before = {name: value.detach().clone() for name, value in others.parameters()}
+    together, alone = played(others, env, slice(None), 8), played(one, env, slice(3), 8)
+    for column, columns in zip(alone, together, strict=True):
+        assert torch.equal(column, columns[:, :3])
+    for (name, ours), (_, theirs) in zip(one.parameters(), others.parameters(), strict=True):
+        assert torch.allclose(ours[0], theirs[0], atol=1e-5), name
+        assert ((theirs - before[name]).flatten(1).abs().amax(1) > 0).all(), name
+    if role == "host":  # the host of a task with two coordinates is never asked about the other subsets
+        small = env.all_tasks()[:4, 1] == 2
+        heads, old = dict(others.parameters())["weights.heads"], before["weights.heads"]
+        assert small.any() and torch.equal(heads[small][..., 1:4], old[small][..., 1:4])
+
+
+def best_lengths(env: PointFamily, starts: list[Points]) -> list[int]:
+    """The fewest moves of a host who knows what the agent answers, by a search over all that it can play."""
+    moves = [(subset, env._choice[0, action].item()) for action, subset in enumerate(scalar.subsets(3))]
+
+    @cache
+    def fewest(points: tuple, left: int) -> int:
+        if len(points) < 2 or not left:
+            return 0
+        moved = (scalar.shift([*points], *move) for move in moves)
+        nexts = (scalar.reposition(scalar.reduce(after)) for after in moved)
+        return 1 + min(fewest(tuple(sorted(scalar.left(after))), left - 1) for after in nexts)
+
+    return [fewest(tuple(sorted(scalar.left(points))), 6) for points in starts]
+
+
+@every_kind
+def test_a_host_learns_to_win_as_fast_as_possible(kind: str) -> None:
+    env = point_game(clouds=[{"max_num_points": 4, "max_value": 3}], opponents=["table_5"], max_episode_steps=12)
+    options = {"learning_rate": 0.01, "discount": 0.8, "hidden_size": 32, "entropy_coefficient": 0.01}
+    learner, chance = learners_of(kind, 1, env.spec, **options), learners_of("random", 1, env.spec)
+    tasks = env.all_tasks().expand(16, 3)
+    streams, noise = start_streams(learner, env, tasks, stream_seeds(1, 16)), Noise(stream_seeds(2, 16))
+    for _ in range(90):
+        transitions, streams = rollout(learner, env, streams, 8, noise)
+        learn_from(learner, transitions)
+    tasks = env.all_tasks().expand(200, 3)
+    played = (play(policy, env, tasks, 60, seed=5)[0] for policy in (EpsilonGreedy(learner, 0.0), chance))
+    ours, theirs = (finished_episodes(steps, OpenEpisodes.none(200), env.spec)[0].length.mean() for steps in played)
+    starts = env.points_of(env.reset(tasks, stream_seeds(5, 200))[1].obs).tolist()
+    best = np.mean(best_lengths(env, [scalar.rows_of(points) for points in starts]))
+    assert best <= ours < best + 0.25 * (theirs - best)

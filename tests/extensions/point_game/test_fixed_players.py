@@ -1,0 +1,130 @@
+"""Fixed players of the polyhedra game against plain Python, and against every agent there can be."""
+
+from random import Random
+
+import pytest
+import scalar_points as scalar
+import torch
+
+from icrl.extensions.point_game.fixed_players import AGENTS, HOSTS
+from icrl.extensions.point_game.rules import (
+    PADDING,
+    canonical,
+    is_over,
+    random_starts,
+    reduce,
+    reposition,
+    shift,
+    subset_of,
+    trim,
+)
+from icrl.randomness import stream_seeds, uniform
+
+NOISE = uniform(stream_seeds(9, 4096), 0)
+HIGHEST = 1 - 2**-24  # the highest noise there is
+DETERMINISTIC = {
+    "zeillinger": lambda game: scalar.zeillinger(game, Random(0)),
+    "zeillinger_lexicographic": lambda game: scalar.zeillinger_lexicographic(game, Random(0)),
+    "weak_spivakovsky_first": lambda game: scalar.smallest_hitting_sets(game)[0],
+    "spivakovsky": scalar.spivakovsky,
+}
+
+
+def starts(dimension: int, num_games: int = 100, rows: int = 8, max_value: int = 5):
+    return random_starts(stream_seeds(dimension, num_games), rows, dimension, max_value)
+
+
+@pytest.mark.parametrize(("dimension", "rows", "max_value"), [(2, 9, 20), (3, 8, 3), (4, 8, 5), (5, 10, 9), (7, 4, 3)])
+@pytest.mark.parametrize("host", DETERMINISTIC)
+def test_hosts_equal_plain_python(host: str, dimension: int, rows: int, max_value: int) -> None:
+    """On starts, where keys tie often, and on what agents make of them, where rows between points are gone and
+    coordinates grow."""
+    points, table = starts(dimension, 100, rows, max_value), scalar.subsets(dimension)
+    for move in range(4):
+        asked = HOSTS[host](points, NOISE[: len(points)])
+        games = [scalar.left(scalar.rows_of(rows)) for rows in points.tolist()]
+        assert [table[action] for action in asked.tolist()] == [*map(DETERMINISTIC[host], games)]
+        if host.startswith("zeillinger"):  # and on positions rescaled by what floats hold exactly
+            assert torch.equal(HOSTS[host](points / 8 * (points >= 0) - (points < 0).double(), NOISE), asked)
+        agent, coords = [*AGENTS.values()][move % 3], subset_of(asked, dimension)
+        points = reduce(shift(points, coords, agent(points, coords, NOISE[: len(points)])))
+        points = points[~is_over(points)]
+
+
+@pytest.mark.parametrize(
+    ("host", "rows", "subset"),
+    [
+        # Lengths 18, 13 and 8.
+        ("zeillinger", [[2, 9, 0], [0, 0, 9], [4, 1, 5]], (0, 2)),
+        # Every pair has the key (2, 2), with the subsets {1, 2}, {0, 1} and {0, 2}.
+        ("zeillinger", [[5, 1, 0], [5, 0, 1], [6, 0, 0]], (1, 2)),
+        ("zeillinger_lexicographic", [[5, 1, 0], [5, 0, 1], [6, 0, 0]], (0, 1)),
+        *((host, [[2, 2, 2], [2, 2, 2]], (0, 1)) for host in ("zeillinger", "zeillinger_lexicographic")),
+        # l = 2, S = {0}; V = (3/2, 0), (0, 5/2) in {1, 2}. l = 3/2, S = {1}; (5/2) / (3/2) and 5/2: {2} suffices.
+        ("spivakovsky", [[2, 0, 0], [0, 3, 0], [0, 0, 5]], (0, 1, 2)),
+        # l = 1, S = {0}; V = (3, 3): of two that are at least 1 the first.
+        ("spivakovsky", [[2, 0, 0], [1, 3, 3]], (0, 1)),
+        # l = 4, S = {0}; V = (3/4, 2/4), which only has a sum of 1 with both.
+        ("spivakovsky", [[4, 0, 0], [0, 3, 2]], (0, 1, 2)),
+        # l = 2, S = {0, 1}; V is empty, for all others have |x_S| >= 2.
+        ("spivakovsky", [[1, 1, 0], [2, 0, 5], [0, 4, 1]], (0, 1)),
+    ],
+)
+def test_subsets_by_hand(host: str, rows: list[list[int]], subset: scalar.Subset) -> None:
+    action = HOSTS[host](torch.tensor([rows]), NOISE[:1])
+    assert scalar.subsets(3)[int(action)] == subset
+
+
+@pytest.mark.parametrize("dimension", [2, 3, 9])
+def test_all_players_move_legally_in_every_position(dimension: int) -> None:
+    """In games that are over too, for any other games in the batch, and with the lowest and the highest noise."""
+    points, some = starts(dimension, 60), torch.tensor([50, 3, 25])
+    points[20:40, 1:] = PADDING
+    points[40:] = PADDING
+    for noise in (NOISE[:60], torch.zeros(60), torch.full((60,), HIGHEST)):
+        for host in HOSTS.values():
+            action = host(points, noise)
+            assert action.dtype == torch.int64 and action.shape == (60,)
+            coords = subset_of(action, dimension)
+            assert torch.equal(host(points[some], noise[some]), action[some])
+            assert torch.equal(host(points[45:46], noise[45:46]), action[45:46])
+            for agent in AGENTS.values():
+                assert coords.gather(1, agent(points, coords, noise)[:, None]).all()
+
+
+def answered(points, host: str):
+    """Every position after any answer to `host` on `points`, once and repositioned, without games that are over."""
+    coords = subset_of(HOSTS[host](points, NOISE[: len(points)]), points.shape[-1])
+    game, axis = coords.nonzero().unbind(1)
+    after = canonical(reposition(reduce(shift(points[game], coords[game], axis))))
+    return trim(after[~is_over(after)].unique(dim=0))
+
+
+@pytest.mark.parametrize(
+    ("host", "dimension", "rows", "max_value", "games"),
+    [
+        *(("spivakovsky", *size) for size in ((2, 8, 12, 60), (3, 6, 8, 40), (4, 4, 4, 12), (5, 4, 2, 12))),
+        *((host, 3, 5, 4, 20) for host in ("zeillinger", "zeillinger_lexicographic")),
+    ],
+)
+def test_no_agent_makes_a_game_last_for_ever(host: str, dimension: int, rows: int, max_value: int, games: int) -> None:
+    """For some k, no position can be reached in k moves."""
+    points = starts(dimension, games, rows, max_value)
+    for _ in range(200):
+        points = answered(points, host)
+        if not len(points):
+            return
+        assert len(points) < len(NOISE)
+    pytest.fail(f"{len(points)} positions after 200 moves")
+
+
+def test_an_agent_holds_off_the_weak_form_for_ever() -> None:
+    """Of the smallest hitting sets {0, 1} and {1, 2} it plays the first, and after two moves the position is the same.
+    The strong form wins from there."""
+    start = points = canonical(torch.tensor([[[0, 2, 0], [1, 0, 2]]]))
+    for _ in range(2):
+        coords = subset_of(HOSTS["weak_spivakovsky_first"](points, NOISE[:1]), 3)
+        points = canonical(reposition(shift(points, coords, AGENTS["first"](points, coords, NOISE[:1]))))
+    assert torch.equal(points, start)
+    while len(points):
+        points = answered(points, "spivakovsky")

@@ -1,0 +1,165 @@
+"""Gymnasium environments of the polyhedra game against Gymnasium's checker and vector environment, and the rules."""
+
+import re
+import warnings
+from pathlib import Path
+
+import gymnasium
+import numpy as np
+import pytest
+from gymnasium.error import InvalidAction, ResetNeeded
+from gymnasium.spaces import Box, Dict, Discrete, MultiBinary
+from gymnasium.utils.env_checker import check_env, data_equivalence
+from gymnasium.vector import AutoresetMode
+from gymnasium.vector.utils import iterate
+
+import icrl.envs
+from icrl.envs.gym.as_gymnasium import stream_seeds
+from icrl.extensions.point_game.fixed_players import AGENTS, HOSTS
+from icrl.extensions.point_game.gymnasium import BatchedPointGame, make_batched, make_single
+from icrl.extensions.point_game.rollout import MAX_COORDINATE, PointGame, PointGameOptions, play
+from icrl.extensions.point_game.rules import canonical, rescale, subset_of
+
+HOST, AGENT = "icrl/PointGameHost-v0", "icrl/PointGameAgent-v0"
+SMALL = {"dimension": 3, "max_num_points": 5, "max_value": 4, "reposition": False, "scale_observation": True}
+PLAYED = {**SMALL, "role": "host", "opponent": "random"}
+SIDES = [(HOST, name) for name in AGENTS] + [(AGENT, name) for name in HOSTS]
+
+
+def test_examples_of_the_documentation_run() -> None:
+    page = Path(icrl.envs.__file__).parents[3] / "docs" / "point_game.md"
+    examples = re.findall(r"```python\n(.*?)```", page.read_text(), re.DOTALL)
+    assert len(examples) == 2
+    for example in examples:
+        exec(example, {})
+
+
+def test_registered_spaces() -> None:
+    host, agent = gymnasium.make(f"icrl.envs:{HOST}"), gymnasium.make(f"icrl.envs:{AGENT}")
+    points = Box(-1.0, 1.0, (20, 3), np.float32)
+    assert host.observation_space == points and host.action_space == Discrete(4)
+    assert agent.observation_space == Dict({"points": points, "coords": MultiBinary(3)})
+    assert agent.action_space == Discrete(3)
+    exact = make_single(**{**PLAYED, "scale_observation": False})
+    assert exact.observation_space == Box(-1, 3 * MAX_COORDINATE, (5, 3), np.int64)
+
+
+@pytest.mark.parametrize(("env_id", "opponent"), SIDES)
+@pytest.mark.parametrize("legal", [True, False])
+def test_native_vector_equals_gymnasiums_own(env_id: str, opponent: str, *, legal: bool) -> None:
+    """Every value, type and info of many games, with resets by seed, by list of seeds and by mask in between."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        check_env(gymnasium.make(f"icrl.envs:{env_id}", opponent=opponent, scale_observation=legal).unwrapped)
+    given = {**SMALL, "opponent": opponent, "max_episode_steps": 4, "scale_observation": legal}
+    same_step = {"autoreset_mode": AutoresetMode.SAME_STEP}
+    native = gymnasium.make_vec(env_id, 5, **given)
+    sync = gymnasium.make_vec(env_id, 5, vectorization_mode="sync", vector_kwargs=same_step, **given)
+    assert isinstance(native, BatchedPointGame) and native.metadata["autoreset_mode"] is AutoresetMode.SAME_STEP
+    assert native.observation_space == sync.observation_space and native.action_space == sync.action_space
+    rng = np.random.default_rng(0)
+    resets = {
+        0: {"seed": 7},
+        5: {},
+        8: {"options": {"reset_mask": np.array([True, False, True, False, False])}},
+        11: {"seed": 3, "options": {"reset_mask": np.array([False, True, True, False, False])}},
+        15: {"seed": [4, None, 2**70, None, 0]},
+    }
+    mask = np.zeros((5, 1))
+    for time in range(20):
+        if time in resets:
+            obs, infos = native.reset(**resets[time])
+            assert data_equivalence((obs, infos), sync.reset(**resets[time]), exact=True), time
+            mask = native._mask(native.state)
+        some = [rng.choice(row.nonzero()[0]) if legal and row.any() else 0 for row in mask]
+        actions = np.array(some) if legal else rng.integers(native.single_action_space.n, size=5)
+        ours, theirs = native.step(actions), sync.step(actions)
+        assert data_equivalence(ours, theirs, exact=True), f"{time}: {ours} {theirs}"
+        assert native.observation_space.contains(ours[0])
+        mask = ours[4]["action_mask"]
+
+
+@pytest.mark.parametrize(("role", "opponent"), [("agent", "weak_spivakovsky"), ("host", "random")])
+@pytest.mark.parametrize("scale", [True, False])
+def test_a_side_plays_the_recorded_games(role: str, opponent: str, *, scale: bool) -> None:
+    """Against the same opponent and with the same actions the learner sees what the fused rollout recorded, and may
+    write to it."""
+    options = {"dimension": 3, "max_num_points": 5, "max_value": 4, "max_episode_steps": 4, "reposition": True}
+    game, host, is_agent = PointGame(PointGameOptions(**options)), HOSTS["weak_spivakovsky"], role == "agent"
+    record, _ = play(game, host, AGENTS["random"], game.ask(host, game.reset(stream_seeds(range(11, 17)))), 25)
+    env = make_batched(6, role=role, opponent=opponent, scale_observation=scale, **options)
+
+    def shown(points, coords):
+        points = canonical(points)
+        seen = (rescale(points).float() if scale else points).numpy()
+        return {"coords": coords.numpy().astype(np.int8), "points": seen} if is_agent else seen
+
+    obs, infos = env.reset(seed=11)
+    for points, subset, axis, after, then, ended, cut, *_ in zip(*record, strict=True):
+        coords = subset_of(subset, 3)
+        assert data_equivalence(obs, shown(points, coords), exact=True)
+        assert infos["action_mask"].tolist() == (coords.tolist() if is_agent else [[1] * 4] * 6)
+        for array in (*(obs.values() if is_agent else (obs,)), infos["action_mask"], infos["timestep"]):
+            array[:] = 1
+        obs, rewards, terminated, truncated, infos = env.step((axis if is_agent else subset).numpy())
+        assert terminated.tolist() == ended.tolist() and truncated.tolist() == cut.tolist()
+        assert rewards.tolist() == ((-1 if is_agent else 1) * ended.double()).tolist()
+        final = [*iterate(env.observation_space, shown(after, subset_of(then, 3) & ~ended[:, None]))]
+        for stream in (terminated | truncated).nonzero()[0]:
+            assert data_equivalence(infos["final_obs"][stream], final[stream], exact=True)
+    assert record.truncated.any() and record.terminated.any()
+
+
+def test_an_illegal_answer_loses_and_no_step_follows_an_end() -> None:
+    env = gymnasium.make(AGENT, opponent="random_pair")
+    obs, info = env.reset(seed=0)
+    after, *end, info = env.step(int((info["action_mask"] == 0).nonzero()[0][0]))
+    assert np.array_equal(after["points"], obs["points"]) and end == [-1.0, True, False]
+    short = make_single(**{**PLAYED, "role": "agent", "opponent": "all_coordinates"}, max_episode_steps=1)
+    short.reset(seed=1)
+    assert short.step(0)[2:4] == (False, True)
+    for ended in (env.unwrapped, short):
+        with pytest.raises(ResetNeeded):
+            ended.step(0)
+
+
+def test_a_reset_without_a_seed_starts_the_next_game_of_the_stream() -> None:
+    env = make_single(**PLAYED)
+    first, second = env.reset(seed=5)[0], env.reset()[0]
+    assert not np.array_equal(first, second) and np.array_equal(env.reset(seed=5)[0], first)
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"role": "both"}, "role='both': must be 'host' or 'agent'"),
+        ({"opponent": "zeillinger"}, "opponent='zeillinger': must be one of random, first, last"),
+        ({"role": "agent"}, "opponent='random': must be one of random_pair, random_subset"),
+        ({"scale_observation": 1}, "scale_observation=1: must be a valid boolean"),
+        ({"dimension": 1}, "dimension=1: must be greater than or equal to 2"),
+        ({"colour": 1}, "colour=1: Unexpected keyword argument"),
+    ],
+)
+def test_bad_options_are_refused(given, message: str) -> None:
+    for make in (make_single, make_batched):
+        with pytest.raises(ValueError, match=message):
+            make(**{**PLAYED, **given})
+
+
+def test_bad_actions_and_resets_are_refused() -> None:
+    for action in (4, -1, 1.5, "up", None):
+        for env, bad in ((make_single(**PLAYED), action), (make_batched(**PLAYED), np.array([action]))):
+            with pytest.raises(ResetNeeded):
+                env.step(bad)
+            env.reset(seed=0)
+            with pytest.raises(InvalidAction, match="1 integers >= 0 and < 4"):
+                env.step(bad)
+    env, mask = make_batched(2, **PLAYED), np.array([True, False])
+    with pytest.raises(ResetNeeded, match="every stream"):
+        env.reset(options={"reset_mask": mask})
+    env.reset(seed=0)
+    for given in ({"options": {"reset_mask": mask[:1]}}, {"seed": [1]}):
+        with pytest.raises(ValueError, match="num_envs=2"):
+            env.reset(**given)
+    with pytest.raises(ValueError, match="num_envs=0: must be greater than 0"):
+        make_batched(num_envs=0, **PLAYED)

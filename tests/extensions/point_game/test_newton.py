@@ -1,0 +1,98 @@
+"""Vertices of Newton polyhedra against a search over exact solutions in plain Python, and by hand."""
+
+from random import Random
+
+import numpy as np
+import pytest
+import scalar_points as scalar
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from icrl.extensions.point_game.fixed_players import AGENTS, HOSTS
+from icrl.extensions.point_game.gymnasium import make_batched
+from icrl.extensions.point_game.newton import reduce_to_hull
+from icrl.extensions.point_game.rollout import PointGame, PointGameOptions, match, play
+from icrl.extensions.point_game.rules import (
+    PADDING,
+    available,
+    canonical,
+    is_over,
+    random_starts,
+    reduce,
+    shift,
+    subset_of,
+)
+from icrl.randomness import stream_seeds
+
+OPTIONS = {"max_value": 9, "max_episode_steps": 8, "reposition": False, "reduction": "hull"}
+
+
+def tensor_of(games: list[scalar.Points], dimension: int) -> torch.Tensor:
+    gone = (PADDING,) * dimension
+    return torch.tensor([[gone if point is None else point for point in points] for points in games])
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.integers(0, 10**6), st.integers(2, 4), st.sampled_from([3, 6, 200, 2**20, 2**53]))
+def test_any_position_equals_plain_python(seed: int, dimension: int, largest: int) -> None:
+    """Small numbers have many ties, points on edges and equal points; large ones exceed 64 bits in the tableau."""
+    random = Random(seed)
+    row = lambda: random.choice([None, *[tuple(random.randint(0, largest) for _ in range(dimension))] * 9])  # noqa: E731
+    games = [[row() for _ in range(7)] for _ in range(4)]
+    points = tensor_of(games, dimension)
+    before = points.clone()
+    assert torch.equal(reduce_to_hull(points), tensor_of([scalar.hull(game) for game in games], dimension))
+    assert torch.equal(points, before)
+
+
+def test_vertices_by_hand() -> None:
+    gone = [PADDING] * 2
+    for rows, expected in (
+        ([[0, 4], [2, 2], [4, 0]], [[0, 4], gone, [4, 0]]),  # on the edge
+        ([[0, 4], [2, 1], [4, 0]], [[0, 4], [2, 1], [4, 0]]),  # below it
+        ([[0, 4], [3, 2], [4, 0]], [[0, 4], gone, [4, 0]]),  # above it, but above neither point
+        ([[0, 3], [1, 3], [1, 1], [1, 1]], [[0, 3], gone, [1, 1], gone]),
+        ([[5, 5], gone, gone], [[5, 5], gone, gone]),
+        ([gone, gone], [gone, gone]),
+    ):
+        assert reduce_to_hull(torch.tensor([rows])).tolist() == [expected]
+    three = [[3, 0, 0], [0, 3, 0], [0, 0, 3], [1, 1, 1], [1, 1, 0]]  # the fourth on the face of the first three
+    assert reduce_to_hull(torch.tensor([three]))[0, :, 0].tolist() == [3, 0, 0, PADDING, 1]
+
+
+@pytest.mark.parametrize("dtype", [torch.int8, torch.int64])
+def test_batches_of_any_sizes_equal_games_alone(dtype: torch.dtype) -> None:
+    points = random_starts(stream_seeds(3, 300), 12, 3, 20).to(dtype)
+    whole = reduce_to_hull(points)
+    assert torch.equal(whole, torch.cat([reduce_to_hull(one) for one in points.split(1)]))
+    assert whole.dtype == dtype and torch.equal(reduce_to_hull(whole), whole)
+    left, dominant = available(whole), available(reduce(points))
+    assert (left <= dominant).all() and (left.sum(1) < dominant.sum(1)).any()
+
+
+def test_an_environment_of_gymnasium_shows_vertices_alone() -> None:
+    size = {"dimension": 3, "max_num_points": 6, "scale_observation": False}
+    env = make_batched(20, role="host", opponent="random", **size, **OPTIONS)
+    obs, _ = env.reset(seed=0)
+    for subset in (0, 1, 2, 0, 1, 2):
+        points = torch.from_numpy(obs)
+        assert torch.equal(reduce_to_hull(points), points)
+        obs, *_ = env.step(np.full(20, subset))
+
+
+def test_a_move_keeps_no_point_inside_the_hull_and_the_host_wins_sooner() -> None:
+    """The vertices after a move are those of the moved vertices, because a move is linear and keeps the order. So the
+    points that dominance alone leaves make no difference to any later vertex, but they can prolong the game."""
+    game = PointGame(PointGameOptions(dimension=3, max_num_points=8, **OPTIONS))
+    host, agent = HOSTS["random_pair"], AGENTS["random"]
+    rollout, _ = play(game, host, agent, game.ask(host, game.reset(stream_seeds(0, 40))), 20)
+    after = rollout.next_points.flatten(0, 1)
+    assert torch.equal(reduce_to_hull(after), after) and torch.equal(is_over(after), rollout.terminated.flatten())
+    plain = PointGame(PointGameOptions(dimension=3, max_num_points=8, **OPTIONS | {"reduction": "dominance"}))
+    points = plain.start(stream_seeds(1, 200), torch.zeros(200, dtype=torch.int64))
+    coords, axis = subset_of(torch.arange(200) % 4, 3), torch.arange(200) % 3
+    once, twice = (reduce_to_hull(shift(start, coords, axis)) for start in (points, reduce_to_hull(points)))
+    assert torch.equal(canonical(once), canonical(twice)) and not torch.equal(points, reduce_to_hull(points))
+    hull, dominance = (match(one, HOSTS["zeillinger"], AGENTS["last"], 300, 50, 0) for one in (game, plain))
+    assert hull.finished.all() and hull.lengths.sum() < dominance.lengths.sum()

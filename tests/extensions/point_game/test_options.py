@@ -1,0 +1,131 @@
+"""Options of the point game and of `train_players`: presets, refusals, the page of settings, memory."""
+
+import json
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from omegaconf import OmegaConf
+from refusals import check_refusal, check_table, refusals
+from torch import Tensor
+
+from icrl.config.command_line import help_text
+from icrl.config.compose import compose_config, load_config, presets_of
+from icrl.config.options_page import page, table
+from icrl.contracts import ConfigError
+from icrl.extensions.point_game.fixed_players import AGENTS, HOSTS
+from icrl.extensions.point_game.players.learners import Stopwatch, make_learners
+from icrl.extensions.point_game.players.needs import needs
+from icrl.extensions.point_game.players.options import FIXED_AGENTS, FIXED_HOSTS, PlayersConfig
+from icrl.extensions.point_game.programs import train_players
+from icrl.runs import device
+from icrl.runs.device import recorded
+from icrl.runs.files import check_same, write_json
+
+CPU = torch.device("cpu")
+LOADERS = {
+    "point_game": lambda overrides: load_config(["experiment=point_game", "evaluation.num_episodes=4", *overrides]),
+    "players": lambda overrides: compose_config(PlayersConfig, overrides),
+}
+
+
+@pytest.mark.parametrize(("section", "overrides", "named"), refusals(Path(__file__).with_name("refusals.txt")))
+def test_a_refusal_names_field_value_and_what_is_allowed(section: str, overrides: list[str], named: list[str]) -> None:
+    check_refusal(LOADERS[section], overrides, named)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        ["env.role=agent", "env.opponents=[zeillinger]"],
+        ["env.max_episode_steps=25"],
+        ["env.dimensions=[2,9,3]", "env.max_episode_steps=10"],
+    ],
+)
+def test_options_that_only_nearly_conflict_are_allowed(options: list[str]) -> None:
+    LOADERS["point_game"](options)
+
+
+@pytest.mark.parametrize("preset", presets_of("players"))
+def test_presets_of_players_set_what_they_write(preset: str) -> None:
+    config = compose_config(PlayersConfig, [f"players={preset}"])
+    written: Any = OmegaConf.to_container(OmegaConf.load(presets_of("players")[preset])) or {}
+    for group, options in written.items():
+        for key, value in options.items() if isinstance(options, dict) else [("", options)]:
+            assert value_of(config, f"{group}.{key}" if key else group) == value
+    check_same(config, json.loads(json.dumps(recorded(config))), recorded(config), "here")
+
+
+def test_options_of_a_fixed_player_are_not_compared_and_the_fixed_players_are_those_of_the_game() -> None:
+    idle = ["host.opponents=[]", "host.net_arch=[{width: 8, residual: true}]"]
+    assert compose_config(PlayersConfig, ["host.player=zeillinger", "agent.opponents=host", *idle]).learning == [
+        "agent"
+    ]
+    assert tuple(HOSTS) == FIXED_HOSTS and tuple(AGENTS) == FIXED_AGENTS
+
+
+def test_presets_seeds_and_help_are_those_of_other_programs(tmp_path: Path) -> None:
+    own = tmp_path / "own"
+    (own / "players").mkdir(parents=True)
+    (own / "players/mine.yaml").write_text("# @package _global_\ndefaults: [tiny]\nname: ours\n")
+    mine = compose_config(PlayersConfig, [f"presets={own}", "players=mine"])
+    assert (mine.name, mine.game) == ("ours", compose_config(PlayersConfig, ["players=tiny"]).game)
+    asked = [f"root={tmp_path}", "name=a", "seed=null"]
+    assert len({compose_config(PlayersConfig, asked).seed for _ in range(4)}) == 4
+    write_json(tmp_path / "logs/a/players/run.json", {"sessions": [{"config": {"seed": 5}}]})
+    assert compose_config(PlayersConfig, asked).seed == 5
+    assert "  host.epsilon" in help_text("train_players", "", PlayersConfig, ["host"])
+
+
+def test_the_page_of_settings_has_every_option() -> None:
+    check_table(table(PlayersConfig()), PlayersConfig())
+    assert table(compose_config(PlayersConfig, [])) in page()
+
+
+def value_of(config: PlayersConfig, key: str) -> Any:
+    for part in key.split("."):
+        config = getattr(config, part)
+    return config
+
+
+# ---- memory, and what is missing
+
+
+def bytes_of(tensors: Iterable[Tensor]) -> int:
+    return sum(tensor.numel() * tensor.element_size() for tensor in tensors)
+
+
+@pytest.mark.parametrize("optimizer", ["adam", "sgd"])
+def test_needs_are_the_sizes_of_what_is_made(optimizer: str) -> None:
+    idle = ["adam_beta1=0", "adam_beta2=0"] if optimizer == "sgd" else []
+    options = [f"{role}.{option}" for role in ("host", "agent") for option in (f"optimizer={optimizer}", *idle)]
+    config = compose_config(PlayersConfig, ["players=tiny", "device=cpu", "host.opponents=[agent,league]", *options])
+    found = needs(config)
+    learners = make_learners(config, Stopwatch(active=False, device=CPU), CPU)[0]
+    copies = 5 if optimizer == "adam" else 3
+    league = {"host": 0, "agent": 4}
+    networks = [bytes_of(one.network.parameters()) * (copies + league[name]) for name, one in learners.items()]
+    assert [need.size for need in found if need.what.startswith("networks")] == networks
+    columns = [learner.replay._columns for learner in learners.values()]
+    kept = [bytes_of([one.observation, one.next_observation]) for one in columns]
+    assert [need.size for need in found if need.what == "transitions"] == kept
+
+
+def test_a_run_that_needs_more_than_there_is_is_refused_before_any_work(tmp_path, monkeypatch) -> None:
+    assert sum(need.size for need in needs(compose_config(PlayersConfig, []))) < 2 * 10**9
+    monkeypatch.setattr(device, "free_memory", lambda _: 10**8)
+    with pytest.raises(ConfigError, match=r"^replay\.size=10000000 x game\.max_num_points=\d+ needs about"):
+        train_players.main(compose_config(PlayersConfig, ["players=tiny", f"root={tmp_path}", "replay.size=10000000"]))
+    assert all(path.name == ".lock" for path in tmp_path.rglob("*") if path.is_file())
+
+
+@pytest.mark.parametrize(("name", "part"), [("wandb", "wandb.sdk"), ("mlflow", "mlflow.tracking")])
+def test_an_absent_library_is_refused_before_any_work(tmp_path, monkeypatch, name, part) -> None:
+    monkeypatch.setitem(sys.modules, part, None)
+    config = compose_config(PlayersConfig, ["players=tiny", f"root={tmp_path}", f"summaries.writer={name}"])
+    with pytest.raises(ConfigError, match=f"summaries.writer={name} needs"):
+        train_players.main(config)
+    assert not [*tmp_path.rglob("*")]

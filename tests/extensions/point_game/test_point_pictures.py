@@ -1,0 +1,140 @@
+"""Strips and videos of a game replay in plain Python; staircases by hand; panels of a match's numbers."""
+
+from pathlib import Path
+from random import Random
+
+import imageio_ffmpeg
+import numpy as np
+import pytest
+import scalar_points as scalar
+from matplotlib.collections import PolyCollection
+from matplotlib.colors import to_hex
+from PIL import Image
+
+from icrl.extensions.point_game import point_pictures as pictures
+from icrl.extensions.point_game.fixed_players import AGENTS, HOSTS, first_agent, random_agent, random_pair, zeillinger
+from icrl.extensions.point_game.point_pictures import (
+    MAX_PANELS,
+    draw_position,
+    play_moves,
+    strip_figure,
+    write_match_plot,
+)
+from icrl.extensions.point_game.rollout import PointGame, PointGameOptions, match, measure
+from icrl.plots.style import PALETTE, new_panels
+
+
+def game(dimension: int = 3, max_episode_steps: int = 30, reposition: bool = False) -> PointGame:
+    return PointGame(PointGameOptions(dimension, 12, 20, max_episode_steps, reposition))
+
+
+@pytest.mark.parametrize("reposition", [False, True])
+@pytest.mark.parametrize("dimension", [2, 3])
+def test_moves_replay_in_plain_python(dimension: int, reposition: bool) -> None:
+    removed = 0
+    for seed in range(6):
+        moves = list(play_moves(game(dimension, reposition=reposition), zeillinger, random_agent, seed))
+        for number, move in enumerate(moves, start=1):
+            before = [tuple(map(int, point)) for point in move.before]
+            subset = scalar.zeillinger(before, Random(0))
+            axis = int(move.title.split("agent ")[1][0])
+            end = ": over" if number == len(moves) else ""
+            assert move.title == f"{number}: host {{{', '.join(map(str, subset))}}}, agent {axis}{end}"
+            after = scalar.shift([*before], subset, axis)
+            after = scalar.reposition(after) if reposition else after
+            assert scalar.rows_of(move.after.tolist()) == after
+            assert [row is not None for row in scalar.reduce(after)] == move.stays.tolist()
+            removed += int((~move.stays).sum())
+            if number < len(moves):
+                assert np.array_equal(moves[number].before, move.after[move.stays])
+        assert moves[-1].stays.sum() == 1
+    assert removed > 6
+    moves = list(play_moves(game(3, 4), HOSTS["all_coordinates"], AGENTS["first"], 2))  # ends with the clock
+    assert [move.title.partition(", agent 0")[2] for move in moves] == ["", "", "", ": broken off"]
+
+
+def test_strip_by_panels() -> None:
+    moves = list(play_moves(game(2), zeillinger, first_agent, 1))
+    figure = strip_figure(moves, "a game")
+    assert figure.get_suptitle() == "a game"
+    assert [axes.get_title() for axes in figure.axes] == ["start", *(move.title for move in moves)]
+    start, *others = figure.axes
+    drawn = [(start, moves[0].before, moves[0].before[:0])]
+    drawn += [(axes, move.after[move.stays], move.after[~move.stays]) for axes, move in zip(others, moves, strict=True)]
+    for axes, stays, goes in drawn:
+        points, removed = axes.lines[-2:]
+        assert np.array_equal(points.get_xydata(), stays) and np.array_equal(removed.get_xydata(), goes)
+        assert (np.concatenate([stays, goes]) < [axes.get_xlim()[1], axes.get_ylim()[1]]).all()
+    move = moves[0]  # a long game is shown up to the last panel but one
+    for length, shown in ((6, [*range(6)]), (19, [*range(19)]), (20, [*range(18), 19])):
+        moves = [move._replace(title=str(number)) for number in range(length)]
+        titles = [axes.get_title() for axes in strip_figure(moves, "a game").axes]
+        assert titles == ["start", *map(str, shown)] and len(titles) <= MAX_PANELS
+
+
+def test_staircase_in_the_plane_by_hand() -> None:
+    """The border in the order it is drawn, with a point above it that does not count."""
+    axes = new_panels("")[1][0]
+    rows = np.array([[4.0, 1.0], [1.0, 5.0], [2.0, 3.0], [3.0, 4.0]])
+    draw_position(axes, rows, rows[:0], np.array([6.0, 7.0]), "")
+    assert axes.lines[0].get_xydata().tolist() == [[1, 5], [2, 3], [3, 3], [4, 1], [6, 1]]
+    (region, wall) = axes.collections
+    assert wall.get_segments()[0].tolist() == [[1, 5], [1, 7]]
+    inside = region.get_paths()[0]
+    random = np.random.default_rng(0)
+    for place in random.uniform(0, [6, 7], size=(200, 2)):
+        assert inside.contains_point(place) == (rows <= place).all(1).any()
+
+
+def test_surface_in_space_is_what_a_ray_meets_first() -> None:
+    """Looking along (-1, -1, -1) from places above the points: which axis faces the place where the region ends."""
+    rows = np.array([[1.0, 2.0, 0.0], [0.0, 1.0, 3.0], [3.0, 0.0, 1.0], [2.0, 1.0, 1.0]])
+    limits, axes = np.array([4.0, 3.0, 4.0]), new_panels("")[1][0]
+    draw_position(axes, rows, rows[:0], limits, "")
+    sides = [each for each in axes.collections if isinstance(each, PolyCollection)]
+    random, met = np.random.default_rng(0), 0
+    for start in random.uniform(0, 1, size=(200, 3)):
+        if not (rows <= start * limits).all(1).any():
+            continue
+        # Each point allows to go back until its first coordinate is reached; the region ends at the farthest of these.
+        far = (start - rows / limits).min(1)
+        axis = (start - rows / limits)[far.argmax()].argmin()
+        meets = [[path.contains_point(start @ pictures.ISOMETRIC) for path in each.get_paths()] for each in sides]
+        (side,) = [each for each, paths in zip(sides, meets, strict=True) for _ in range(sum(paths))]
+        assert to_hex(side.get_facecolor()[0]) == pictures.SURFACE_COLORS[axis].lower()
+        met += 1
+    assert met > 60
+
+
+def test_files(tmp_path: Path) -> None:
+    moves = list(play_moves(game(3), zeillinger, random_agent, 5))
+    paths = pictures.write_pictures(tmp_path / "new", game(3), zeillinger, random_agent, 5, "a game")
+    assert paths == [tmp_path / "new" / "a game.png", tmp_path / "new" / "a game.mp4"]
+    with Image.open(paths[0]) as image:
+        image.load()  # raises for a file that is cut off
+    frames, seconds = imageio_ffmpeg.count_frames_and_secs(paths[1])
+    assert frames == 2 * pictures.HOLD + len(moves) * (pictures.GLIDE + pictures.HOLD)
+    assert seconds == pytest.approx(frames / pictures.FRAMES_PER_SECOND, rel=0.05)
+    with pytest.raises(ValueError, match="dimension=4"):
+        pictures.write_pictures(tmp_path, game(4), random_pair, random_agent, 0, "a game")
+    assert [path.name for path in tmp_path.iterdir()] == ["new"]
+
+
+def test_match_figure_shows_the_numbers(tmp_path: Path) -> None:
+    pairs = {"good": (zeillinger, random_agent), "bad": (random_pair, first_agent)}
+    results = measure(game(3), pairs, 60, 8, 0, 0.9, 50)
+    figure = write_match_plot(tmp_path / "match.png", results, "two pairs")
+    rho, survival, subsets, coordinates = figure.axes
+    assert [label.get_text() for label in rho.get_yticklabels()] == ["good", "bad"]
+    assert [line.get_xdata()[0] for line in rho.lines] == [results[name]["rho"]["value"] for name in pairs]
+    ends = [each.get_segments()[0][:, 0].tolist() for each in rho.collections]
+    assert ends == [[results[name]["rho"][end] for end in ("low", "high")] for name in pairs]
+    for index, players in enumerate(pairs.values()):
+        played, color = match(game(3), *players, 60, 8, 0), survival.lines[index].get_color()
+        going = [1 - float((played.finished & (played.lengths <= move)).double().mean()) for move in range(9)]
+        assert survival.lines[index].get_ydata() == pytest.approx(going) and color == PALETTE[index]
+        for axes, counts in ((subsets, played.host_actions), (coordinates, played.agent_actions)):
+            shares = [bar.get_height() for bar in axes.containers[index]]
+            assert shares == pytest.approx((counts / counts.sum()).tolist())
+    assert [label.get_text() for label in subsets.get_xticklabels()] == ["01", "02", "12", "012"]
+    assert (tmp_path / "match.png").stat().st_size > 0

@@ -1,0 +1,242 @@
+"""The command that trains host and agent: what it leaves behind, how it goes on, and that it learns."""
+
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import harness
+import pytest
+import torch
+from harness import results_of
+from toy import curves
+from toy import plain as toy_plain
+
+from icrl.config.compose import compose_config
+from icrl.contracts import ConfigError, PipelineError
+from icrl.extensions.point_game.fixed_players import AGENTS, HOSTS
+from icrl.extensions.point_game.players.fit import layers_of
+from icrl.extensions.point_game.players.options import PlayersConfig
+from icrl.extensions.point_game.programs import train_players
+from icrl.runs import checkpoint
+from icrl.runs import record as run_record
+from icrl.runs.files import read_json
+
+COMMON = ("players=tiny", "device=cpu", "evaluation.pictures=false")
+
+
+@pytest.fixture(scope="module", autouse=True)
+def surroundings() -> Iterator[None]:
+    """Without git, and with the curves of players among the results that are compared."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(harness, "CURVES", ("host/", "agent/", "matches/"))
+        patch.setattr(run_record, "git_state", lambda _: {"revision": "0", "dirty": False, "diff": ""})
+        yield
+
+
+def run(root: Path, *options: str) -> Path:
+    return train_players.main(compose_config(PlayersConfig, [*COMMON, f"root={root}", *options]))
+
+
+def test_a_run_leaves_results_curves_and_a_checkpoint(tmp_path, capsys):
+    options = ("summaries.layerwise=true", "host.epsilon={kind: linear, progress: updates, points: [[0, 1], [10, 0]]}")
+    folder = run(tmp_path, "summaries.timing=true", *options)
+    assert folder == tmp_path / "logs/tiny/players"
+    results = read_json(folder / "results.json")["matches"]
+    assert len(results) == (len(HOSTS) + 1) * (len(AGENTS) + 1)
+    assert {"host_vs_agent", "host_vs_first", "all_coordinates_vs_agent"} <= set(results)
+    for found in results.values():
+        assert 0 <= found["rho"]["low"] <= found["rho"]["value"] <= found["rho"]["high"] <= 1
+        assert sum(found["finished_lengths"]) + sum(found["unfinished_lengths"]) == 40
+    shown = curves(folder)
+    for role in ("host", "agent"):
+        for name in ("loss", "mean_q", "gradient_norm", "epsilon", "learning_rate", "replay_fill", "moves"):
+            assert [step for step, _ in shown[f"{role}/{name}"]] == [2, 4, 6, 8, 10, 12]
+    assert [float(at) for _, at in shown["host/epsilon"]] == pytest.approx([0.9, 0.7, 0.5, 0.3, 0.1, 0.0], abs=1e-6)
+    amid = read_json(folder / "matches.json")["matches"]
+    rho = {int(update): found["host_vs_agent"]["rho"]["value"] for update, found in amid.items()}
+    points = [(step, float(value)) for step, value in shown["matches/host_vs_agent/rho"]]
+    assert points == [(step, pytest.approx(rho[step])) for step in (5, 10, 12)]
+    assert "host_layers/value_mean/layers.0.weight" in shown
+    times = read_json(folder / "milliseconds.json")["milliseconds"]
+    assert set(times) == {"train", "env", "inference", "store"} and all(value > 0 for value in times.values())
+    assert len(shown["milliseconds/train"]) == 6
+    assert [path.name for path in sorted(folder.glob("last-*.pt"))] == ["last-000000008.pt", "last-000000012.pt"]
+    (folder / "results.json").unlink()  # who are trained are still there to play again
+    capsys.readouterr()
+    assert run(tmp_path, *options) == folder
+    assert "all 12 updates of tiny are done" in capsys.readouterr().out
+    assert read_json(folder / "results.json")["matches"] == results
+    for path in (folder / "results.json", *folder.glob("last-*")):
+        path.unlink()
+    with pytest.raises(ConfigError, match="finished but has no checkpoints"):
+        run(tmp_path)
+
+
+def test_the_noise_scale_of_each_player_is_shown_if_asked_and_changes_nothing(tmp_path):
+    """Also with batch normalisation, whose averages a measurement leaves alone."""
+    folders = [run(tmp_path / kind, f"summaries.gradient_noise_scale={kind}") for kind in ("none", "alternative")]
+    plain, measured = (checkpoint.load_newest(folder, "last", torch.device("cpu")) for folder in folders)
+    assert plain and measured
+    for role in ("host", "agent"):
+        before, after = plain[0][role], measured[0][role]
+        found = after.pop("noise_scale")
+        assert before.pop("noise_scale")["update"] == 0 and found["update"] == 12 and found["weight"] > 0
+        assert toy_plain(before) == toy_plain(after)
+        tag = f"{role}/gradient_noise_scale"  # until an estimate is positive there is none
+        assert tag not in curves(folders[0]) and (tag in curves(folders[1])) == (found["valid"] is not None)
+
+
+def test_a_game_is_drawn_in_few_dimensions_and_one_role_may_learn_alone(tmp_path, monkeypatch):
+    calls: list[tuple[object, ...]] = []
+    monkeypatch.setattr(train_players, "write_pictures", lambda *arguments: calls.append(arguments))
+    drawn, opponents = "evaluation.pictures=true", ("host.opponents=agent", "agent.opponents=host")
+    run(tmp_path / "both", "training.num_updates=1", "game.dimension=4", drawn)
+    assert not calls
+    for fixed, learning, same in (
+        ("host.player=zeillinger", "agent", ("host_vs_first", "zeillinger_vs_first")),
+        ("agent.player=first", "host", ("host_vs_agent", "host_vs_first")),
+    ):
+        plain = ("game.reposition=false", "game.scale_observation=false", "replay.kind=prioritised")
+        folder = run(tmp_path / learning, fixed, *opponents, *plain, drawn)
+        state = torch.load(folder / "last-000000012.pt", weights_only=True)
+        assert [name for name in state if name != "step"] == [learning]
+        results = read_json(folder / "results.json")["matches"]
+        assert results[same[0]] == results[same[1]]
+        to, _, host, agent, seed, name = calls.pop()
+        points = torch.zeros(5, 4, 3, dtype=torch.int64)
+        assert host(points, torch.zeros(5)).shape == agent(points, points[:, 0] == 0, torch.zeros(5)).shape == (5,)
+        assert (to, seed, name) == (folder, 0, "host_vs_agent")
+
+
+@pytest.fixture(scope="module")
+def two_runs(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
+    """Roots of two that differ in their seed."""
+    roots = [tmp_path_factory.mktemp("run") for _ in range(2)]
+    for seed, root in enumerate(roots):
+        run(root, f"seed={seed}")
+    return roots
+
+
+@pytest.fixture
+def root(tmp_path: Path, two_runs: list[Path]) -> Path:
+    """Copy of the first run."""
+    return Path(shutil.copytree(two_runs[0], tmp_path / "root"))
+
+
+def test_a_run_of_other_options_is_refused(root):
+    for option in ("host.discount=0.5", "agent.net_arch=[]", "replay.kind=prioritised", "seed=1", "game.max_value=5"):
+        with pytest.raises(ConfigError, match=option.partition("=")[0].replace(".", r"\.")):
+            run(root, option)
+    (root / "logs/tiny/players/finished.json").unlink()
+    with pytest.raises(ConfigError, match=r"training\.num_updates=12"):
+        run(root, "training.num_updates=10")
+    run(root, "checkpoints.checkpoint_interval=1", "summaries.layerwise=true")
+
+
+@pytest.mark.parametrize(("kind", "steps"), [("uniform", [5]), ("prioritised", [4, 11])])
+def test_killed_after_any_checkpoint_it_ends_with_the_same_bits(tmp_path, kind, steps):
+    """A kill leaves what the last checkpoint says, and the best players of a later update: going on from each gives the
+    files of one run."""
+    options = f"replay.kind={kind}", "checkpoints.checkpoint_interval=1", "checkpoints.keep_last=12"
+    expected = results_of(whole := run(tmp_path / "whole", *options))
+    for step in steps:
+        folder = tmp_path / f"{step}/logs/tiny/players"
+        folder.mkdir(parents=True)
+        for path in (*whole.glob(f"last-{step:09d}.*"), *whole.glob("best_*")):
+            shutil.copy(path, folder)
+        found = results_of(run(tmp_path / str(step), *options))
+        earlier = {".": None, "matches.json": None}  # of which the first part was in files that are not there
+        assert found | earlier == expected | earlier, step
+    assert expected["."]["matches/host_vs_agent/rho"] == [5, 10, 12]
+
+
+def test_a_damaged_checkpoint_is_passed_over_or_refused(root):
+    folder = root / "logs/tiny/players"
+    expected = results_of(folder)
+    (folder / "finished.json").unlink()
+    (folder / "last-000000012.pt").write_bytes(b"nothing")
+    assert results_of(run(root)) == expected
+    (folder / "finished.json").unlink()
+    for path in folder.glob("last-*.pt"):
+        path.write_bytes(b"nothing")
+    with pytest.raises(checkpoint.DamagedCheckpointError, match="delete it"):
+        run(root)
+
+
+@pytest.mark.parametrize(
+    ("ended", "name", "refused"),
+    [
+        *((True, "finished.json", "made with seed=1"), (True, "results.json", "is needed here")),
+        *((False, "finished.json", "made with seed=1"), (False, "last-000000012.*", "made with seed=1")),
+        *((False, "last-000000008.*", "made with seed=1"), (False, "matches.json", "is needed here")),
+        (False, "run.json", ""),
+    ],
+)
+def test_files_of_another_run(root, two_runs, *, ended, name, refused):
+    """In a run that has ended, and in one that goes on from its first checkpoint."""
+    folder, other = (root / "logs/tiny/players" for root in (root, two_runs[1]))
+    results = read_json(folder / "results.json")
+    if not ended:
+        for path in (folder / "finished.json", *folder.glob("last-000000012.*")):
+            path.unlink()
+    for path in other.glob(name):
+        shutil.copy(path, folder / path.name)
+    if refused:
+        with pytest.raises(PipelineError, match=refused):
+            run(root)
+    else:
+        assert read_json(run(root) / "results.json") == results
+
+
+LATE = "agent.learning_rate={kind: step, progress: updates, points: [[%d, 0.001], [%d, 1e300]]}"
+
+
+@pytest.mark.parametrize(
+    ("options", "message", "saved"),
+    [
+        ([LATE % (4, 5)], "in update 6: agent loss, agent gradient_norm not finite.* agent", [4]),
+        ([LATE % (11, 12)], "after update 12: agent parameters not finite.* agent", [4, 8]),
+        (["host.learning_rate=1e30", "training.num_updates=200", "checkpoints.checkpoint_interval=200",
+          "replay.kind=prioritised"], r"in update \d: host loss, host gradient_norm not finite.* host", []),
+    ],
+)  # fmt: skip
+def test_numbers_that_are_not_finite_end_it_again_and_are_never_saved(tmp_path, options, message, saved):
+    """They show in a loss or, after the last update, in the parameters; between two checkpoints, and with the numbers
+    in the replay's priorities."""
+    given = ("checkpoints.on_crash=skip", "checkpoints.keep_last=9", "evaluation.eval_interval=200")
+    for _ in range(2):
+        with pytest.raises(PipelineError, match=message + r"\.learning_rate"):
+            run(tmp_path, *given, *options)
+    folder = tmp_path / "logs/tiny/players"
+    assert not (folder / "finished.json").exists()
+    assert sorted(path.name for path in folder.glob("last-*.pt")) == [f"last-{n:09d}.pt" for n in saved]
+    assert max(step for step, _ in curves(folder)["host/loss"]) <= 40
+
+
+def test_layers_with_one_element_or_without_gradient_are_shown():
+    network = torch.nn.Sequential(torch.nn.Linear(2, 1), torch.nn.Linear(1, 2))
+    assert set(layers_of(network)) == {
+        *("value_mean/0.weight", "value_std/0.weight", "value_mean/0.bias", "value_mean/1.weight"),
+        *("value_std/1.weight", "value_mean/1.bias", "value_std/1.bias"),
+    }
+    network[0](torch.tensor([[1.0, 3.0]])).sum().backward()
+    shown = layers_of(network)
+    assert shown["gradient_mean/0.weight"] == 2 and shown["gradient_std/0.weight"] == pytest.approx(2**0.5)
+    assert shown["gradient_mean/0.bias"] == 1 and not {key for key in shown if key.startswith("gradient_mean/1")}
+
+
+def test_a_short_run_learns(tmp_path):
+    """Seconds of training: the host is then far better than at random, and the agent lasts longer than at random."""
+    shared = ("batch_size=128", "net_arch=[{width: 64, normalization: layer}]", "learning_rate=0.003",
+              "initial_rollout_length=20")  # fmt: skip
+    options = (
+        *("training.num_updates=200", "training.num_games=64", "replay.size=20000", "evaluation.num_final_games=500"),
+        *("evaluation.eval_interval=0", "checkpoints.checkpoint_interval=0", "game.max_num_points=6"),
+        *("host.opponents=[agent,first]", "agent.opponents=[host,zeillinger]"),
+        *(f"{role}.{option}" for role in ("host", "agent") for option in shared),
+    )
+    results = read_json(run(tmp_path, *options) / "results.json")["matches"]
+    for host in ("random_pair", "random_subset", "all_coordinates"):
+        assert results["host_vs_first"]["rho"]["low"] > results[f"{host}_vs_first"]["rho"]["high"]
+    for agent in ("random", "first", "last"):
+        assert results["zeillinger_vs_agent"]["rho"]["high"] < results[f"zeillinger_vs_{agent}"]["rho"]["low"]

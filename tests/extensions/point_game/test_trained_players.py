@@ -1,0 +1,266 @@
+"""Saved players, earlier selves and phases: what plays is the network of the update that its name says."""
+
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from harness import results_of
+from point_learners import CPU, learners_of
+
+from icrl.config.compose import compose_config
+from icrl.contracts import ConfigError, PipelineError
+from icrl.envs.gym.as_gymnasium import stream_seeds as seeds_of_envs
+from icrl.extensions.point_game.fixed_players import AGENTS, HOSTS
+from icrl.extensions.point_game.gymnasium import make_batched, make_single
+from icrl.extensions.point_game.players import fit
+from icrl.extensions.point_game.players.learners import Players, Stopwatch, make_learners
+from icrl.extensions.point_game.players.options import PlayersConfig
+from icrl.extensions.point_game.players.trained_players import Player, load_player
+from icrl.extensions.point_game.programs import train_players
+from icrl.extensions.point_game.rollout import PointGame, PointGameOptions, match, play
+from icrl.extensions.point_game.rules import PADDING, canonical, random_starts, subset_of
+from icrl.randomness import stream_seeds
+from icrl.runs.files import read_json
+
+COMMON = ("players=tiny", "device=cpu", "evaluation.pictures=false", "evaluation.eval_interval=0")
+SEEDS = stream_seeds(3, 200)
+OPTIONS = {"dimension": 3, "max_num_points": 4, "max_value": 4, "max_episode_steps": 6, "reposition": True}
+
+
+def run(root: Path, *options: str) -> Path:
+    return train_players.main(compose_config(PlayersConfig, [*COMMON, f"root={root}", *options]))
+
+
+def networks(folder: Path, name: str) -> dict[str, dict[str, torch.Tensor]]:
+    """Networks by side in the checkpoint `name`."""
+    state = torch.load(folder / f"{name}.pt", weights_only=True)
+    return {side: state[side]["network"] for side in ("host", "agent") if side in state}
+
+
+def same(one: dict[str, torch.Tensor], other: dict[str, torch.Tensor]) -> bool:
+    return one.keys() == other.keys() and all(torch.equal(one[name], other[name]) for name in one)
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Root of a run of 12 updates with snapshots; only to be read."""
+    root = tmp_path_factory.mktemp("trained")
+    run(root, "checkpoints.snapshot_interval=4", "evaluation.eval_interval=4")
+    return root
+
+
+def actions(name: str, side: str, root: Path, num_points: int = 4) -> torch.Tensor:
+    """Actions of a saved player on random starts of `num_points`."""
+    return asked(load_player(name, side, 3, num_points, CPU, root).player(), side, num_points)
+
+
+def asked(player: Player, side: str, num_points: int = 4) -> torch.Tensor:
+    points, coords = random_starts(SEEDS, num_points, 3, 4), subset_of(torch.arange(200) % 4, 3)
+    return player(*((points,) if side == "host" else (points, coords)), torch.zeros(200))
+
+
+@pytest.mark.parametrize("side", ["host", "agent"])
+def test_a_name_stands_for_a_checkpoint(trained: Path, side: str) -> None:
+    folder = trained / "logs/tiny/players"
+    best = next(folder.glob(f"best_{side}-*.pt")).stem
+    for name, file in (
+        ("", "last-000000012"),
+        ("@last", "last-000000012"),
+        ("@best", best),
+        ("@4", "snapshot-000000004"),
+    ):
+        found = load_player(f"logs/tiny{name}", side, 3, 4, CPU, trained)
+        assert same(found.network.state_dict(), networks(folder, file)[side]) and not found.network.training
+    absolute = load_player(f"{trained}/logs/tiny", side, 3, 4, CPU)
+    assert same(absolute.network.state_dict(), networks(folder, "last-000000012")[side])
+    assert not torch.equal(actions("logs/tiny@4", side, trained), actions("logs/tiny", side, trained))
+
+
+def test_fewer_points_than_in_training_are_padded(trained: Path) -> None:
+    points = random_starts(SEEDS, 2, 3, 4)
+    padded = torch.cat([points, torch.full((200, 2, 3), PADDING)], 1)
+    player = load_player("logs/tiny", "host", 3, 4, CPU, trained).player()
+    assert torch.equal(player(points, torch.zeros(200)), player(padded, torch.zeros(200)))
+
+
+def test_what_is_not_there_or_does_not_fit_is_refused(trained: Path, tmp_path: Path) -> None:
+    for name, message in (
+        ("logs/tiny@5", "no snapshot of this update .* which has 4, 8, 12"),
+        ("logs/nobody", "logs/nobody: there is no finished run of train_players in"),
+        ("logs/nobody@3", "which has none"),
+    ):
+        with pytest.raises(ConfigError, match=message):
+            load_player(name, "host", 3, 4, CPU, trained)
+    for dimension, points, message in ((4, 4, "dimension=4: .* dimension=3"), (3, 5, "max_num_points=5: .*_points=4")):
+        with pytest.raises(ConfigError, match=message):
+            load_player("logs/tiny", "agent", dimension, points, CPU, trained)
+    root = shutil.copytree(trained, tmp_path / "root")
+    for option, message in (
+        (
+            "host.net_arch=[{width: 4}]",
+            r"host\.start=logs/tiny: was made with host\.net_arch=.* not \[\{'width': 4\}\]",
+        ),
+        ("game.reposition=false", r"host\.start=logs/tiny: was made with game\.reposition=True, not False"),
+    ):
+        with pytest.raises(ConfigError, match=message):
+            run(root, "name=other", "host.start=logs/tiny", option)
+    run(root, "name=alone", "host.player=zeillinger", "agent.opponents=host")
+    with pytest.raises(ConfigError, match=r"logs/alone: there is no finished run .*players that trained its host"):
+        run(root, "name=other", "host.player=logs/alone", "agent.opponents=host")
+    (root / "logs/tiny/players/finished.json").unlink()
+    with pytest.raises(ConfigError, match="no finished run"):
+        run(root, "name=other", "host.start=logs/tiny@best")
+
+
+def test_a_saved_player_is_fixed_player_and_opponent(trained: Path, tmp_path: Path) -> None:
+    """A host against it learns the same whether it is the other side or a named opponent, and meets its answers."""
+    root = Path(shutil.copytree(trained, tmp_path / "root"))
+    named = run(root, "name=named", "agent.player=first", "host.opponents=[logs/tiny@8]")
+    side = run(root, "name=side", "agent.player=logs/tiny@8", "host.opponents=[agent]")
+    assert same(networks(named, "last-000000012")["host"], networks(side, "last-000000012")["host"])
+    results = [read_json(folder / "results.json")["matches"] for folder in (named, side)]
+    assert results[0]["host_vs_logs/tiny@8"] == results[1]["host_vs_agent"]
+    config = compose_config(
+        PlayersConfig, [*COMMON, f"root={root}", "agent.player=first", "host.opponents=[logs/tiny@8]"]
+    )
+    learners, players = make_learners(config, Stopwatch(False, CPU), CPU)
+    assert torch.equal(asked(players["agent"]["logs/tiny@8"], "agent"), actions("logs/tiny@8", "agent", root))
+    assert learners["host"]._opponents == [players["agent"]["logs/tiny@8"]]
+    (root / "logs/side/players/finished.json").unlink()
+    shutil.rmtree(root / "logs/tiny")
+    run(root, "seed=1", "checkpoints.snapshot_interval=4")
+    with pytest.raises(PipelineError, match="is needed here"):  # the opponent is another one now
+        run(root, "name=side", "agent.player=logs/tiny@8", "host.opponents=[agent]")
+
+
+def test_two_that_do_not_learn_only_play(trained: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    root = Path(shutil.copytree(trained, tmp_path / "root"))
+    folder = run(root, "name=match", "host.player=logs/tiny@4", "agent.player=last")
+    found = read_json(folder / "results.json")["matches"]
+    game = PointGame(PointGameOptions(**OPTIONS))
+    player = load_player("logs/tiny@4", "host", 3, 4, CPU, root).player()
+    for agent in ("agent", "last"):
+        lengths = match(game, player, AGENTS["last"], 40, 20, 0).lengths
+        assert found[f"host_vs_{agent}"]["mean_length"] == lengths.double().mean().item()
+    assert not list(folder.glob("*.pt")) and "host " in capsys.readouterr().out
+
+
+def test_a_learner_starts_with_a_saved_network(trained: Path) -> None:
+    learner = learners_of(f"root={trained}", "host.start=logs/tiny@4")["host"]
+    for network in (learner.network, learner.target_network):
+        assert same(network.state_dict(), networks(trained / "logs/tiny/players", "snapshot-000000004")["host"])
+    plain = learners_of(f"root={trained}")["host"]
+    assert not same(plain.network.state_dict(), learner.network.state_dict())
+
+
+@pytest.mark.parametrize("role", ["host", "agent"])
+def test_saved_players_in_gymnasium(trained: Path, role: str) -> None:
+    """The learner's observations are those of a rollout against the same player."""
+    side, game = ("agent" if role == "host" else "host"), PointGame(PointGameOptions(**OPTIONS))
+    saved = load_player("logs/tiny@best", side, 3, 4, CPU, trained).player()
+    host, agent = (HOSTS["zeillinger"], saved) if role == "host" else (saved, AGENTS["random"])
+    record, _ = play(game, host, agent, game.ask(host, game.reset(seeds_of_envs(range(11, 16)))), 15)
+    env = make_batched(5, role=role, opponent=f"{trained}/logs/tiny@best", scale_observation=False, **OPTIONS)
+    obs, _ = env.reset(seed=11)
+    for points, action in zip(record.points, record.axis if role == "agent" else record.subset, strict=True):
+        assert np.array_equal(obs if role == "host" else obs["points"], canonical(points).numpy())
+        obs = env.step(action.numpy())[0]
+    with pytest.raises(ConfigError, match="dimension=4: the .* was trained with dimension=3"):
+        make_single(role=role, opponent=f"{trained}/logs/tiny", scale_observation=True, **OPTIONS | {"dimension": 4})
+
+
+# ---- earlier selves, phases, more updates
+
+
+def test_the_league_holds_earlier_selves(tmp_path: Path) -> None:
+    """Two selves, the newest of one each third update: those of updates 9 and 12, which play in games of their own."""
+    league = ("training.league_size=2", "training.league_interval=3", "host.opponents=[agent,league]")
+    folder = run(tmp_path, *league, "agent.opponents=[host,league]", "checkpoints.snapshot_interval=3")
+    state = torch.load(folder / "last-000000012.pt", weights_only=True)
+    results = read_json(folder / "results.json")["matches"]
+    for side in ("host", "agent"):
+        for member, update in enumerate((12, 9)):
+            assert same(state[side]["league"][member], networks(folder, f"snapshot-{update:09d}")[side])
+        assert len(state[side]["games"]) == 3
+    assert results["host_vs_league_1"] == results["host_vs_agent"] == results["league_1_vs_agent"]
+    assert "league_1_vs_league_2" not in results and "zeillinger_vs_league_1" not in results
+    both = learners_of(*league)  # the host alone meets earlier selves
+    assert [len(learner.league) for learner in both.values()] == [0, 2] and len(both["host"]._states) == 3
+    members = [one.network for one in both["agent"].league]
+    assert all(same(member.state_dict(), both["agent"].network.state_dict()) for member in members)
+    with torch.no_grad():
+        both["agent"].network.layers[0].weight.add_(1)
+    both["agent"].enter_league(3)
+    assert [same(one.state_dict(), both["agent"].network.state_dict()) for one in members] == [False, True]
+
+
+def test_turns_of_phases() -> None:
+    names = ["host", "agent"]
+    assert [fit.turn_of(update, names, 0) for update in (0, 5)] == [(names, 0), (names, 5)]
+    turns = [fit.turn_of(update, names, 3) for update in range(13)]
+    assert turns == [([name], 3 * cycle + i) for cycle in (0, 1, 2) for name in names for i in range(3)][:13]
+
+
+def test_in_a_phase_one_role_learns_and_the_other_rests(tmp_path: Path) -> None:
+    folder = run(tmp_path, "training.phase_length=4", "checkpoints.snapshot_interval=4")
+    at = {update: networks(folder, f"snapshot-{update:09d}") for update in (4, 8, 12)}
+    for side, rests in (("host", (4, 8)), ("agent", (8, 12))):
+        learns = {"host": (8, 12), "agent": (4, 8)}[side]
+        assert same(*(at[update][side] for update in rests)) and not same(*(at[update][side] for update in learns))
+
+
+def test_a_run_with_phases_and_a_league_resumes_with_the_same_bits(tmp_path: Path) -> None:
+    """From a checkpoint in the agent's second phase, with games and earlier selves unlike those of a start."""
+    options = ("training.phase_length=2", "host.opponents=[agent,league]", "agent.opponents=[league,zeillinger]",
+               "training.league_size=2", "training.league_interval=3")  # fmt: skip
+    whole = run(tmp_path / "whole", *options, "checkpoints.checkpoint_interval=1", "checkpoints.keep_last=12")
+    again = tmp_path / "again/logs/tiny/players"
+    again.mkdir(parents=True)
+    for path in whole.glob("last-000000007.*"):
+        shutil.copy(path, again)
+    assert run(tmp_path / "again", *options) == again
+    assert results_of(again)["last.pt"] == results_of(whole)["last.pt"]
+
+
+def test_a_finished_run_goes_on_with_more_updates(tmp_path: Path) -> None:
+    """The networks are those of one run with so many updates. A schedule over a share of all of them is refused."""
+    folder = run(tmp_path / "short")
+    before = read_json(folder / "results.json")["matches"]
+    assert run(tmp_path / "short", "training.num_updates=20") == folder
+    whole = run(tmp_path / "long", "training.num_updates=20")
+    for side in ("host", "agent"):
+        assert same(networks(folder, "last-000000020")[side], networks(whole, "last-000000020")[side])
+    assert read_json(folder / "results.json")["matches"] == read_json(whole / "results.json")["matches"] != before
+    with pytest.raises(ConfigError, match=r"training\.num_updates=20, but .* has 12: it can only be raised"):
+        run(tmp_path / "short")
+    linear = "host.epsilon={kind: linear, progress: percent, points: [[0, 1], [1, 0]]}"
+    for name, options in (("epsilon", [linear]), ("beta", ["replay.kind=prioritised"])):
+        run(tmp_path / name, *options, "training.num_updates=3")
+        with pytest.raises(
+            ConfigError, match=rf"num_updates=3, .* has 5: (host|replay)\.{name} with progress: percent"
+        ):
+            run(tmp_path / name, *options, "training.num_updates=5")
+
+
+def test_the_best_player_is_that_of_the_best_worst_match(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The host by its least rho against fixed agents, the agent by the greatest of fixed hosts against it; of equal
+    ones the first. Matches between the two learners do not count."""
+    rhos = {4: (0.2, 0.5, 0.3), 8: (0.6, 0.3, 0.4), 12: (0.3, 0.3, 0.3)}
+    seen: list[int] = []
+
+    def evaluate(config, players: Players, *, final: bool = False):
+        at = seen[-1] if seen and final else 4 * (len(seen) + 1)
+        seen.append(at)
+        names = ("host_vs_random", "host_vs_first", "zeillinger_vs_agent")
+        found = dict(zip(names, rhos[at], strict=True)) | {"host_vs_agent": 1 - at / 100}
+        return {name: {"rho": {"value": rho, "low": rho, "high": rho}} for name, rho in found.items()}
+
+    monkeypatch.setattr(train_players, "evaluate", evaluate)
+    folder = run(tmp_path, "evaluation.eval_interval=4", "checkpoints.snapshot_interval=4")
+    assert seen == [4, 8, 12, 12]
+    for side, best in (("host", 8), ("agent", 4)):
+        assert [path.stem for path in folder.glob(f"best_{side}-*.pt")] == [f"best_{side}-{best:09d}"]
+        kept = networks(folder, f"best_{side}-{best:09d}")
+        assert kept.keys() == {side} and same(kept[side], networks(folder, f"snapshot-{best:09d}")[side])

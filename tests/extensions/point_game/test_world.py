@@ -1,0 +1,152 @@
+"""Point game as a family of tasks, against one stream at a time in plain Python."""
+
+import itertools
+
+import pytest
+import torch
+from point_worlds import legal_in, lived, point_config, point_game
+from scalar_family import Stream
+
+from icrl.config.compose import load_config
+from icrl.contracts import ConfigError
+from icrl.evaluation.references import references_of
+from icrl.extensions.point_game.fixed_players import AGENTS as FIXED_AGENTS
+from icrl.extensions.point_game.fixed_players import HOSTS
+from icrl.extensions.point_game.opponents import opponents_of
+from icrl.extensions.point_game.rules import canonical
+from icrl.extensions.point_game.world import PointFamily
+from icrl.randomness import stream_seeds
+
+CLOUDS = [{"max_num_points": 5, "max_value": 4}, {"max_num_points": 8, "max_value": 9}]
+AGENTS = ["random", "first", "last@0.5", "order_2013", "tables_3", "table_8@0.25", "order_3210@1"]
+NOISY_HOSTS = ["zeillinger@0.3", "spivakovsky@0.6", "weak_spivakovsky@0.4", "all_coordinates@1"]
+MANY = {"dimensions": [4, 2, 3], "clouds": CLOUDS}
+WORLDS = {
+    "host": {"opponents": AGENTS, **MANY},
+    "agent": {"role": "agent", "opponents": [*HOSTS, *NOISY_HOSTS], **MANY},
+}
+
+
+@pytest.mark.parametrize("role", WORLDS)
+def test_every_step_equals_plain_python(role: str) -> None:
+    """All opponents, dimensions and clouds in one batch, or a few; Python plays each stream alone in its own dimension.
+    A step does not change the state before it."""
+    env = point_game(**WORLDS[role])
+    tasks = env.all_tasks()
+    tasks = tasks[torch.randperm(len(tasks), generator=torch.Generator().manual_seed(1))]
+    seeds = stream_seeds(3, len(tasks))
+    rows = lived(env, tasks, seeds, 30)
+    streams = [
+        Stream(role, env.opponents[who].name, dimension, CLOUDS[cloud], seed, env.spec.points, 6)
+        for (who, dimension, cloud), seed in zip(tasks.tolist(), seeds.tolist(), strict=True)
+    ]
+    assert rows[0][2].obs.tolist() == [stream.obs for stream in streams]
+    sizes = {"host": (9 * 4 * 2**6 + 2, 11, "end"), "agent": (9 * 4 * 2**6 + 2, 4, "survival")}[role]
+    assert (env.spec.num_obs, env.spec.num_actions, env.spec.success) == sizes
+    ends = set()
+    for state, action, step in rows[1:]:
+        columns = [column.tolist() for column in step[:-1]]
+        for stream, move, *shown in zip(streams, action.tolist(), *columns, strict=True):
+            assert shown == [*stream.step(move)]
+            ends.add((shown[2], shown[3]))
+        assert (step.optimal_action == env.spec.num_actions).all()
+        assert torch.equal(env.points_of(step.obs), canonical(state.points))
+    assert len(ends) == 4  # a game may also end with the last move of the clock
+    for some in (torch.tensor([len(tasks) - 1, 3, 8]), torch.tensor([0])):
+        for row, few in zip(rows, lived(point_game(**WORLDS[role]), tasks[some], seeds[some], 12), strict=False):
+            assert all(torch.equal(ours[some], yours) for ours, yours in zip(row[2], few[2], strict=True))
+
+
+def test_illegal_actions_are_refused() -> None:
+    agent = {"role": "agent", "opponents": ["random_pair"], "dimensions": [3]}
+    for options, bad in (({"dimensions": [2, 4]}, 1), ({"dimensions": [2, 4]}, 10), (agent, None)):  # 1 is {0, 2}
+        env = point_game(**options)
+        state, step = env.reset(env.all_tasks()[:1].expand(3, 3), stream_seeds(0, 3))
+        legal = legal_in(env, step.obs)
+        action = legal.long().argmax(1)
+        env.step(state, action)
+        action[1] = int((~legal[1]).nonzero()[0]) if bad is None else bad
+        with pytest.raises(ValueError, match="an action is not legal"):
+            env.step(state, action)
+
+
+def test_groups_of_opponents() -> None:
+    def names(*opponents: str) -> list[str]:
+        return [each.name for each in opponents_of(point_config(opponents=[*opponents], dimensions=[4]))]
+
+    assert names("orders") == ["order_" + "".join(map(str, order)) for order in itertools.permutations(range(4))]
+    assert names("tables_2", "first@0.5") == ["table_0", "table_1", "first@0.5"]
+
+
+NO_AGENTS = ["zeillinger", "table_-1", "table_x", "table_01", "table_10001", "tables_0", "tables", "order_01",
+             "order_0112", "order_0123", "ordering", "@0.5", "table_²", "table_٣"]  # fmt: skip
+NO_NOISE = ["", "0", "1.5", "-0.1", "x", "0.20", ".5", "1.", "²", "nan", "1e-1", "0.2@0.3"]
+
+
+@pytest.mark.parametrize(
+    ("role", "names"),
+    [("host", [*NO_AGENTS, *(f"first@{chance}" for chance in NO_NOISE), "random@0.5"]),
+     ("agent", ["first", "table_0", "random", "zeillinger@2", "Zeillinger"])],
+)  # fmt: skip
+def test_unknown_opponents_none_and_one_twice_are_refused(role: str, names: list[str]) -> None:
+    known = "random, first, last, orders, order_01..., tables_100, table_0" if role == "host" else ", ".join(HOSTS)
+    good = "first" if role == "host" else "zeillinger"
+    for name in names:
+        with pytest.raises(ConfigError) as refused:
+            point_game(role=role, opponents=[good, name])
+        start = f"env.opponents={[good, name]}: {name} must be one of {known}, with env.role={role}; @0.2 "
+        assert str(refused.value).startswith(start)
+    for wrong in ([], [good, good], *([["tables_3", "table_2"], ["orders", "order_201"]] if role == "host" else [])):
+        with pytest.raises(ConfigError, match=r"env\.opponents=.*: must be at least one, and none twice"):
+            point_game(role=role, opponents=wrong)
+
+
+@pytest.mark.parametrize(
+    ("options", "number"),
+    [
+        ({**WORLDS["host"], "dimensions": [4]}, 9 * 2 - 2),
+        ({"opponents": ["tables_300"], "dimensions": [2]}, 2),
+        ({"opponents": ["tables_1000"], "dimensions": [3]}, 2 * 2 * 2 * 3),
+        ({"opponents": ["first", "orders", "last"], "dimensions": [3]}, 6),
+        ({"opponents": ["random", "first@1", "first@0.5"], "dimensions": [3]}, 2),
+        ({"role": "agent", "opponents": ["random_subset", "zeillinger@1", "random_pair"], "dimensions": [2, 3]}, 1 + 2),
+    ],
+)
+def test_opponents_that_play_alike_are_one_task(options, number: int) -> None:
+    """Otherwise a task might be held out that equals a training task."""
+    env = point_game(**options)
+    tasks = env.all_tasks()
+    labels = [env.label(task) for task in tasks]
+    assert len(tasks) == number == len(set(env.fingerprint(tasks))) == len(set(labels))
+    assert all(set(label) <= set("abcdefghijklmnopqrstuvwxyz0123456789_.-") for label in labels)
+
+
+def test_labels_and_fingerprints_do_not_depend_on_the_number_of_a_task() -> None:
+    """They are the same in worlds with more opponents, clouds and dimensions."""
+    small = point_game(opponents=["table_3", "first"], clouds=CLOUDS[:1], dimensions=[3])
+    other = point_game(opponents=["order_012", "tables_5", "table_3@0.5"], clouds=CLOUDS[::-1], dimensions=[3, 2])
+    known, tasks = set(small.fingerprint(small.all_tasks())), other.all_tasks()
+    prints = zip(tasks, other.fingerprint(tasks), strict=True)
+    shared = [other.label(task) for task, fingerprint in prints if fingerprint in known]
+    assert shared == ["order_012-3d-cloud_1", "table_3-3d-cloud_1"]
+    plain = point_game(opponents=["tables_3", "table_3@0.25"], dimensions=[4])
+    assert [plain.label(task) for task in plain.all_tasks()] == ["table_0", "table_1", "table_2", "table_3_noise_0.25"]
+
+
+@pytest.mark.parametrize(("role", "best"), [("host", ["Zeillinger", "Weak Spivakovsky"]), ("agent", ["First", "Last"])])
+def test_fixed_players_are_references_beside_random_play(role: str, best: list[str]) -> None:
+    opponents = ["tables_3", "random"] if role == "host" else ["zeillinger", "random_subset"]
+    options = {"role": role, "dimensions": [4], "clouds": CLOUDS, "opponents": opponents, "max_episode_steps": 20}
+    env, config = point_game(**options), load_config(["experiment=point_game", "evaluation.num_episodes=4"])
+    config.env = point_config(**options)
+    references = references_of(env, config)
+    assert list(references) == ["random", *best]
+    tasks = env.all_tasks().repeat(10, 1)
+    _, step = env.reset(tasks, stream_seeds(0, len(tasks)))
+    points, legal, noise = env.points_of(step.obs), legal_in(env, step.obs), torch.linspace(0, 0.99, len(tasks))
+    for name in best:
+        player = name.lower().replace(" ", "_")
+        action, _ = references[name].act(references[name].initial_carry(len(tasks)), step, noise)
+        by_rule = HOSTS[player](points, noise) if role == "host" else FIXED_AGENTS[player](points, legal, noise)
+        assert torch.equal(action, by_rule)
+    assert PointFamily(point_config(**{**options, "dimensions": [3, 4]})).references() == {}
