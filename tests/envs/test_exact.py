@@ -7,9 +7,10 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from small_worlds import key_to_door
 from torch import Tensor
 from toy_env import lake
-from worlds import WORLDS, key_to_door, room
+from worlds import WORLDS, room
 
 from icrl.envs.core import Outcomes, State, TensorEnv
 from icrl.envs.exact import best_actions, expectation, noisy_exact, optimal_exact, random_exact

@@ -7,9 +7,10 @@ from importlib.metadata import version
 import numpy as np
 import pytest
 import torch
+from small_worlds import key_to_door
 from toymeta.dark_key_door import DarkKeyToDoor as ToymetaKeyToDoor
 from toymeta.dark_room import DarkRoom as ToymetaRoom
-from worlds import WORLDS, key_to_door, room, scalar_move
+from worlds import WORLDS, room, scalar_move
 
 from icrl.envs.core import State, look_up
 from icrl.envs.rooms import DOWN, LEFT, NUM_ACTIONS, RIGHT, STAY, UP, first_move, symmetries

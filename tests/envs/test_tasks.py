@@ -8,7 +8,8 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from worlds import bandit, room
+from small_worlds import bandit
+from worlds import room
 
 from icrl.config.compose import load_config
 from icrl.contracts import ConfigError

@@ -8,8 +8,9 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from small_worlds import bandit, key_to_door
 from torch import Tensor
-from worlds import bandit, key_to_door, room
+from worlds import room
 
 from icrl.config.compose import load_config
 from icrl.contracts import Rollout, Step

@@ -9,17 +9,18 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from probes import CPU, START
+from small_worlds import key_to_door
 from stage_one import play
 from torch import Tensor
 from toy import assert_same
-from worlds import key_to_door, room, scalar_move
+from worlds import room, scalar_move
 
 from icrl.config.compose import load_config
 from icrl.contracts import ConfigError
 from icrl.envs import make_env
 from icrl.evaluation.exploration import explored_by
+from icrl.extensions.worlds.learners import LinearThompsonSampling, PosteriorSamplingRL, ThompsonSampling
 from icrl.randomness import Noise, stream_seeds
-from icrl.sources.searchers.bandits import LinearThompsonSampling, PosteriorSamplingRL, ThompsonSampling
 from icrl.sources.searchers.explorers import CoveringPlan
 from icrl.sources.searchers.rooms import PermutedSearcher, PosteriorSampler, RoomSearcher
 from icrl.sources.searchers.searcher import Searcher, relabelled, searcher_of

@@ -18,6 +18,7 @@ from icrl.data.history_store import Histories
 from icrl.data.mapped import MappedSteps, scratch
 from icrl.data.rewards import Booleans, RewardPlugin, training_rewards
 from icrl.data.weights import Ages, ages_of, all_ages, step_weights
+from icrl.envs import env_options
 from icrl.envs.rooms import symmetries
 
 if TYPE_CHECKING:
@@ -116,7 +117,8 @@ def _turn(columns: Columns, histories: Histories, first_row: int) -> None:
     """Replace each row of `columns` `[N, T]`, from `first_row` on, by its image under one of the eight symmetries of
     the room, all equally often. Raises `ConfigError` if the images are not lives in the same world."""
     env, spec = histories.manifest["config"]["env"], histories.spec
-    same = env["name"] in ("dark_room", "dark_key_to_door") and not env.get("permute_actions") and spec.width % 2
+    kind = env_options().get(str(env["name"]))
+    same = getattr(kind, "symmetric", False) and not env.get("permute_actions") and spec.width % 2
     need = "data.symmetries=true needs a room of odd size whose actions are not permuted"
     refuse(not same, f"{need}, unlike {histories.folder}")
     cells, actions = (table.numpy() for table in symmetries(spec.width))

@@ -17,13 +17,6 @@ if TYPE_CHECKING:
 
 WORLDS = {  # by `env.name`: module, class, and class of its options
     "dark_room": ("icrl.envs.rooms", "DarkRoom", "DarkRoomConfig"),
-    "dark_key_to_door": ("icrl.envs.rooms", "DarkKeyToDoor", "KeyToDoorConfig"),
-    "bandit": ("icrl.envs.bandit", "Bandit", "BanditConfig"),
-    "garnet": ("icrl.envs.tables", "Garnet", "GarnetConfig"),
-    "anymdp": ("icrl.envs.tables", "AnyMDP", "AnyMDPConfig"),
-    "point_robot": ("icrl.envs.point_robot", "PointRobot", "PointRobotConfig"),
-    "cart_pole": ("icrl.envs.control", "CartPole", "CartPoleConfig"),
-    "pendulum": ("icrl.envs.control", "Pendulum", "PendulumConfig"),
     "gymnasium": ("icrl.envs.gym.gymnasium_env", "GymnasiumEnv", "GymnasiumConfig"),
     "recorded": ("icrl.data.recorded", "RecordedWorld", "RecordedConfig"),
 }

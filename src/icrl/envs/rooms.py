@@ -1,12 +1,12 @@
 """Dark rooms: square rooms in which the agent sees its cell (row * size + column) but never its goals.
 
-Actions: 0 stay, 1 up, 2 right, 3 down, 4 left, clipped at the walls. Both worlds are step-for-step equal to `toymeta`
-0.0.1, Key-to-Door if the key is not shown.
+Actions: 0 stay, 1 up, 2 right, 3 down, 4 left, clipped at the walls. DarkRoom is step-for-step equal to that of
+`toymeta` 0.0.1.
 """
 
 from functools import cache
 from itertools import permutations
-from typing import Literal
+from typing import ClassVar, Literal
 
 import torch
 from torch import Tensor
@@ -21,6 +21,8 @@ STAY, UP, RIGHT, DOWN, LEFT = range(NUM_ACTIONS)
 
 
 class RoomConfig(EnvConfig):
+    symmetric: ClassVar[bool] = True  # turns and mirror images of a life are lives too (`symmetries`)
+
     size: int = option(9, "side of the room in cells", ge=2, le=64)
     random_start: bool = option(False, "start each episode on a random cell instead of the centre")
 
@@ -29,11 +31,6 @@ class DarkRoomConfig(RoomConfig):
     name: Literal["dark_room"] = option("dark_room", NAME)
     terminate_on_goal: bool = option(True, "reaching the goal ends the episode")
     permute_actions: bool = option(False, "a task is a goal and a permutation of the five actions")
-
-
-class KeyToDoorConfig(RoomConfig):
-    name: Literal["dark_key_to_door"] = option("dark_key_to_door", NAME)
-    show_key: bool = option(True, "an observation tells whether the key is held; else only the cell")
 
 
 class Room(TensorEnv):
@@ -111,45 +108,6 @@ class DarkRoom(Room):
         """Goal and permutation; a goal alone is the same task as with the identity."""
         identity = tasks.new_zeros(len(tasks), 1)
         return super().fingerprint(tasks if self.permute_actions else torch.cat([tasks, identity], dim=1))
-
-
-class DarkKeyToDoor(Room):
-    """Find a key, then a door (Laskin et al., 2022).
-
-    The agent gets 1, once an episode, on the key's cell, and 1 on the door's with the key, which ends the episode. A
-    task is the cells of key and door, `[B, 2]`; a state index is has_key * size**2 + cell, and so is an observation if
-    it shows the key."""
-
-    goal_cell_name = "door"
-    task_columns = goal_columns = ("key", "door")
-
-    def __init__(self, config: KeyToDoorConfig) -> None:
-        super().__init__(config, 1 + config.show_key, "goal")
-        self.show_key = config.show_key
-
-    @property
-    def num_states(self) -> int:
-        return 2 * self.num_cells
-
-    def all_tasks(self) -> Tensor:
-        """Every key and door that are not on the same cell."""
-        pairs = torch.cartesian_prod(torch.arange(self.num_cells), torch.arange(self.num_cells))
-        return pairs[pairs[:, 0] != pairs[:, 1]]
-
-    def outcomes(self, task: Tensor, state_index: Tensor, action: Tensor) -> Outcomes:
-        cell = look_up(self._next_cell, torch.add(action, state_index % self.num_cells, alpha=NUM_ACTIONS))
-        had_key = state_index >= self.num_cells
-        found_key = ~had_key & (cell == task[..., 0])
-        opened = had_key & (cell == task[..., 1])
-        state_index = cell + self.num_cells * (had_key | found_key)
-        return certain(state_index, (found_key | opened).long(), opened)
-
-    def observe(self, inner: Tensor) -> Tensor:
-        return inner if self.show_key else inner % self.num_cells
-
-    def optimal_action(self, state: State) -> Tensor:
-        target = torch.where(state.inner < self.num_cells, state.task[..., 0], state.task[..., 1])
-        return first_move(state.inner % self.num_cells, target, self.size)
 
 
 def next_cells(size: int) -> Tensor:

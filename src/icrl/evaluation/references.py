@@ -20,11 +20,9 @@ from torch import Tensor
 from icrl.collection.collect import EpsilonGreedy
 from icrl.config.schedules import Clock
 from icrl.contracts import Policy, Rollout, Step
-from icrl.envs.bandit import Bandit, BanditConfig
 from icrl.envs.core import EXPERT, TensorEnv
 from icrl.envs.exact import Expectation, optimal_exact, random_exact
 from icrl.envs.rooms import DarkRoom, Room
-from icrl.envs.tables import RandomMDP
 from icrl.evaluation.in_context import play_steps
 from icrl.evaluation.moved_goal import Counterfactual, can_move
 from icrl.evaluation.protocol import COVERING_PLAN, TEMPERATURE, WALKS, decoding_name
@@ -34,9 +32,8 @@ from icrl.nn.gpt_policy import GPTCarry, GPTPolicy, Guided
 from icrl.randomness import mix, seeds_of
 from icrl.sources.noise_distillation import NoiseDistillation, Optimal, Random
 from icrl.sources.pace import BLOCK
-from icrl.sources.searchers.bandits import UCB1, LinUCB
 from icrl.sources.searchers.explorers import CoveringPlan, PersistentWalk, TurningWalk, UniformWalk, has_explorers
-from icrl.sources.searchers.searcher import in_context_learner
+from icrl.sources.searchers.searcher import searchers_in
 from icrl.sources.teachers import is_shared, restored
 
 if TYPE_CHECKING:
@@ -52,17 +49,12 @@ def references_of(env: TensorEnv, config: Config) -> dict[str, Policy[Any]]:
 
     In rooms with one start and unpermuted actions, these are the searcher, the covering plan and three walkers with a
     perfect goal memory. Other worlds have random play, and the planner's if there is one, unless both are exact."""
-    learner = in_context_learner(env, config.env)
-    if isinstance(env, Bandit) and isinstance(config.env, BanditConfig):
-        deviation = config.env.deviation if config.env.distribution == "gaussian" else 0.5  # of rewards in [0, 1]
-        features = env.features
-        bound = UCB1(env.spec, deviation) if features is None else LinUCB(env.spec, deviation, features)
-        return {"Thompson sampling": learner, type(bound).__name__: bound}
-    if learner and isinstance(env, DarkRoom) and has_explorers(env):
+    learners = searchers_in(env)
+    if isinstance(env, DarkRoom) and has_explorers(env):
         walks = dict(zip(WALKS, (PersistentWalk(env), TurningWalk(env), UniformWalk(env)), strict=True))
-        return {"searcher": learner, COVERING_PLAN: CoveringPlan(env), **walks}
-    if learner:
-        return {"PSRL" if isinstance(env, RandomMDP) else "searcher": learner}
+        return learners | {COVERING_PLAN: CoveringPlan(env), **walks}
+    if learners:
+        return learners
     if env.is_exact:
         return {}
     best = {env.best_name: unlearned(Optimal, env, config)} if env.has_planner else {}

@@ -13,10 +13,11 @@ from gymnasium.error import Error, InvalidAction, ResetNeeded
 from gymnasium.spaces import Discrete
 from gymnasium.utils.env_checker import check_env, data_equivalence
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
+from small_worlds import bandit
 from stable_baselines3 import A2C
 from stable_baselines3.common.env_util import make_vec_env
 from stable_baselines3.common.evaluation import evaluate_policy
-from worlds import WORLDS, bandit
+from worlds import WORLDS
 
 from icrl.envs.core import MapView
 from icrl.envs.gym.as_gymnasium import BatchedEnv, SingleEnv, make_batched, make_single, started, stream_seeds
@@ -50,7 +51,7 @@ def test_importing_the_library_registers_every_world_without_pytorch() -> None:
     program = "import sys, icrl, gymnasium; print('torch' in sys.modules, *gymnasium.registry)"
     out = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout
     loaded, *names = out.split()
-    assert loaded == "False" and [name for name in names if name.startswith("icrl/")] == [*LIMITS]
+    assert loaded == "False" and {name for name in names if name.startswith("icrl/")} == {*LIMITS}
     assert {name: gymnasium.spec(name).max_episode_steps for name in LIMITS} == LIMITS
 
 

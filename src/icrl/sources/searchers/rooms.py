@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from icrl.contracts import Step
-from icrl.envs.rooms import NUM_ACTIONS, STAY, DarkKeyToDoor, DarkRoom, first_move, next_cells
+from icrl.envs.rooms import NUM_ACTIONS, STAY, DarkRoom, Room, first_move, next_cells
 
 
 class Memory(NamedTuple):
@@ -26,7 +26,7 @@ class Memory(NamedTuple):
 
 
 class RoomSearcher:
-    """Searcher for DarkRoom (G = 1: the goal) and Dark Key-to-Door (G = 2: the key, then the door).
+    """Searcher for rooms with G goals that are found one after the other: the goal of DarkRoom; a key, then a door.
 
     A cell is ruled out for the goal that is sought when a move ended there without reward, and for all other goals when
     one is found there. The first cell of an episode is not ruled out: it pays nothing then even if it is the goal.
@@ -36,9 +36,9 @@ class RoomSearcher:
     forgotten, but for the cell where it is missed: it may be anywhere else. Where goals do not move this never
     happens."""
 
-    def __init__(self, env: DarkRoom | DarkKeyToDoor) -> None:
+    def __init__(self, env: Room) -> None:
         self._size, self._num_cells = env.size, env.size**2
-        goals = env.all_tasks()[:, :1] if isinstance(env, DarkRoom) else env.all_tasks()  # [tasks, G]
+        goals = env.all_tasks()[:, : len(env.goal_columns)]  # [tasks, G]
         self._possible = torch.zeros(goals.shape[1], self._num_cells, dtype=torch.bool)
         self._possible.scatter_(1, goals.T, value=True)
 
@@ -95,7 +95,7 @@ class PosteriorSampler:
     """Searcher for rooms that goes to a cell drawn uniformly from all where the goal may be: posterior sampling for a
     uniform prior over goals (Thompson, 1933). It draws anew in each episode, and once the goal cannot be there."""
 
-    def __init__(self, env: DarkRoom | DarkKeyToDoor) -> None:
+    def __init__(self, env: Room) -> None:
         self._searcher, self._size = RoomSearcher(env), env.size
 
     def initial_carry(self, num_streams: int) -> SampledMemory:

@@ -1,15 +1,14 @@
 """Searchers as a source: policies that learn in context with a perfect memory, whose histories show this.
 
-In bandits it is Thompson sampling, in random MDPs posterior sampling. In rooms a searcher goes to the nearest cell
-where the goal may be, by all that its stream has shown (`rooms`), or looks for it in another way
-(`explorers`).
+In rooms a searcher goes to the nearest cell where the goal may be, by all that its stream has shown (`rooms`), or looks
+for it in another way (`explorers`). Other worlds have theirs in `searchers_in`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from contextlib import closing
-from functools import cached_property
+from functools import cached_property, singledispatch
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
 import numpy as np
@@ -21,15 +20,11 @@ from icrl.config.options import OneOrMore, option, refuse
 from icrl.config.schedules import Schedule, make_schedule
 from icrl.contracts import Env, Learned, Sample, Step
 from icrl.envs import make_env
-from icrl.envs.bandit import Bandit, BanditConfig
-from icrl.envs.core import EnvConfig, TensorEnv
-from icrl.envs.rooms import DarkKeyToDoor, DarkRoom
-from icrl.envs.tables import RandomMDP
+from icrl.envs.rooms import DarkRoom
 from icrl.randomness import Noise, stream_seeds
 from icrl.sources import source
 from icrl.sources.learners import Learner
 from icrl.sources.options import Share, SourceConfig, named
-from icrl.sources.searchers.bandits import LinearThompsonSampling, PosteriorSamplingRL, ThompsonSampling
 from icrl.sources.searchers.explorers import CoveringPlan, PersistentWalk, TurningWalk, UniformWalk, has_explorers
 from icrl.sources.searchers.rooms import PermutedSearcher, PosteriorSampler, RoomSearcher
 
@@ -45,8 +40,8 @@ class SearcherConfig(SourceConfig):
         "nearest", "covering_plan", "posterior_sampling", "persistent_walk", "turning_walk", "uniform_walk"
     ] = option(
         "nearest",
-        "how it looks for the goal. nearest: the nearest cell where it may be (bandits: Thompson sampling, random "
-        "MDPs: posterior sampling); in DarkRoom with one start also covering_plan: paths that visit all cells with few "
+        "how it looks for the goal. nearest: the nearest cell where it may be (in bandits and random MDPs Thompson "
+        "sampling); in DarkRoom with one start also covering_plan: paths that visit all cells with few "
         "wasted steps, posterior_sampling: to a cell drawn from all where it may be, and three random walks",
     )
     noise: Annotated[list[Share], OneOrMore] = option(
@@ -69,7 +64,7 @@ _READ = ("reward", "terminated", "truncated", "next_obs", "obs", "timestep", "ac
 def searcher_of(strategy: str, config: Config) -> Any:
     """Searcher of this `source.strategy` for the world of `config`. Raises `ConfigError` if there is none."""
     with closing(make_env(config.env)) as env:
-        policy = in_context_learner(env, config.env) if strategy == "nearest" else None
+        policy = next(iter(searchers_in(env).values()), None) if strategy == "nearest" else None
         if strategy != "nearest" and isinstance(env, DarkRoom) and has_explorers(env):
             policy = _STRATEGIES[strategy](env)
     where = f"env.name={config.env.name} and its options"
@@ -77,17 +72,16 @@ def searcher_of(strategy: str, config: Config) -> Any:
     return policy
 
 
-def in_context_learner(env: TensorEnv, config: EnvConfig) -> Any:
-    """Policy that learns in context in the world `env` with the options `config`; None if there is none."""
-    if isinstance(env, DarkRoom) and env.permute_actions:
-        return PermutedSearcher(env)
-    if isinstance(env, DarkRoom | DarkKeyToDoor):
-        return RoomSearcher(env)
-    if isinstance(env, Bandit) and isinstance(config, BanditConfig):
-        if env.features is not None:
-            return LinearThompsonSampling(env.spec, config.deviation, env.features)
-        return ThompsonSampling(env.spec, config.deviation if config.distribution == "gaussian" else None)
-    return PosteriorSamplingRL(env) if isinstance(env, RandomMDP) else None
+@singledispatch
+def searchers_in(env: Any) -> dict[str, Any]:
+    """Policies that know the rules of the world `env` and learn its task in context, by name; none unless a function is
+    registered for its class. The first is that of `source.strategy=nearest`."""
+    return {}
+
+
+@searchers_in.register
+def _(env: DarkRoom) -> dict[str, Any]:
+    return {"searcher": PermutedSearcher(env) if env.permute_actions else RoomSearcher(env)}
 
 
 @source("searcher", SearcherConfig)
@@ -95,7 +89,7 @@ class Searcher(Learner):
     """L learners that act by `policy`; they learn only in the contexts of their streams, in the carry. With probability
     noise(t) an action is uniformly random instead, so that histories also show what to do after a mistake."""
 
-    policy: Any = None  # of `in_context_learner`; to be set before the first use
+    policy: Any = None  # one of `searchers_in`; to be set before the first use
 
     @classmethod
     def create(cls, config: Config, env: Env[Any], tasks: Tensor, seeds: Tensor, device: torch.device) -> Self:

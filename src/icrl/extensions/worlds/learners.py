@@ -5,14 +5,18 @@ B streams, C contexts, A arms or actions, d features, S states, M steps an episo
 """
 
 import math
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
 from icrl.contracts import Step
-from icrl.envs.tables import RandomMDP
+from icrl.extensions.worlds.bandit import Bandit
+from icrl.extensions.worlds.key_to_door import DarkKeyToDoor
+from icrl.extensions.worlds.random_mdps import RandomMDP
 from icrl.randomness import mix, normal, seeds_of, spread, uniform
+from icrl.sources.searchers.rooms import RoomSearcher
+from icrl.sources.searchers.searcher import searchers_in
 from icrl.spaces import EnvSpec
 
 _TRIES = 8  # candidates for each gamma number; all are rejected once in 10^10 times
@@ -230,3 +234,22 @@ def dirichlet(shape: Tensor, seed: Tensor) -> Tensor:
     Gamma(a) number is a Gamma(a + 1) number times U^(1/a) (Marsaglia and Tsang, 2000, section 6)."""
     drawn = gamma(shape + 1, mix(seed, 0)) * uniform(mix(seed, 1), 0) ** (1 / shape)
     return drawn / drawn.sum(dim=-1, keepdim=True).clamp(min=torch.finfo(drawn.dtype).tiny)
+
+
+@searchers_in.register
+def _(env: DarkKeyToDoor) -> dict[str, Any]:
+    return {"searcher": RoomSearcher(env)}
+
+
+@searchers_in.register
+def _(env: Bandit) -> dict[str, Any]:
+    deviation = env.deviation or 0.5  # of rewards in [0, 1]
+    if env.features is not None:
+        linear = (env.spec, deviation, env.features)
+        return {"Thompson sampling": LinearThompsonSampling(*linear), "LinUCB": LinUCB(*linear)}
+    return {"Thompson sampling": ThompsonSampling(env.spec, env.deviation), "UCB1": UCB1(env.spec, deviation)}
+
+
+@searchers_in.register
+def _(env: RandomMDP) -> dict[str, Any]:
+    return {"PSRL": PosteriorSamplingRL(env)}

@@ -12,7 +12,7 @@ from gymnasium.spaces import Box, Discrete
 from torch import Tensor
 
 from icrl.config.options import option
-from icrl.envs.core import NAME, State
+from icrl.envs.core import NAME, State, world
 from icrl.envs.render import AGENT, GOALS, GRID, TRAIL, WALL, Canvas
 from icrl.envs.vectors import VectorConfig, VectorEnv
 from icrl.spaces import EnvSpec
@@ -65,6 +65,7 @@ class Physics(VectorEnv):
         return task
 
 
+@world("cart_pole", CartPoleConfig)
 class CartPole(Physics):
     """Keep a pole upright on a cart (Barto, Sutton and Anderson, 1983): reward 1 for each step until it falls.
 
@@ -112,6 +113,7 @@ class CartPole(Physics):
             canvas.line([(x + 0.4 * side, height), (x + 0.7 * side, height)], 0.1, GOALS[1])
 
 
+@world("pendulum", PendulumConfig)
 class Pendulum(Physics):
     """Swing a pendulum up and hold it there, by a torque that is too weak to lift it at once.
 

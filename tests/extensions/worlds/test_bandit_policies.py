@@ -13,8 +13,8 @@ from icrl.config.compose import load_config
 from icrl.contracts import Step
 from icrl.envs import make_env
 from icrl.evaluation.in_context import play_episodes
+from icrl.extensions.worlds.learners import UCB1, LinearThompsonSampling, LinUCB, Pulls, ThompsonSampling
 from icrl.randomness import Noise, stream_seeds
-from icrl.sources.searchers.bandits import UCB1, LinearThompsonSampling, LinUCB, Pulls, ThompsonSampling
 from icrl.spaces import discrete_spec
 
 VALUES = (-1.0, 0.0, 0.5, 2.0)

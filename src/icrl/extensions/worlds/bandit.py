@@ -10,7 +10,7 @@ from pydantic import model_validator
 from torch import Tensor
 
 from icrl.config.options import option, refuse
-from icrl.envs.core import NAME, EnvConfig, MapView, Outcomes, State, TensorEnv
+from icrl.envs.core import NAME, EnvConfig, MapView, Outcomes, State, TensorEnv, world
 from icrl.spaces import discrete_spec
 
 _MOST_ARMS = 10**6  # of all bandits and contexts: with 65 rewards each, half a gigabyte
@@ -52,6 +52,7 @@ class BanditConfig(EnvConfig):
         return self
 
 
+@world("bandit", BanditConfig)
 class Bandit(TensorEnv):
     """A task is the number of the bandit, `[B, 1]`; the observation is the context, uniform in each pull.
 
@@ -66,6 +67,7 @@ class Bandit(TensorEnv):
     features: Tensor | None = None  # [C, A, d] of a linear bandit
 
     def __init__(self, config: BanditConfig) -> None:
+        self.deviation = config.deviation if config.distribution == "gaussian" else None  # of rewards; None: 0 or 1
         generator = torch.Generator().manual_seed(config.tasks_seed)
         shape = (config.num_tasks, config.num_contexts, config.num_arms)
         if config.distribution == "bernoulli":

@@ -5,12 +5,12 @@ import math
 import numpy as np
 import pytest
 import torch
+from small_worlds import bandit
 from torch import Tensor
-from worlds import bandit
 
 from icrl.contracts import ConfigError, Step
-from icrl.envs.bandit import Bandit
 from icrl.envs.tasks import streams_of
+from icrl.extensions.worlds.bandit import Bandit
 from icrl.randomness import stream_seeds
 from icrl.spaces import discrete_spec
 

@@ -19,15 +19,15 @@ from torch import Tensor
 from icrl.config.compose import load_config
 from icrl.contracts import ConfigError, Step
 from icrl.envs import make_env
-from icrl.envs.control import CartPole, CartPoleConfig, Pendulum, PendulumConfig
 from icrl.envs.gym.as_gymnasium import make_batched
-from icrl.envs.point_robot import PointRobot, PointRobotConfig
 from icrl.envs.render import AGENT, FLOOR, GOALS
 from icrl.envs.rollout import OpenEpisodes, finished_episodes, rollout, start_streams
 from icrl.envs.tasks import split_tasks
 from icrl.envs.vectors import VectorEnv
 from icrl.evaluation.in_context import play_episodes
 from icrl.evaluation.references import references_of
+from icrl.extensions.worlds.control import CartPole, CartPoleConfig, Pendulum, PendulumConfig
+from icrl.extensions.worlds.point_robot import PointRobot, PointRobotConfig
 from icrl.randomness import Noise, stream_seeds
 from icrl.sources import source_class
 

@@ -3,13 +3,13 @@
 import numpy as np
 import pytest
 import torch
-from worlds import anymdp, garnet
+from small_worlds import anymdp, garnet
 
 from icrl.envs.exact import optimal_exact, random_exact
 from icrl.envs.rollout import rollout, start_streams
 from icrl.evaluation.in_context import play_episodes
+from icrl.extensions.worlds.learners import Knowledge, PosteriorSamplingRL, dirichlet
 from icrl.randomness import Noise, stream_seeds
-from icrl.sources.searchers.bandits import Knowledge, PosteriorSamplingRL, dirichlet
 
 MAKERS = {"garnet": garnet, "anymdp": anymdp}
 

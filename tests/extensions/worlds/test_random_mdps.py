@@ -7,12 +7,12 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from worlds import anymdp, garnet
+from small_worlds import anymdp, garnet
 
 from icrl.contracts import ConfigError
 from icrl.envs.core import MapView
 from icrl.envs.exact import optimal_exact
-from icrl.envs.tables import AnyMDP, RandomMDP
+from icrl.extensions.worlds.random_mdps import AnyMDP, RandomMDP
 from icrl.randomness import stream_seeds
 
 MAKERS = {"garnet": garnet, "anymdp": anymdp}

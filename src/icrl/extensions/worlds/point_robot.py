@@ -10,7 +10,7 @@ from gymnasium.spaces import Box
 from torch import Tensor
 
 from icrl.config.options import option
-from icrl.envs.core import NAME, State
+from icrl.envs.core import NAME, State, world
 from icrl.envs.render import AGENT, GOALS, GRID, TRAIL, Canvas
 from icrl.envs.vectors import VectorConfig, VectorEnv
 from icrl.spaces import EnvSpec
@@ -29,6 +29,7 @@ class PointRobotConfig(VectorConfig):
     )
 
 
+@world("point_robot", PointRobotConfig)
 class PointRobot(VectorEnv):
     """The state and the observation are the position (x, y); episodes start in the origin.
 
