@@ -1,8 +1,8 @@
 """Extensions: all that the core does not know of. Each is a folder here, which can be deleted.
 
 An extension registers what it adds as a package of the user's own does. `NAME/__init__.py` is imported with `icrl`,
-stays light, and may register Gymnasium ids; `NAME/plugin.py` imports the modules with registered classes, before a
-configuration is made. Its programs are `NAME/programs/*.py`, its presets `NAME/conf/`, its tests
+stays light, and may register Gymnasium ids; `NAME/plugin.py`, if there is one, imports the modules with registered
+classes, before a configuration is made. Its programs are `NAME/programs/*.py`, its presets `NAME/conf/`, its tests
 `tests/extensions/NAME/`.
 """
 
@@ -22,7 +22,8 @@ def load_light() -> None:
 def load_all() -> None:
     """Import the modules of every extension that register classes."""
     for name in NAMES:
-        import_module(f"{__name__}.{name}.plugin")
+        if (FOLDER / name / "plugin.py").exists():
+            import_module(f"{__name__}.{name}.plugin")
 
 
 def preset_folders() -> list[Path]:

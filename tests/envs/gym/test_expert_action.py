@@ -1,7 +1,6 @@
 """Experts that environments bring: `info["expert_action"]` as the best action, and shortest ways in levels of cells."""
 
 import re
-from collections import deque
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -11,8 +10,6 @@ import pytest
 import torch
 from gymnasium.spaces import Box, Discrete, MultiDiscrete
 from harness import done
-from hypothesis import given
-from hypothesis import strategies as st
 from masked_env import LEFT, RIGHT, options_of
 
 from icrl.config.compose import load_config
@@ -20,7 +17,6 @@ from icrl.contracts import ConfigError
 from icrl.data.history_store import open_histories
 from icrl.envs import make_env
 from icrl.envs.gym.border import read_expert
-from icrl.envs.gym.mini_grid import first_actions
 from icrl.envs.gym.workers import ProcessEnv
 from icrl.randomness import stream_seeds
 from icrl.runs.files import read_json
@@ -96,36 +92,3 @@ def test_actions_of_every_space() -> None:
         for wrong in (np.nan, [0, 1, 2], None):
             with pytest.raises(ValueError, match="must be an action in"):
                 read_expert({"expert_action": wrong}, spec, 0)
-
-
-@given(st.integers(0, 2**16), st.floats(0.3, 1.0))
-def test_shortest_ways_are_those_of_a_search(seed: int, share: float) -> None:
-    rng, headings = np.random.default_rng(seed), ((1, 0), (0, 1), (-1, 0), (0, -1))
-    free = np.zeros((6, 7), bool)
-    free[1:-1, 1:-1] = rng.random((4, 5)) < share
-    ready = (rng.random((6, 7, 4)) < 0.05) & free[:, :, None]
-    found = first_actions(free, ready, 6)
-
-    def after(place: tuple[int, int, int], action: int) -> tuple[int, int, int]:
-        column, row, heading = place
-        if action < 2:
-            return column, row, (heading + (-1, 1)[action]) % 4
-        ahead = (column + headings[heading][0], row + headings[heading][1])
-        return (*ahead, heading) if free[ahead] else place
-
-    def steps(start: tuple[int, int, int]) -> int | None:
-        seen, queue = {start}, deque([(start, 0)])
-        while queue:
-            place, number = queue.popleft()
-            if ready[place]:
-                return number
-            for action in range(3):
-                if (then := after(place, action)) not in seen:
-                    seen.add(then)
-                    queue.append((then, number + 1))
-        return None
-
-    for column, row, heading in np.argwhere(np.repeat(free[:, :, None], 4, axis=2)).tolist():
-        place = (column, row, heading)
-        if (number := steps(place)) is not None:
-            assert found[place] == 6 if number == 0 else steps(after(place, int(found[place]))) == number - 1

@@ -31,8 +31,3 @@ def register(ids: Ids) -> None:
 def register_all() -> None:
     """Register the worlds of the core."""
     register(_IDS)
-    for name in ("HalfCheetahVel", "AntDir"):
-        gymnasium.register(f"icrl/{name}-v0", f"icrl.envs.gym.locomotion:{name}", max_episode_steps=200)
-    for name in ("reach-v3", "push-v3", "pick-place-v3"):
-        ml1 = {"max_episode_steps": 500, "kwargs": {"env_name": name}}
-        gymnasium.register(f"icrl/ML1-{name}", "icrl.envs.gym.meta_world:ML1", **ml1)
