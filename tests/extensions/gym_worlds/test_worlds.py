@@ -1,11 +1,14 @@
 """Worlds of packages: the way to a door, a velocity to run at, and how to install what is missing."""
 
 import sys
+from collections import deque
 
 import gymnasium
 import numpy as np
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 
 from icrl.config.compose import load_config
 from icrl.contracts import ConfigError
