@@ -12,14 +12,14 @@ run: .venv/run.stamp
 	$(BIN)/python -m src.pipeline $(ARGS)
 
 demo:
-	$(PYTHON) src/icrl/demo/page.py examples/demo/checkpoint.js build/demo
+	$(PYTHON) src/icrl/extensions/demo/page.py examples/demo/checkpoint.js build/demo
 
 test: .venv/dev.stamp
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m "not long" tests --numprocesses 3 --dist loadfile --no-loadscope-reorder
 
 long: .venv/long.stamp
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m long tests
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest tests/demo tests/programs/test_export_demo.py tests/programs/test_shards.py tests/runs/test_launch.py
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest tests/extensions/demo tests/programs/test_shards.py tests/runs/test_launch.py
 
 quick: .venv/dev.stamp
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m quick --numprocesses 2 --dist loadfile tests

@@ -37,7 +37,7 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
     """Add the pages outside of docs/, the pictures of benchmarks/, and the page in the browser."""
     for page, path in ADDED.items():
         files.append(File.generated(config, page, content=(ROOT / path).read_text(encoding="utf-8")))
-    page_files = runpy.run_path(str(ROOT / "src/icrl/demo/page.py"))["page_files"]  # icrl is not installed
+    page_files = runpy.run_path(str(ROOT / "src/icrl/extensions/demo/page.py"))["page_files"]  # icrl is not installed
     for name, content in page_files((ROOT / "examples/demo/checkpoint.js").read_bytes()).items():
         files.append(File.generated(config, DEMO + name, content=content))
     pages = [

@@ -10,7 +10,7 @@ ICRL = Path(__file__).resolve().parent.parent / "src" / "icrl"
 FILES = sorted(ICRL.rglob("*.py"))
 LAYERS = (  # lowest first; a module imports from its own folder and from those before it
     *("spaces", "contracts", "randomness", "config", "runs", "envs", "rl", "nn", "data", "objectives", "sources"),
-    *("collection", "training", "point_game", "evaluation", "plots", "demo", "root_config", "studies"),
+    *("collection", "training", "point_game", "evaluation", "plots", "root_config", "studies"),
     *("programs", "api", "__main__", "__init__", "extensions"),
 )
 # The root model holds the options of every component, so it stands above them; others name it in annotations alone.

@@ -10,14 +10,14 @@ import pytest
 import torch
 
 from icrl.config.compose import load_config
-from icrl.demo import page
-from icrl.demo.checkpoint import check_room
 from icrl.envs import make_env
 from icrl.envs.rooms import DarkRoom
+from icrl.extensions.demo import page
+from icrl.extensions.demo.checkpoint import check_room
 from icrl.nn.gpt import GPT
 
 COMMITTED = Path(__file__).resolve().parents[2] / "examples" / "demo" / page.CHECKPOINT
-ROLLOUT = Path(__file__).resolve().parents[1] / "demo" / "rollout.mjs"
+ROLLOUT = Path(__file__).resolve().parents[1] / "extensions" / "demo" / "rollout.mjs"
 needs_node = pytest.mark.skipif(shutil.which("node") is None, reason="needs node")
 
 

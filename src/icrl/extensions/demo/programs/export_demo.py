@@ -14,11 +14,11 @@ from typing import Any
 from icrl.config.options import refuse
 from icrl.config.root import Config
 from icrl.contracts import Json
-from icrl.demo.checkpoint import check_room, file_content
-from icrl.demo.page import page_files
 from icrl.envs import make_env
 from icrl.evaluation import trained
 from icrl.evaluation.report import RESULTS, read_results
+from icrl.extensions.demo.checkpoint import check_room, file_content
+from icrl.extensions.demo.page import page_files
 from icrl.runs.device import prepare
 from icrl.runs.files import check_same, only_writer, write_atomically
 

@@ -10,7 +10,7 @@ import torch
 from demo_pages import small_model
 
 from icrl.contracts import PipelineError
-from icrl.demo.network import TOLERANCE, empty_columns, example_of, export_network, logits_of
+from icrl.extensions.demo.network import TOLERANCE, empty_columns, example_of, export_network, logits_of
 from icrl.nn.gpt import GPT, context_of
 
 onnx, onnxruntime = pytest.importorskip("onnx"), pytest.importorskip("onnxruntime")

@@ -11,8 +11,8 @@ from harness import TINY
 
 from icrl.config.compose import load_config
 from icrl.contracts import ConfigError
-from icrl.demo.page import CHECKPOINT, page_files
-from icrl.programs.export_demo import main
+from icrl.extensions.demo.page import CHECKPOINT, page_files
+from icrl.extensions.demo.programs.export_demo import main
 
 pytest.importorskip("onnxscript")
 

@@ -9,12 +9,12 @@ import torch
 
 from icrl.config.options import refuse
 from icrl.contracts import ConfigError, Json
-from icrl.demo.network import empty_columns, export_network
-from icrl.demo.page import packed
 from icrl.envs.core import TensorEnv
 from icrl.envs.rooms import DarkRoom
 from icrl.evaluation.protocol import PARTS
 from icrl.evaluation.references import exact_references
+from icrl.extensions.demo.network import empty_columns, export_network
+from icrl.extensions.demo.page import packed
 from icrl.nn.gpt import GPT
 from icrl.nn.recurrent import RECURRENT
 from icrl.sources.searchers.explorers import cells_walked, covering_plan, has_explorers

@@ -10,7 +10,7 @@ from urllib.request import urlopen
 import pytest
 from demo_pages import COMMITTED
 
-from icrl.demo import page
+from icrl.extensions.demo import page
 
 
 def test_make_demo_writes_and_serves_the_page_with_python_alone(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from demo_pages import COMMITTED
 
-from icrl.demo import page as pages
+from icrl.extensions.demo import page as pages
 
 playwright = pytest.importorskip("playwright.sync_api")
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)

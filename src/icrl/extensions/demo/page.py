@@ -1,6 +1,6 @@
 """The page as a folder of files, from an exported checkpoint. Runs with Python alone:
 
-python src/icrl/demo/page.py CHECKPOINT FOLDER      writes the page, serves it on this machine and opens it
+python src/icrl/extensions/demo/page.py CHECKPOINT FOLDER      writes the page, serves it on this machine and opens it
 
 ONNX Runtime Web is in the archive beside this file: two files of the npm package onnxruntime-web, whose checksums are
 below. The page is opened from a file as well as by HTTP. Browsers load neither modules nor data for a file, so the
