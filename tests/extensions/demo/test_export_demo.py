@@ -50,13 +50,12 @@ def test_a_finished_run_becomes_a_page_with_its_goals_and_references(
     ("options", "message"),
     [
         (
-            ["env=dark_key_to_door"],
-            r"env\.name=dark_key_to_door: the page shows rooms with one goal, so it must be",
+            ["env=gymnasium", "model.context_len=80"],
+            r"env\.name=gymnasium: the page shows rooms with one goal, so it must be",
         ),
-        (["env=bandit"], r"env\.name=bandit: the page shows rooms with one goal"),
         (["env=dark_room_permuted"], r"env\.permute_actions=true: the page shows rooms where it is false"),
         (["policy.advantage_scale=1"], r"policy\.advantage_scale=1\.0: the page runs one model"),
-        ([], r"no finished training in .*run `icrl train-gpt`"),
+        ([], r"no finished training in .*run `icrl finetune`"),
     ],
 )
 def test_what_the_page_cannot_show_is_refused(tmp_path: Path, options: list[str], message: str) -> None:
