@@ -81,6 +81,10 @@ _ONE_SPLIT = [
     Line("search", _SEARCH, label="model of the covering plan (`experiment=search`), 23 goals held out at random"),
     Line("search", "a quadrant", label="the same, a quadrant held out (16 goals)"),
     Line("search", "the ring", label="the same, the ring held out (32 goals at the walls)"),
+    *(
+        Line("search_parts", name, label=f"the same, {name}")
+        for name in ("a quadrant, in coordinates", "the ring, in coordinates")
+    ),
     Line("terminating", _A2C, label="model of A2C, weighted by improvement, 23 goals"),
     Line("terminating", _PLAIN, label="model of A2C, plain distillation, 23 goals"),
     Line("splits", "quadrant", label="model of A2C, weighted, a quadrant held out"),
@@ -106,6 +110,8 @@ _COVERAGE_LINES = [
     Line("terminating", "from the searcher", label="model of the searcher, context kept"),
     Line("terminating", "from the searcher", "model, context wiped at reset", "model of the searcher, context wiped"),
 ]
+_PARTS = ("rows and columns apart", "without other rooms", "without a bonus, from rewards alone")
+_SHORT = "150 of 22 000 updates"
 _SPOILED = ("context wiped at reset", "rewards blanked", "another task's context", "context shuffled", "greedy")
 _SPOILED += ("temperature 0.5",)
 _EXPERT = "expert, sees the task"
@@ -143,6 +149,15 @@ TABLES = {
         [Line("source_trials", name) for name in ("A3C", "PPO", "Q-learning", "DQN")],
         [LATE, STEPS, ABOVE_OPTIMUM, "episode 5", COVERED, MEMORY, OFF_PLAN],
         "histories of",
+    ),
+    "trial_parts": Table(
+        [Line("trial_parts", name) for name in _PARTS],
+        [LATE, STEPS, ABOVE_OPTIMUM, "episode 5", COVERED, MEMORY, OFF_PLAN],
+        "without",
+    ),
+    "reference_recipe": Table(
+        [Line("reference_recipe", _SHORT, policy) for policy in (MODEL, *_REFERENCES[2:4], "random")],
+        [LATE, STEPS, "episode 5", COVERED, MEMORY],
     ),
     "larger_rooms": Table(
         [
