@@ -22,13 +22,13 @@ from icrl.config.paths import PROJECT
 from icrl.config.root import CHOICES, Config
 from icrl.contracts import ConfigError
 from icrl.envs import WORLDS, make_env
+from icrl.extensions.value_sources.q_learning import DQNConfig
 from icrl.nn.gpt import GPTConfig
 from icrl.runs.device import recorded
 from icrl.runs.files import check_same, write_json
 from icrl.sources import source_options
 from icrl.sources.a2c import A2CConfig
 from icrl.sources.options import LEARN_NOTHING
-from icrl.sources.q_learning import DQNConfig
 
 PACKAGES = {  # of worlds by how the names of their presets begin
     **dict.fromkeys(("half_cheetah", "ant", "hopper", "walker"), "mujoco"),

@@ -288,3 +288,23 @@ class StackedAdam(torch.optim.Adam):
         for name in ("exp_avg", "exp_avg_sq"):
             if name in state:
                 state[name] = reshape(state[name])
+
+
+def parameters_of(module: nn.Module) -> tuple[int, int]:
+    """Number of trained and of frozen parameters."""
+    trained = sum(parameter.numel() for parameter in module.parameters() if parameter.requires_grad)
+    return trained, sum(parameter.numel() for parameter in module.parameters()) - trained
+
+
+def size_with_adam(number: int, num_targets: int = 0) -> int:
+    """Bytes of `number` float32 parameters with gradients and two averages of Adam, and of target networks."""
+    return 4 * (4 * number + num_targets)
+
+
+def num_parameters(spec: EnvSpec, num_outputs: int, hidden_size: int) -> int:
+    """Parameters of one learner's network over point sets or, with an embedding in place of the first two layers, over
+    observations that can be listed."""
+    layers = point_layers(spec, num_outputs, hidden_size)
+    if not spec.obs_shape:
+        return spec.num_obs * hidden_size + (hidden_size + 1) * layers["heads"][1]
+    return sum((inputs + 1) * outputs for inputs, outputs in layers.values())

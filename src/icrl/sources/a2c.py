@@ -20,7 +20,7 @@ from torch import Tensor
 from icrl.config.options import option
 from icrl.contracts import Learned, Rollout, Sample, Step
 from icrl.nn.heads import make_head
-from icrl.nn.networks import StackedAdam
+from icrl.nn.networks import StackedAdam, num_parameters, parameters_of, size_with_adam
 from icrl.rl.returns import gae, n_step_returns
 from icrl.sources import source
 from icrl.sources.heads import PointHeads, TableHeads, VectorHeads, heads_of
@@ -74,6 +74,16 @@ class ActorCritic(Learner):
     def heads_of(config: Any, spec: EnvSpec) -> type[TableHeads | PointHeads | VectorHeads]:
         """Class of the heads in a world with `spec`."""
         return heads_of(spec, config.body)
+
+    @classmethod
+    def sizes(cls, config: Any, spec: EnvSpec) -> dict[str, tuple[int, tuple[str, ...]]]:
+        heads = cls.heads_of(config, spec)
+        if issubclass(heads, VectorHeads):
+            one = heads(spec, config.hidden_size, torch.zeros(1, dtype=torch.long), torch.device("cpu"))
+            number, _ = parameters_of(one.network)
+        else:
+            number = num_parameters(spec, spec.num_actions + 1, config.hidden_size)
+        return {"networks and Adam's state": (size_with_adam(number), ("source.hidden_size",))}
 
     def initial_carry(self, num_streams: int) -> Any:
         """Memory of each stream, `[B, H]`; nothing without one."""

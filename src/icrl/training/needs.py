@@ -11,21 +11,18 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
-from torch import nn
 
 from icrl.data.columns import column_forms, step_dtypes
 from icrl.nn.critic import ValueNetwork
 from icrl.nn.gpt import GPT
-from icrl.nn.networks import point_layers
+from icrl.nn.networks import parameters_of
 from icrl.nn.recurrent import CHUNK, RECURRENT
 from icrl.nn.transformer import NUM_STREAMS
 from icrl.runs.checkpoint import interval_of
 from icrl.runs.device import Need, check_fits, check_memory, dtype_of, free_disk
-from icrl.sources.heads import VectorHeads, heads_of
-from icrl.sources.options import NetworkConfig, ReplayConfig
+from icrl.sources import source_class
+from icrl.sources.options import ReplayConfig
 from icrl.sources.pace import BLOCK, num_iterations, unrolled, window_length
-from icrl.sources.q_learning import DQNConfig, QLearningConfig
-from icrl.sources.sac import SACConfig, SoftHeads
 from icrl.spaces import EnvSpec
 from icrl.training.optimizers import SGDConfig
 
@@ -61,24 +58,8 @@ def stage_one(
     streams, per_stream = learners * source.num_envs, (per_learner, "source.num_envs")
     unroll = streams * int(source.unroll_length) * step
     needs = [Need("an unroll", unroll, (*per_stream, "source.unroll_length"))]
-    if isinstance(source, QLearningConfig):
-        needs.append(Need("Q-tables", learners * spec.num_obs * spec.num_actions * _FLOAT, (per_learner,)))
-    if isinstance(source, NetworkConfig):
-        is_dqn, width = isinstance(source, DQNConfig), source.hidden_size
-        heads = SoftHeads if isinstance(source, SACConfig) else heads_of(spec, getattr(source, "body", "mlp"))
-        if issubclass(heads, VectorHeads):
-            one = heads(spec, width, torch.zeros(1, dtype=torch.long), torch.device("cpu"))
-            number = parameters_of(one.network)[0]
-            targets = parameters_of(one.network.critics)[0] if isinstance(one, SoftHeads) else 0
-        else:
-            layers = point_layers(spec, spec.num_actions + (not is_dqn), width)
-            number = sum((inputs + 1) * outputs for inputs, outputs in layers.values())
-            if not spec.obs_shape:  # an embedding replaces the first two layers
-                number = spec.num_obs * width + (width + 1) * layers["heads"][1]
-            targets = number * is_dqn
-        # parameters, gradients, two averages of Adam, and target networks
-        size = learners * (4 * number + targets) * _FLOAT
-        needs.append(Need("networks and Adam's state", size, (per_learner, "source.hidden_size")))
+    for what, (size, options) in source_class(source.name).sizes(source, spec).items():
+        needs.append(Need(what, learners * size, (per_learner, *options)))
     if isinstance(source, ReplayConfig) and source.replays:
         replay, batch = streams * source.replay_buffer_length * kept, learners * source.mini_batch_size * source.draws
         needs += [
@@ -170,12 +151,6 @@ def bootstrap(config: Config, num_tasks: int) -> Need:
     options = config.evaluation
     size = options.num_bootstrap * (num_tasks + options.num_episodes) * _INT
     return Need("the resamples of an interval", size, ("evaluation.num_bootstrap", "evaluation.num_episodes"))
-
-
-def parameters_of(module: nn.Module) -> tuple[int, int]:
-    """Number of trained and of frozen parameters."""
-    trained = sum(parameter.numel() for parameter in module.parameters() if parameter.requires_grad)
-    return trained, sum(parameter.numel() for parameter in module.parameters()) - trained
 
 
 def _step_bytes(spec: EnvSpec) -> int:

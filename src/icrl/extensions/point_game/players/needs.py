@@ -3,9 +3,8 @@
 import torch
 
 from icrl.extensions.point_game.players.options import PlayersConfig
-from icrl.nn.networks import PointValues, read_net_arch
+from icrl.nn.networks import PointValues, parameters_of, read_net_arch
 from icrl.runs.device import Need, dtype_of
-from icrl.training.needs import parameters_of
 
 _INT = 8  # bytes
 

@@ -24,7 +24,7 @@ from torch import Tensor, nn
 from icrl.config.options import Rate, option, refuse
 from icrl.contracts import Learned, Sample, Step
 from icrl.envs.core import look_up
-from icrl.nn.networks import StackedAdam, StackedNetwork
+from icrl.nn.networks import StackedAdam, StackedNetwork, num_parameters, size_with_adam
 from icrl.rl.returns import blend, double_q_target
 from icrl.sources import source
 from icrl.sources.learners import Learner, table_rows
@@ -83,6 +83,10 @@ class ActionValues(Learner):
 class QLearning(ActionValues):
     saved = ("table",)
 
+    @classmethod
+    def sizes(cls, config: Any, spec: EnvSpec) -> dict[str, tuple[int, tuple[str, ...]]]:
+        return {"Q-tables": (4 * spec.num_obs * spec.num_actions, ())}
+
     def __init__(self, config: QLearningConfig, spec: EnvSpec, seeds: Tensor, device: torch.device) -> None:
         super().__init__(config, spec, seeds, device)
         self.table = torch.full((len(seeds) * spec.num_obs, spec.num_actions), config.initial_value, device=device)
@@ -135,6 +139,11 @@ class DQN(ActionValues):
     Every `target_update_period` updates Q' <- Q' + target_update_rate * (Q - Q'), parameter by parameter."""
 
     saved = ("network", "target_network", "optimizer", "updates")
+
+    @classmethod
+    def sizes(cls, config: Any, spec: EnvSpec) -> dict[str, tuple[int, tuple[str, ...]]]:
+        number = num_parameters(spec, spec.num_actions, config.hidden_size)
+        return {"networks and Adam's state": (size_with_adam(number, number), ("source.hidden_size",))}
 
     def __init__(self, config: DQNConfig, spec: EnvSpec, seeds: Tensor, device: torch.device) -> None:
         super().__init__(config, spec, seeds, device)

@@ -28,7 +28,7 @@ from torch import Tensor, nn
 from icrl.config.options import Rate, option, refuse
 from icrl.contracts import Learned, Sample, Step
 from icrl.nn.heads import SquashedGaussian, make_head
-from icrl.nn.networks import by_learner, by_stream
+from icrl.nn.networks import by_learner, by_stream, parameters_of, size_with_adam
 from icrl.nn.stacked_mlp import StackedSoftActorCritic, twin_values
 from icrl.randomness import mix, normal, uniform
 from icrl.rl.returns import blend
@@ -85,6 +85,12 @@ class SAC(ActorCritic):
     @staticmethod
     def heads_of(config: Any, spec: EnvSpec) -> type[SoftHeads]:
         return SoftHeads
+
+    @classmethod
+    def sizes(cls, config: Any, spec: EnvSpec) -> dict[str, tuple[int, tuple[str, ...]]]:
+        one = SoftHeads(spec, config.hidden_size, torch.zeros(1, dtype=torch.long), torch.device("cpu")).network
+        size = size_with_adam(parameters_of(one)[0], parameters_of(one.critics)[0])
+        return {"networks and Adam's state": (size, ("source.hidden_size",))}
 
     @classmethod
     def check_spaces(cls, name: str, spec: EnvSpec) -> None:

@@ -1,0 +1,1 @@
+"""Extension: source algorithms that learn values of actions from replay: Q-learning, DQN and SAC."""
