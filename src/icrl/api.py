@@ -143,7 +143,7 @@ def finetune(*options: str) -> Path:
 
 
 def export(*options: str) -> Path:
-    """Export a trained model to a folder to take along, with a model card that has the results of its evaluation.
+    """Export a trained model to a folder of its own, with a model card that has the results of its evaluation.
 
     `options` are those of the training; `policy.model` and `evaluation.checkpoint` choose the model. Returns the
     folder, which `load` reads anywhere. Raises `ConfigError` if there is no such model."""

@@ -234,7 +234,7 @@ def _in_model(config: Config) -> Iterator[str]:
         if attrgetter(key)(config) == "learned" and 0 < length < model.context_len:
             yield f"$trainer.mini_batch_length leaves positions untrained with ${key} and $model.context_len"
     if encoder.position == "rope" and model.trunk != "transformer":
-        yield "$encoder.position turns queries and keys of attention, which $model.trunk has not"
+        yield "$encoder.position needs attention, whose queries and keys it rotates: $model.trunk has none"
     if encoder.position == "env_time" and not model.add_env_time:
         yield "$encoder.position needs the embedding that $model.add_env_time leaves out"
 

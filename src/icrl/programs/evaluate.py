@@ -198,7 +198,7 @@ def _guide(config: Config, env: TensorEnv, parts: dict[str, list[int]], folder: 
     first = films / f"{env.label(tasks[compared_tasks(env, tasks)[-1]])}.mp4"
     if first.exists():
         lines += [
-            f"watch first   {first}",
+            f"start with    {first}",
             "              One life on the task that takes longest, with the return of each episode below. Left the",
             "              model: it should search first and go straight later. Right the source agent of that task,",
             "              if there is one, which learns by its own algorithm. Green walls: a reward, or a success.",
