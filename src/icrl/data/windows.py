@@ -26,6 +26,7 @@ from icrl.data.mapped import is_too_large
 from icrl.data.rewards import RewardPlugin
 from icrl.randomness import cumulative, draw, integers, mix, uniform
 from icrl.runs.files import check_same, fits
+from icrl.runs.processes import say
 
 if TYPE_CHECKING:
     from icrl.config.root import Config
@@ -185,14 +186,18 @@ class Windows:
 
 
 def _selected_rows(histories: Histories, config: DataConfig, tasks: list[int]) -> np.ndarray:
-    """Indices of the rows of `tasks` whose learner reached `data.min_final_success`."""
+    """Indices of the rows of `tasks` whose learner reached `data.min_final_success`; all where no success is defined."""
     of_tasks = np.isin(histories.row_tasks, tasks)
     if not config.min_final_success:
         return np.flatnonzero(of_tasks)
     success = np.repeat(histories.final_success(), histories.manifest["rows"]["num_envs"])  # [rows]
     rows = np.flatnonzero(of_tasks & (success >= config.min_final_success))
+    best, spec = success[of_tasks].max(initial=0), histories.spec
+    if not best and spec.success in ("reward", "goal") and max(spec.reward_values or (0.0,)) <= 0:
+        say(f"no agent of {histories.folder} ended with a success, and none is defined: all are learned from")
+        return np.flatnonzero(of_tasks)
     none = f"no learner of {histories.folder} reaches data.min_final_success={config.min_final_success}"
-    refuse(not len(rows), f"{none}: the best one reaches {success[of_tasks].max(initial=0):.3f}")
+    refuse(not len(rows), f"{none}: the best one reaches {best:.3f}")
     return rows
 
 
