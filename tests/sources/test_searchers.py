@@ -1,155 +1,51 @@
 """Searchers against scalar Python that is told of every move in full, and the source that distils them."""
 
-from itertools import permutations
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from probes import CPU, START
-from small_worlds import key_to_door
+from scalar_search import (
+    ScalarPermutedSearcher,
+    ScalarPosteriorSampler,
+    ScalarSearcher,
+    check_search,
+    searcher_in,
+)
 from stage_one import play
-from torch import Tensor
 from toy import assert_same
-from worlds import room, scalar_move
+from worlds import room
 
 from icrl.config.compose import load_config
 from icrl.contracts import ConfigError
-from icrl.envs import make_env
 from icrl.evaluation.exploration import explored_by
-from icrl.extensions.worlds.learners import LinearThompsonSampling, PosteriorSamplingRL, ThompsonSampling
-from icrl.randomness import Noise, stream_seeds
+from icrl.randomness import stream_seeds
 from icrl.sources.searchers.explorers import CoveringPlan
 from icrl.sources.searchers.rooms import PermutedSearcher, PosteriorSampler, RoomSearcher
 from icrl.sources.searchers.searcher import Searcher, relabelled, searcher_of
 
 
-def pick(options: list[int], noise: float) -> int:
-    return options[int(np.float32(noise) * np.float32(len(options)))]
-
-
-class ScalarSearcher:
-    """One stream. `possible` are the cells of each of the goals to find, one after the other in each episode."""
-
-    def __init__(self, possible: list[set[int]], size: int) -> None:
-        self.possible, self.size = [set(cells) for cells in possible], size
-        self.found, self.stage = [set[int]() for _ in possible], 0
-
-    def distance(self, one: int, other: int) -> int:
-        return abs(one // self.size - other // self.size) + abs(one % self.size - other % self.size)
-
-    def wanted(self) -> set[int]:
-        return self.found[self.stage] or self.possible[self.stage]
-
-    def act(self, cell: int, noise: float) -> int:
-        nearest = min(self.distance(cell, other) for other in self.wanted())
-        target = pick(sorted(c for c in self.wanted() if self.distance(cell, c) == nearest), noise)
-        shorter = (a for a in (1, 3, 2, 4) if self.distance(scalar_move(self.size, cell, a), target) < nearest)
-        return next(shorter, 0)
-
-    def learn(self, cell: int, action: int, landed: int, rewarded: bool, ended: bool) -> None:
-        for thing, cells in enumerate(self.possible):
-            if thing == self.stage or rewarded:
-                cells.discard(landed)
-        if rewarded:
-            self.found[self.stage] = {landed}
-            self.stage = min(self.stage + 1, len(self.possible) - 1)
-        if ended:
-            self.stage = 0
-
-
-class ScalarPosteriorSampler(ScalarSearcher):
-    target = -1
-    begins = True
-
-    def act(self, cell: int, noise: float) -> int:
-        if self.begins or self.target not in self.wanted():
-            self.target = pick(sorted(self.wanted()), noise)
-        ahead = self.distance(cell, self.target)
-        shorter = (a for a in (1, 3, 2, 4) if self.distance(scalar_move(self.size, cell, a), self.target) < ahead)
-        return next(shorter, 0)
-
-    def learn(self, cell: int, action: int, landed: int, rewarded: bool, ended: bool) -> None:
-        super().learn(cell, action, landed, rewarded, ended)
-        self.begins = ended
-
-
-class ScalarPermutedSearcher(ScalarSearcher):
-    def __init__(self, possible: list[set[int]], size: int) -> None:
-        super().__init__(possible, size)
-        self.consistent = list(permutations(range(5)))
-
-    def act(self, cell: int, noise: float) -> int:
-        landed = [scalar_move(self.size, cell, move) for move in range(5)]  # the first by staying
-        distance = [min(self.distance(after, other) for other in self.wanted()) for after in landed]
-        moves = [after <= max(distance[0] - 1, 0) for after in distance]
-        likely = [sum(moves[p[action]] for p in self.consistent) for action in range(5)]
-        return pick([a for a in range(5) if likely[a] == max(likely)], noise)
-
-    def learn(self, cell: int, action: int, landed: int, rewarded: bool, ended: bool) -> None:
-        super().learn(cell, action, landed, rewarded, ended)
-        self.consistent = [p for p in self.consistent if scalar_move(self.size, cell, p[action]) == landed]
-
-
-def play_scalar(env: Any, searcher: ScalarSearcher, goals: list[int], does: Any, seed: Tensor, noise: Tensor) -> Any:
-    """(cell, action, reward) of one stream; the environment only says where an episode starts."""
-    ended, episode, played = True, -1, []
-    for number in noise.tolist():
-        if ended:
-            episode, timestep, stage = episode + 1, 0, 0
-            cell = int(env.start(torch.zeros(1, 1, dtype=torch.long), seed[None], torch.tensor([episode])))
-        action = searcher.act(cell, number)
-        landed = scalar_move(env.size, cell, does[action])
-        reward = landed == goals[stage]
-        won = reward and stage == len(goals) - 1
-        timestep += 1
-        ended = timestep == env.spec.max_episode_steps or (won and getattr(env, "terminate_on_goal", True))
-        searcher.learn(cell, action, landed, reward, ended)
-        played.append((cell, action, int(reward)))
-        cell, stage = landed, stage + (reward and not won)
-    return played
-
-
-@pytest.mark.parametrize("kind", ["room", "sampled room", "permuted room", "key to door", "sampled key to door"])
+@pytest.mark.parametrize("kind", ["room", "sampled room", "permuted room"])
 @settings(max_examples=8, deadline=None)
 @given(st.integers(2, 5), st.booleans(), st.booleans(), st.integers(2, 16), st.integers(0, 10**6))
-def test_searchers_equal_a_scalar_search(kind: str, size: int, start: bool, other: bool, num_steps: int, seed: int):
+def test_searchers_equal_a_scalar_search(kind: str, size: int, start: bool, end: bool, num_steps: int, seed: int):
     """Step by step, on a few tasks."""
     options: dict[str, Any] = {"size": size, "random_start": start, "max_episode_steps": num_steps}
-    permuted, sampled, num_goals = kind == "permuted room", "sampled" in kind, 2 if "key" in kind else 1
-    if num_goals == 2:
-        env: Any = key_to_door(show_key=other, **options)
-    else:
-        env = room(terminate_on_goal=other, permute_actions=permuted, **options)
-    kinds = (PosteriorSampler, ScalarPosteriorSampler) if sampled else (RoomSearcher, ScalarSearcher)
-    searcher, scalar = (PermutedSearcher, ScalarPermutedSearcher) if permuted else kinds
-    policy, all_tasks = searcher(env), env.all_tasks()
-    tasks = all_tasks[torch.randperm(len(all_tasks), generator=torch.Generator().manual_seed(seed))[:3]]
-    played, _ = play(policy, env, tasks, 60, seed)
-    noise = Noise(stream_seeds(seed, len(tasks), purpose=1)).draw(60)
-    possible = [set(all_tasks[:, goal].tolist()) for goal in range(num_goals)]
-    for stream, task in enumerate(tasks.tolist()):
-        does = list(permutations(range(5)))[task[1] if permuted else 0]
-        own = stream_seeds(seed, len(tasks))[stream], noise[:, stream]
-        expected = play_scalar(env, scalar(possible, size), task[:num_goals], does, *own)
-        seen = torch.stack([played.obs % size**2, played.action, played.reward], dim=2)[:, stream]
-        assert [tuple(row) for row in seen.tolist()] == expected
+    env = room(terminate_on_goal=end, permute_actions=kind == "permuted room", **options)
+    searcher, scalar = {
+        "room": (RoomSearcher, ScalarSearcher),
+        "sampled room": (PosteriorSampler, ScalarPosteriorSampler),
+        "permuted room": (PermutedSearcher, ScalarPermutedSearcher),
+    }[kind]
+    check_search(env, searcher(env), scalar, 1, seed)
 
 
 # ---- the source
 
 ENV = room(size=5, max_episode_steps=10)
 SMALL, TASKS = ("env.size=5", "env.max_episode_steps=10"), ENV.all_tasks().repeat(2, 1)
-
-
-def searcher_in(*options: str, noise: str = "0.3") -> tuple[Searcher, Any]:
-    config: Any = load_config(["source=searcher", f"source.noise={noise}", *options])
-    env = make_env(config.env)
-    learner = Searcher.create(config, env, env.all_tasks()[:1], stream_seeds(0, 1), CPU)
-    learner.set_clock(START)
-    return learner, env
 
 
 def test_noise_mixes_the_searcher_and_random_actions() -> None:
@@ -167,26 +63,19 @@ def test_noise_mixes_the_searcher_and_random_actions() -> None:
 
 
 def test_a_searcher_concludes_from_the_actions_that_were_done() -> None:
-    """Also after random ones: the true permutation is never ruled out, and rewards are credited to their arm."""
+    """Also after random ones: the true permutation is never ruled out."""
     learner, env = searcher_in("env=dark_room_permuted", "env.size=3")
     tasks = env.all_tasks()[::7]
     _, streams = play(learner, env, tasks, 100)
     assert streams.carry.consistent.gather(1, tasks[:, 1:]).all()
-    learner, env = searcher_in("env=bandit")
-    played, streams = play(learner, env, env.all_tasks()[:40], 50)
-    pulled = torch.nn.functional.one_hot(played.action[:-1], env.spec.num_actions)  # the last is not counted yet
-    assert torch.equal(streams.carry.count[:, 0], pulled.sum(0).float())
-    assert torch.equal(streams.carry.total[:, 0], (pulled * played.reward[:-1, :, None]).sum(0).float())
 
 
 def test_every_world_has_its_own_searcher_or_is_refused() -> None:
-    kinds = {"dark_room": RoomSearcher, "dark_key_to_door": RoomSearcher, "bandit": ThompsonSampling}
-    kinds |= {"bandit_linear": LinearThompsonSampling, "garnet": PosteriorSamplingRL, "anymdp": PosteriorSamplingRL}
-    for world, kind in (kinds | {"dark_room_permuted": PermutedSearcher}).items():
+    for world, kind in (("dark_room", RoomSearcher), ("dark_room_permuted", PermutedSearcher)):
         assert type(searcher_in(f"env={world}")[0].policy) is kind
     with pytest.raises(ConfigError, match=r"strategy=nearest: there is no such searcher with env\.name=gymnasium"):
         searcher_in("env=gymnasium")
-    for world in ("env=bandit", "env.random_start=true", "env=dark_room_permuted"):
+    for world in ("env.random_start=true", "env=dark_room_permuted"):
         with pytest.raises(ConfigError, match=r"strategy=covering_plan: there is no such searcher with env\.name="):
             searcher_in("source=covering_plan", world)
 
