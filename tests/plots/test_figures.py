@@ -5,10 +5,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 from harness import curves_of as curves_on_disk
-from matplotlib.colors import to_hex
-from matplotlib.patches import Rectangle
 from PIL import Image
+from task_maps import figure_of, outlined, printed, world
 
+from icrl import extensions
 from icrl.config.compose import load_config
 from icrl.envs import make_env
 from icrl.evaluation.exploration import exploration_numbers
@@ -16,17 +16,20 @@ from icrl.evaluation.in_context import play_episodes
 from icrl.evaluation.protocol import Setting, exact_numbers, numbers_of
 from icrl.evaluation.references import chance, exact_references
 from icrl.plots import figures
-from icrl.plots.figures import Panel, adaptation_figure, success_figure, write_figures
-from icrl.plots.style import HELD_OUT_COLOR, figure_to_array, save_figure
+from icrl.plots.figures import Panel, adaptation_figure, write_figures
+from icrl.plots.style import figure_to_array, save_figure
 
 ARMS = ["env.num_arms=3", "env.max_episode_steps=4"]
 WORLDS = {  # options, labels and measures of the panels, label of the x axis
     "dark_room": (["env.size=3"], {"success": "success", "steps to goal": "steps_to_goal"}, "episode"),
     "dark_room_classic": (["env.size=3"], {"success": "success", "return": "returns"}, "episode"),
-    "dark_key_to_door": (["env.size=3"], {"success": "success", "return": "returns"}, "episode"),
-    "bandit": (["env.num_arms=3"], {"best arm": "success", "regret so far": "regret"}, "pull"),
-    "bandit_gaussian": (ARMS, {"best arm": "success", "regret so far": "regret"}, "episode"),
 }
+if "worlds" in extensions.NAMES:
+    WORLDS |= {
+        "dark_key_to_door": (["env.size=3"], {"success": "success", "return": "returns"}, "episode"),
+        "bandit": (["env.num_arms=3"], {"best arm": "success", "regret so far": "regret"}, "pull"),
+        "bandit_gaussian": (ARMS, {"best arm": "success", "regret so far": "regret"}, "episode"),
+    }
 
 
 @pytest.mark.parametrize(("name", "transfer"), [*((name, False) for name in WORLDS), ("dark_room", True)])
@@ -111,28 +114,6 @@ def test_seven_curves_and_eight_references_all_look_different() -> None:
     assert len(looks) == len(lines) == 15 and all(line.is_dashed() for line in lines[7:])
 
 
-def world(*options: str):
-    return make_env(load_config(options).env)
-
-
-def figure_of(env, train, held_out=None, development=None):
-    nothing = train[0][:0], []
-    return success_figure(env, train, held_out or nothing, development or nothing, title="success")
-
-
-def printed(figure) -> dict[int, str]:
-    """Values by cell of a room of 3 x 3."""
-    places = {text.get_text(): text.get_position() for text in figure.axes[0].texts}
-    assert len(places) == len(figure.axes[0].texts)
-    return {int(y) * 3 + int(x): text for text, (x, y) in places.items()}
-
-
-def outlined(figure, style: str = "-") -> set[int]:
-    patches = [patch for patch in figure.axes[0].patches if isinstance(patch, Rectangle)]
-    assert {to_hex(patch.get_edgecolor()).upper() for patch in patches} <= {HELD_OUT_COLOR}
-    return {int(patch.get_y()) * 3 + int(patch.get_x()) for patch in patches if patch.get_linestyle() == style}
-
-
 @pytest.mark.parametrize("random_start", [False, True])
 def test_goals_of_a_room(random_start: bool, tmp_path: Path) -> None:
     env = world("env.size=3", f"env.random_start={random_start}")
@@ -152,27 +133,13 @@ def test_goals_of_a_room(random_start: bool, tmp_path: Path) -> None:
     assert pixels.shape == (720, 800, 3) and pixels.dtype == np.uint8
 
 
-@pytest.mark.parametrize("show_key", [False, True])
-def test_doors_show_the_mean_over_keys_and_are_outlined_if_all_are_held_out(show_key: bool) -> None:
-    env = world("env=dark_key_to_door", "env.size=3", "env.random_start=false", f"env.show_key={show_key}")
-    tasks = env.all_tasks()
-    keyed = {tuple(task): number for number, task in enumerate(tasks.tolist())}
-    train = tasks[[keyed[0, 5], keyed[1, 5], keyed[0, 7]]], [1.0, 0.0, 0.25]
-    held_out = tasks[[keyed[2, 5], keyed[3, 8], keyed[4, 8]]]
-    figure = figure_of(env, train, (held_out, [0.5, 0.5, 1.0]))
-    assert printed(figure) == {5: "0.50", 7: "0.25", 8: "0.75"} and outlined(figure) == {8}
-    assert figure.get_suptitle() == "success, mean by door"
-    assert figure.axes[0].lines[0].get_xydata().tolist() == [[1.5, 1.5]]
-    unknown = figure_of(env, train, (held_out, []))
-    assert printed(unknown) == {5: "0.50", 7: "0.25"} and outlined(unknown) == {8}
-    one_key = tasks[[keyed[0, 5], keyed[0, 7]]], [0.2, 0.6]
-    assert figure_of(env, one_key).get_suptitle() == "success", "one task for each door"
+def test_no_numbers_are_printed_in_a_large_room() -> None:
     large = world("env.size=20", "model.max_size=20")
     assert not figure_of(large, (large.all_tasks(), [0.5] * len(large.all_tasks()))).axes[0].texts
 
 
 def test_tasks_without_a_cell_are_sorted_by_success() -> None:
-    env = world("env=bandit")
+    env = world("env=gymnasium", "env.width=0")
     tasks = env.all_tasks()
     train = tasks[:4], [0.5, 1.0, 0.0, 0.75]
     figure = figure_of(env, train, (tasks[4:6], [0.25, 0.5]), (tasks[6:7], [0.1]))

@@ -90,7 +90,7 @@ def test_wrong_arguments_are_named(given: dict[str, Any], named: str) -> None:
 
 
 def test_worlds_without_a_map_are_refused() -> None:
-    config = load_config(["env=bandit"])
+    config = load_config(["env=gymnasium", "env.width=0"])
     env = make_env(config.env)
     with pytest.raises(ConfigError, match="no map"):
         next(live_frames(chance(env, config), env, env.all_tasks()[0].tolist(), num_episodes=2))

@@ -79,13 +79,6 @@ def test_maps_show_values_and_moves() -> None:
     assert figure.axes[1].get_title().endswith("reached once")
 
 
-def test_key_and_door_are_marked_and_no_start_if_starts_vary() -> None:
-    env = make_env(load_config(["env=dark_key_to_door", "env.size=3"]).env)
-    cells = plots.CellValues(torch.arange(9.0), torch.ones(9, dtype=torch.long))
-    (stars,) = plots.maps_figure(env, torch.tensor([[2, 3]]), [[cells] * 3], "values").axes[0].lines
-    assert stars.get_xydata().tolist() == [[2, 0], [0, 1]]
-
-
 @pytest.fixture
 def config(tmp_path: Path):
     """Configuration of a finished critic with its initial weights."""
@@ -129,7 +122,7 @@ def test_maps_that_cannot_be_drawn_are_refused(config, tmp_path: Path) -> None:
     for options, message in (
         (["experiment=tiny", "evaluation.num_episodes=3"], "evaluation.num_episodes=3: must be enough"),
         (["experiment=tiny", "env.max_episode_steps=11"], "env.max_episode_steps"),
-        (["env=bandit"], "env.name=bandit"),
+        (["env=gymnasium"], "env.name=gymnasium"),
     ):
         with pytest.raises(ConfigError, match=message):
             plots.write_value_maps(load_config([*options, "device=cpu", f"root={tmp_path}"]))

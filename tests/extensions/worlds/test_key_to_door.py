@@ -68,4 +68,4 @@ def test_symmetries_turn_key_and_door_onto_held_out_tasks() -> None:
 def test_the_searched_task_is_the_first_with_its_goal_in_the_cell() -> None:
     goal = ("env.size=4", "search.goal_row=1", "search.goal_column=1", "tasks.num_train=8")
     config = load_config(["env=dark_key_to_door", *goal, "data.num_development_tasks=2"])
-    assert searched_task(config, make_env(config.env)).tolist() == [0, 5]
+    assert searched_task(config, make_env(config.env)).tolist() == [[0, 5]]
