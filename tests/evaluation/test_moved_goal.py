@@ -8,9 +8,8 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from small_worlds import bandit, key_to_door
 from torch import Tensor
-from worlds import room
+from worlds import WORLDS, room
 
 from icrl.config.compose import load_config
 from icrl.contracts import Rollout, Step
@@ -61,7 +60,7 @@ def test_a_stream_plays_one_task_and_then_the_other(terminate: bool) -> None:
 def test_only_dark_rooms_with_several_tasks_and_plain_actions_have_moving_goals() -> None:
     env = room()
     assert can_move(env, env.all_tasks()) and not can_move(env, env.all_tasks()[:1])
-    for other in (room(permute_actions=True), key_to_door(), bandit()):
+    for other in (make() for name, make in WORLDS.items() if name not in ("terminating room", "classic room")):
         assert not can_move(other, other.all_tasks()[:3])
         assert others_first(other, other.all_tasks()[:3], {}) == {}
     assert moving(torch.tensor([[3], [5], [7]])).tolist() == [[3, 5], [5, 7], [7, 3]]
@@ -168,8 +167,9 @@ def test_goals_of_a_moved_goal_and_of_misleading_contexts() -> None:
 # ---- rewards elsewhere
 
 
-@pytest.mark.parametrize("env", [room(size=3), key_to_door(size=3)], ids=["room", "key to door"])
-def test_a_room_without_its_goal_has_no_success(env: Any) -> None:
+@pytest.mark.parametrize("name", ["terminating room", *(name for name in WORLDS if name == "key to door")])
+def test_a_room_without_its_goal_has_no_success(name: str) -> None:
+    env: Any = WORLDS[name]()
     tasks = env.all_tasks()[:6]
     found, played = play_episodes(chance(env, CONFIG), env, env.without_goal(tasks), 5, 8, seed=0)
     assert not found.success.any() and not played.terminated.any()

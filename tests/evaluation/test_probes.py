@@ -214,5 +214,5 @@ def test_ablations_of_rewards() -> None:
     assert list(probes(*options, num_tasks=1)) == ["no_success"]
     permuted = make_env(load_config([*WORLD, "env.permute_actions=true"]).env)
     assert list(probes_for(config, gpt(), permuted, permuted.all_tasks()[:3])) == ["no_success"]
-    arms = make_env(load_config(["env=bandit"]).env)
-    assert not probes_for(config, gpt(), arms, arms.all_tasks()[:3])
+    lake = make_env(load_config(["env=gymnasium"]).env)
+    assert not probes_for(config, gpt(), lake, lake.all_tasks()[:3])

@@ -2,20 +2,20 @@
 
 import json
 import re
-from contextlib import closing
 from pathlib import Path
 from typing import Any
 
+import other_worlds
 import pytest
 from gymnasium.spaces import Box, Discrete
 from harness import run
+from other_worlds import holding_out, played
 
 from icrl.config.compose import load_config
 from icrl.config.options import replace
 from icrl.config.root import Config
 from icrl.contracts import ConfigError
-from icrl.envs import make_env
-from icrl.evaluation.trained import changes_of, new_tasks, readable_spec, suffix_of
+from icrl.evaluation.trained import changes_of, readable_spec, suffix_of
 from icrl.runs.device import recorded
 from icrl.runs.files import read_json
 from icrl.spaces import discrete_spec
@@ -27,11 +27,7 @@ TRAINED = json.loads(json.dumps(SPEC.to_json()))  # as checkpoints keep it: list
 
 
 def changed(config: Config = CONFIG, **options: Any) -> Config:
-    return replace(config, env=replace(config.env, **options))
-
-
-def holding_out(config: Config, number: int) -> Config:
-    return replace(config, tasks=replace(config.tasks, num_held_out=number))
+    return other_worlds.changed(config, **options)
 
 
 def test_changes_are_named_with_their_new_values() -> None:
@@ -44,8 +40,8 @@ def test_changes_are_named_with_their_new_values() -> None:
     assert changes_of(changed(size=7, terminate_on_goal=False), trained) == {"size": 7, "terminate_on_goal": False}
     assert changes_of(changed(variant="other"), trained) == {}  # a label
     assert changes_of(changed(variant="other", size=7), trained) == {"variant": "other", "size": 7}
-    with pytest.raises(ConfigError, match=r"env\.name=bandit.*env\.name=dark_room"):
-        changes_of(load_config(["env=bandit"]), trained)
+    with pytest.raises(ConfigError, match=r"env\.name=gymnasium.*env\.name=dark_room"):
+        changes_of(lake, trained)
 
 
 def test_suffixes_of_folders() -> None:
@@ -102,13 +98,6 @@ def test_spaces_that_cannot_be_counted_must_be_equal() -> None:
             readable_spec(CONFIG, arm._replace(**changes), arm.to_json())
 
 
-def played(config: Config, before: Config, train: list[int]) -> list[list[int]]:
-    """Tasks in the world of `config` that are new to a model trained on the tasks `train` of `before`."""
-    with closing(make_env(before.env)) as first, closing(make_env(config.env)) as env:
-        split = {"all": first.all_tasks().tolist(), "train": train}
-        return env.all_tasks()[new_tasks(config, env, recorded(before), split)].tolist()
-
-
 @pytest.mark.parametrize(("asked", "number"), [(0, 15), (4, 4)])
 def test_all_tasks_of_another_room_are_new(asked: int, number: int) -> None:
     """The number of a cell is another cell there."""
@@ -146,15 +135,7 @@ def test_more_tasks_than_are_new_are_refused() -> None:
 
 
 def test_tasks_of_other_worlds_are_compared_by_what_they_mean() -> None:
-    """Key and door are one task; a bandit is its arms; a Gymnasium task is its environment with its arguments."""
-    config = load_config(["env=dark_key_to_door", "env.size=2", "env.max_episode_steps=9", "tasks.num_held_out=0"])
-    found = played(changed(config, random_start=True, show_key=False), config, [0, 4])  # (0, 1) and (1, 2)
-    assert len(found) == 10 and [0, 1] not in found and [1, 2] not in found and [1, 0] in found and [2, 1] in found
-    for world in ("bandit", "bandit_gaussian"):
-        config = holding_out(load_config([f"env={world}", "env.num_tasks=24", "env.num_arms=4"]), 0)
-        for options, known in (({"num_tasks": 30}, {3, 7}), ({"deviation": 2.0}, {3, 7}), ({"tasks_seed": 1}, set())):
-            arms = {task for (task,) in played(changed(config, **options), config, [3, 7])}
-            assert arms == set(range(options.get("num_tasks", 24))) - known
+    """A Gymnasium task is its environment with its arguments."""
     lake = holding_out(load_config(["env=gymnasium", "env.width=0"]), 0)
     one, two, three = ({"desc": desc, "is_slippery": False} for desc in (["SF", "FG"], ["SF", "GF"], ["SG", "FF"]))
     wet, turned = {"is_slippery": True, "desc": ["SF", "FG"]}, dict(reversed(two.items()))

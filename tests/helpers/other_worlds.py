@@ -1,0 +1,25 @@
+"""Changed configurations, and the tasks there that are new to a trained model."""
+
+from contextlib import closing
+from typing import Any
+
+from icrl.config.options import replace
+from icrl.config.root import Config
+from icrl.envs import make_env
+from icrl.evaluation.trained import new_tasks
+from icrl.runs.device import recorded
+
+
+def changed(config: Config, **options: Any) -> Config:
+    return replace(config, env=replace(config.env, **options))
+
+
+def holding_out(config: Config, number: int) -> Config:
+    return replace(config, tasks=replace(config.tasks, num_held_out=number))
+
+
+def played(config: Config, before: Config, train: list[int]) -> list[list[int]]:
+    """Tasks in the world of `config` that are new to a model trained on the tasks `train` of `before`."""
+    with closing(make_env(before.env)) as first, closing(make_env(config.env)) as env:
+        split = {"all": first.all_tasks().tolist(), "train": train}
+        return env.all_tasks()[new_tasks(config, env, recorded(before), split)].tolist()
