@@ -2,18 +2,14 @@
 
 import subprocess
 import sys
-import warnings
 from typing import Any
 
 import gymnasium
 import numpy as np
 import pytest
 import torch
+from gym_checks import check_id, check_native, check_task, check_wrong
 from gymnasium.error import Error, InvalidAction, ResetNeeded
-from gymnasium.spaces import Discrete
-from gymnasium.utils.env_checker import check_env, data_equivalence
-from gymnasium.vector import AutoresetMode, SyncVectorEnv
-from small_worlds import bandit
 from stable_baselines3 import A2C
 from stable_baselines3.common.env_util import make_vec_env
 from stable_baselines3.common.evaluation import evaluate_policy
@@ -24,17 +20,7 @@ from icrl.envs.gym.as_gymnasium import BatchedEnv, SingleEnv, make_batched, make
 from icrl.envs.render import render_cells
 
 ROOMS = ["icrl/DarkRoom-v0", "icrl/DarkRoomClassic-v0", "icrl/DarkRoomHard-v0", "icrl/DarkRoomPermuted-v0"]
-BANDITS = [f"icrl/Bandit{kind}-v0" for kind in ("", "Gaussian", "Linear", "Contextual")]
-MDPS = ["icrl/Garnet-v0", "icrl/AnyMDP-v0"]
-IDS = [*ROOMS, "icrl/DarkKeyToDoor-v0", *BANDITS, *MDPS]
 ROOM = {"name": "dark_room", "size": 3, "random_start": False, "terminate_on_goal": True, "permute_actions": False}
-KEY_TO_DOOR = {"name": "dark_key_to_door", "size": 3, "random_start": False, "show_key": True}
-BANDIT = {"name": "bandit", "num_arms": 4, "distribution": "bernoulli", "deviation": 0.5, "num_tasks": 9}
-BANDIT["tasks_seed"] = 0
-VECTORS = {"icrl/PointRobot-v0": 20, "icrl/PointRobotSparse-v0": 20, "icrl/CartPole-v0": 200, "icrl/Pendulum-v0": 200}
-POINT_GAMES = ["icrl/PointGameHost-v0", "icrl/PointGameAgent-v0"]
-LIMITS = dict.fromkeys(ROOMS, 20) | {IDS[4]: 50} | dict.fromkeys(BANDITS, 1) | dict.fromkeys(MDPS, 20) | VECTORS
-LIMITS |= dict.fromkeys(POINT_GAMES, 100)
 
 
 def room(**options: Any) -> SingleEnv:
@@ -49,53 +35,22 @@ def test_importing_the_library_registers_every_world_without_pytorch() -> None:
     program = "import sys, icrl, gymnasium; print('torch' in sys.modules, *gymnasium.registry)"
     out = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout
     loaded, *names = out.split()
-    assert loaded == "False" and {*LIMITS} <= {*names}
-    assert {name: gymnasium.spec(name).max_episode_steps for name in LIMITS} == LIMITS
+    assert loaded == "False" and {*ROOMS} <= {*names}
+    assert {gymnasium.spec(name).max_episode_steps for name in ROOMS} == {20}
 
 
-@pytest.mark.parametrize("env_id", IDS)
+@pytest.mark.parametrize("env_id", ROOMS)
 def test_check_env_has_no_complaint(env_id: str) -> None:
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        for render_mode in (None, "rgb_array"):
-            check_env(gymnasium.make(f"icrl:{env_id}", render_mode=render_mode).unwrapped)
+    check_id(env_id)
 
 
-@pytest.mark.parametrize("env_id", IDS)
+@pytest.mark.parametrize("env_id", ROOMS)
 @pytest.mark.parametrize("options", ["registered", "others", "task"])
 def test_native_vector_equals_gymnasiums_own(env_id: str, options: str) -> None:
-    """Every value, type and info of many episodes, with resets by seed, by list of seeds and by mask in between."""
-    others = {"num_arms": 3} if env_id in BANDITS else {"random_start": True, "size": 4}
-    others = {"num_actions": 3, "num_states": 5} if env_id in MDPS else others
-    others |= {"show_key": True} if "Key" in env_id else {}
-    task = [41, 7] if env_id in ("icrl/DarkRoomPermuted-v0", "icrl/DarkKeyToDoor-v0") else [41]
-    given = {"registered": {}, "others": {**others, "max_episode_steps": 6}, "task": {"task": task}}[options]
-    native = gymnasium.make_vec(env_id, 5, **given)
-    same_step = {"autoreset_mode": AutoresetMode.SAME_STEP}
-    sync = gymnasium.make_vec(env_id, 5, vectorization_mode="sync", vector_kwargs=same_step, **given)
-    assert isinstance(native, BatchedEnv) and isinstance(sync, SyncVectorEnv)
-    assert native.metadata["autoreset_mode"] is AutoresetMode.SAME_STEP
-    assert (native.observation_space, native.action_space) == (sync.observation_space, sync.action_space)
-    side = given.get("size", 17 if "Hard" in env_id else 9)
-    in_room = (side**2 * (1 + given.get("show_key", False)), 5)
-    contexts, arms = (4, 5) if "Contextual" in env_id else (1, 10)
-    sizes = (contexts, given.get("num_arms", arms)) if env_id in BANDITS else in_room
-    sizes = (given.get("num_states", 16), given.get("num_actions", 4)) if env_id in MDPS else sizes
-    assert (native.single_observation_space, native.single_action_space) == tuple(map(Discrete, sizes))
-    rng = np.random.default_rng(0)
-    resets = {
-        0: {"seed": 7},
-        50: {},
-        60: {"options": {"reset_mask": np.array([True, False, True, False, False])}},
-        70: {"seed": 3, "options": {"reset_mask": np.array([False, True, True, False, False])}},
-        80: {"seed": [4, None, 2**70, None, 0]},
-    }
-    for time in range(85):
-        if time in resets:
-            assert data_equivalence(native.reset(**resets[time]), sync.reset(**resets[time]), exact=True)
-        actions = rng.integers(native.single_action_space.n, size=5)
-        ours, theirs = native.step(actions), sync.step(actions)
-        assert data_equivalence(ours, theirs, exact=True), f"{time}: {ours} {theirs}"
+    others = {"random_start": True, "size": 4, "max_episode_steps": 6}
+    task = [41, 7] if env_id == "icrl/DarkRoomPermuted-v0" else [41]
+    given: Any = {"registered": {}, "others": others, "task": {"task": task}}[options]
+    check_native(env_id, given, (given.get("size", 17 if "Hard" in env_id else 9) ** 2, 5))
 
 
 @pytest.mark.parametrize("name", WORLDS)
@@ -202,22 +157,6 @@ def test_render_shows_agent_and_goal_of_each_stream() -> None:
             assert env.render() is None
 
 
-def test_render_shows_the_arm_pulled_last() -> None:
-    """And none before the first pull of a stream; over the end of episodes of one pull each too."""
-    options = {**BANDIT, "task": [3], "max_episode_steps": 1, "render_mode": "rgb_array"}
-    single, batched = make_single(**options), make_batched(2, **options)
-    view = MapView(1, 4, (int(bandit(num_arms=4, num_tasks=9).means[3].argmax()),))
-    single.reset(seed=0), batched.reset(seed=0)
-    assert np.array_equal([single.render(), *batched.render()], [shown(-1, view)] * 3)
-    for arm in (2, 0):
-        single.step(np.int64(arm)), batched.step(np.array([arm, 1]))
-        assert np.array_equal([single.render(), *batched.render()], [shown(each, view) for each in (arm, arm, 1)])
-        single.reset()
-        assert np.array_equal(single.render(), shown(arm, view))
-    batched.reset(seed=1, options={"reset_mask": np.array([False, True])})
-    assert np.array_equal(batched.render(), [shown(0, view), shown(-1, view)])
-
-
 def test_a2c_of_stable_baselines_learns_to_reach_the_goal() -> None:
     options = {"size": 3, "goal": (0, 0), "max_episode_steps": 4}
     parallel = make_vec_env("icrl/DarkRoom-v0", n_envs=4, seed=0, env_kwargs=options)
@@ -235,21 +174,11 @@ def test_a2c_of_stable_baselines_learns_to_reach_the_goal() -> None:
         (ROOM, {"tasks": np.array([[0], [7]])}, [[0], [7]]),
         ({**ROOM, "random_start": True}, {"goal": (1, 1)}, [4]),
         ({**ROOM, "permute_actions": True}, {"goal": (1, 2), "permutation": 7}, [5, 7]),
-        (KEY_TO_DOOR, {"key": (1, 2), "door": (2, 0)}, [5, 6]),
-        (KEY_TO_DOOR, {"task": ((1, 2), 6)}, [5, 6]),
-        (KEY_TO_DOOR, {"key": (0, 0), "doors": [(0, 1), (2, 1)]}, [[0, 1], [0, 7]]),
-        (KEY_TO_DOOR, {"tasks": [[(1, 0), 1], [4, (2, 1)]]}, [[3, 1], [4, 7]]),
-        (BANDIT, {"task": np.array([8])}, [8]),
-        (BANDIT, {"bandits": range(4, 6)}, [[4], [5]]),
     ],
 )
 def test_a_task_is_given_as_a_row_or_by_its_columns(world: Any, given: Any, rows: list[Any]) -> None:
     """One for all streams, which a single environment takes too, or one for each."""
-    shared = not isinstance(rows[0], list)
-    for batched in (make_batched(2, **world, **given), *([make_single(**world, **given)._batched] if shared else [])):
-        for seed in (0, 1):
-            batched.reset(seed=seed)
-            assert started(batched._state).task.tolist() == ([rows] * batched.num_envs if shared else rows)
+    check_task(world, given, rows)
 
 
 @pytest.mark.parametrize(
@@ -263,13 +192,8 @@ def test_a_task_is_given_as_a_row_or_by_its_columns(world: Any, given: Any, rows
         (ROOM, {"task": 5}, "task=5: must be"),
         (ROOM, {"task": [5, 0]}, r"task=\[5, 0\]"),
         (ROOM, {"task": [5], "goal": (1, 2)}, "task, goal: a task is given by task alone, or by all of goal"),
-        (KEY_TO_DOOR, {"key": 4, "door": (1, 1)}, r"key=4, door=\(1, 1\): must be.* 72 tasks \(key, door\)"),
-        (KEY_TO_DOOR, {"key": (1, 1)}, "key: a task is given by task alone, or by all of key, door"),
-        (BANDIT, {"bandit": 9}, r"bandit=9: must be one of the world's 9 tasks \(bandit\)$"),
-        (BANDIT, {"bandit": (0, 1)}, r"bandit=\(0, 1\)"),
         (ROOM, {"size": 1}, "size=1: must be int >= 2 and <= 64"),
         (ROOM, {"random_start": 3}, "random_start=3: must be true or false"),
-        (BANDIT, {"distribution": "uniform"}, "distribution=uniform: must be one of bernoulli, gaussian"),
         (ROOM, {"max_episode_steps": 0}, "max_episode_steps=0: must be an int >= 1"),
         (ROOM, {"render_mode": "human"}, "render_mode='human': must be 'rgb_array' or None"),
         (ROOM, {"key": (0, 0)}, r"key=\(0, 0\): no such argument; the task may be given as task, goal"),
@@ -282,6 +206,4 @@ def test_a_task_is_given_as_a_row_or_by_its_columns(world: Any, given: Any, rows
 )
 def test_wrong_arguments_are_refused(world: dict[str, Any], given: dict[str, Any], message: str) -> None:
     """A single environment has one goal."""
-    for make, number in ((make_single, {}), (make_batched, {"num_envs": 2})):
-        with pytest.raises((ValueError, TypeError), match=message):
-            make(**{**number, **world, **given})
+    check_wrong(world, given, message)

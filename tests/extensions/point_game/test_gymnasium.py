@@ -26,6 +26,10 @@ PLAYED = {**SMALL, "role": "host", "opponent": "random"}
 SIDES = [(HOST, name) for name in AGENTS] + [(AGENT, name) for name in HOSTS]
 
 
+def test_importing_the_library_registers_both_roles() -> None:
+    assert [gymnasium.spec(name).max_episode_steps for name in (HOST, AGENT)] == [100, 100]
+
+
 def test_examples_of_the_documentation_run() -> None:
     page = Path(icrl.envs.__file__).parents[3] / "docs" / "point_game.md"
     examples = re.findall(r"```python\n(.*?)```", page.read_text(), re.DOTALL)
