@@ -171,7 +171,7 @@ WRONG = {
     "module={mine}/raises.py: ZeroDivisionError: division by zero": ("module={mine}/raises.py",),
     "module={mine}/a-b.py: must be named as a module is": ("module={mine}/a-b.py",),
     "is another module json; rename the file": ("module={mine}/json.py",),
-    "@world('bandit') of twice.Twice: there is another world of this name": ("module={mine}/twice.py",),
+    "@world('dark_room') of twice.Twice: there is another world of this name": ("module={mine}/twice.py",),
     "@source('a2c') of thrice.Thrice: there is another source of this name": ("module={mine}/thrice.py",),
     "@objective('dpt') of fourth.Fourth: there is another objective of this name": ("module={mine}/fourth.py",),
     "@encoder('cell') of fifth.Fifth: there is another encoder of this name": ("module={mine}/fifth.py",),
@@ -202,7 +202,7 @@ def test_what_is_wrong_is_said_in_one_line_before_any_work(tmp_path, mine, messa
     (mine / "a-b.py").write_text("")
     (mine / "json.py").write_text("")
     (mine / "twice.py").write_text(
-        "from icrl.envs.core import EnvConfig, world\n@world('bandit', EnvConfig)\nclass Twice: ...\n"
+        "from icrl.envs.core import EnvConfig, world\n@world('dark_room', EnvConfig)\nclass Twice: ...\n"
     )
     (mine / "thrice.py").write_text("from icrl.sources import source\n@source('a2c', int)\nclass Thrice: ...\n")
     (mine / "fourth.py").write_text("import icrl\n@icrl.objective('dpt', int)\nclass Fourth: ...\n")

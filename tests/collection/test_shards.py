@@ -30,7 +30,8 @@ KINDS = {
     "searcher": ["source=searcher"],
     "vectors": [
         "source=a2c",
-        "env=point_robot",
+        "env=gymnasium_pendulum",
+        "env.max_episode_steps=8",
         "tasks.num_train=5",
         "source.hidden_size=16",
         "source.unroll_length=5",
@@ -65,7 +66,7 @@ def test_a_shard_lives_as_among_the_others(kind):
     for name, column, parts in zip(
         Rollout._fields, whole, zip(*(shard[0] for shard in shards), strict=True), strict=True
     ):
-        assert torch.equal(column, torch.cat(parts, 1)), name
+        assert torch.equal(column.nan_to_num(), torch.cat(parts, 1).nan_to_num()), name
     for parameter, parts in zip(parameters, zip(*(shard[1] for shard in shards), strict=True), strict=True):
         assert torch.equal(parameter, torch.cat(parts))
 

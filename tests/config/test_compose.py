@@ -197,9 +197,9 @@ def test_every_world_goes_with_sources_and_has_the_tasks_its_preset_asks_for(env
 
 
 def test_names_sizes_and_folders_follow_each_other() -> None:
-    config = load_config(["env=bandit", "source=random", "root=/tmp/x"])
-    assert config.name == config.run == "bandit-random" and config.histories == ["bandit-random"]
-    assert str(config.folder("logs")) == "/tmp/x/logs/bandit-random" == str(config.run_folder)
+    config = load_config(["env=frozen_lake", "source=random", "root=/tmp/x"])
+    assert config.name == config.run == "frozen_lake-random" and config.histories == ["frozen_lake-random"]
+    assert str(config.folder("logs")) == "/tmp/x/logs/frozen_lake-random" == str(config.run_folder)
     other = load_config(["name=mine", "histories=[a,b]", "run=theirs"])
     assert [folder.name for folder in other.histories_folders] == ["a", "b"] and other.run_folder.name == "theirs"
     assert load_config(["histories=a"]).histories == ["a"]
@@ -264,8 +264,8 @@ def test_presets_of_ones_own_are_found_in_their_folder(own, monkeypatch) -> None
     ):
         with pytest.raises(ConfigError, match=said):
             load_config(options)
-    (own / "env/bandit.yaml").touch()
-    with pytest.raises(ConfigError, match=r"env/bandit.yaml has the name of a preset in .*conf"):
+    (own / "env/frozen_lake.yaml").touch()
+    with pytest.raises(ConfigError, match=r"env/frozen_lake.yaml has the name of a preset in .*conf"):
         load_config([there, "env=closet"])
 
 

@@ -37,7 +37,7 @@ def history(reward, *ends, cells=None, goal=0, width=3) -> History:
     return History(*columns, spec=spec, world="dark_room")
 
 
-def stored(done: np.ndarray, reward: np.ndarray | None = None, world: str = "bandit") -> Histories:
+def stored(done: np.ndarray, reward: np.ndarray | None = None, world: str = "frozen_lake") -> Histories:
     """The histories of `lives.py` with a table of tasks."""
     lives = histories_of(done, reward)
     lives.manifest["tasks"] = {"train": TRAIN, "all": GOALS}
@@ -58,7 +58,7 @@ def test_rewards_by_hand() -> None:
     assert BUILT_IN["step_penalty"](life).tolist() == [-0.75, -0.25, -0.25, -0.25, 0.75]
     found = BUILT_IN["distance"](life)
     assert found.dtype == np.float32 and found.tolist() == [-0.375, 0, 0.125, -0.125, 1.125]
-    with pytest.raises(ConfigError, match=r"^critic\.reward_plugin=distance: env\.name=bandit has no goal cell"):
+    with pytest.raises(ConfigError, match=r"^critic\.reward_plugin=distance: env\.name=frozen_lake has no goal cell"):
         training_rewards(load_plugin("distance"), stored(random_done(6)), [0], 6)
 
 
@@ -93,7 +93,7 @@ def test_a_plugin_reads_the_first_steps_of_each_life(num_steps: int, shown: int,
     assert terminated.tolist() == done[row, :kept].tolist() and not truncated.any()
     assert life.episode.tolist() == [int(done[row, :step].sum()) for step in range(kept)]
     assert life.task.tolist() == GOALS[TRAIN[row // PER_TASK]]
-    assert life.spec == lives.spec and life.world == "bandit"
+    assert life.spec == lives.spec and life.world == "frozen_lake"
     kinds = "int64 int64 float32 int64 int64 bool bool int64 int64"
     assert [str(column.dtype) for column in life[:-2]] == kinds.split()
     assert not any(column.flags.writeable for column in life[:-2])

@@ -131,9 +131,9 @@ def test_a_learner_learns_the_same_alone(kind: str) -> None:
 @pytest.mark.parametrize("kind", ["a2c", "ppo"])
 def test_a_run_goes_on_with_the_same_bits(kind: str) -> None:
     """Stopped in the middle of episodes, with windows shorter than the unroll."""
-    options = ["env=cart_pole", "env.hide_velocity=true", "source=" + kind, "source.body=gru", "source.hidden_size=8"]
+    options = ["env=gymnasium_cart_pole", "source=" + kind, "source.body=gru", "source.hidden_size=8"]
     options += ["source.num_learners=1", "source.num_envs=2", "source.unroll_length=8", "source.mini_batch_length=4"]
-    config = load_config([*options, "source.num_env_steps=1200", "source.history_steps=1200", "env.num_tasks=3"])
+    config = load_config([*options, "source.num_env_steps=1200", "source.history_steps=1200"])
     env = make_env(config.env)
     tasks = env.all_tasks()[:2]
     learner, whole, _ = live(config, env, tasks, 6)
@@ -148,7 +148,7 @@ def test_a_run_goes_on_with_the_same_bits(kind: str) -> None:
     ("options", "named"),
     [
         (["source=a3c", "source.body=gru"], "async_unroll"),
-        (["env=cart_pole", "source=ppo_vectors", "source.body=gru"], "mini_batch_length=1"),
+        (["env=gymnasium_cart_pole", "source=ppo_vectors", "source.body=gru"], "mini_batch_length=1"),
     ],
 )
 def test_refusals(options: list[str], named: str) -> None:

@@ -22,6 +22,7 @@ from stage_one import joined, live
 from torch import Tensor, nn
 from vector_probes import ARM, BEYOND, COUNTED, ENDLESS, NEAR, REMEMBERED, SHOWN, SIGN
 
+from icrl import extensions
 from icrl.config.compose import load_config
 from icrl.contracts import ConfigError, Rollout
 from icrl.envs import make_env
@@ -33,7 +34,10 @@ from icrl.sources.heads import VectorHeads, heads_of
 from icrl.spaces import EnvSpec
 
 every_kind = pytest.mark.parametrize("kind", ["a2c", "a3c", "ppo"])
-every_world = pytest.mark.parametrize("world", ["cart_pole", "pendulum", "point_robot"])
+WORLDS = ["gymnasium_cart_pole", "gymnasium_pendulum"]
+if "worlds" in extensions.NAMES:
+    WORLDS += ["cart_pole", "pendulum", "point_robot"]
+every_world = pytest.mark.parametrize("world", WORLDS)
 NUMBERS = torch.tensor([-0.8, 0.0, 0.8])
 SHOWS = torch.stack([NUMBERS, torch.zeros(3)], dim=1)  # as observations
 FAST = {"discount": 0.5, "learning_rate": 0.02, "entropy_coefficient": 0.0, "hidden_size": 16}

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from harness import STAGES, done, kill_late, refusal, results_of
 
+from icrl import extensions
 from icrl.data.history_store import open_histories
 from icrl.runs.files import read_json
 
@@ -16,22 +17,28 @@ FEW = ("tasks.num_train=8", "tasks.num_held_out=3")
 WORLDS = {
     "dark_room": ("env.size=3", "env.max_episode_steps=4", "tasks.num_train=5"),
     "dark_room_permuted": ("env.size=3", "env.max_episode_steps=6", *FEW),
-    "dark_key_to_door": ("env.size=3", "env.max_episode_steps=9", *FEW),
-    "bandit": ("env.num_arms=3", "env.num_tasks=20", *FEW),
     "gymnasium": ("env.max_episode_steps=9", "tasks.num_train=6", "tasks.num_held_out=3"),
-    "garnet": ("env.num_states=5", "env.max_episode_steps=6", "env.num_tasks=20", *FEW),
 }
 VARIANTS = {  # presets with the same rules
     "dark_room_classic": ("env.size=3", "env.max_episode_steps=4", "tasks.num_train=5"),
     "dark_room_hard": ("env.max_episode_steps=16", "tasks.num_train=5", "tasks.num_held_out=3"),
-    "dark_key_to_door_hidden": ("env.size=3", "env.max_episode_steps=9", *FEW),
-    "bandit_gaussian": ("env.num_arms=3", "env.num_tasks=20", *FEW),
-    "bandit_linear": ("env.num_arms=3", "env.num_tasks=20", *FEW),
-    "bandit_contextual": ("env.num_arms=3", "env.num_tasks=20", *FEW),
-    "anymdp": ("env.num_states=5", "env.max_episode_steps=6", "env.num_tasks=20", *FEW),
     "frozen_lake": ("env.tasks.random.desc.size=3", "env.tasks.count=9", "env.max_episode_steps=9"),
 }
-VECTORS = dict.fromkeys(("cart_pole", "pendulum"), ("env.max_episode_steps=9", *FEW))
+VECTORS: dict[str, tuple[str, ...]] = {}
+if "worlds" in extensions.NAMES:
+    WORLDS |= {
+        "dark_key_to_door": ("env.size=3", "env.max_episode_steps=9", *FEW),
+        "bandit": ("env.num_arms=3", "env.num_tasks=20", *FEW),
+        "garnet": ("env.num_states=5", "env.max_episode_steps=6", "env.num_tasks=20", *FEW),
+    }
+    VARIANTS |= {
+        "dark_key_to_door_hidden": ("env.size=3", "env.max_episode_steps=9", *FEW),
+        "bandit_gaussian": ("env.num_arms=3", "env.num_tasks=20", *FEW),
+        "bandit_linear": ("env.num_arms=3", "env.num_tasks=20", *FEW),
+        "bandit_contextual": ("env.num_arms=3", "env.num_tasks=20", *FEW),
+        "anymdp": ("env.num_states=5", "env.max_episode_steps=6", "env.num_tasks=20", *FEW),
+    }
+    VECTORS |= dict.fromkeys(("cart_pole", "pendulum"), ("env.max_episode_steps=9", *FEW))
 ALL = ("data.min_final_success=0",)  # of the learners that have not come far in such a short life
 PARTS = ("source.unroll_length=10", "source.mini_batch_length=5", "source.mini_batch_size=2")
 SOURCES = {
@@ -56,11 +63,24 @@ SMALL = (
 )
 PIPELINES = [  # every world and every source at least once
     *(("dark_room", "a2c"), ("dark_room", "random"), ("dark_room_permuted", "searcher"), ("dark_room_permuted", "ppo")),
-    *(("dark_key_to_door", "q_learning"), ("dark_key_to_door", "noise_distillation"), ("bandit", "dqn")),
-    *(("bandit", "searcher"), ("bandit", "a3c"), ("gymnasium", "a2c"), ("gymnasium", "optimal")),
-    ("garnet", "searcher"),
+    *(("gymnasium", "a2c"), ("gymnasium", "optimal")),
     *((world, "noise_distillation") for world in VARIANTS),
 ]
+MEMORIES = [("dark_room_permuted", "searcher", 24)]
+if "worlds" in extensions.NAMES:
+    PIPELINES += [
+        *(("dark_key_to_door", "q_learning"), ("dark_key_to_door", "noise_distillation"), ("bandit", "dqn")),
+        *(("bandit", "searcher"), ("bandit", "a3c"), ("garnet", "searcher")),
+    ]
+    MEMORIES += [
+        ("bandit", "searcher", 24),
+        ("garnet", "searcher", 24),
+        ("pendulum", "ppo", 12),
+        ("pendulum", "sac", 24),
+    ]
+if "value_sources" not in extensions.NAMES:
+    PIPELINES = [(world, source) for world, source in PIPELINES if source not in ("q_learning", "dqn")]
+    MEMORIES = [one for one in MEMORIES if one[1] != "sac"]
 
 
 def options_of(world: str, source: str, *more: str) -> tuple[str, ...]:
@@ -89,16 +109,7 @@ def test_pipeline(tmp_path, world, source):
     assert bool(list((tmp_path / "videos").rglob("*.mp4"))) == films
 
 
-@pytest.mark.parametrize(
-    ("world", "source", "iterations"),
-    [
-        ("dark_room_permuted", "searcher", 24),
-        ("bandit", "searcher", 24),
-        ("garnet", "searcher", 24),
-        ("pendulum", "ppo", 12),
-        ("pendulum", "sac", 24),
-    ],
-)
+@pytest.mark.parametrize(("world", "source", "iterations"), MEMORIES)
 def test_memories_and_moments_are_in_the_checkpoint(tmp_path, world, source, iterations):
     """A run that continues from the middle records the same histories."""
     options = options_of(world, source, "source.videos_per_task=0", "checkpoints.num_checkpoints=3")
@@ -115,7 +126,7 @@ def test_memories_and_moments_are_in_the_checkpoint(tmp_path, world, source, ite
 
 
 def test_world_of_vectors_without_tables_is_refused_before_anything_is_written(tmp_path):
-    message = refusal("train_agents", tmp_path, preset=options_of("pendulum", "q_learning"))
+    message = refusal("train_agents", tmp_path, preset=("env=gymnasium_pendulum", "source=q_learning", *SMALL))
     assert "source.name=q_learning needs Discrete observations and actions, not Box(" in message
     assert not list(tmp_path.iterdir())
 

@@ -24,6 +24,7 @@ from torch import Tensor, nn
 from torch.distributions import Normal, TanhTransform, TransformedDistribution
 from vector_probes import ARM, BEYOND, COUNTED, ENDLESS, NEAR, REMEMBERED
 
+from icrl import extensions
 from icrl.config.compose import load_config
 from icrl.contracts import ConfigError, Rollout
 from icrl.envs import make_env
@@ -33,7 +34,8 @@ from icrl.randomness import Noise, stream_seeds
 from icrl.sources import source_class
 from icrl.spaces import EnvSpec
 
-every_world = pytest.mark.parametrize("world", ["pendulum", "point_robot"])
+WORLDS = ["gymnasium_pendulum", *(["pendulum", "point_robot"] if "worlds" in extensions.NAMES else [])]
+every_world = pytest.mark.parametrize("world", WORLDS)
 SHOWS = torch.tensor([[-0.8, 0.0], [0.0, 0.0], [0.8, 0.0]])
 FAST = {
     "discount": 0.5,

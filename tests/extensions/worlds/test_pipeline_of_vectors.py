@@ -1,0 +1,168 @@
+"""Worlds of vectors: stage one without a learner, its store, resuming and refusals, and a model of its histories."""
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from harness import done, kill_late, refusal, results_of
+
+from icrl.config.compose import load_config
+from icrl.contracts import Rollout, Step
+from icrl.data.history_store import open_histories
+from icrl.envs import make_env
+from icrl.envs.core import State
+from icrl.runs.checkpoint import load_newest
+from icrl.runs.files import read_json
+from icrl.sources.teachers import trained_agents
+
+ROBOT = (
+    *("name=small", "device=cpu", "num_threads=1", "env=point_robot", "source=noise_distillation"),
+    *("tasks.num_train=6", "tasks.num_held_out=3", "source.num_learners=2", "source.num_envs=2"),
+    *("source.unroll_length=5", "source.num_env_steps=2400", "source.history_steps=2400", "source.evaluate=true"),
+    *("source.videos_per_task=1", "source.max_videos=1", "summaries.num_summaries=4", "checkpoints.num_checkpoints=4"),
+    *("evals.num_evals=1", "evals.async_eval=false", "evals.num_eval_episodes=4", "evals.num_eval_environments=2"),
+    *("data.num_development_tasks=1", "evaluation.num_episodes=4"),
+)
+
+MODEL = (
+    *("histories=small", "run=small", "model.context_len=20", "model.embed_dim=16", "model.num_layers=1"),
+    *("model.num_heads=2", "model.ff_dim=32", "model.num_bins=8", "trainer.num_iterations=8"),
+    *("trainer.mini_batch_size=4", "evaluation.ablations=false", "evaluation.videos=false"),
+)
+
+
+@pytest.fixture(scope="module")
+def recorded(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Root of histories of the point robot; only to be read."""
+    root = tmp_path_factory.mktemp("robot")
+    done("train_agents", root, preset=ROBOT)
+    return root
+
+
+def test_recorded_steps_follow_the_rules_and_improve(recorded: Path) -> None:
+    """Every row, step by step, from the columns alone; actions go from uniform to the planner's."""
+    store = open_histories(recorded / "histories/small")
+    columns = {name: torch.from_numpy(np.array(store.columns[name])) for name in Rollout._fields}
+    assert (columns["obs"].dtype, columns["action"].dtype) == (torch.float32, torch.float32)
+    env = make_env(load_config(["env=point_robot"]).env)
+    tasks = torch.tensor(store.manifest["tasks"]["all"])
+    assert tasks.equal(env.all_tasks())
+    assert not {tuple(tasks[i].tolist()) for i in store.manifest["tasks"]["held_out"]} & {
+        tuple(tasks[i].tolist()) for i in store.manifest["tasks"]["train"]
+    }
+    goals = tasks[np.array(store.row_tasks)][:, None].expand(-1, columns["obs"].shape[1], -1)
+    zero = columns["timestep"].long()
+    after, reward, _ = env.move(State(goals, zero, zero, columns["obs"], zero), columns["action"])
+    assert after.equal(columns["next_obs"]) and reward.equal(torch.tensor(np.array(store.rewards())))
+    plan = env.optimal_action(State(goals, zero, zero, columns["obs"], zero))
+    assert plan.equal(columns["optimal_action"]) and columns["action"].abs().max() <= 1
+    off = (columns["action"] - plan).abs().mean((0, 2))
+    assert off[:20].mean() > 0.5 and off[-20:].max() == 0
+    returns = reward.view(len(reward), -1, 20).sum(-1)
+    assert (returns[:, -1] > returns[:, 0] + 5).all()
+
+
+def test_a_killed_run_records_the_same(recorded: Path, tmp_path: Path) -> None:
+    def columns() -> dict[str, bytes]:
+        done("train_agents", tmp_path, "source.videos_per_task=0", preset=ROBOT)
+        return {path.name: path.read_bytes() for path in (tmp_path / "histories/small").glob("*.npy")}
+
+    expected, logs = columns(), tmp_path / "logs/small/source"
+    kill_late(logs, 200)
+    assert list(logs.glob("last-*.json")) and not (logs / "finished.json").exists()
+    assert columns() == expected
+    assert expected == {path.name: path.read_bytes() for path in (recorded / "histories/small").glob("*.npy")}
+
+
+@pytest.mark.parametrize("options", [("objective=ad", "model.head=binned"), ("objective=dpt", "model.tokens=cross")])
+def test_a_killed_model_ends_with_the_same_bits_and_its_own_moments(
+    recorded: Path, tmp_path: Path, options: tuple[str, ...]
+) -> None:
+    """The checkpoint has the mean and deviation of the observations of the rows that it learned from; frozen, it plays
+    tasks that it has not seen."""
+    shutil.copytree(recorded / "histories", tmp_path / "histories")
+    arguments = (*MODEL, *options, "objective.weighting=none")
+    done("train_gpt", tmp_path, *arguments, preset=ROBOT)
+    undisturbed, logs = results_of(tmp_path), tmp_path / "logs/small/gpt"
+    kill_late(logs, 4)
+    done("train_gpt", tmp_path, *arguments, preset=ROBOT)
+    assert results_of(tmp_path) == undisturbed
+    state, about = load_newest(logs, "last", torch.device("cpu"))
+    store, tasks = open_histories(tmp_path / "histories/small"), about["description"]["tasks"]
+    learned = np.isin(store.row_tasks, [task for task in tasks["train"] if task not in tasks["development"]])
+    obs = store.columns["obs"][learned].reshape(-1, 2).astype(np.float64)
+    moments = (state["model"][f"obs.encoder.standardize.{name}"].numpy() for name in ("mean", "std"))
+    for got, expected in zip(moments, (obs.mean(0), obs.std(0)), strict=True):
+        np.testing.assert_allclose(got, expected, rtol=1e-5)
+    done("evaluate", tmp_path, *arguments, preset=ROBOT)
+    assert "model, held-out tasks" in read_json(tmp_path / "logs/small/evaluation/results.json")["curves"]
+
+
+def test_agents_are_filmed_by_the_world_and_all_are_solved(recorded: Path) -> None:
+    films = sorted(path.name for path in (recorded / "videos/small/source").glob("goal_x_*.mp4"))
+    assert len(films) == 1
+    results = read_json(recorded / "logs/small/source/finished.json")
+    assert np.mean(results["success"]) == 1.0 and not results["unsolved"]
+
+
+def test_trained_agents_teach(tmp_path: Path) -> None:
+    """Noise falls to 0: then every action is the mean of the teacher's Gaussian."""
+    short = ("env=pendulum", "env.max_episode_steps=20", "source.num_env_steps=400", "source.history_steps=400")
+    done("train_agents", tmp_path, *short, "source=ppo", "source.hidden_size=8", "name=taught", preset=ROBOT)
+    done("train_agents", tmp_path, *short, "source.teacher=taught", preset=ROBOT)
+    config = load_config([*ROBOT, *short, "source.teacher=taught", f"root={tmp_path}"])
+    store, env, cpu = open_histories(tmp_path / "histories/small"), make_env(config.env), torch.device("cpu")
+    train = env.all_tasks()[store.manifest["tasks"]["train"]]
+    teacher = trained_agents(config, "taught", train, cpu)
+    obs, action = (torch.tensor(np.array(store.columns[name][:, -1])) for name in ("obs", "action"))
+    zero = torch.zeros(len(obs))
+    step = Step(obs, zero, zero > 0, zero > 0, obs, zero.long(), env.spec.unknown_action(obs))
+    expected = teacher.act_in_evaluation(step, zero, 0.0)
+    assert torch.allclose(action, expected, atol=1e-6)
+
+
+@pytest.mark.parametrize("world", ["cart_pole", "pendulum"])
+def test_random_play_is_recorded_in_every_world(world: str, tmp_path: Path) -> None:
+    more: Any = ("source.num_env_steps=400", "source.history_steps=400", "env.max_episode_steps=40")
+    done("train_agents", tmp_path, *more, "source=random", f"env={world}", preset=ROBOT)
+    store = open_histories(tmp_path / "histories/small")
+    assert store.columns["action"].dtype == ("uint8" if world == "cart_pole" else "float32")
+    unknown = np.array(store.columns["optimal_action"], np.float64)
+    assert (unknown == 2).all() if world == "cart_pole" else np.isnan(unknown).all()
+
+
+def test_a_model_is_trained_and_evaluated_beside_random_play_and_the_optimum(recorded: Path, tmp_path: Path) -> None:
+    """All three stages with continuous actions, at the smallest size."""
+    root = Path(shutil.copytree(recorded, tmp_path / "root"))
+    small = (
+        *("data.keep_every=1", "data.kept_steps=0", "model.context_len=12", "model.embed_dim=8", "model.num_layers=1"),
+        *("model.num_heads=2", "model.ff_dim=16", "trainer.num_iterations=4", "trainer.mini_batch_size=4"),
+        *("evaluation.num_streams=2", "evaluation.num_probe_streams=1", "evaluation.num_train_streams=1"),
+    )
+    for stage in ("train_gpt", "evaluate"):
+        done(stage, root, *small, "evaluation.num_bootstrap=100", preset=ROBOT)
+    curves = read_json(root / "logs/small/evaluation/results.json")["curves"]
+    for name, measures in curves.items():
+        assert np.isfinite(measures["returns"]["mean"]).all(), name
+    optimum, random = (np.mean(curves[name]["returns"]["mean"]) for name in ("optimum", "random"))
+    assert -4.6 < optimum < -3 and random < -12
+    assert list((root / "videos/small").rglob("in_context*/goal_x_*.mp4"))
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (
+            ("env=pendulum", "source=optimal", "env.max_episode_steps=20"),
+            "source.name=optimal needs the optimal action",
+        ),
+        (("source.max_performance=0.5",), "source.max_performance=0.5 needs exact expectations"),
+        (("tasks.split=ring",), "tasks of env.name=point_robot have no place on a map"),
+        (("source=searcher", "source.evaluate=false"), "there is no such searcher with env.name=point_robot"),
+    ],
+)
+def test_what_does_not_fit_is_refused(options: tuple[str, ...], message: str, tmp_path: Path) -> None:
+    assert message in refusal("train_agents", tmp_path, *options, preset=ROBOT)
