@@ -126,7 +126,11 @@ def test_memories_and_moments_are_in_the_checkpoint(tmp_path, world, source, ite
 
 
 def test_world_of_vectors_without_tables_is_refused_before_anything_is_written(tmp_path):
-    message = refusal("train_agents", tmp_path, preset=("env=gymnasium_pendulum", "source=q_learning", *SMALL))
+    message = refusal(
+        "train_agents",
+        tmp_path,
+        preset=("env=gymnasium_pendulum", "source=q_learning", *SMALL, "env.max_episode_steps=9"),
+    )
     assert "source.name=q_learning needs Discrete observations and actions, not Box(" in message
     assert not list(tmp_path.iterdir())
 

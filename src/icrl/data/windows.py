@@ -186,7 +186,7 @@ class Windows:
 
 
 def _selected_rows(histories: Histories, config: DataConfig, tasks: list[int]) -> np.ndarray:
-    """Indices of the rows of `tasks` whose learner reached `data.min_final_success`; all where no success is defined."""
+    """Indices of the rows of `tasks` whose learner reached `data.min_final_success`; all if no success is defined."""
     of_tasks = np.isin(histories.row_tasks, tasks)
     if not config.min_final_success:
         return np.flatnonzero(of_tasks)
