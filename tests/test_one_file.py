@@ -134,5 +134,5 @@ def test_a_small_run_learns_in_its_context(tmp_path, monkeypatch, capsys):
     assert success[one.SOURCE][:, -10:].mean() > 0.9
     said = capsys.readouterr().out
     assert re.search(r"^frozen model, held-out goals( +\d\.\d{3}){4} +\d+\.\d\d$", said, re.MULTILINE)
-    assert f"in {late[one.MODEL]:.0%} of episodes 31-40 (context wiped: {late[one.WIPED]:.0%}" in said
+    assert f"in {late[one.MODEL]:.0%} of episodes 31-40 (wiped {late[one.WIPED]:.0%}" in said
     assert (tmp_path / "plot.png").read_bytes().startswith(b"\x89PNG")
