@@ -1,4 +1,4 @@
-from icrl.__main__ import run  # see icrl/programs/upgrade.py
+from icrl.__main__ import run  # see icrl/extensions/upgrade/programs/upgrade.py
 
 if __name__ == "__main__":
-    run("upgrade")
+    run("upgrade", "upgrade")

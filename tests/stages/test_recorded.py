@@ -18,7 +18,6 @@ from icrl.config.compose import load_config
 from icrl.contracts import PipelineError
 from icrl.envs import make_env
 from icrl.evaluation.trained import new_tasks
-from icrl.programs import upgrade
 from icrl.runs.checkpoint import load_newest
 from icrl.runs.checkpoint import save as save_checkpoint
 from icrl.runs.device import recorded
@@ -84,8 +83,6 @@ def test_a_recorded_call_is_not_made(root, trap, env):
         assert not why or str(root) in why
     for program in ("train_agents", "train_gpt", "pipeline", "evaluate", "extract_policy", "finetune"):
         assert run(program, root, "evaluation.checkpoint=last").refusal
-    with pytest.raises(PipelineError):
-        upgrade.main(root)
 
 
 def test_a_module_that_a_model_needs_is_asked_for(root, trap):
@@ -135,16 +132,6 @@ def test_a_recorded_value_is_quoted_and_never_an_option(root, trap, program, nam
     outcome = run(program, root, "evaluation.checkpoint=last")
     assert json.dumps(given) in outcome.refusal and "env.size" in outcome.refusal
     assert "satisfies all rules" not in outcome.err and "\x1b" not in outcome.refusal
-
-
-def test_a_conversion_renames_folders_of_its_root_alone(tmp_path):
-    root, other = tmp_path / "root", tmp_path / "other"
-    for folder in (root / "logs/a/evaluation", other):
-        folder.mkdir(parents=True)
-    asked = [str(other), "../other", "logs/a/evaluation"]
-    write_json(root / upgrade.STAGING / "complete.json", {"aside": asked})
-    upgrade.finish(root)
-    assert other.exists() and (root / "logs/a/old-evaluation").exists()
 
 
 # ---- models whose files were changed

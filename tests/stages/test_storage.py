@@ -14,7 +14,7 @@ from icrl.config.compose import load_config
 from icrl.contracts import Batch
 from icrl.data.formats import read_lives
 from icrl.data.history_store import open_histories
-from icrl.programs import export_histories, upgrade
+from icrl.programs import export_histories
 from icrl.runs import checkpoint
 from icrl.runs.files import read_json
 from icrl.training.program import ahead
@@ -54,7 +54,6 @@ def test_large_unions_are_exported_in_parts(tmp_path: Path, monkeypatch: pytest.
     lives = read_lives(form, folder, {})
     assert [life.task for life in lives] == store.row_tasks.tolist()
     assert all(np.array_equal(life.columns["obs"], obs) for life, obs in zip(lives, store.columns["obs"], strict=True))
-    assert upgrade.main(tmp_path, "united") == ["united: nothing to convert"]
 
 
 def test_the_next_batch_is_made_beforehand() -> None:

@@ -13,7 +13,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
-from icrl.config.modules import command_of, describe_error
+from icrl.config.modules import describe_error
 from icrl.config.options import Options, quoted, walk
 from icrl.contracts import ConfigError, Json, PipelineError
 
@@ -68,10 +68,7 @@ def read_json(path: Path, form: Any = dict) -> Json:
     if not isinstance(content, dict) or content.pop(_SEAL, None) != digest(content):
         raise PipelineError(f"{path} is damaged: its checksum is wrong; restore it")
     if not fits(content, form):
-        raise PipelineError(
-            f"{path} has unexpected content: another program wrote it, or a version that `{command_of('upgrade')}` "
-            "converts"
-        )
+        raise PipelineError(f"{path} has unexpected content: another program or version wrote it")
     return content
 
 

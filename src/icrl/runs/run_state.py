@@ -16,7 +16,6 @@ from typing import Any, Protocol, Self, TypeVar
 import torch
 from torch import Tensor
 
-from icrl.config.modules import command_of
 from icrl.contracts import Json, PipelineError, Stopped
 from icrl.runs import checkpoint
 from icrl.runs.checkpoint import Interval, SavingConfig
@@ -76,7 +75,7 @@ class RunState:
             if name not in self._saved:
                 raise PipelineError(
                     f"the checkpoint of {self.where} in {self.folder} has no part {name}: another version wrote it; "
-                    f"convert it with {command_of('upgrade')}, or give another name="
+                    "convert it, or give another name="
                 )
             part.load_state_dict(self._saved.pop(name))
         return part

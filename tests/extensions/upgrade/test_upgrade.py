@@ -1,5 +1,6 @@
 """Conversion of files that the programs of version 0.7.0 (commit 781128d) wrote, which are in `data_07.tar.xz`."""
 
+import json
 import shutil
 import tarfile
 from pathlib import Path
@@ -8,12 +9,13 @@ import numpy as np
 import pytest
 import torch
 from harness import done, files_of, flip, refusal
+from shards import union_of
 
 from icrl.__main__ import run
 from icrl.contracts import ConfigError, PipelineError
 from icrl.data.history_store import open_histories, read_manifest
-from icrl.programs import upgrade
-from icrl.programs._versions import present_config
+from icrl.extensions.upgrade._versions import present_config
+from icrl.extensions.upgrade.programs import upgrade
 from icrl.runs.files import read_json, write_json
 
 A2C = (  # the options of the runs in the archive, as they are called today
@@ -214,3 +216,32 @@ def test_command_line(copy, monkeypatch, capsys):
         with pytest.raises(SystemExit, match="2"):
             run("upgrade")
         assert usage in capsys.readouterr().err
+
+
+def test_folders_of_another_root_are_not_renamed(tmp_path):
+    root, other = tmp_path / "root", tmp_path / "other"
+    for folder in (root / "logs/a/evaluation", other):
+        folder.mkdir(parents=True)
+    asked = [str(other), "../other", "logs/a/evaluation"]
+    write_json(root / upgrade.STAGING / "complete.json", {"aside": asked})
+    upgrade.finish(root)
+    assert other.exists() and (root / "logs/a/old-evaluation").exists()
+
+
+@pytest.mark.parametrize("tasks", [{"random": {"x": {"call": "{trap}:f"}}, "count": 2}, [{"x": {"call": "{trap}:f"}}]])
+def test_a_recorded_call_is_not_made(finished, tmp_path, tasks):
+    trap, root = tmp_path / "trap.py", shutil.copytree(finished, tmp_path / "root")
+    trap.write_text(f"open({str(tmp_path / 'mark')!r}, 'w')\nf = dict\n")
+    env = json.loads(json.dumps({"name": "gymnasium", "variant": "x", "tasks": tasks}).replace("{trap}", str(trap)))
+    content = read_json(path := root / "histories/tiny/manifest.json")
+    content["config"] |= {"env": env, "module": [str(trap)]}
+    write_json(path, content)
+    with pytest.raises(PipelineError):
+        upgrade.main(root)
+    assert not (tmp_path / "mark").exists()
+
+
+def test_a_union_of_shards_stays_as_it_is(finished, tmp_path):
+    root = shutil.copytree(finished, tmp_path / "root")
+    union_of(open_histories(root / "histories/tiny"), root / "histories/united", [3, 2])
+    assert upgrade.main(root, "united") == ["united: nothing to convert"]

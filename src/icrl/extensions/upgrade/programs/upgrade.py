@@ -26,7 +26,14 @@ from icrl.config.modules import command_of
 from icrl.config.paths import PROJECT
 from icrl.contracts import ConfigError, Json, PipelineError
 from icrl.data import history_store
-from icrl.programs._versions import inputs_07, owner_of_players, present_config, program_of, rebuild_state, rename_keys
+from icrl.extensions.upgrade._versions import (
+    inputs_07,
+    owner_of_players,
+    present_config,
+    program_of,
+    rebuild_state,
+    rename_keys,
+)
 from icrl.runs.checkpoint import step_of
 from icrl.runs.files import Identity, identity_of, only_writer, read_json, sha256, write_atomically, write_json
 from icrl.training.program import compared

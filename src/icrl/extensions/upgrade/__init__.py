@@ -1,0 +1,1 @@
+"""Converter of the histories, checkpoints and results of older versions: `src.upgrade`."""
