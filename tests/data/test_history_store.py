@@ -169,20 +169,6 @@ def rewrite(path: Path, change) -> None:
     write_json(path, manifest)
 
 
-def test_complete_histories_of_the_version_before_are_read(copy: Path) -> None:
-    before, config = open_histories(copy).checksum, {"tasks": {"num_train": 2}, "source": {"name": "a2c"}}
-    rewrite(copy / "manifest.json", lambda m: m.update(schema_version=2, config=config, blocks=m.pop("owner")))
-    rewrite(copy / "manifest.json", lambda m: m.pop("blocks"))
-    histories = open_histories(copy)
-    assert_holds(histories, life())
-    assert histories.checksum == before
-    added = {"tasks": {"split": "random", "held_out": []}, "source": {"num_workers": 0}}
-    assert histories.manifest["config"] == {group: config[group] | added[group] for group in config}
-    rewrite(copy / "manifest.json", lambda manifest: manifest.update(complete=False))
-    with pytest.raises(DamagedHistoriesError, match=r"started by version 0\.7 .* Remove the histories and the logs"):
-        writer_of(copy)
-
-
 def test_a_full_disk_is_an_error_before_the_work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     full = Mock(side_effect=OSError(28, "No space left on device"))
     with monkeypatch.context() as patch:

@@ -30,8 +30,6 @@ from icrl.runs.files import Identity, check_owner, content_of, digest, fits, rea
 from icrl.spaces import SPEC_FORM, EnvSpec
 
 SCHEMA_VERSION, MANIFEST = 3, "manifest.json"
-# Options that were added later, with the values that describe older histories.
-_ADDED: Json = {"tasks": {"split": "random", "held_out": []}, "source": {"num_workers": 0}}
 _FORM: Json = {
     "columns": {name: {"dtype": str, "shape": [int], "sha256": (str, type(None))} for name in Rollout._fields},
     "tasks": {"all": [[float]], "train": [int], "held_out": [int]},
@@ -42,7 +40,7 @@ _FORM: Json = {
 _FORM |= {"schema_version": int, "env": SPEC_FORM, "config": dict, "versions": dict, "committed": int, "complete": bool}
 _SHARDS: Json = {"shards": [{"folder": str, "rows": int, "checksum": str}]}  # of a union, besides
 _AGAIN = "its checksum is not the one in the manifest; restore it, or remove histories and logs of this run"
-Owner = Identity | None  # the run that records; histories of older versions have none
+Owner = Identity | None  # the run that records, if there is one
 
 
 class DamagedHistoriesError(PipelineError):
@@ -50,13 +48,15 @@ class DamagedHistoriesError(PipelineError):
 
 
 def read_manifest(folder: Path, *, of_shard: bool = False) -> Json:
-    """Read the manifest in `folder`, upgrade it to this version, and check its form and each column's file size; of a
-    union, those of all shards, which must be no unions (`of_shard`). Raises `ConfigError` if there are no histories,
-    `DamagedHistoriesError` if a file does not match."""
+    """Read the manifest in `folder`, and check its form and each column's file size; of a union, those of all shards,
+    which must be no unions (`of_shard`). Raises `ConfigError` if there are no histories, `DamagedHistoriesError` if a
+    file does not match."""
     path, gone = folder / MANIFEST, "" if folder.exists() else ", which does not exist"
     refuse(not path.exists(), f"no histories in {folder}{gone}: run `{command_of('train_agents')}` with these options")
     with content_of(path, DamagedHistoriesError):
-        upgrade(manifest := read_json(path), path)
+        manifest = read_json(path)
+        if fits(manifest.get("env"), SPEC_FORM):  # up to 0.8 it counts observations and actions, and names no spaces
+            manifest["env"] = json.loads(json.dumps(EnvSpec.of(manifest["env"]).to_json()))
         refuse(of_shard and "shards" in manifest, f"{path} is of a shard, and a union itself")
     check_form(manifest, path)
     if entries := manifest.get("shards"):
@@ -71,20 +71,6 @@ def read_manifest(folder: Path, *, of_shard: bool = False) -> Json:
         if column != holds:
             raise DamagedHistoriesError(f"{folder / name}.npy holds {holds}, the manifest says {column}")
     return manifest
-
-
-def upgrade(manifest: Json, path: Path) -> None:
-    """Convert a manifest of an older version. Those of 0.6 and 0.7 had no block checksums, no owner and fewer options;
-    those up to 0.8 recorded numbers of observations and actions instead of spaces."""
-    if fits(manifest.get("env"), SPEC_FORM):
-        manifest["env"] = json.loads(json.dumps(EnvSpec.of(manifest["env"]).to_json()))
-    if manifest.get("schema_version") != 2 or not fits(manifest, {"config": dict.fromkeys(_ADDED, dict)}):
-        return
-    if not manifest.get("complete"):
-        old = f"{path} was started by version 0.7 or older and is not complete, so this version cannot check it"
-        raise DamagedHistoriesError(f"{old}. Remove the histories and the logs of this run to record it again")
-    manifest |= {"schema_version": SCHEMA_VERSION, "blocks": [], "owner": None}
-    manifest["config"] |= {group: added | manifest["config"][group] for group, added in _ADDED.items()}
 
 
 def check_form(manifest: Json, path: Path) -> None:

@@ -166,7 +166,7 @@ def finish(config: Config) -> Json:
             found = examine(config, env, learner, tasks, split.held_out)
             write_owned(folder / FINISHED, Identity.of(about["description"]), about["step"], found)
         found, whose, _ = read_owned(folder / FINISHED, FOUND)
-    if manifest["owner"]:  # histories of older versions have none
+    if manifest["owner"]:
         check_owner(folder / FINISHED, whose, Identity(**manifest["owner"]))
     if not manifest["complete"]:
         raise PipelineError(f"{folder / FINISHED} exists, but {histories} is not complete: remove {FINISHED}")

@@ -1,12 +1,10 @@
-"""Differences between files of versions 0.7 and 0.8 and those of this version, for `upgrade.py`.
+"""Differences between files of version 0.8 and those of this version, for `upgrade.py`.
 
 If an option, a value of an option or a key in a file is renamed again, add it to the tables here.
 """
 
 import json
-import re
 from importlib import import_module
-from pathlib import Path
 from typing import Any
 
 from icrl import extensions
@@ -14,12 +12,10 @@ from icrl.config.compose import compose_config, load_config
 from icrl.config.modules import recorded_options
 from icrl.config.root import Config
 from icrl.contracts import Json, PipelineError
-from icrl.data import history_store
 from icrl.runs.device import recorded
-from icrl.runs.files import Identity, read_json
+from icrl.runs.files import Identity
 
 OPTIONS = {  # renamed options
-    "data.num_validation_tasks": "data.num_development_tasks",
     "evals.epsilon_greedy": "evals.sample_probability",
     "evaluation.epsilon_greedy": "evaluation.sample_probability",
     "encoder.dimension": "encoder.embed_dim",
@@ -31,26 +27,18 @@ OPTIONS = {  # renamed options
     "study.num_workers": "launch.num_workers",
 }
 VALUES = {("source.name", "noisy_expert"): "noise_distillation"}  # renamed values of options
-KEYS = [(r"^validation(?=_|$)", "development")]  # renamed keys of JSON files
-KEYS_07 = [*KEYS, (r"\bspivakovsky(_first)?(?=@|_vs_|$)", r"weak_\g<0>")]  # today the names are other players'
-ADDED: Json = {"tasks.split": "random", "tasks.held_out": [], "source.num_workers": 0, "evaluation.tasks": "test"}
 PRESETS = ("env.variant", "source.name", "objective.name", "optimizer.name")  # options with the name of a preset
 UNIONS = {"env", "source", "objective", "optimizer", "critic"}  # groups without the options that have no effect
 NO_NOISE_SCALE = {"weight": 0.0, "signal": 0.0, "noise": 0.0, "valid": None, "update": 0}  # before any estimate
 
 
-def present_config(before: Json, is_07: bool = False) -> tuple[Any, Json]:
+def present_config(before: Json) -> tuple[Any, Json]:
     """Present configuration with the options of an older record, and its own record in JSON form."""
     old = flat(before)
     new = {OPTIONS.get(key, key): VALUES.get((key, str(value)), value) for key, value in old.items()}
-    if is_07 or "data.num_validation_tasks" in old:
-        hosts = {key: value for key, value in new.items() if key.endswith(".opponents")}
-        new |= {key: [renamed(name, KEYS_07) for name in value] for key, value in hosts.items()}
     if old.get("model.add_env_time") and "presets" not in old:  # before, it was added to position=none too
         no_code = [key for key in ("model.position", "encoder.position") if new.get(key) == "none"]
         new |= dict.fromkeys(no_code, "env_time")
-    if old.get("data.num_validation_tasks") == 0:
-        new["trainer.evaluate"] = False  # 0.7 evaluated on held-out tasks only
     if "game" in before:
         root = _players().OPTIONS
         present = flat(recorded(compose_config(root, [])))
@@ -58,7 +46,7 @@ def present_config(before: Json, is_07: bool = False) -> tuple[Any, Json]:
         root, present = Config, flat(recorded(load_config([f"{key.split('.')[0]}={new[key]}" for key in PRESETS])))
     if unknown := [key for key in new if key not in present and key.partition(".")[0] not in UNIONS]:
         raise PipelineError(f"{', '.join(unknown)}: this version has no such options, and cannot convert the run")
-    kept = {key: value for key, value in (ADDED | new).items() if key in present and not key.startswith("study.")}
+    kept = {key: value for key, value in new.items() if key in present and not key.startswith("study.")}
     groups: dict[str, Any] = {}
     for key, value in (present | kept).items():
         group, _, option = key.partition(".")
@@ -86,46 +74,6 @@ def flat(config: Json) -> Json:
     return {f"{key}.{option}".rstrip("."): value for key, group in groups.items() for option, value in group.items()}
 
 
-def renamed(name: str, renames: list[tuple[str, str]]) -> str:
-    """Key or name with the patterns in `renames` replaced."""
-    for pattern, replacement in renames:
-        name = re.sub(pattern, replacement, name)
-    return name
-
-
-def rename_keys(content: Json, is_07: bool = False) -> Json:
-    """Copy of the content of a JSON file with the present keys; `is_07` marks files that name no run."""
-
-    def hook(part: Json) -> Json:
-        return {renamed(key, KEYS_07 if is_07 else KEYS): value for key, value in part.items()}
-
-    return json.loads(json.dumps(content), object_hook=hook)
-
-
-def program_of(description: Json) -> str:
-    """Name of the program that wrote a checkpoint; stage one and the players of 0.7 did not record it."""
-    config = description.get("config", description)
-    return description.get("program") or ("train_players" if "game" in config else "train_agents")
-
-
-def inputs_07(root: Path, config: Any, described: Json) -> Json:
-    """Checksums of the inputs of a run of 0.7 under `root`, from its checkpoint's description."""
-    source, found = config.source, dict[str, Any]()
-    if "histories" in described:
-        found["histories"] = [store["sha256"] for store in described["histories"]]
-        found |= {} if described["program"] == "train_gpt" else {"warm_start": {}}  # 0.7 did not record it
-        found |= {"critic": described["critic"]} if "critic" in described else {}
-        found |= {"reward_plugin": described["reward_plugin"]["sha256"]} if "reward_plugin" in described else {}
-        return found
-    if (teacher := getattr(source, "teacher", "none")) != "none":
-        sidecars = sorted((root / "logs" / teacher / "source").glob("last-*.json"))
-        found["source.teacher"] = read_json(sidecars[-1])["state_sha256"] if sidecars else ""
-    if others := getattr(source, "offline_buffer_dir", []):
-        path = root / "histories" / others[0] / history_store.MANIFEST
-        found["source.offline_buffer_dir"] = history_store.checksum_of(read_json(path)) if path.exists() else ""
-    return found
-
-
 def rebuild_state(program: str, state: dict[str, Any], step: int) -> dict[str, Any]:
     """Checkpoint `state` at `step` with the layout of the present version; the same object if it has that layout."""
     if program == "train_players" and "learners" in state:
@@ -135,12 +83,12 @@ def rebuild_state(program: str, state: dict[str, Any], step: int) -> dict[str, A
             new[name] = _without(learner, "turns") | {"games": games}
         return new
     if program == "train_agents" and "iteration" in state:
-        streams = {"step": state["step"], "carry": state.get("carry", [])}
+        streams = {"step": state["step"], "carry": state["carry"]}
         streams["state"] = {"inner" if key == "place" else key: value for key, value in state["state"].items()}
         new = _without(state, "iteration", "state", "step", "carry", "player")
         return new | {"step": step, "streams": streams, "unroll_worker": state["player"]}
     if program not in ("train_agents", "train_players") and "update" in state:
-        noise_scale = {"noise_scale": state["board"].get("noise_scale") or NO_NOISE_SCALE} if "board" in state else {}
+        noise_scale = {"noise_scale": state["board"]["noise_scale"] or NO_NOISE_SCALE} if "board" in state else {}
         return _without(state, "update", "board") | {"step": step} | noise_scale
     return state
 

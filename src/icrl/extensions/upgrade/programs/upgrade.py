@@ -1,4 +1,4 @@
-"""Convert the histories, checkpoints and results of versions 0.7 and 0.8 to the present format.
+"""Convert the histories, checkpoints and results of versions 0.8 and 0.9 to the present format.
 
 python -m src.upgrade root=FOLDER [name=RUN]      FOLDER/histories/ and FOLDER/logs/: of RUN, or of all runs
 
@@ -17,7 +17,6 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
-import numpy as np
 import torch
 
 from icrl.collection import source_run
@@ -26,21 +25,21 @@ from icrl.config.modules import command_of
 from icrl.config.paths import PROJECT
 from icrl.contracts import ConfigError, Json, PipelineError
 from icrl.data import history_store
-from icrl.extensions.upgrade._versions import (
-    inputs_07,
-    owner_of_players,
-    present_config,
-    program_of,
-    rebuild_state,
-    rename_keys,
-)
+from icrl.extensions.upgrade._versions import owner_of_players, present_config, rebuild_state
 from icrl.runs.checkpoint import step_of
 from icrl.runs.files import Identity, identity_of, only_writer, read_json, sha256, write_atomically, write_json
+from icrl.spaces import EnvSpec
 from icrl.training.program import compared
 
-GROUPS = {"train_gpt": ["objective"], "train_ilql": ["encoder", "decoder", "critic"], "extract_policy": ["awr"]}
+GROUPS = {  # options that a program compares beside those of all that train a model
+    "train_gpt": ["objective"],
+    "train_ilql": ["encoder", "decoder", "critic"],
+    "extract_policy": ["awr"],
+    "finetune": ["objective", "finetune"],
+}
 OWNED = ("finished", "evaluations", "run", "matches", "results", "milliseconds")  # JSON files that name their run
-FORM, SIDECARS = {"step": int, "state_sha256": str, "description": dict}, "*-[0-9]*.json"
+FORM: Json = {"step": int, "state_sha256": str, "description": {"program": str, "config": dict}}
+SIDECARS = "*-[0-9]*.json"
 STAGING, MOVED = ".upgrade", "upgraded.json"  # in the root: converted files; checksums of states before and after
 
 
@@ -93,7 +92,7 @@ class Conversion:
         if not path.exists() or sha256(path) != about["state_sha256"] or step_of(sidecar) != about["step"]:
             raise PipelineError(f"{path} is missing, damaged or renamed: put it back, or delete it and its .json")
         state = torch.load(path, map_location="cpu", weights_only=True)
-        rebuilt = rebuild_state(program_of(about["description"]), state, about["step"])
+        rebuilt = rebuild_state(about["description"]["program"], state, about["step"])
         if rebuilt is not state:
             torch.save(rebuilt, buffer)
             self.moved[about["state_sha256"]] = hashlib.sha256(buffer.getvalue()).hexdigest()
@@ -126,52 +125,34 @@ class Conversion:
         found, changed = [self._described(read_json(path)["description"]) for path in sidecars], 0
         owner, record, _ = found[-1]
         for path, (*_, description) in zip(sidecars, found, strict=True):
-            about = read_json(path) | {"kind": path.stem.rpartition("-")[0], "description": description}
-            changed += self._stage(path, self._with_moved(about))
+            changed += self._stage(path, self._with_moved(read_json(path) | {"description": description}))
         for path in [path for path in sorted(folder.glob("*.json")) if path.stem in OWNED]:
-            content, step = read_json(path), 0 if path.stem == "run" else step_of(sidecars[-1])
-            before = content.pop("owner", None)
-            if path.stem == "evaluations":
-                step = max((entry["step"] for entry in content["evaluations"]), default=-1)
-            if owner.program == "train_players" and path.stem in OWNED[3:] and not before:
-                content = {path.stem.replace("results", "matches"): content}
-            content = rename_keys(content, not before) | ({"config": record} if "config" in content else {})
-            named = owner._asdict() | {"step": before["step"] if before else step}
-            changed += self._stage(path, content | {"owner": named})
+            content = read_json(path, {"owner": {"step": int}})
+            named = {"owner": content["owner"] | owner._asdict()}
+            changed += self._stage(path, content | named | ({"config": record} if "config" in content else {}))
         return owner, changed
 
     def _convert_manifest(self, path: Path, owner: Identity | None) -> bool:
         manifest = read_json(path)
         if "shards" in manifest:  # versions that need a conversion made none
             return False
-        columns, complete = {name: path.with_name(f"{name}.npy") for name in manifest["columns"]}, manifest["complete"]
-        manifest["complete"] = True  # 0.7 wrote no checksums of blocks: histories that it began get them here
-        history_store.upgrade(manifest, path)
-        manifest["complete"] = complete
-        if not complete and not manifest["blocks"] and (end := manifest["committed"]):
-            parts = {name: np.load(file, mmap_mode="r")[:, :end].tobytes() for name, file in columns.items()}
-            checksums = {name: hashlib.sha256(part).hexdigest() for name, part in parts.items()}
-            manifest["blocks"] = [{"start": 0, "end": end, "sha256": checksums}]
-        for name, file in columns.items() if complete else ():
-            if not file.exists() or sha256(file) != manifest["columns"][name]["sha256"]:
+        history_store.check_form(manifest, path)
+        for name, column in manifest["columns"].items() if manifest["complete"] else ():
+            if not (file := path.with_name(f"{name}.npy")).exists() or sha256(file) != column["sha256"]:
                 raise PipelineError(f"{file} is missing or damaged: its checksum is not the one in {path}")
+        manifest["env"] = EnvSpec.of(manifest["env"]).to_json()
         manifest["config"] = present_config(manifest["config"])[1]
         manifest["owner"] = owner._asdict() if owner else manifest["owner"]
-        history_store.check_form(manifest, path)
         return self._stage(path, manifest)
 
     def _described(self, before: Json) -> tuple[Identity, Json, Json]:
         """Run, recorded configuration and new description of a checkpoint with the description `before`."""
-        program, rest = program_of(before), rename_keys(before)
-        if "config" not in rest:  # stage one of 0.7
-            rest = {"config": rest} | ({"error": rest.pop("error")} if "error" in rest else {})
-        config, record = present_config(rest["config"], "run" not in before)
+        program, rest = before["program"], dict(before)
+        config, record = present_config(rest["config"])
         if program == "train_players":
             owner = owner_of_players(config)
         else:
-            inputs = rest["inputs"] if "inputs" in rest else inputs_07(self.root, config, rest)
-            rest["inputs"] = self._with_moved(inputs)
-            rest.pop("critic", None)  # in 0.7; now an input
+            rest["inputs"] = self._with_moved(rest.get("inputs", {}))
             values = ["awr"] if program == "train_ilql" and config.trainer.evaluate else []
             groups = compared(config, *GROUPS[program], *values) if program in GROUPS else source_run.compared(config)
             owner = identity_of(program, config, groups, rest["inputs"])
