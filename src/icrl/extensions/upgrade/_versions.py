@@ -26,7 +26,10 @@ OPTIONS = {  # renamed options
     "decoder.activation_function": "decoder.activation",
     "study.num_workers": "launch.num_workers",
 }
-VALUES = {("source.name", "noisy_expert"): "noise_distillation"}  # renamed values of options
+VALUES = {  # renamed values of options
+    ("source.name", "noisy_expert"): "noise_distillation",
+    ("env.expert", "icrl.envs.gym.mini_grid:ShortestWay"): "icrl.extensions.gym_worlds.mini_grid:ShortestWay",
+}
 PRESETS = ("env.variant", "source.name", "objective.name", "optimizer.name")  # options with the name of a preset
 UNIONS = {"env", "source", "objective", "optimizer", "critic"}  # groups without the options that have no effect
 NO_NOISE_SCALE = {"weight": 0.0, "signal": 0.0, "noise": 0.0, "valid": None, "update": 0}  # before any estimate
