@@ -54,9 +54,9 @@ bench: .venv/bench.stamp
 	$(BIN)/python -m benchmarks.trunks
 	$(BIN)/python -m benchmarks.offline
 	$(BIN)/python -m benchmarks.hugging_face
-	$(BIN)/python -m benchmarks.point_game
-	$(BIN)/python -m benchmarks.point_players
-	$(BIN)/python -m benchmarks.point_league
+	$(BIN)/python -m benchmarks.extensions.point_game.games
+	$(BIN)/python -m benchmarks.extensions.point_game.players
+	$(BIN)/python -m benchmarks.extensions.point_game.league
 	$(BIN)/python -m benchmarks.page
 
 docs: .venv/dev.stamp

@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from harness import STAGES, done
+from installed import ABSENT
 from matplotlib.figure import Figure
 from tensorboard.summary.writer import event_file_writer
 
@@ -28,16 +29,18 @@ QUICK = (  # files with the strongest tests of each room that take a few seconds
     *("rl/test_returns.py", "rl/test_sum_tree.py", "rl/test_statistics.py"),
     *("nn/test_transformer.py", "nn/test_networks.py", "objectives/test_ad.py"),
     *("data/test_windows.py", "sources/test_searchers.py", "sources/test_explorers.py"),
-    *("sources/test_pace.py", "extensions/point_game/test_rules.py", "extensions/point_game/test_transitions.py"),
-    *("runs/test_files.py", "runs/test_checkpoint.py", "evaluation/test_protocol.py"),
+    *("sources/test_pace.py", "runs/test_files.py", "runs/test_checkpoint.py", "evaluation/test_protocol.py"),
 )
 
 
-PARTLY_QUICK = ("stages/test_rerun.py",)  # here tests are marked one by one
+OF_EXTENSIONS = [path for path in _TESTS.glob("extensions/*/test_*.py") if "pytest.mark.quick" in path.read_text()]
+PARTLY_QUICK = ("stages/test_rerun.py", *OF_EXTENSIONS)  # here tests are marked one by one
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
-    """With `-m quick`, do not even import the other files."""
+    """Ignore tests of extensions that are not installed. With `-m quick`, do not even import the other files."""
+    if collection_path.parent == _TESTS / "extensions" and collection_path.name in ABSENT:
+        return True
     quick = {_TESTS / name for name in (*QUICK, *PARTLY_QUICK)}
     skipped = config.option.markexpr == "quick" and collection_path.suffix == ".py" and collection_path not in quick
     return True if skipped else None

@@ -2,15 +2,20 @@
 
 import ast
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
 
-ICRL = Path(__file__).resolve().parent.parent / "src" / "icrl"
+from icrl import extensions
+
+PROJECT = Path(__file__).resolve().parent.parent
+ICRL = PROJECT / "src" / "icrl"
+HELPERS = {path.stem: path for path in (PROJECT / "tests/helpers").glob("*.py")}
 FILES = sorted(ICRL.rglob("*.py"))
 LAYERS = (  # lowest first; a module imports from its own folder and from those before it
     *("spaces", "contracts", "randomness", "config", "runs", "envs", "rl", "nn", "data", "objectives", "sources"),
-    *("collection", "training", "point_game", "evaluation", "plots", "root_config", "studies"),
+    *("collection", "training", "evaluation", "plots", "root_config", "studies"),
     *("programs", "api", "__main__", "__init__", "extensions"),
 )
 # The root model holds the options of every component, so it stands above them; others name it in annotations alone.
@@ -29,7 +34,12 @@ def layer(module: str) -> int:
 
 
 def imported(source: str) -> Iterator[str]:
-    """Names below `icrl` that a file imports when it runs; imports for annotations alone are left out."""
+    """Names below `icrl` that a file imports when it runs."""
+    yield from (name.removeprefix("icrl.") for name in all_imported(source) if name.startswith("icrl."))
+
+
+def all_imported(source: str) -> Iterator[str]:
+    """Names that a file imports when it runs; imports for annotations alone are left out."""
     tree = ast.parse(source)
     annotations = {
         id(node)
@@ -48,7 +58,19 @@ def imported(source: str) -> Iterator[str]:
             names = [f"{node.module}.{alias.name}" for alias in node.names]
         else:
             continue
-        yield from (name.removeprefix("icrl.") for name in names if name.startswith("icrl."))
+        yield from names
+
+
+@cache
+def extensions_in(path: Path) -> set[str]:
+    """Extensions that a file imports, itself or through helpers of tests."""
+    found = set[str]()
+    for there in all_imported(path.read_text()):
+        if there.startswith("icrl.extensions."):
+            found.add(there.split(".")[2])
+        elif helper := HELPERS.get(there.removeprefix("tests.helpers.").partition(".")[0]):
+            found |= extensions_in(helper)
+    return found & {*extensions.NAMES}
 
 
 def name(path: Path) -> str:
@@ -77,13 +99,12 @@ def test_folders_are_small() -> None:
 
 
 def test_the_core_knows_no_extension() -> None:
-    """Extensions import the core; the core imports none of them, and no extension another."""
-    names = [path.name for path in (ICRL / "extensions").iterdir() if (path / "__init__.py").exists()]
-    assert names
-    for path in FILES:
-        own = path.relative_to(ICRL / "extensions").parts[0] if path.is_relative_to(ICRL / "extensions") else ""
-        found = {there.split(".")[1] for there in imported(path.read_text()) if there.startswith("extensions.")}
-        assert not found.intersection(names) - {own}, path
+    """No file imports an extension but those in its folders: of code, tests, benchmarks. Helpers of its tests may."""
+    for folder in ("src", "tests", "benchmarks", "examples", "docs"):
+        for path in {*(PROJECT / folder).rglob("*.py")} - {*HELPERS.values()}:
+            assert extensions_in(path) <= {*path.relative_to(PROJECT).parts[:-1]}, path
+    for path in (PROJECT / "notebooks").glob("*.ipynb"):
+        assert "icrl.extensions" not in path.read_text(), path
 
 
 @pytest.mark.parametrize("path", FILES, ids=name)

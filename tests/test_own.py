@@ -175,8 +175,8 @@ WRONG = {
     "@source('a2c') of thrice.Thrice: there is another source of this name": ("module={mine}/thrice.py",),
     "@objective('dpt') of fourth.Fourth: there is another objective of this name": ("module={mine}/fourth.py",),
     "@encoder('cell') of fifth.Fifth: there is another encoder of this name": ("module={mine}/fifth.py",),
-    "objective=mine: must be one of ad, dpt; module=FILE registers one of your own": ("objective=mine",),
-    "model.obs_encoding=wave: must be one of cell, coordinates, smooth, framed, waves, or one": (
+    "objective=mine: must be one of ad, dpt; an extension or a file of your own (module=FILE) may": ("objective=mine",),
+    "model.obs_encoding=wave: must be one of cell, coordinates, smooth, framed, waves; an extension": (
         *("module={mine}/my_model.py", "model.obs_encoding=wave"),
     ),
     "objective.strength=-1: must be float >= 0": (

@@ -10,16 +10,14 @@ import numpy as np
 import pytest
 import torch
 from harness import done
+from pages import PAGES, blocks, check_command, commands, run_blocks
 
+from icrl import extensions
 from icrl.config import compose
 from icrl.config.compose import compose_config
-from icrl.config.options import Options
 from icrl.config.paths import PROJECT
 from icrl.config.root import Config
-from icrl.extensions.point_game.players.options import PlayersConfig
 
-ICRL = PROJECT / "src/icrl"
-PAGES = [PROJECT / "README.md", *sorted((PROJECT / "docs").glob("*.md"))]
 # Budgets of a few updates, which leave the worlds, recipes and names of the pages as they are
 BUDGET = (
     *("device=cpu", "num_threads=1", "source.num_learners=1", "source.noise=[0.1]", "source.num_env_steps=600"),
@@ -38,26 +36,7 @@ TRIALS = (
     *("finetune.num_iterations=1", "finetune.num_tasks=2", "finetune.num_unsolvable=1", "finetune.num_mini_batches=1"),
     *("finetune.trial_steps=40", "model.context_len=60"),
 )
-# The reader's own names, or an ellipsis; sentences in which no option follows the program
-OWN = re.compile(r"\.\.\.|[=|][A-Z]{1,5}\b|\bWORLD\b|\||my_cartpole|my_presets|my_histories|'?env.id=examples.cliffs")
 EXTRAS = ("half_cheetah", "minigrid", "meta_world", "Taxi", "gymnasium_pendulum")  # their packages are not in CI
-
-
-def blocks(page: Path, language: str) -> list[str]:
-    return re.findall(rf"^```{language}\n(.*?)^```", page.read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE)
-
-
-def commands() -> dict[str, Path]:
-    """Commands of all pages with the first page that gives each: in blocks over several lines, in text up to the
-    closing backtick."""
-    found: dict[str, Path] = {}
-    for page in PAGES:
-        text = re.sub(r" *\\\n *", " ", page.read_text(encoding="utf-8"))
-        for command in re.findall(r"python -m (src\.\w+ +\w[^`\n]*=[^`\n]*)", text):
-            found.setdefault(command.partition("  #")[0].strip(), page)
-        for arguments in re.findall(r"make run ARGS=\"([^\"]+)\"", text):
-            found.setdefault(f"src.pipeline {arguments}", page)
-    return {command: page for command, page in found.items() if not OWN.search(command)}
 
 
 @pytest.mark.parametrize("command", commands())
@@ -65,13 +44,7 @@ def test_commands_have_options_that_exist(command: str, monkeypatch: pytest.Monk
     if any(package in command for package in EXTRAS):
         pytest.skip("needs a package that is not installed here")
     monkeypatch.chdir(PROJECT)
-    program, *options = shlex.split(command)
-    if program == "src.study" and len(options) == 1:  # which all its runs check
-        assert (ICRL / f"conf/study/{options[0].removeprefix('study=')}.yaml").exists()
-        return
-    root: type[Options] = PlayersConfig if program == "src.train_players" else Config
-    assert (PROJECT / f"{program.replace('.', '/')}.py").exists()
-    compose_config(root, options)
+    check_command(command)
 
 
 def test_wrong_commands_are_found() -> None:
@@ -93,15 +66,6 @@ def reader(tmp_path_factory: pytest.TempPathFactory) -> Path:
         else:
             assert words[0] in ("source", "python"), line
     return folder
-
-
-def run_blocks(page: str, folder: Path, monkeypatch: pytest.MonkeyPatch, **names: object) -> dict[str, object]:
-    """Names that the Python blocks of a page leave, run in `folder`, one after the other."""
-    monkeypatch.chdir(folder)
-    found = {"__name__": "__main__", **names}
-    for block in blocks(PROJECT / page, "python"):
-        exec(compile(block, page, "exec"), found)
-    return found
 
 
 @pytest.mark.long
@@ -154,11 +118,6 @@ def test_the_examples_of_acting_and_evaluating(searching: Path, monkeypatch: pyt
     assert found["action"].shape == (3,) and np.isfinite(found["found"].success.mean).all()
 
 
-def test_the_examples_of_the_point_game(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys) -> None:
-    found = run_blocks("docs/point_game.md", tmp_path, monkeypatch)
-    assert found["done"] and found["games"].num_envs == 64
-
-
 def test_the_reward_plug_in_of_the_page_pays_new_cells_once() -> None:
     found = run_blocks("docs/offline_rl.md", PROJECT, pytest.MonkeyPatch())
     columns = {"episode": [0, 0, 0, 1], "next_obs": [3, 4, 3, 3], "reward": [0.0, 0.0, 1.0, 0.0]}
@@ -183,6 +142,6 @@ def test_the_script_that_trains(tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
 
 
 def test_every_python_block_is_tried_here() -> None:
-    """But for that of a source, whose methods are an outline."""
-    tried = {"README.md", "start.md", "in_context.md", "point_game.md", "offline_rl.md", "your_own.md", "api.md"}
-    assert {page.name for page in PAGES if blocks(page, "python")} == tried | {"sources.md"}
+    """But for that of a source, whose methods are an outline, and those of extensions."""
+    tried = {"README", "start", "in_context", "offline_rl", "your_own", "api", "sources"}
+    assert {page.stem for page in PAGES if blocks(page, "python")} - {*extensions.NAMES} == tried

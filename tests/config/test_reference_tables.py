@@ -2,21 +2,18 @@
 
 import re
 from functools import cache
-from pathlib import Path
 from typing import Any
 
 import pytest
+from pages import check_options_of_table, rows_of
 
-from icrl.config.compose import compose_config, load_config, presets_of
+from icrl.config.compose import load_config, presets_of
 from icrl.config.options import walk
-from icrl.config.paths import PROJECT
-from icrl.extensions.point_game.players.options import PlayersConfig
 
 CHOSEN = [f"{group}={name}" for group in ("source", "optimizer") for name in presets_of(group)]
 HEADINGS = {
     "trainer.md": "## Settings of the reference, and ours",
     "offline_rl.md": "## Options of the reference and ours",
-    "point_game.md": "### Options",
 }
 NUM_SETTINGS = 61  # of the reference trainer
 # The default here, as the last column shows it, by document and first name of a row: option, preset, value.
@@ -175,34 +172,24 @@ def options_of(*chosen: str) -> dict[str, Any]:
     return {key: default for key, default, _ in walk(load_config(chosen))}
 
 
-def rows_of(page: str) -> list[list[str]]:
-    """Cells of the rows of the table of a page."""
-    text = (PROJECT / "docs" / page).read_text()
-    table = text[text.index(HEADINGS[page]) :].split("\n|---")[1].split("\n\n")[0]
-    return [[cell.strip() for cell in line.strip("| ").split(" | ")] for line in table.splitlines()[1:]]
-
-
 @pytest.mark.parametrize("page", HEADINGS)
 def test_every_option_exists(page: str) -> None:
     known = {key for one in ("experiment=four_layers", *CHOSEN) for key in options_of(one)}
-    if page == "point_game.md":
-        known = {key for key, _, _ in walk(compose_config(PlayersConfig, []))}
-    for row in rows_of(page):
-        for name in re.findall(r"`([a-z]+\.[a-z0-9_]+)(?:=[^`]*)?`", " ".join(row[1:])):
-            named = name in known or Path(name).suffix in (".md", ".py")
-            assert named or name.startswith("train/"), (page, name)
-        for group in re.findall(r"`([a-z]+)\.`", row[1]):
-            assert any(key.startswith(f"{group}.") for key in known), (page, group)
+    check_options_of_table(rows_of(page, HEADINGS[page]), known)
 
 
 def test_the_table_has_every_setting_of_the_reference_trainer() -> None:
-    names = [name for row in rows_of("trainer.md") for name in re.findall(r"`([a-z_]+)`", row[0])]
+    names = [
+        name for row in rows_of("trainer.md", HEADINGS["trainer.md"]) for name in re.findall(r"`([a-z_]+)`", row[0])
+    ]
     assert len(names) == len({*names}) == NUM_SETTINGS
 
 
 @pytest.mark.parametrize(("page", "row", "key", "chosen", "value", "shown"), DEFAULTS)
 def test_defaults_are_those_of_the_options(page: str, row: str, key: str, chosen: Any, value: Any, shown: str) -> None:
-    found = [cells for cells in rows_of(page) if cells[0].replace("`", "").startswith(row.replace("`", ""))]
+    found = [
+        cells for cells in rows_of(page, HEADINGS[page]) if cells[0].replace("`", "").startswith(row.replace("`", ""))
+    ]
     assert found and any(shown in cells[-1] for cells in found), (row, found)
     options = options_of(*(chosen if "experiment" in str(chosen) else ["experiment=four_layers", *chosen]))
     *_, part = key.split(".")

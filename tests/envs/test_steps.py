@@ -12,18 +12,17 @@ from harness import TINY
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from models import outspoken
-from point_worlds import point_game
+from policies import assert_driven_by_hand
 from torch import Tensor
 from worlds import room
 
 from icrl.config.compose import load_config
 from icrl.config.paths import PROJECT
 from icrl.envs import make_env
-from icrl.envs.core import TensorEnv
-from icrl.envs.rollout import rollout, start_streams, step_of
+from icrl.envs.rollout import step_of
 from icrl.nn.gpt import GPT
 from icrl.nn.gpt_policy import GPTPolicy
-from icrl.randomness import Noise, stream_seeds
+from icrl.randomness import stream_seeds
 from icrl.spaces import EnvSpec, discrete_spec
 
 SPEC = discrete_spec(num_obs=9, num_actions=5, reward_values=(0.0, 1.0), width=3, max_episode_steps=6)
@@ -94,22 +93,9 @@ def test_contradictions_are_refused() -> None:
             step_of(SPEC, **fields(**{end: torch.tensor([False, True, False])}))
 
 
-@pytest.mark.parametrize(
-    "env", [room(size=4, max_episode_steps=6, random_start=True), point_game(role="agent", opponents=["random_subset"])]
-)
-def test_a_model_driven_by_hand_acts_as_in_a_rollout(env: TensorEnv) -> None:
-    """From numbers, step by step, past the ends of episodes."""
-    policy, tasks, seeds = policy_of(env.spec), env.all_tasks()[:1].repeat(4, 1), stream_seeds(0, 4)
-    expected, _ = rollout(policy, env, start_streams(policy, env, tasks, seeds), 20, Noise(stream_seeds(1, 4)))
-    state, shown = env.reset(tasks, seeds)
-    step, carry = step_of(env.spec, obs=torch.tensor(shown.obs.tolist())), policy.initial_carry(4)
-    for t, noise in enumerate(Noise(stream_seeds(1, 4)).draw(20)):
-        action, carry = policy.act(carry, step, noise)
-        assert torch.equal(action, expected.action[t])
-        state, shown = env.step(state, action)
-        columns = {name: torch.tensor(getattr(shown, name).tolist()) for name in fields()}
-        step = step_of(env.spec, **columns)
-    assert (expected.terminated | expected.truncated).any()
+def test_a_model_driven_by_hand_acts_as_in_a_rollout() -> None:
+    env = room(size=4, max_episode_steps=6, random_start=True)
+    assert_driven_by_hand(policy_of(env.spec), env)
 
 
 def test_the_example_of_the_documentation_runs(finished: Path) -> None:

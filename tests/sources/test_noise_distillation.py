@@ -48,8 +48,8 @@ def test_random_actions_need_no_planner_and_optimal_ones_are_its_own() -> None:
     assert (learners_of("random", 1, ENV.spec).action_probabilities(shown([5, 5])) == torch.full((2, 5), 0.2)).all()
     assert learners_of("optimal", 1, ENV.spec).action_probabilities(shown([4, 2])).equal(torch.eye(5)[[4, 2]])
     for name in ("optimal", "noise_distillation"):
-        config = changed(CONFIG, env=load_config(["env=point_game"]).env, source=source_options(name))
-        with pytest.raises(ConfigError, match=rf"source\.name={name} needs the optimal .* env\.name=point_game"):
+        config = changed(CONFIG, env=load_config(["env=gymnasium_pendulum"]).env, source=source_options(name))
+        with pytest.raises(ConfigError, match=rf"source\.name={name} needs the optimal .* env\.name=gymnasium"):
             source_class(name).create(config, ENV, ENV.all_tasks()[:1], stream_seeds(0, 1), CPU)
 
 

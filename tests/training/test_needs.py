@@ -29,12 +29,7 @@ ROOM = ("env.size=3", "tasks.num_train=3", "env.max_episode_steps=6", *SMALL)
 BRIEF = ("env.max_episode_steps=9", "source.hidden_size=8", *SMALL)
 VECTORS = ("env=gymnasium_pendulum", *BRIEF)
 SOFT = (*VECTORS, "source=sac", "source.initial_collect_steps=40")
-WORLDS = {
-    "room": ROOM,
-    "points": ("experiment=point_game", *BRIEF),
-    "vectors": VECTORS,
-    "soft": SOFT,
-}
+WORLDS = {"room": ROOM, "vectors": VECTORS, "soft": SOFT}
 STATE = "parameters, gradients and the optimizer's state"
 
 

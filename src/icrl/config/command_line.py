@@ -164,7 +164,8 @@ def help_text(program: str, meaning: str, root: type[AnyRoot], arguments: Sequen
     whole `meaning` of the program."""
     config = compose_config(root, [argument for argument in arguments if "=" in argument])
     options, presets, own = list(walk(config)), groups_of(root), own_presets(arguments)
-    named = {argument.partition("=")[0] for argument in arguments} - {"experiment", "players", "study"}
+    alone = {"study"} | ({*presets} - {*root.model_fields})  # presets that are not of a group of options
+    named = {argument.partition("=")[0] for argument in arguments} - alone
     known = {"all", *presets, *root.model_fields, *(key for key, _, _ in options)}
     for word in sorted(named - known):
         raise ConfigError(f"--help {word}: there is no such group or option{nearest(word, known)}")

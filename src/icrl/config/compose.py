@@ -21,7 +21,7 @@ from pydantic import ValidationError
 
 from icrl import extensions
 from icrl.config.modules import checksums, load_module
-from icrl.config.options import AnyRoot, Options, RootOptions, first_of, in_words, quoted, refuse
+from icrl.config.options import OR_ELSEWHERE, AnyRoot, Options, RootOptions, first_of, in_words, quoted, refuse
 from icrl.config.paths import PROJECT
 from icrl.config.resolvers import RESOLVERS
 from icrl.config.root import CHOICES, Config
@@ -29,6 +29,7 @@ from icrl.config.schedules import nearest
 from icrl.contracts import ConfigError
 from icrl.runs.record import seed_of
 
+_OR_PRESET = "; an extension or a folder of your own (presets=FOLDER) may have it"
 CONF = Path(__file__).resolve().parent.parent / "conf"
 
 for _name, _resolver in RESOLVERS.items():
@@ -140,8 +141,8 @@ def _chosen_and_written(
             continue
         if value not in names:
             names = [*dict.fromkeys([*names, *registered])]
-            more = "; module=FILE registers one of your own" if key in ("env", "source", "objective") else ""
-            raise ConfigError(f"{override}: must be one of {', '.join(names)}{nearest(value, names)}{more}")
+            elsewhere = OR_ELSEWHERE if key in ("env", "source", "objective") else _OR_PRESET
+            raise ConfigError(f"{override}: must be one of {', '.join(names)}{nearest(value, names)}{elsewhere}")
         chosen.append(f"{key}={value}")
     return chosen, written
 
@@ -199,7 +200,8 @@ def _fill_in(composed: DictConfig, root: type[Options]) -> dict[str, type[Option
         if group in CHOICES:
             name, choices = OmegaConf.select(composed, f"{group}.name", default=kind().name), CHOICES[group]()
             if name not in choices:
-                raise ConfigError(f"{group}.name={name}: must be one of {', '.join(choices)}{nearest(name, choices)}")
+                known = f"{', '.join(choices)}{nearest(name, choices)}{OR_ELSEWHERE}"
+                raise ConfigError(f"{group}.name={name}: must be one of {known}")
             kind = choices[name]
         kinds[group] = kind
         if group not in composed:

@@ -25,6 +25,7 @@ from icrl.contracts import ConfigError
 
 LARGEST = 10**9  # of an int whose declaration gives no `le`: products of two of them fit 64 bits
 _MOST_SHOWN = 200  # characters of a value in a message
+OR_ELSEWHERE = "; an extension or a file of your own (module=FILE) may have it"  # after the names that are known
 _SIGNS = {"gt": ">", "ge": ">=", "le": "<="}
 
 
@@ -145,8 +146,7 @@ class Choice:
             return value
         name = str(value["name"] if isinstance(value, dict) and "name" in value else value)
         if (kind := self.choices().get(name)) is None:
-            own = f"must be one of {', '.join(self.choices())}, or one that a file of yours registers: module=FILE"
-            raise ConfigError(f"{self.group}.name={name}: {own}")
+            raise ConfigError(f"{self.group}.name={name}: must be one of {', '.join(self.choices())}{OR_ELSEWHERE}")
         return kind.model_validate(value)
 
 

@@ -1,1 +1,1 @@
-"""Networks: the in-context model and its cache, the critic, networks of source learners and players."""
+"""Networks: the in-context model and its cache, the critic, networks of source learners."""

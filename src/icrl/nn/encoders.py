@@ -22,7 +22,7 @@ from gymnasium.spaces import Discrete, Space
 from torch import Tensor, nn
 
 from icrl.config.modules import load_plugins, registrar
-from icrl.config.options import refuse
+from icrl.config.options import OR_ELSEWHERE, refuse
 from icrl.nn.embeddings import STD, ObsEmbedding, PointEmbedding, lookup, table
 from icrl.spaces import EnvSpec
 
@@ -47,8 +47,7 @@ def check_encoding(name: str) -> None:
     """Refuse a `model.obs_encoding` that no encoder has."""
     load_plugins()
     known = (*OBS_ENCODINGS, *_OWN)
-    own = "or one that a file of yours registers: module=FILE"
-    refuse(name not in known, f"model.obs_encoding={name}: must be one of {', '.join(known)}, {own}")
+    refuse(name not in known, f"model.obs_encoding={name}: must be one of {', '.join(known)}{OR_ELSEWHERE}")
 
 
 class Moments(NamedTuple):

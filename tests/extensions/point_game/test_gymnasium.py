@@ -40,6 +40,7 @@ def test_examples_of_the_documentation_run() -> None:
 
 def test_registered_spaces() -> None:
     host, agent = gymnasium.make(f"icrl.envs:{HOST}"), gymnasium.make(f"icrl.envs:{AGENT}")
+    assert [gymnasium.spec(name).max_episode_steps for name in (HOST, AGENT)] == [100, 100]
     points = Box(-1.0, 1.0, (20, 3), np.float32)
     assert host.observation_space == points and host.action_space == Discrete(4)
     assert agent.observation_space == Dict({"points": points, "coords": MultiBinary(3)})

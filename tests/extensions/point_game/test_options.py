@@ -12,10 +12,13 @@ from omegaconf import OmegaConf
 from refusals import check_refusal, check_table, refusals
 from torch import Tensor
 
+from icrl.collection import collect
+from icrl.collection.collect import LocalUnrollWorker
 from icrl.config.command_line import help_text
 from icrl.config.compose import compose_config, load_config, presets_of
 from icrl.config.options_page import page, table
 from icrl.contracts import ConfigError
+from icrl.envs import make_env
 from icrl.extensions.point_game.fixed_players import AGENTS, HOSTS
 from icrl.extensions.point_game.players.learners import Stopwatch, make_learners
 from icrl.extensions.point_game.players.needs import needs
@@ -24,6 +27,7 @@ from icrl.extensions.point_game.programs import train_players
 from icrl.runs import device
 from icrl.runs.device import recorded
 from icrl.runs.files import check_same, write_json
+from icrl.training.needs import stage_one
 
 CPU = torch.device("cpu")
 LOADERS = {
@@ -112,6 +116,17 @@ def test_needs_are_the_sizes_of_what_is_made(optimizer: str) -> None:
     columns = [learner.replay._columns for learner in learners.values()]
     kept = [bytes_of([one.observation, one.next_observation]) for one in columns]
     assert [need.size for need in found if need.what == "transitions"] == kept
+
+
+def test_needs_of_the_world_in_stage_one_are_the_sizes_of_what_is_made() -> None:
+    options = ("env.max_episode_steps=9", "source.hidden_size=8", "source.unroll_length=10", "source.num_learners=2")
+    config = load_config(["experiment=point_game", *options, "source.num_envs=4"])
+    env = make_env(config.env, CPU)
+    learner, streams, noise = collect.make_learners(config, env, tasks := env.all_tasks()[:3], CPU)
+    worker = LocalUnrollWorker(config.source, env, learner, streams, noise)
+    found = {need.what: need.size for need in stage_one(config, env.spec, len(tasks))}
+    assert found["an unroll"] == bytes_of(worker.play()[0])
+    assert found["networks and Adam's state"] == 4 * bytes_of(dict(learner.parameters()).values())
 
 
 def test_a_run_that_needs_more_than_there_is_is_refused_before_any_work(tmp_path, monkeypatch) -> None:

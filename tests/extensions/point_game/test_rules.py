@@ -13,6 +13,8 @@ from icrl.extensions.point_game import rules
 from icrl.extensions.point_game.rules import PADDING
 from icrl.randomness import stream_seeds
 
+pytestmark = pytest.mark.quick
+
 
 def tensor_of(games: list[scalar.Points], dimension: int):
     gone = (PADDING,) * dimension

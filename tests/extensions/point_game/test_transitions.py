@@ -16,6 +16,7 @@ from icrl.extensions.point_game.players.learners import Stopwatch, Transitions, 
 from icrl.extensions.point_game.players.options import PlayersConfig
 from icrl.randomness import stream_seeds
 
+pytestmark = pytest.mark.quick
 UNIFORM = compose_config(PlayersConfig, []).replay
 PRIORITISED = replace(UNIFORM, kind="prioritised", alpha=0.5, beta=0.7, eps=0.25)
 KEY = stream_seeds(1, 1)[0]

@@ -181,6 +181,10 @@ class PlayerCurvesConfig(CurvesConfig):
     timing: bool = option(False, "milliseconds of each phase of an update (slower on a GPU)", may_change=True)
 
 
+class PlayersDeviceConfig(DeviceConfig):
+    dtype: Literal["float32", "float64"] = option("float32", "dtype of parameters")
+
+
 class PlayersConfig(RootOptions):
     """Host and agent of the polyhedra game, trained against each other (docs/point_game.md)."""
 
@@ -191,7 +195,7 @@ class PlayersConfig(RootOptions):
     presets: PathName = presets_option("players")
     seed: Seed = seed_option("seed of all that is random", "players")
     num_threads: int = option(0, "CPU threads (0: all cores)", ge=0, le=1024, may_change=True, stages="players")
-    device: DeviceConfig = group(DeviceConfig, "device of tensors, and precision", "players")
+    device: PlayersDeviceConfig = group(PlayersDeviceConfig, "device of tensors, and precision", "players")
     game: GameConfig = group(GameConfig, "the rules", "players")
     training: TrainingConfig = group(TrainingConfig, "the gradient loop", "players")
     replay: TransitionsConfig = group(TransitionsConfig, "what is kept to learn from", "players")

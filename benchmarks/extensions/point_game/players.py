@@ -1,6 +1,6 @@
 """Strength of trained players of the polyhedra game: rho of all pairs, over three trainings with different seeds.
 
-    python -m benchmarks.point_players [KEY=VALUE ...]
+    python -m benchmarks.extensions.point_game.players [KEY=VALUE ...]
 
 Runs `python -m src.train_players` with seeds 0, 1, 2, one after the other on one thread, into
 logs/point_players-<seed>/. Unfinished runs are continued, finished ones read. 95 % intervals over seeds and games.

@@ -1,6 +1,6 @@
 """Games per second of the fused rollout of the polyhedra game, beside loops over single games.
 
-    python -m benchmarks.point_game
+    python -m benchmarks.extensions.point_game.games
 
 One loop is plain Python over lists of tuples (the reference of the tests). The other steps `icrl/PointGameHost-v0`, as
 a learner with one environment does. Random pairs play a random agent: 3 coordinates, 20 points up to 20.
@@ -69,7 +69,7 @@ def main() -> None:
     torch.set_num_threads(1)
     ways = {GYMNASIUM: single_env(20), PYTHON: plain_python(200), "fused": fused(NUM_STREAMS)}
     title = f"{NUM_STREAMS} games side by side"
-    Report("point_game").show(title, side_by_side(ways, rounds=5), "game", GYMNASIUM)
+    Report("extensions.point_game.games").show(title, side_by_side(ways, rounds=5), "game", GYMNASIUM)
 
 
 if __name__ == "__main__":

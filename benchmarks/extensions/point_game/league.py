@@ -1,6 +1,6 @@
 """Hosts of the polyhedra game against agents of an earlier training and of a league: rho over three seeds.
 
-    python -m benchmarks.point_league [KEY=VALUE ...]
+    python -m benchmarks.extensions.point_game.league [KEY=VALUE ...]
 
 For each of the seeds 0, 1, 2, one after the other on one thread, `python -m src.train_players` trains
 
@@ -18,7 +18,7 @@ import time
 
 import torch
 
-from benchmarks.point_players import SEEDS, print_table
+from benchmarks.extensions.point_game.players import SEEDS, print_table
 from icrl.config.compose import compose_config
 from icrl.config.options import replace
 from icrl.contracts import Json

@@ -1,0 +1,151 @@
+"""Deletion of an extension: without its folder the core and the other extensions work, and say what is missing.
+
+Imports between them are in `test_layers.py`."""
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from icrl import extensions
+from icrl.config.compose import load_config, presets_of
+from icrl.config.options import walk
+from icrl.config.root import CHOICES, Config
+
+PROJECT = Path(__file__).resolve().parent.parent
+LINKED = ("docs", "notebooks", "README.md", "mkdocs.yml", "Makefile")
+# Run in a copy of the project, with the extension and what it had as JSON: prints what is wrong, a line for each.
+CHECK = """
+import contextlib, importlib, io, json, pkgutil, re, runpy, sys
+import pytest
+
+name, had = sys.argv[1], json.loads(sys.argv[2])
+
+def ended(work):
+    out, err, code = io.StringIO(), io.StringIO(), 0
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+        try:
+            code = work()
+        except SystemExit as end:
+            code = end.code
+    return code, out.getvalue(), err.getvalue()
+
+def program(module, *options):
+    sys.argv = [module, *options]
+    return ended(lambda: runpy.run_module(f"src.{module}", run_name="__main__") and 0)
+
+import icrl
+from icrl import extensions
+from icrl.config.compose import compose_config, load_config, presets_of
+from icrl.config.root import Config
+from icrl.contracts import ConfigError
+
+if name in extensions.NAMES or str(extensions.FOLDER.parents[2]) != sys.path[0]:
+    print("the extension is still there:", extensions.FOLDER)
+for found in pkgutil.walk_packages(icrl.__path__, "icrl."):
+    if found.name.startswith("icrl.extensions.") or found.name.rpartition(".")[2].startswith("__"):
+        continue
+    try:
+        importlib.import_module(found.name)
+    except ImportError as error:
+        if (error.name or "icrl").partition(".")[0] == "icrl":  # not an optional package
+            print(found.name, "is not imported:", error)
+    except ConfigError as error:
+        if " needs the package " not in str(error):
+            print(found.name, "is not imported:", error)
+code, out, err = program("train_agents", "--help", "all")
+if code or err or len(out.splitlines()) < 300:
+    print("--help all ended with", code, err)
+for word in had["words"]:
+    if re.search(rf"(?<![\\w.]){re.escape(word)}\\b", out):
+        print("--help all has", word)
+for one in had["programs"]:
+    code, out, err = program(one)
+    if code != 2 or len(err.splitlines()) != 1 or name not in err or out:
+        print(one, "ended with", code, out, err)
+for one in had["options"]:
+    try:
+        load_config([one])
+        print(one, "is taken")
+    except ConfigError as error:
+        if one.partition("=")[0] not in str(error) or "\\n" in str(error):
+            print(one, "is refused without its name:", error)
+        elif "=" in one and not (str(error).startswith(one) and "extension" in str(error)):
+            print(one, "is refused without a word about extensions:", error)
+for group, preset in had["kept"]:
+    load_config([f"{group}={preset}"])
+for one in extensions.programs().values():
+    compose_config(getattr(importlib.import_module(one), "OPTIONS", Config), [])
+code, out, err = ended(lambda: pytest.main(["--collect-only", "-q", "-p", "no:cacheprovider", "-n", "0", "tests"]))
+if code or f"tests/extensions/{name}/" in out:
+    print("tests are not collected:", code, out[-3000:], err)
+"""
+
+
+@pytest.fixture(scope="module", params=extensions.NAMES)
+def deleted(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[str, Path]:
+    """An extension, and a copy of the project without its folder."""
+    copy = tmp_path_factory.mktemp("without")
+    for folder in ("src", "tests", "benchmarks", "examples"):
+        shutil.copytree(PROJECT / folder, copy / folder, ignore=shutil.ignore_patterns("results", ".pytest_cache"))
+    shutil.copy(PROJECT / "pyproject.toml", copy)
+    for name in LINKED:
+        (copy / name).symlink_to(PROJECT / name)
+    shutil.rmtree(copy / "src/icrl/extensions" / request.param)
+    return request.param, copy
+
+
+def run(copy: Path, *arguments: str) -> str:
+    """Output of Python in the copy, which must end well."""
+    environment = os.environ | {"PYTHONPATH": f"{copy}/src", "OMP_NUM_THREADS": "1"}
+    command = [sys.executable, *arguments]
+    ran = subprocess.run(command, cwd=copy, env=environment, capture_output=True, text=True, check=False)
+    assert ran.returncode == 0, ran.stdout[-3000:] + ran.stderr[-3000:]
+    return ran.stdout
+
+
+def had_by(name: str) -> dict[str, Any]:
+    """What an extension has that no other has: `options` that choose one of its choices or presets or set one of its
+    options, its `programs`, and `words` that stand for these in help; and the presets that stay, `kept`."""
+    package, folder = f"icrl.extensions.{name}.", extensions.FOLDER / name
+    choices = {
+        (group, one)
+        for group, found in CHOICES.items()
+        for one, options in found().items()
+        if options.__module__.startswith(package)
+    }
+    groups = [group for group in ("experiment", *CHOICES) if presets_of(group)]
+    presets = {(path.parent.name, path.stem) for path in (folder / "conf").glob("*/*.yaml")}
+    keys = {
+        key
+        for group, field in Config.model_fields.items()
+        if getattr(field.default_factory, "__module__", "").startswith(package)
+        for key, _, _ in walk(load_config())
+        if key.startswith(f"{group}.")
+    }
+    programs = [path.stem for path in (folder / "programs").glob("[a-z]*.py")]
+    chosen = [f"{group}={one}" for group, one in sorted(choices | presets)]
+    plain = [f"{group}.name={one}" for group, one in sorted(choices)]
+    named = {one for one in (name, *programs, *(one for _, one in choices | presets)) if "_" in one}
+    return {
+        "options": [*chosen, *plain, *sorted(keys)],
+        "programs": programs,
+        "words": [*chosen, *plain, *sorted(keys | named)],
+        "kept": sorted({(group, one) for group in groups for one in presets_of(group)} - presets),
+    }
+
+
+def test_what_is_left_works_and_says_what_is_missing(deleted: tuple[str, Path]) -> None:
+    name, copy = deleted
+    assert not run(copy, "-c", CHECK, name, json.dumps(had_by(name))).strip()
+
+
+@pytest.mark.long
+def test_the_quick_tests_of_what_is_left_pass(deleted: tuple[str, Path]) -> None:
+    assert re.search(r"\d+ passed", run(deleted[1], "-m", "pytest", "-q", "-m", "quick", "-n", "0", "tests"))
