@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from icrl import extensions
-from icrl.config.compose import load_config, presets_of
+from icrl.config.compose import CONF, groups_of, load_config
 from icrl.config.options import walk
 from icrl.config.root import CHOICES, Config
 
@@ -23,6 +23,7 @@ LINKED = ("docs", "notebooks", "README.md", "mkdocs.yml", "Makefile")
 # Run in a copy of the project, with the extension and what it had as JSON: prints what is wrong, a line for each.
 CHECK = """
 import contextlib, importlib, io, json, pkgutil, re, runpy, sys
+from pathlib import Path
 import pytest
 
 name, had = sys.argv[1], json.loads(sys.argv[2])
@@ -42,11 +43,11 @@ def program(module, *options):
 
 import icrl
 from icrl import extensions
-from icrl.config.compose import compose_config, load_config, presets_of
+from icrl.config.compose import compose_config, load_config
 from icrl.config.root import Config
 from icrl.contracts import ConfigError
 
-if name in extensions.NAMES or str(extensions.FOLDER.parents[2]) != sys.path[0]:
+if name in extensions.NAMES or extensions.FOLDER.parents[2] != Path.cwd():
     print("the extension is still there:", extensions.FOLDER)
 for found in pkgutil.walk_packages(icrl.__path__, "icrl."):
     if found.name.startswith("icrl.extensions.") or found.name.rpartition(".")[2].startswith("__"):
@@ -76,13 +77,14 @@ for one in had["options"]:
     except ConfigError as error:
         if one.partition("=")[0] not in str(error) or "\\n" in str(error):
             print(one, "is refused without its name:", error)
-        elif "=" in one and not (str(error).startswith(one) and "extension" in str(error)):
+        elif one in had["chosen"] and not (str(error).startswith(one) and "extension" in str(error)):
             print(one, "is refused without a word about extensions:", error)
 for group, preset in had["kept"]:
     load_config([f"{group}={preset}"])
 for one in extensions.programs().values():
     compose_config(getattr(importlib.import_module(one), "OPTIONS", Config), [])
-code, out, err = ended(lambda: pytest.main(["--collect-only", "-q", "-p", "no:cacheprovider", "-n", "0", "tests"]))
+collect = ["--collect-only", "-q", "-p", "no:cacheprovider", "-W", "ignore::pytest.PytestAssertRewriteWarning"]
+code, out, err = ended(lambda: pytest.main([*collect, "tests"]))
 if code or f"tests/extensions/{name}/" in out:
     print("tests are not collected:", code, out[-3000:], err)
 """
@@ -112,7 +114,8 @@ def run(copy: Path, *arguments: str) -> str:
 
 def had_by(name: str) -> dict[str, Any]:
     """What an extension has that no other has: `options` that choose one of its choices or presets or set one of its
-    options, its `programs`, and `words` that stand for these in help; and the presets that stay, `kept`."""
+    options, those of them that are `chosen` by name, its `programs`, and `words` that stand for these in help; and
+    presets that stay, `kept`."""
     package, folder = f"icrl.extensions.{name}.", extensions.FOLDER / name
     choices = {
         (group, one)
@@ -120,7 +123,12 @@ def had_by(name: str) -> dict[str, Any]:
         for one, options in found().items()
         if options.__module__.startswith(package)
     }
-    groups = [group for group in ("experiment", *CHOICES) if presets_of(group)]
+    others = {
+        (path.parent.name, path.stem)
+        for conf in extensions.preset_folders()
+        for path in conf.glob("*/*.yaml")
+        if conf.parent != folder and path.parent.name in groups_of(Config)
+    }
     presets = {(path.parent.name, path.stem) for path in (folder / "conf").glob("*/*.yaml")}
     keys = {
         key
@@ -133,11 +141,13 @@ def had_by(name: str) -> dict[str, Any]:
     chosen = [f"{group}={one}" for group, one in sorted(choices | presets)]
     plain = [f"{group}.name={one}" for group, one in sorted(choices)]
     named = {one for one in (name, *programs, *(one for _, one in choices | presets)) if "_" in one}
+    of_config = [one for one in chosen if one.partition("=")[0] in groups_of(Config)]
     return {
+        "chosen": [*of_config, *plain],
         "options": [*chosen, *plain, *sorted(keys)],
         "programs": programs,
         "words": [*chosen, *plain, *sorted(keys | named)],
-        "kept": sorted({(group, one) for group in groups for one in presets_of(group)} - presets),
+        "kept": sorted(others | {("experiment", path.stem) for path in (CONF / "experiment").glob("*.yaml")}),
     }
 
 

@@ -39,17 +39,18 @@ def imported(source: str) -> Iterator[str]:
 
 
 def all_imported(source: str) -> Iterator[str]:
-    """Names that a file imports when it runs; imports for annotations alone are left out."""
+    """Names that a file imports when it runs. Imports for annotations alone are left out, and those where an extension
+    is installed."""
     tree = ast.parse(source)
-    annotations = {
+    left_out = {
         id(node)
         for test in ast.walk(tree)
-        if isinstance(test, ast.If) and isinstance(test.test, ast.Name) and test.test.id == "TYPE_CHECKING"
+        if isinstance(test, ast.If) and ast.unparse(test.test).endswith(("TYPE_CHECKING", " in extensions.NAMES"))
         for part in test.body
         for node in ast.walk(part)
     }
     for node in ast.walk(tree):
-        if id(node) in annotations:
+        if id(node) in left_out:
             continue
         if isinstance(node, ast.Import):
             names = [alias.name for alias in node.names]

@@ -1,6 +1,7 @@
 """The documentation site, built as `make site` does. That needs the packages of docs/requirements.txt; the page of the
 library does not."""
 
+import importlib
 import importlib.util
 import runpy
 import shutil
@@ -11,7 +12,6 @@ from pathlib import Path
 import pytest
 
 from icrl.config.paths import PROJECT
-from icrl.extensions.demo import page
 
 
 def test_the_page_of_the_library_is_that_of_its_docstrings() -> None:
@@ -24,6 +24,7 @@ def test_the_page_of_the_library_is_that_of_its_docstrings() -> None:
 def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     if not importlib.util.find_spec("material"):
         pytest.skip("needs mkdocs-material")
+    pytest.importorskip("icrl.extensions.demo.page", reason="which the site shows")
     folder = tmp_path_factory.mktemp("site")
     command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(folder)]
     built = subprocess.run(command, cwd=PROJECT, capture_output=True, text=True, check=False)
@@ -32,6 +33,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_the_site_holds_the_page_in_the_browser_and_the_library(site: Path) -> None:
+    page = importlib.import_module("icrl.extensions.demo.page")
     checkpoint = (PROJECT / "examples/demo" / page.CHECKPOINT).read_bytes()
     for name, content in page.page_files(checkpoint).items():
         assert (site / "demo" / name).read_bytes() == content

@@ -23,12 +23,11 @@ from icrl.config.paths import PROJECT
 from icrl.config.root import CHOICES, Config
 from icrl.contracts import ConfigError
 from icrl.envs import WORLDS, make_env
-from icrl.extensions.value_sources.q_learning import DQNConfig
 from icrl.nn.gpt import GPTConfig
 from icrl.runs.device import recorded
 from icrl.runs.files import check_same, write_json
 from icrl.sources import source_options
-from icrl.sources.a2c import A2CConfig
+from icrl.sources.a2c import A2CConfig, PPOConfig
 from icrl.sources.options import LEARN_NOTHING
 
 PACKAGES = {  # of worlds by how the names of their presets begin
@@ -96,9 +95,9 @@ def test_any_text_ends_in_a_configuration_or_an_explanation(key: str, text: str)
 def test_defaults_are_those_of_the_code_and_overrides_replace_them() -> None:
     before = load_config(["experiment=four_layers"])
     assert before.source == DEFAULT.source == A2CConfig() and before.model == GPTConfig() != DEFAULT.model
-    config = load_config(["source=dqn", "source.unroll_length=4", "+seed=3"])
-    assert isinstance(config.source, DQNConfig) and config.source.unroll_length == 4.0 and config.seed == 3
-    assert config.source.num_learners == DQNConfig().num_learners and config.source.hidden_size == 16
+    config = load_config(["source=ppo", "source.unroll_length=4", "+seed=3"])
+    assert isinstance(config.source, PPOConfig) and config.source.unroll_length == 4.0 and config.seed == 3
+    assert config.source.num_learners == PPOConfig().num_learners and config.source.hidden_size == 16
     assert replace(DEFAULT.model, context_len=7).context_len == 7
     with pytest.raises(TypeError, match="has no options"):
         replace(DEFAULT.model, context_length=7)
