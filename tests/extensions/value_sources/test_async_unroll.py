@@ -189,7 +189,7 @@ def test_no_process_is_left_when_the_trainer_is_killed() -> None:
     """Even if an environment is stuck."""
     program = """
 import sys, time
-sys.path[:0] = ["tests/collection"]
+sys.path[:0] = ["tests/extensions/value_sources"]
 from test_async_unroll import *
 from toy_env import toy
 if __name__ == "__main__":
