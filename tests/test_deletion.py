@@ -26,7 +26,7 @@ import contextlib, importlib, io, json, pkgutil, re, runpy, sys
 from pathlib import Path
 import pytest
 
-name, had = sys.argv[1], json.loads(sys.argv[2])
+name, had, collects = sys.argv[1], json.loads(sys.argv[2]), sys.argv[3:]
 
 def ended(work):
     out, err, code = io.StringIO(), io.StringIO(), 0
@@ -84,7 +84,7 @@ for group, preset in had["kept"]:
 for one in extensions.programs().values():
     compose_config(getattr(importlib.import_module(one), "OPTIONS", Config), [])
 collect = ["--collect-only", "-q", "-p", "no:cacheprovider", "-W", "ignore::pytest.PytestAssertRewriteWarning"]
-code, out, err = ended(lambda: pytest.main([*collect, "tests"]))
+code, out, err = ended(lambda: pytest.main([*collect, "tests"])) if collects else (0, "", "")
 if code or f"tests/extensions/{name}/" in out:
     print("tests are not collected:", code, out[-3000:], err)
 """
@@ -157,5 +157,7 @@ def test_what_is_left_works_and_says_what_is_missing(deleted: tuple[str, Path]) 
 
 
 @pytest.mark.long
-def test_the_quick_tests_of_what_is_left_pass(deleted: tuple[str, Path]) -> None:
-    assert re.search(r"\d+ passed", run(deleted[1], "-m", "pytest", "-q", "-m", "quick", "-n", "0", "tests"))
+def test_all_other_tests_are_collected_and_the_quick_ones_pass(deleted: tuple[str, Path]) -> None:
+    name, copy = deleted
+    assert not run(copy, "-c", CHECK, name, json.dumps(had_by(name)), "collect").strip()
+    assert re.search(r"\d+ passed", run(copy, "-m", "pytest", "-q", "-m", "quick", "-n", "0", "tests"))
