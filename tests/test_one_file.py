@@ -4,6 +4,7 @@ import ast
 import random
 import re
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -86,6 +87,9 @@ def test_windows_are_parts_of_histories_with_whole_episodes_left_out(histories: 
     same_episode = context.timestep[:, 1:] > 0  # inside of an episode the clock goes on by one
     assert (context.timestep[:, 1:] == context.timestep[:, :-1] + 1)[same_episode].all()
     assert (context.timestep[:, 1:] == 0).sum() > SMALL.batch
+    numbered = histories._replace(obs=(histories.timestep == 0).cumsum(1))  # shows the number of the episode
+    episode = one.Windows(numbered, replace(SMALL, skips=(4,))).batch()[0].obs
+    assert set(episode.diff(dim=1).unique().tolist()) == {0, 4}
     failed = one.source_steps(histories, SMALL)[:, 0] > SMALL.horizon
     assert (windows.weights[failed, : SMALL.horizon] == 0).all() and failed.any() and not failed.all()
 
@@ -105,7 +109,7 @@ def test_logits_do_not_depend_on_the_action_and_what_follows_it(histories: one.H
     columns = [column[:8, :40].long() for column in histories]
     before = model(one.context_of(*columns))
     for column, first_change in zip(columns, (21, 20, 20, 21), strict=True):  # obs, action, reward, time step
-        column[:, first_change:] = 0
+        column[:, first_change:] = 1
     after = model(one.context_of(*columns))
     assert_close(after[:, :21], before[:, :21])
     assert (after[:, 21:] != before[:, 21:]).any()
@@ -122,7 +126,7 @@ def test_it_imports_nothing_of_the_library_and_is_short() -> None:
 def test_a_small_run_learns_in_its_context(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Margins are below the worst of the runs with seeds 0 to 9."""
+    """The least of the margins of eight runs, with seeds 0 to 7, was 0.48."""
     monkeypatch.setattr(sys, "argv", ["", "--quick", f"--out={tmp_path / 'plot.png'}"])
     success = {name: (steps <= one.QUICK.horizon).float() for name, steps in one.main().items()}
     late = {name: part[:, 30:40].mean().item() for name, part in success.items()}
