@@ -29,12 +29,7 @@ QUICK = (  # files with the strongest tests of each room that take a few seconds
     *("rl/test_returns.py", "rl/test_sum_tree.py", "rl/test_statistics.py"),
     *("nn/test_transformer.py", "nn/test_networks.py", "objectives/test_ad.py"),
     *("data/test_windows.py", "sources/test_searchers.py", "sources/test_explorers.py"),
-    *(
-        "extensions/value_sources/test_pace.py",
-        "runs/test_files.py",
-        "runs/test_checkpoint.py",
-        "evaluation/test_protocol.py",
-    ),
+    *("runs/test_files.py", "runs/test_checkpoint.py", "evaluation/test_protocol.py"),
 )
 
 

@@ -112,6 +112,12 @@ def run(copy: Path, *arguments: str) -> str:
     return ran.stdout
 
 
+def check(copy: Path, name: str, *collects: str) -> None:
+    """Run `CHECK`, which finds nothing wrong."""
+    wrong = run(copy, "-c", CHECK, name, json.dumps(had_by(name)), *collects).strip()
+    assert not wrong, wrong
+
+
 def had_by(name: str) -> dict[str, Any]:
     """What an extension has that no other has: `options` that choose one of its choices or presets or set one of its
     options, those of them that are `chosen` by name, its `programs`, and `words` that stand for these in help; and
@@ -153,11 +159,11 @@ def had_by(name: str) -> dict[str, Any]:
 
 def test_what_is_left_works_and_says_what_is_missing(deleted: tuple[str, Path]) -> None:
     name, copy = deleted
-    assert not run(copy, "-c", CHECK, name, json.dumps(had_by(name))).strip()
+    check(copy, name)
 
 
 @pytest.mark.long
 def test_all_other_tests_are_collected_and_the_quick_ones_pass(deleted: tuple[str, Path]) -> None:
     name, copy = deleted
-    assert not run(copy, "-c", CHECK, name, json.dumps(had_by(name)), "collect").strip()
+    check(copy, name, "collect")
     assert re.search(r"\d+ passed", run(copy, "-m", "pytest", "-q", "-m", "quick", "-n", "0", "tests"))

@@ -4,6 +4,7 @@ from fractions import Fraction
 from itertools import pairwise
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from probes import changed
@@ -12,6 +13,7 @@ from icrl.config.compose import load_config
 from icrl.runs.checkpoint import interval_of, is_due
 from icrl.sources.pace import clock_of, env_steps, first_update, num_iterations, unrolled
 
+pytestmark = pytest.mark.quick
 SOURCE: Any = load_config(["source=q_learning"]).source
 UP_TO_500 = st.integers(0, 500)
 
