@@ -21,13 +21,15 @@ STAY, UP, RIGHT, DOWN, LEFT = range(NUM_ACTIONS)
 
 
 class RoomConfig(EnvConfig):
-    symmetric: ClassVar[bool] = True  # turns and mirror images of a life are lives too (`symmetries`)
+    symmetric: ClassVar[bool] = False  # whether turns and mirror images of a life are lives too (`symmetries`)
 
     size: int = option(9, "side of the room in cells", ge=2, le=64)
     random_start: bool = option(False, "start each episode on a random cell instead of the centre")
 
 
 class DarkRoomConfig(RoomConfig):
+    symmetric: ClassVar[bool] = True
+
     name: Literal["dark_room"] = option("dark_room", NAME)
     terminate_on_goal: bool = option(True, "reaching the goal ends the episode")
     permute_actions: bool = option(False, "a task is a goal and a permutation of the five actions")

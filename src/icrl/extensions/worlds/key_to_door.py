@@ -1,6 +1,6 @@
 """Dark Key-to-Door, step-for-step equal to that of `toymeta` 0.0.1 if the key is not shown."""
 
-from typing import Literal
+from typing import ClassVar, Literal
 
 import torch
 from torch import Tensor
@@ -11,6 +11,8 @@ from icrl.envs.rooms import NUM_ACTIONS, Room, RoomConfig, first_move
 
 
 class KeyToDoorConfig(RoomConfig):
+    symmetric: ClassVar[bool] = True
+
     name: Literal["dark_key_to_door"] = option("dark_key_to_door", NAME)
     show_key: bool = option(True, "an observation tells whether the key is held; else only the cell")
 
