@@ -99,6 +99,17 @@ def test_folders_are_small() -> None:
         assert len([path for path in folder.glob("*.py") if path.name != "__init__.py"]) <= most, folder
 
 
+def test_every_folder_is_a_package() -> None:
+    """Others are not installed."""
+    assert not {path.parent for path in FILES if not (path.parent / "__init__.py").exists()}
+
+
+def test_presets_of_extensions_have_names_of_their_own() -> None:
+    files = [path for folder in (ICRL / "conf", *extensions.preset_folders()) for path in folder.rglob("*.yaml")]
+    names = [path.relative_to(path.parent.parent) for path in files if path.parent.name != "conf"]
+    assert len({*names}) == len(names) > 100
+
+
 def test_the_core_knows_no_extension() -> None:
     """No file imports an extension but those in its folders: of code, tests, benchmarks. Helpers of its tests may."""
     for folder in ("src", "tests", "benchmarks", "examples", "docs"):
