@@ -1,6 +1,6 @@
 """End a stage with a signal at each of its dealings with the disk, and see what the same command makes of what is left.
 
-    python tests/stages/crash.py STAGE FOLDER SIGNAL[:POINT,...] ...
+    python tests/helpers/crash.py STAGE FOLDER SIGNAL[:POINT,...] ...
 
 For each POINT (every one there is, where none is given) STAGE runs in a copy of FOLDER. Before its POINT-th write
 reaches the disk it gets SIGNAL, and what was written and not synced is lost; then it runs undisturbed. Prints as JSON,

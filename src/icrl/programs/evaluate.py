@@ -44,7 +44,7 @@ from icrl.spaces import EnvSpec
 from icrl.training.needs import bootstrap, playing
 from icrl.training.program import unweighted
 
-LARGE = "evaluation.num_streams, evaluation.num_train_streams, evaluation.num_bootstrap"  # most of its memory
+LARGE = "evaluation.num_streams, evaluation.num_train_streams, evaluation.num_bootstrap"
 
 _WORLD = ("env", "tasks")
 _STREAMS = 250  # that the model plays in one job: with fewer, a step costs about as much

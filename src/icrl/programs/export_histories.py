@@ -35,7 +35,7 @@ from icrl.runs.device import prepare
 from icrl.runs.files import only_writer, read_json, sha256, write_atomically, write_json
 from icrl.runs.processes import progress_bar
 
-LARGE = "the number of histories"  # options that determine most of its memory
+LARGE = "the number of histories"
 
 _TEST_TASKS, _CARD = "test_tasks.txt", "README.md"
 _EXPORTS = ("task_*.txt", _TEST_TASKS, _CARD, "histories*.*", "minari/data/*", "minari/*/data/*")

@@ -18,7 +18,7 @@ from icrl.evaluation.exported import write_exported
 from icrl.evaluation.report import read_results
 from icrl.runs.device import prepare
 
-LARGE = "model.num_layers, model.embed_dim"  # options that determine most of its memory
+LARGE = "model.num_layers, model.embed_dim"
 
 
 def main(config: Config) -> Path:

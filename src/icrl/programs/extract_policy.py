@@ -21,7 +21,7 @@ from icrl.training.fit import fit
 from icrl.training.needs import fitting_gpt
 from icrl.training.program import compared, open_run, unweighted
 
-LARGE = "trainer.mini_batch_size, model.context_len, model.embed_dim"  # options that determine most of its memory
+LARGE = "trainer.mini_batch_size, model.context_len, model.embed_dim"
 
 
 def main(config: Config) -> Path:

@@ -35,7 +35,7 @@ from icrl.training.policy_gradient import PolicyGradient
 from icrl.training.program import RunContext, compared, open_run
 from icrl.training.trials import Trials
 
-LARGE = "finetune.num_streams, finetune.trial_steps, model.embed_dim"  # options that determine most of its memory
+LARGE = "finetune.num_streams, finetune.trial_steps, model.embed_dim"
 
 _PLAYED = ("finetune.num_streams", "finetune.trial_steps")
 

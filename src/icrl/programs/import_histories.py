@@ -28,7 +28,7 @@ from icrl.runs.files import Identity, check_owner, digest, identity_of, only_wri
 from icrl.sources.imported import ImportedConfig
 from icrl.spaces import EnvSpec
 
-LARGE = "the number of histories"  # options that determine most of its memory
+LARGE = "the number of histories"
 
 
 def main(config: Config) -> Path:

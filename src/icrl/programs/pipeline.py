@@ -27,9 +27,7 @@ from icrl.runs.device import device_of
 from icrl.runs.distributed import in_ranks
 from icrl.runs.processes import Worker
 
-LARGE = (
-    "source.num_learners, trainer.mini_batch_size, evaluation.num_streams"  # options that determine most of its memory
-)
+LARGE = "source.num_learners, trainer.mini_batch_size, evaluation.num_streams"
 
 _GLANCE = 60.0  # seconds
 _RANKS = 2  # processes that train together

@@ -53,7 +53,7 @@ from icrl.sources.options import check_source
 from icrl.sources.pace import num_iterations
 from icrl.training.needs import stage_one
 
-LARGE = "search.num_learners, source.num_envs"  # options that determine most of its memory
+LARGE = "search.num_learners, source.num_envs"
 
 _ALWAYS = ("seed", "search")
 _A2C = "mean success over all episodes of a life"
@@ -121,10 +121,8 @@ def _check(config: Config, device: torch.device) -> None:
     refuse(other, f"source.name={config.source.name}: search.program=train_agents searches options of source.name=a2c")
     tried = trial_of(config, 0, {}) if program in PROGRAMS else _with(config, {})
     _check_keys(config, tried)
-    alone = (
-        f"search.options={search.options}: is for search.program={' or '.join(OTHERS)}, which has options of its own"
-    )
-    refuse(search.options and program not in OTHERS, alone)
+    needs = f"search.program={' or '.join(OTHERS)}" if OTHERS else "programs with options of their own"
+    refuse(search.options and program not in OTHERS, f"search.options={search.options}: is for {needs}")
     if program in ("evaluate", "pipeline"):
         tasks, why = config.evaluation.tasks, "trials must not be chosen on held-out tasks"
         given = f"evaluation.tasks={tasks} with search.program={program}"

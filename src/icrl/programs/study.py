@@ -18,7 +18,7 @@ from icrl.runs.launch import run_jobs
 from icrl.studies.plan import plan
 from icrl.studies.report import write_report
 
-LARGE = "launch.num_workers"  # options that determine most of its memory
+LARGE = "launch.num_workers"
 
 
 def main(options: Sequence[str], run: Callable[..., dict[str, str]] = run_jobs) -> Path:

@@ -60,7 +60,7 @@ from icrl.spaces import EnvSpec
 from icrl.training.needs import check_stage_one
 from icrl.training.program import check_stage_two
 
-LARGE = "source.num_learners, source.num_envs, source.unroll_length"  # options that determine most of its memory
+LARGE = "source.num_learners, source.num_envs, source.unroll_length"
 
 # As a teacher has no model: values that break no rule.
 _UNUSED = ("tasks.num_train=2", "data.num_development_tasks=1", "model.context_len=2", "evaluation.num_episodes=2")
@@ -83,9 +83,7 @@ def main(config: Config, options: Sequence[str] | None = None) -> Path:
     return config.folder("histories")
 
 
-def start(config: Config, options: Sequence[str]) -> None:
-    """Run `main` with the `options` of the command line, for shards and the teacher."""
-    main(config, options)
+start = main  # with the options of the command line, which shards get too
 
 
 def record_teacher(config: Config) -> None:

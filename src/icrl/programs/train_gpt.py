@@ -28,7 +28,7 @@ from icrl.training.needs import fitting_gpt
 from icrl.training.program import RunContext, check_stage_two, compared, open_run
 from icrl.training.stack import check_together, fit_together
 
-LARGE = "trainer.mini_batch_size, model.context_len, model.embed_dim"  # options that determine most of its memory
+LARGE = "trainer.mini_batch_size, model.context_len, model.embed_dim"
 
 
 def main(config: Config) -> Path:

@@ -21,7 +21,7 @@ from icrl.training.fit import fit
 from icrl.training.needs import fitting_critic
 from icrl.training.program import announce, compared, open_run, unweighted
 
-LARGE = "trainer.mini_batch_size, model.context_len, encoder.embed_dim"  # options that determine most of its memory
+LARGE = "trainer.mini_batch_size, model.context_len, encoder.embed_dim"
 
 _STARTS = ("encoder.load_from", "decoder.load_from", "critic.initial_model", "critic.initial_model_prefix")
 

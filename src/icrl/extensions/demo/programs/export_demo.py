@@ -22,7 +22,7 @@ from icrl.extensions.demo.page import page_files
 from icrl.runs.device import prepare
 from icrl.runs.files import check_same, only_writer, write_atomically
 
-LARGE = "model.num_layers, model.embed_dim, env.size"  # options that determine most of its memory
+LARGE = "model.num_layers, model.embed_dim, env.size"
 
 
 def main(config: Config) -> Path:
