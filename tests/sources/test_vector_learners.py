@@ -7,9 +7,8 @@ import pytest
 import torch
 from gymnasium.spaces import Box, Discrete, MultiDiscrete
 from probes import (
-    CPU,
-    START,
     changed,
+    check_alone_and_among_others,
     learn_from,
     learn_world,
     learners_of,
@@ -18,7 +17,7 @@ from probes import (
     source_options,
     step_of,
 )
-from stage_one import joined, live
+from stage_one import live
 from torch import Tensor, nn
 from vector_probes import ARM, BEYOND, COUNTED, ENDLESS, NEAR, REMEMBERED, SHOWN, SIGN
 
@@ -182,35 +181,10 @@ def test_updates_equal_those_of_a_plain_learner(kind: str, max_gradient_norm: fl
 # ---- alone and among others; from a file
 
 
-def lived(kind: str, world: str, streams: slice, num_learners: int, first: int) -> tuple[Rollout, Any]:
-    """Learners from number `first` on, with three streams each of a task each; they learn from every 8 steps."""
-    env = make_env(load_config([f"env={world}"]).env)
-    seeds = stream_seeds(0, 4, 2)[first : first + num_learners]
-    learner = learners_of(kind, 1, env.spec)
-    learner = type(learner)(learner.config, env.spec, seeds, CPU)
-    learner.set_clock(START)
-    tasks = env.all_tasks()[:4].repeat_interleave(3, 0)[streams]
-    where = start_streams(learner, env, tasks, stream_seeds(0, 12, 0)[streams])
-    noise, steps = Noise(stream_seeds(0, 12, 1)[streams]), []
-    for _ in range(6):
-        transitions, where = rollout(learner, env, where, 8, noise)
-        learn_from(learner, transitions)
-        steps.append(transitions)
-    return joined(steps), learner
-
-
 @every_kind
 @every_world
 def test_a_learner_alone_equals_itself_among_others(kind: str, world: str) -> None:
-    """And every parameter learns."""
-    together, others = lived(kind, world, slice(None), 4, 0)
-    alone, one = lived(kind, world, slice(6, 9), 1, 2)
-    for name, column, columns in zip(Rollout._fields, alone, together, strict=True):
-        assert torch.allclose(column, columns[:, 6:9], atol=1e-4, equal_nan=True), name
-    for (name, ours), (_, theirs) in zip(one.parameters(), others.parameters(), strict=True):
-        assert torch.allclose(ours[0], theirs[2], atol=1e-5), name
-    fresh = dict(type(one)(one.config, one._spec, stream_seeds(0, 4, 2), CPU).parameters())
-    assert all((value != fresh[name]).flatten(1).any(1).all() for name, value in others.parameters())
+    check_alone_and_among_others(kind, world)
 
 
 @every_world

@@ -9,17 +9,15 @@ import pytest
 import torch
 from gymnasium.spaces import Box, Discrete
 from probes import (
-    CPU,
-    START,
     changed,
-    learn_from,
+    check_alone_and_among_others,
     learners_of,
     restored,
     sample_of,
     source_options,
     step_of,
 )
-from stage_one import joined, live
+from stage_one import live
 from torch import Tensor, nn
 from torch.distributions import Normal, TanhTransform, TransformedDistribution
 from vector_probes import ARM, BEYOND, COUNTED, ENDLESS, NEAR, REMEMBERED
@@ -211,33 +209,9 @@ def test_updates_equal_those_of_a_plain_learner(world: Any, max_gradient_norm: f
 # ---- alone and among others; from a file
 
 
-def lived(world: str, streams: slice, num_learners: int, first: int) -> tuple[Rollout, Any]:
-    """Learners from number `first` on, with three streams each of a task each; they learn from every 8 steps."""
-    env = make_env(load_config([f"env={world}"]).env)
-    seeds = stream_seeds(0, 4, 2)[first : first + num_learners]
-    learner = source_class("sac")(source_options("sac"), env.spec, seeds, CPU)
-    learner.set_clock(START)
-    tasks = env.all_tasks()[:4].repeat_interleave(3, 0)[streams]
-    where = start_streams(learner, env, tasks, stream_seeds(0, 12, 0)[streams])
-    noise, steps = Noise(stream_seeds(0, 12, 1)[streams]), []
-    for _ in range(6):
-        transitions, where = rollout(learner, env, where, 8, noise)
-        learn_from(learner, transitions)
-        steps.append(transitions)
-    return joined(steps), learner
-
-
 @every_world
 def test_a_learner_alone_equals_itself_among_others(world: str) -> None:
-    """And every parameter learns."""
-    together, others = lived(world, slice(None), 4, 0)
-    alone, one = lived(world, slice(6, 9), 1, 2)
-    for name, column, columns in zip(Rollout._fields, alone, together, strict=True):
-        assert torch.allclose(column, columns[:, 6:9], atol=1e-4, equal_nan=True), name
-    for (name, ours), (_, theirs) in zip(one.parameters(), others.parameters(), strict=True):
-        assert torch.allclose(ours[0], theirs[2], atol=1e-5), name
-    fresh = dict(type(one)(one.config, one._spec, stream_seeds(0, 4, 2), CPU).parameters())
-    assert all((value != fresh[name]).flatten(1).any(1).all() for name, value in others.parameters())
+    check_alone_and_among_others("sac", world)
 
 
 @every_world
