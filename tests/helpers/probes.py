@@ -198,3 +198,30 @@ class Plain:
         """The learner's network `name` has the parameters of `network`."""
         for ours, theirs in zip(self.copied(name).parameters(), network.parameters(), strict=True):
             assert torch.allclose(ours, theirs, atol=1e-5)
+
+
+def check_alone_and_among_others(name: str, world: str) -> None:
+    """Learner 2 of four of the source `name` over vectors, with a task and three streams of its own, lives and learns
+    up to rounding as it does alone, and every parameter learns."""
+    env, seeds = make_env(load_config([f"env={world}"]).env), stream_seeds(0, 4, 2)
+
+    def live(streams: slice, learners: slice) -> tuple[Rollout, Any]:
+        learner = source_class(name)(source_options(name), env.spec, seeds[learners], CPU)
+        learner.set_clock(START)
+        tasks = env.all_tasks()[:4].repeat_interleave(3, 0)[streams]
+        where = start_streams(learner, env, tasks, stream_seeds(0, 12, 0)[streams])
+        noise, lived = Noise(stream_seeds(0, 12, 1)[streams]), []
+        for _ in range(6):
+            transitions, where = rollout(learner, env, where, 8, noise)
+            learn_from(learner, transitions)
+            lived.append(transitions)
+        return Rollout(*(torch.cat(column) for column in zip(*lived, strict=True))), learner
+
+    together, others = live(slice(None), slice(None))
+    alone, one = live(slice(6, 9), slice(2, 3))
+    for column_name, column, columns in zip(Rollout._fields, alone, together, strict=True):
+        assert torch.allclose(column, columns[:, 6:9], atol=1e-4, equal_nan=True), column_name
+    for (parameter, ours), (_, theirs) in zip(one.parameters(), others.parameters(), strict=True):
+        assert torch.allclose(ours[0], theirs[2], atol=1e-5), parameter
+    fresh = dict(type(one)(one.config, one._spec, seeds, CPU).parameters())
+    assert all((value != fresh[parameter]).flatten(1).any(1).all() for parameter, value in others.parameters())

@@ -132,8 +132,8 @@ def little(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("little")
 @pytest.mark.parametrize(("program", "options", "start"), TOO_LARGE, ids=lambda part: str(part)[:60])
-def test_needs_that_exceed_the_memory(program, options, start, finished, tmp_path):
-    found = refusal(program, tmp_path / "new" if program == "train_agents" else finished, *options)
+def test_needs_that_exceed_the_memory(program, options, start, root, tmp_path):
+    found = refusal(program, tmp_path / "new" if program == "train_agents" else root, *options)
     assert found.startswith(start), found
     assert found.endswith("0.1 GB are free: lower one of these options")
 

@@ -121,7 +121,7 @@ def _check(config: Config, device: torch.device) -> None:
     refuse(other, f"source.name={config.source.name}: search.program=train_agents searches options of source.name=a2c")
     tried = trial_of(config, 0, {}) if program in PROGRAMS else _with(config, {})
     _check_keys(config, tried)
-    needs = f"search.program={' or '.join(OTHERS)}" if OTHERS else "programs with options of their own"
+    needs = f"search.program={' or '.join(OTHERS) or 'a program'}, which has options of its own"
     refuse(search.options and program not in OTHERS, f"search.options={search.options}: is for {needs}")
     if program in ("evaluate", "pipeline"):
         tasks, why = config.evaluation.tasks, "trials must not be chosen on held-out tasks"
