@@ -1,4 +1,4 @@
-from icrl.__main__ import run  # see icrl/programs/search_params.py
+from icrl.__main__ import run  # see icrl/extensions/search/programs/search_params.py
 
 if __name__ == "__main__":
-    run("search_params")
+    run("search_params", "search")

@@ -12,8 +12,6 @@ from icrl.contracts import ConfigError
 _FILES = sorted((Path(__file__).parent / "programs").glob("[a-z]*.py"))
 PROGRAMS = {path.stem: f"icrl.programs.{path.stem}" for path in _FILES} | extensions.programs()  # module by name
 
-_EXTRAS = {"search_params": "search"}  # of programs that need more than `[train]`
-
 
 def run(name: str, extension: str = "") -> None:
     """Run the program `name` of the core or an `extension` with the options of the command line.
@@ -25,8 +23,7 @@ def run(name: str, extension: str = "") -> None:
         print(f"error: {name} is a program of the extension {extension}, which is not installed", file=sys.stderr)
         sys.exit(2)
     try:
-        extra, modules = _EXTRAS.get(name, "train"), ("icrl.config.command_line", PROGRAMS[name])
-        line, program = (extra_module(module, f"icrl {name}", extra) for module in modules)
+        program, line = (extra_module(one, f"icrl {name}") for one in (PROGRAMS[name], "icrl.config.command_line"))
     except ConfigError as error:
         print(f"error: {error}", file=sys.stderr)
         sys.exit(2)

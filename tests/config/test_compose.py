@@ -45,7 +45,7 @@ PLAIN = (
     *("model.position=learned", "model.add_env_time=true", "model.obs_encoding=coordinates"),
     *("trainer.mini_batch_size=32", "evals.num_evals=8", "evals.num_eval_episodes=256"),
     *("evals.num_eval_environments=16", "checkpoints.num_checkpoints=10", "summaries.num_summaries=100"),
-    *("evaluation.num_episodes=40", "evaluation.checkpoint=best", "search.num_env_steps=20000"),
+    *("evaluation.num_episodes=40", "evaluation.checkpoint=best"),
     *("critic.imitation_scaling=0", "awr.inverse_temperature=10", "policy.advantage_scale=0"),
 )
 

@@ -5,7 +5,6 @@ import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
-from unittest.mock import Mock
 
 import critics
 import pytest
@@ -22,10 +21,9 @@ from icrl.contracts import Batch
 from icrl.data.history_store import read_manifest
 from icrl.envs import make_env
 from icrl.objectives.ilql import ImplicitQLearning
-from icrl.programs import search_params, train_agents
+from icrl.programs import train_agents
 from icrl.runs.distributed import Ranks
 from icrl.runs.divergence import DivergedError, Watch
-from icrl.runs.files import read_json
 from icrl.training.fit import fit
 from icrl.training.program import RunContext
 
@@ -217,12 +215,3 @@ def test_agents_whose_parameters_are_no_numbers_are_not_saved(tmp_path, monkeypa
         assert all(value.isfinite().all() for value in learner.values())
     where = f"source.name=a2c, after iteration {saved + 1} of 6, learner 0 of task ["
     assert found == again and found.startswith(where) and "(and 1 others of 5): parameters not finite" in found
-
-
-# ---- the search
-
-
-def test_a_trial_that_diverges_counts_0(tmp_path, monkeypatch):
-    monkeypatch.setattr(search_params, "score", Mock(side_effect=[0.5, DivergedError("too fast"), 0.25]))
-    folder = search_params.main(load_config(["experiment=tiny", f"root={tmp_path}"]))
-    assert [trial["value"] for trial in read_json(folder / "results.json")["trials"]] == [0.5, 0.0, 0.25]

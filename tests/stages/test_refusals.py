@@ -13,12 +13,10 @@ from unittest.mock import patch
 import pytest
 from harness import STAGES, TINY, ended, file_size_limit, files_of, refusal, results_of, run, start
 
-from icrl.config.compose import load_config
-from icrl.contracts import ConfigError
 from icrl.envs import make_env
 from icrl.envs.core import TensorEnv
 from icrl.envs.rooms import DarkRoom
-from icrl.programs import search_params, train_agents
+from icrl.programs import train_agents
 from icrl.runs import device
 from icrl.runs.files import read_json, write_json
 
@@ -136,14 +134,6 @@ def test_needs_that_exceed_the_memory(program, options, start, root, tmp_path):
     found = refusal(program, tmp_path / "new" if program == "train_agents" else root, *options)
     assert found.startswith(start), found
     assert found.endswith("0.1 GB are free: lower one of these options")
-
-
-@pytest.mark.usefixtures("little")
-def test_needs_of_the_search(tmp_path):
-    tiny = ["experiment=tiny", f"root={tmp_path}", "search.num_learners=100000"]
-    with pytest.raises(ConfigError, match=r"^search\.num_learners=100000 x source\.hidden_size=\d+ needs about"):
-        search_params.main(load_config(tiny))
-    assert all(path.name == ".lock" for path in tmp_path.rglob("*") if path.is_file())
 
 
 # ---- disks

@@ -111,7 +111,7 @@ def compose_config(root: type[AnyRoot], overrides: Iterable[str]) -> AnyRoot:
             if not nested:
                 kinds = _fill_in(composed, root)
         values = cast(dict[str, Any], OmegaConf.to_container(composed, resolve=True))
-        if root is Config:
+        if issubclass(root, Config):
             values["code"] = checksums([*modules, *module_of_id(values["env"])])
         if values.get("seed", 0) is None:
             values["seed"] = seed_of(PROJECT / str(values["root"]), str(values["name"]))

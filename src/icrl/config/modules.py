@@ -20,7 +20,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from icrl import extensions
-from icrl.config.options import AnyOptions, first_of, quoted, refuse
+from icrl.config.options import AnyOptions, RootOptions, first_of, quoted, refuse
 from icrl.contracts import ConfigError, PipelineError
 
 _texts: dict[str, str] = {}  # checksum of each file when it was imported, by module
@@ -61,11 +61,15 @@ def reads_record() -> bool:
 
 def recorded_options(kind: type[AnyOptions], values: Any, where: object, group: str = "") -> AnyOptions:
     """Options of `kind`, or of this `group` of them, with the `values` that the file or folder `where` records. Nothing
-    that they name is imported, called or drawn. Raises `PipelineError`, which names `where`, for values that are not
-    allowed."""
+    that they name is imported, called or drawn; groups of options that `kind` does not have are those of an extension,
+    and left out. Raises `PipelineError`, which names `where`, for values that are not allowed."""
     load_plugins()  # of installed packages, which no file names
     before = _record.set(True)
     try:
+        if issubclass(kind, RootOptions) and isinstance(values, dict):
+            values = {
+                key: value for key, value in values.items() if key in kind.model_fields or not isinstance(value, dict)
+            }
         return kind.model_validate(values)
     except ValidationError as error:
         first = first_of(error)

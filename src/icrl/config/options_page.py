@@ -1,13 +1,14 @@
 """Generated page of all options: `make docs` writes it to docs/settings.md."""
 
 import textwrap
+from collections.abc import Collection
 from importlib import import_module
 from itertools import groupby
 
 from icrl import extensions
 from icrl.config.compose import compose_config, load_config, presets_of
 from icrl.config.options import Options, walk
-from icrl.config.root import CHOICES
+from icrl.config.root import CHOICES, Config
 
 _COLUMNS = """
 | option | meaning | allowed | default | stages | may change |
@@ -18,19 +19,19 @@ _HEAD = """# Settings
 Every option of the project. This page is generated from the option models (`make docs`); `--help` of every program
 prints the same. Options are given as `KEY=VALUE` on the command line, or in a preset under `src/icrl/conf/`.
 
-*Stages*: 1 `train_agents`, 2 `train_gpt`, 3 `evaluate`; *finetune* `finetune`, *search* `search_params`, *export*
-`export_histories`, *study* `study`. *May change*: whether a continued run may have another
+*Stages*: 1 `train_agents`, 2 `train_gpt`, 3 `evaluate`; *finetune* `finetune`, *export* `export_histories`, *search*,
+*players* and *study* the programs of these names. *May change*: whether a continued run may have another
 value than before; *length*: it may, unless a schedule depends on the length of the run ([longer
 training](trainer.md#longer-training)). *Schedule*: instead of a number, a mapping that says how the value changes
 ([schedules](trainer.md#schedules)).
 """
 
 
-def table(config: Options, only: str | None = None) -> str:
-    """Markdown of the options of `config`, one section for each group; of one group if `only` names it."""
+def table(config: Options, only: Collection[str] = ()) -> str:
+    """Markdown of the options of `config`, one section for each group, or for each of those in `only`."""
     lines: list[str] = []
     for group, options in groupby(walk(config), key=lambda option: option[0].rpartition(".")[0]):
-        if only not in (None, group):
+        if only and group not in only:
             continue
         title = f"`{group}`: {type(config).model_fields[group].description}" if group else "The run"
         of_choice = f" of `{group}.name={getattr(config, group).name}`" if group in CHOICES else ""
@@ -45,7 +46,7 @@ def table(config: Options, only: str | None = None) -> str:
 
 def page() -> str:
     """Whole page: the default configuration, the other choices of each group with the defaults of the first preset of
-    each, and those of programs that have options of their own."""
+    each, and those that programs of extensions have more."""
     config = load_config()
     tables = [table(config) + "\n"]
     for group in CHOICES:
@@ -53,10 +54,13 @@ def page() -> str:
         for other in (load_config([f"{group}={preset}"]) for preset in presets_of(group)):
             if (name := getattr(other, group).name) not in shown:
                 shown.add(name)
-                tables.append(table(other, group) + "\n")
+                tables.append(table(other, [group]) + "\n")
     for name, module in extensions.programs().items():
         if root := getattr(import_module(module), "OPTIONS", None):
-            tables.append(f"\n# Settings of `{name}`\n\n{root.__doc__}\n{table(compose_config(root, []))}\n")
+            more = (
+                [key for key in root.model_fields if key not in Config.model_fields] if issubclass(root, Config) else ()
+            )
+            tables.append(f"\n# Settings of `{name}`\n\n{root.__doc__}\n{table(compose_config(root, []), more)}\n")
     return _HEAD + "".join(tables)
 
 

@@ -25,7 +25,6 @@ from icrl.config.options import (
     seed_option,
 )
 from icrl.config.paths import PROJECT
-from icrl.config.search import SearchConfig
 from icrl.config.study import StudyConfig
 from icrl.contracts import ConfigError
 from icrl.data.windows import DataConfig
@@ -137,7 +136,6 @@ class Config(RootOptions):
     shard: ShardConfig = group(ShardConfig, "parts of stage one, each a store", "1")
     launch: AnyLaunch = group(LocalLaunch, "engine for shards and study jobs", "1, study")
     study: StudyConfig = group(StudyConfig, "a comparison of many runs", "study")
-    search: SearchConfig = group(SearchConfig, "the search over options of a program", "search")
 
     def folder(self, kind: str) -> Path:
         """Folder of the run under `kind`: histories, logs or videos."""
@@ -169,8 +167,6 @@ class Config(RootOptions):
 def _in_world(config: Config) -> Iterator[str]:
     if config.env.name == "recorded" and config.trainer.evaluate:
         yield "$trainer.evaluate plays, and nothing can be played in $env.name; give trainer.evaluate=false"
-    if max(config.search.goal_row, config.search.goal_column) >= getattr(config.env, "size", math.inf):
-        yield "$search.goal_row and $search.goal_column must be below $env.size"
     for key in ("source.evaluate", "summaries.action_distributions", "summaries.outputs"):
         if config.source.name == "searcher" and attrgetter(key)(config):
             yield f"${key} starts agents without their past, but $source.name acts on its past alone: give {key}=false"

@@ -11,13 +11,12 @@ from harness import results_of
 from toy import curves
 from toy import plain as toy_plain
 
-from icrl.config.compose import compose_config, load_config
+from icrl.config.compose import compose_config
 from icrl.contracts import ConfigError, PipelineError
 from icrl.extensions.point_game.fixed_players import AGENTS, HOSTS
 from icrl.extensions.point_game.players.fit import layers_of
 from icrl.extensions.point_game.players.options import PlayersConfig
 from icrl.extensions.point_game.programs import train_players
-from icrl.programs import search_params
 from icrl.runs import checkpoint
 from icrl.runs import record as run_record
 from icrl.runs.files import read_json
@@ -241,21 +240,3 @@ def test_a_short_run_learns(tmp_path):
         assert results["host_vs_first"]["rho"]["low"] > results[f"{host}_vs_first"]["rho"]["high"]
     for agent in ("random", "first", "last"):
         assert results["zeillinger_vs_agent"]["rho"]["high"] < results[f"zeillinger_vs_{agent}"]["rho"]["low"]
-
-
-@pytest.mark.long
-def test_options_of_players_are_searched(tmp_path):
-    players = "['players=tiny', 'training.num_updates=4', 'evaluation.pictures=false']"
-    space = "search.space={host.epsilon: [0.1, 0.5], agent.discount: [0.9]}"
-    options = (f"search.options={players}", space, "search.program=train_players", "search.num_trials=2")
-    config = load_config(["experiment=tiny", "device=cpu", "num_threads=1", f"root={tmp_path}", *options])
-    results = read_json(search_params.main(config) / "results.json")
-    assert {frozenset(trial) for trial in results["trials"]} == {frozenset({"host.epsilon", "agent.discount", "value"})}
-    for number, trial in enumerate(results["trials"]):
-        matches = read_json(tmp_path / f"logs/tiny-trial-{number:03d}/players/results.json")["matches"]
-        rho = {pair: found["rho"]["value"] for pair, found in matches.items() if pair != "host_vs_agent"}
-        of_host = [value for pair, value in rho.items() if pair.startswith("host_vs_")]
-        of_agent = [value for pair, value in rho.items() if pair.endswith("_vs_agent")]
-        assert (len(of_host), len(of_agent)) == (3, 8)
-        assert trial["value"] == pytest.approx(sum(of_host) / 3 - sum(of_agent) / 8, abs=1e-12)
-    assert read_json(search_params.main(config) / "results.json")["times"] == results["times"], "nothing is done twice"

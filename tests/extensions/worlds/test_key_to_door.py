@@ -12,7 +12,6 @@ from icrl.envs import make_env
 from icrl.envs.exact import random_exact
 from icrl.envs.rooms import NUM_ACTIONS
 from icrl.envs.tasks import development_of, split_tasks
-from icrl.programs.search_params import searched_task
 from icrl.spaces import discrete_spec
 
 
@@ -63,9 +62,3 @@ def test_symmetries_turn_key_and_door_onto_held_out_tasks() -> None:
     env = make_env(config.env)
     with pytest.raises(ConfigError, match="^data.symmetries=true turns learned goals .*give data.symmetries=false"):
         development_of(env, config, split_tasks(env, config).train)
-
-
-def test_the_searched_task_is_the_first_with_its_goal_in_the_cell() -> None:
-    goal = ("env.size=4", "search.goal_row=1", "search.goal_column=1", "tasks.num_train=8")
-    config = load_config(["env=dark_key_to_door", *goal, "data.num_development_tasks=2"])
-    assert searched_task(config, make_env(config.env)).tolist() == [[0, 5]]

@@ -3,9 +3,10 @@
 import json
 import re
 import sys
-from contextlib import suppress
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import matplotlib as mpl
 import optuna
@@ -14,23 +15,32 @@ import torch
 from harness import flip
 from matplotlib import pyplot as plt
 
-from icrl.config.compose import load_config
+from icrl import extensions
+from icrl.config.compose import compose_config, load_config
+from icrl.config.modules import recorded_options
 from icrl.config.options import replace
 from icrl.config.root import Config
 from icrl.contracts import ConfigError, PipelineError
 from icrl.envs import make_env
 from icrl.envs.rooms import DarkRoom
-from icrl.plots.search_plots import PLOTS, search_table, write_search_plots
-from icrl.programs import search_params, train_agents, train_gpt, train_ilql
-from icrl.programs.search_params import main, score, searched_task
+from icrl.envs.tasks import split_tasks
+from icrl.extensions.search.options import SearchedConfig
+from icrl.extensions.search.pictures import PLOTS, search_table, write_search_plots
+from icrl.extensions.search.programs import search_params
+from icrl.extensions.search.programs.search_params import main, score, searched_task
+from icrl.programs import train_agents, train_gpt, train_ilql
+from icrl.runs import device
+from icrl.runs.device import recorded
+from icrl.runs.divergence import DivergedError
 from icrl.runs.files import read_json
 
 OPTIONS = ("experiment=tiny", "device=cpu", "num_threads=1")
+BUDGET = ("search.num_trials=3", "search.num_learners=2", "search.num_env_steps=2000")
 QUICK = ("search.num_learners=1", "search.num_env_steps=200")
 
 
-def tiny(root: Path, *options: str) -> Config:
-    return load_config([*OPTIONS, f"root={root}", *options])
+def tiny(root: Path, *options: str) -> SearchedConfig:
+    return compose_config(SearchedConfig, [*OPTIONS, *BUDGET, f"root={root}", *options])
 
 
 def searched(root: Path, num_trials: int, *options: str) -> dict[str, Any]:
@@ -63,7 +73,7 @@ def test_an_interrupted_search_tries_the_same_as_an_undisturbed_one(tmp_path, mo
     assert second["times"][:11] == first["times"] and len(second["times"]) == 12
     assert searched(tmp_path, 2) == second, "fewer trials than there are must not take any away"
     assert len(scored) == 24
-    for option in ("search.goal_row=3", "seed=1", "env.terminate_on_goal=false"):
+    for option in ("search.num_learners=2", "seed=1", "env.terminate_on_goal=false"):
         with pytest.raises(ConfigError, match=re.escape(option.split("=")[0])):
             searched(tmp_path, 13, option)
     pictures = [*(tmp_path / "logs/tiny/search").glob("*.png")]
@@ -89,10 +99,17 @@ def test_a_search_with_a_damaged_file_is_refused_and_left_as_it_is(tmp_path, nam
     assert len(searched(tmp_path, 2)["trials"]) == 2
 
 
+def test_the_core_reads_a_record_without_the_options_of_the_search(tmp_path):
+    record = recorded(tiny(tmp_path))
+    assert recorded_options(Config, record, "a run") == load_config([*OPTIONS, f"root={tmp_path}"])
+    with pytest.raises(PipelineError, match="a run records an option that is not allowed: sed=1"):
+        recorded_options(Config, record | {"sed": 1}, "a run")
+
+
 @pytest.mark.parametrize("values", [[0.5], [0.0, 0.0, 0.0]])
 def test_pictures_of_few_trials_leave_pyplot_alone(tmp_path, values):
     study = optuna.create_study(direction="maximize")
-    space = search_params.space_of(load_config())
+    space = search_params.space_of(compose_config(SearchedConfig, []))
     distributions = {name: space[name] for name in ("source.discount", "source.hidden_size")}
     params = {"source.discount": 0.9, "source.hidden_size": 64}
     for value in values:
@@ -131,15 +148,11 @@ def test_table_has_the_best_first():
             "search.program=train_gpt search.space={model.num_layers:[1]} trainer.evaluate=false",
             ["search.program=train_gpt needs trainer.evaluate=true"],
         ),
-        ("env=gymnasium", ["env.name=gymnasium: the search needs a goal in a room"]),
-        ("search.goal_row=2 search.goal_column=2", ["search.goal_row=2 and search.goal_column=2: no task"]),
-        ("tasks.split=list tasks.held_out=[0] search.goal_row=0 search.goal_column=0", ["held out by tasks.split"]),
     ],
 )
 def test_impossible_searches_are_refused(tmp_path, options, parts):
-    """The cell in the centre, where all episodes start, is no goal."""
     with pytest.raises(ConfigError) as refused:
-        main(load_config(["experiment=tiny", f"root={tmp_path}", *options.split()]))
+        main(tiny(tmp_path, *options.split()))
     assert all(part in str(refused.value) for part in parts), refused.value
     assert not (tmp_path / "logs").exists()
 
@@ -185,7 +198,7 @@ def test_options_of_every_program_are_searched(tmp_path, program, space, more):
     for stage in BEFORE.get(program, ()):
         stage(tiny(tmp_path, *options))
     results = read_json(main(tiny(tmp_path, *options)) / "results.json")
-    keys = set(load_config([f"search.space={space}"]).search.space)
+    keys = set(tiny(tmp_path, f"search.space={space}").search.space)
     assert {frozenset(trial) for trial in results["trials"]} == {frozenset(keys | {"value"})}
     for number, trial in enumerate(results["trials"]):
         folder = tmp_path / "logs" / f"tiny-trial-{number:03d}"
@@ -207,16 +220,21 @@ def test_a_trial_whose_options_conflict_is_the_worst(tmp_path, monkeypatch, caps
     assert {trial["value"] for trial in read_json(tmp_path / "logs/tiny/search/results.json")["trials"]} == {0.0}
 
 
-def test_the_searched_task_is_the_first_with_its_goal_in_the_cell():
-    goal = ("env.size=4", "search.goal_row=1", "search.goal_column=1", "tasks.num_train=8")
-    for env, expected in (("dark_room", [5]), ("dark_room_permuted", [5, 0])):
-        config = load_config([f"env={env}", *goal, "data.num_development_tasks=2"])
-        assert searched_task(config, make_env(config.env)).tolist() == [expected]
+def test_the_searched_task_is_the_training_task_that_is_hardest_by_chance(tmp_path):
+    """That is a corner of the room."""
+    corners = {4, 20, 24}  # that in row 0, column 0 is held out
+    room = tiny(tmp_path)
+    assert searched_task(room, make_env(room.env)).item() in corners
+    near = tiny(tmp_path, "tasks.split=list", "tasks.held_out=[0,1,2,3,4,5,6,7,8,9]", "tasks.num_train=14")
+    assert searched_task(near, make_env(near.env)).item() in corners - {4}
+    pole = tiny(tmp_path, "env=gymnasium_cart_pole", "evaluation.num_episodes=3")
+    with closing(make_env(pole.env)) as env:
+        assert torch.equal(searched_task(pole, env)[0], env.all_tasks()[split_tasks(env, pole).train[0]])
 
 
 def test_score_tells_learning_from_not_learning(tmp_path):
     life = ("source.num_learners=4", "source.num_env_steps=3000", "source.history_steps=3000")
-    config = tiny(tmp_path, *life, "search.goal_row=1", "search.goal_column=3")
+    config = tiny(tmp_path, *life)
     good, hopeless = (
         score(replace(config, source=replace(config.source, learning_rate=rate)), torch.device("cpu"))
         for rate in (0.01, 1e-8)
@@ -225,3 +243,35 @@ def test_score_tells_learning_from_not_learning(tmp_path):
     far = tiny(tmp_path)  # the corner, 4 steps away, in lives of 3 steps
     short = replace(far.source, num_env_steps=3 * far.source.num_envs, unroll_length=3.0)
     assert score(replace(far, source=short), torch.device("cpu")) == 0
+
+
+def test_a_trial_that_diverges_counts_0(tmp_path, monkeypatch):
+    monkeypatch.setattr(search_params, "score", Mock(side_effect=[0.5, DivergedError("too fast"), 0.25]))
+    results = read_json(main(tiny(tmp_path)) / "results.json")
+    assert [trial["value"] for trial in results["trials"]] == [0.5, 0.0, 0.25]
+
+
+def test_needs_of_the_search(tmp_path, monkeypatch):
+    monkeypatch.setattr(device, "free_memory", lambda _: 10**8)
+    with pytest.raises(ConfigError, match=r"^search\.num_learners=100000 x source\.hidden_size=\d+ needs about"):
+        main(tiny(tmp_path, "search.num_learners=100000"))
+    assert all(path.name == ".lock" for path in tmp_path.rglob("*") if path.is_file())
+
+
+@pytest.mark.long
+@pytest.mark.skipif("point_game" not in extensions.NAMES, reason="their program is an extension")
+def test_options_of_players_are_searched(tmp_path):
+    players = "['players=tiny', 'training.num_updates=4', 'evaluation.pictures=false']"
+    space = "search.space={host.epsilon: [0.1, 0.5], agent.discount: [0.9]}"
+    options = (f"search.options={players}", space, "search.program=train_players", "search.num_trials=2")
+    config = tiny(tmp_path, *options)
+    results = read_json(main(config) / "results.json")
+    assert {frozenset(trial) for trial in results["trials"]} == {frozenset({"host.epsilon", "agent.discount", "value"})}
+    for number, trial in enumerate(results["trials"]):
+        matches = read_json(tmp_path / f"logs/tiny-trial-{number:03d}/players/results.json")["matches"]
+        rho = {pair: found["rho"]["value"] for pair, found in matches.items() if pair != "host_vs_agent"}
+        of_host = [value for pair, value in rho.items() if pair.startswith("host_vs_")]
+        of_agent = [value for pair, value in rho.items() if pair.endswith("_vs_agent")]
+        assert (len(of_host), len(of_agent)) == (3, 8)
+        assert trial["value"] == pytest.approx(sum(of_host) / 3 - sum(of_agent) / 8, abs=1e-12)
+    assert read_json(main(config) / "results.json")["times"] == results["times"], "nothing is done twice"

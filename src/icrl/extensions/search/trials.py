@@ -1,4 +1,4 @@
-"""Trials of whole programs, for `search_params.py`: their configurations and values."""
+"""Trials of whole programs: their configurations and values."""
 
 import copy
 import operator
@@ -11,6 +11,7 @@ from typing import Any
 from icrl import extensions
 from icrl.config.compose import AnyRoot, compose_config
 from icrl.config.root import Config
+from icrl.extensions.search.options import SearchedConfig
 from icrl.programs import evaluate, extract_policy, finetune, pipeline, train_gpt, train_ilql
 from icrl.runs.device import recorded
 from icrl.runs.files import read_json
@@ -39,7 +40,7 @@ OTHERS = dict(_searched())
 PROGRAMS |= {name: (program.main, *program.SEARCHED) for name, program in OTHERS.items()}
 
 
-def trial_of(config: Config, number: int, params: Mapping[str, Any]) -> Any:
+def trial_of(config: SearchedConfig, number: int, params: Mapping[str, Any]) -> Any:
     """Configuration of a trial of a whole program. Raises `ConfigError` or `ValidationError` for conflicts in it."""
     name, program = f"{config.name}-trial-{number:03d}", config.search.program
     if program in OTHERS:
@@ -47,7 +48,8 @@ def trial_of(config: Config, number: int, params: Mapping[str, Any]) -> Any:
         other = compose_config(OTHERS[program].OPTIONS, config.search.options)
         return changed(other, shared | {"name": name} | dict(params))
     more: dict[str, Any] = {"histories": [name], "run": name} if program == "pipeline" else {}
-    return changed(config, {"name": name} | more | dict(params))
+    whole = Config.model_validate({key: value for key, value in config if key in Config.model_fields})
+    return changed(whole, {"name": name} | more | dict(params))
 
 
 def changed(config: AnyRoot, values: Mapping[str, Any]) -> AnyRoot:

@@ -1,4 +1,4 @@
-"""Search for hyper-parameters of a program, by default of A2C on one task, the one with its goal in the corner.
+"""Search for hyper-parameters of a program, by default of A2C on one task, the training task that is hardest by chance.
 
 python -m src.search_params [KEY=VALUE ...]      -> logs/<name>/search/
 
@@ -33,10 +33,12 @@ from icrl.config.schedules import nearest
 from icrl.contracts import ConfigError
 from icrl.envs import make_env
 from icrl.envs.core import TensorEnv
+from icrl.envs.exact import random_exact
 from icrl.envs.rollout import OpenEpisodes, finished_episodes
 from icrl.envs.tasks import split_tasks
-from icrl.plots.search_plots import shown, write_search_plots
-from icrl.programs._trials import OTHERS, PROGRAMS, trial_of, value_of
+from icrl.extensions.search.options import SearchedConfig
+from icrl.extensions.search.pictures import shown, write_search_plots
+from icrl.extensions.search.trials import OTHERS, PROGRAMS, trial_of, value_of
 from icrl.runs.device import check_memory, prepare, recorded
 from icrl.runs.divergence import DivergedError
 from icrl.runs.files import (
@@ -53,13 +55,14 @@ from icrl.sources.options import check_source
 from icrl.sources.pace import num_iterations
 from icrl.training.needs import stage_one
 
+OPTIONS = SearchedConfig
 LARGE = "search.num_learners, source.num_envs"
 
 _ALWAYS = ("seed", "search")
 _A2C = "mean success over all episodes of a life"
 
 
-def main(config: Config) -> Path:
+def main(config: SearchedConfig) -> Path:
     """Run the missing trials; returns the folder with the pictures and `results.json`, updated after each trial."""
     device, program = prepare(config), config.search.program
     _check(config, device)
@@ -97,7 +100,7 @@ def main(config: Config) -> Path:
     return folder
 
 
-def space_of(config: Config) -> dict[str, BaseDistribution]:
+def space_of(config: SearchedConfig) -> dict[str, BaseDistribution]:
     """Distribution of each option that is searched."""
     space: dict[str, BaseDistribution] = {}
     for key, values in config.search.space.items():
@@ -110,7 +113,7 @@ def space_of(config: Config) -> dict[str, BaseDistribution]:
     return space
 
 
-def _check(config: Config, device: torch.device) -> None:
+def _check(config: SearchedConfig, device: torch.device) -> None:
     """Raise `ConfigError` if the program cannot be searched, or its trials are impossible."""
     search, program = config.search, config.search.program
     names = ("train_agents", *PROGRAMS)
@@ -137,11 +140,10 @@ def _check(config: Config, device: torch.device) -> None:
     except ConfigError as error:
         raise ConfigError(f"search.num_env_steps={config.search.num_env_steps}, for each trial: {error}") from error
     with closing(make_env(config.env, device)) as env:
-        searched_task(config, env)
         check_memory(tried, stage_one(tried, env.spec, 1, "search", recorded=False), device)
 
 
-def _check_keys(config: Config, tried: Any) -> None:
+def _check_keys(config: SearchedConfig, tried: Any) -> None:
     """Raise `ConfigError` if an option in `search.space` is none of the program."""
     program = config.search.program
     stages = {key: field.stages for key, _, field in walk(tried)}
@@ -170,7 +172,7 @@ def _restored(path: Path, owner: Identity, space: dict[str, BaseDistribution]) -
 
 
 def _value(
-    config: Config, number: int, params: dict[str, Any], others: list[float | None], device: torch.device
+    config: SearchedConfig, number: int, params: dict[str, Any], others: list[float | None], device: torch.device
 ) -> float:
     """Value of a trial. If it diverges or its options conflict, it is as bad as the worst of the `others`, or 0."""
     program = config.search.program
@@ -191,7 +193,7 @@ def _worst(others: list[float | None], error: Exception) -> float:
     return min([0.0, *(value for value in others if value is not None)])
 
 
-def _with(config: Config, tried: dict[str, Any]) -> Config:
+def _with(config: SearchedConfig, tried: dict[str, Any]) -> SearchedConfig:
     """Configuration of one trial: the budget of the search and the trial's hyper-parameters."""
     source, search = config.source, config.search
     budget = {"num_learners": search.num_learners, "num_iterations": 0, "num_env_steps": search.num_env_steps}
@@ -200,21 +202,10 @@ def _with(config: Config, tried: dict[str, Any]) -> Config:
 
 
 def searched_task(config: Config, env: TensorEnv) -> Tensor:
-    """First training task `[1, task_dim]` with its goal in the cell of `search`.
-
-    Raises `ConfigError` if there is none, or if it is held out: options must not be chosen on held-out tasks."""
-    search, tasks = config.search, env.all_tasks()
-    cells = env.goal_cell(tasks)
-    if cells is None:
-        raise ConfigError(f"env.name={config.env.name}: the search needs a goal in a room, but this world has no cells")
-    found = (cells == search.goal_row * env.spec.width + search.goal_column).nonzero().flatten().tolist()
-    where = f"search.goal_row={search.goal_row} and search.goal_column={search.goal_column}"
-    if not found:
-        raise ConfigError(f"{where}: no task has its goal there")
-    held_out = split_tasks(env, config).held_out
-    if not (allowed := [task for task in found if task not in held_out]):
-        raise ConfigError(f"{where}: is held out by tasks.split={config.tasks.split}, must be a training goal")
-    return tasks[allowed[:1]]
+    """The training task `[1, task_dim]` that random play solves least, or the first where that is not known exactly.
+    Options must not be chosen on held-out tasks."""
+    tasks = env.all_tasks()[split_tasks(env, config).train]
+    return tasks[random_exact(env, tasks).success.argmin()][None] if env.is_exact else tasks[:1]
 
 
 def score(config: Config, device: torch.device) -> float:

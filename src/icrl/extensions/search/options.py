@@ -1,11 +1,12 @@
-"""Options of the search for hyper-parameters: the program, the options that are searched, and their ranges."""
+"""Options of a search: the program, the options that are searched, and their ranges."""
 
 from collections.abc import Mapping
 from typing import Annotated, Any
 
 from pydantic import AfterValidator
 
-from icrl.config.options import Name, Options, Text, option
+from icrl.config.options import Name, Options, Text, group, option
+from icrl.config.root import Config
 
 A2C_SPACE: dict[str, Any] = {
     "source.learning_rate": {"low": 1e-4, "high": 3e-2, "log": True},
@@ -36,8 +37,8 @@ def _check_space(space: dict[str, Any]) -> dict[str, Any]:
 class SearchConfig(Options):
     program: Name = option(
         "train_agents",
-        "program that a trial runs. train_agents: A2C on one task; others: the whole program, valued on development "
-        "tasks",
+        "program that a trial runs. train_agents: A2C on one training task; others: the whole program, valued on "
+        "development tasks",
     )
     space: Annotated[dict[str, Any], AfterValidator(_check_space)] = option(
         A2C_SPACE,
@@ -48,7 +49,11 @@ class SearchConfig(Options):
     num_trials: int = option(
         20, "trials in all; a repeated call adds only what is missing", ge=1, le=10**4, may_change=True
     )
-    goal_row: int = option(0, "row of the goal that is searched on (train_agents)", ge=0, le=63)
-    goal_column: int = option(0, "column of the goal that is searched on (train_agents)", ge=0, le=63)
     num_learners: int = option(8, "learners per trial, averaged (train_agents)", ge=1, le=10**5)
     num_env_steps: int = option(20000, "env steps per learner (train_agents)", ge=1, le=10**8)
+
+
+class SearchedConfig(Config):
+    """Options of all programs, and those of the search."""
+
+    search: SearchConfig = group(SearchConfig, "the search over options of a program", "search")

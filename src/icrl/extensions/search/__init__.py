@@ -1,0 +1,1 @@
+"""Extension: the search for options of a program, by Optuna: `src.search_params`."""
