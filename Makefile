@@ -47,7 +47,7 @@ bench: .venv/bench.stamp
 	$(BIN)/python -m benchmarks.processes
 	$(BIN)/python -m benchmarks.training
 	$(BIN)/python -m benchmarks.large_store
-	$(BIN)/python -m benchmarks.stacked commands
+	$(BIN)/python -m benchmarks.extensions.seeds.stacked commands
 	$(BIN)/python -m benchmarks.unit_costs
 	$(BIN)/python -m benchmarks.thousand_gpus
 	$(BIN)/python -m benchmarks.recipe

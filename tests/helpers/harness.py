@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
+from importlib import import_module
 from pathlib import Path
 from typing import Any, NamedTuple
 from unittest.mock import patch
@@ -15,6 +16,7 @@ from unittest.mock import patch
 import torch
 from toy import curves, plain
 
+from icrl import extensions
 from icrl.config.command_line import run_program
 from icrl.config.paths import PROJECT
 from icrl.config.root import Config
@@ -96,7 +98,9 @@ def run(stage: str, root: Path, *options: str, preset: Sequence[str] = TINY) -> 
     clean = patch.object(run_record, "git_state", lambda _: {"revision": "0", "dirty": False, "diff": ""})
     with clean, patch.object(sys, "argv", arguments), redirect_stdout(out), redirect_stderr(err):
         try:
-            run_program(PROGRAMS[stage], Config, stage, "", "all options")
+            of_extension = import_module(extensions.programs()[stage]) if stage not in PROGRAMS else None
+            main, kind = (of_extension.main, of_extension.OPTIONS) if of_extension else (PROGRAMS[stage], Config)
+            run_program(main, kind, stage, "", "all options")
         except SystemExit as end:
             code = int(end.code or 0)
     return Outcome(code, out.getvalue(), err.getvalue())

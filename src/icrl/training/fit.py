@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
-from contextlib import ExitStack, suppress
-from itertools import starmap
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
 
 from icrl.config.options import refuse
 from icrl.config.schedules import Clock
-from icrl.contracts import AnyBatch, Objective, Stopped
+from icrl.contracts import AnyBatch, Objective
 from icrl.runs.checkpoint import FINISHED, Interval, is_due
 from icrl.runs.divergence import FiniteCheck
 from icrl.runs.evaluations import Evaluations, Evaluator
@@ -30,66 +29,7 @@ if TYPE_CHECKING:
 _LOWERED = {"train_ilql": "critic.reward_scale, ", "extract_policy": "awr.advantage_threshold, "}  # by program
 
 
-class Request(NamedTuple):
-    """Update that a training run asks for; it is answered with the metrics of the update."""
-
-    updater: Updater
-    batch: AnyBatch
-    clock: Clock
-
-
-Answer = dict[str, Tensor]
-Run = Generator[Request, Answer, None]
-
-
 def fit(
-    context: RunContext,
-    model: nn.Module,
-    objective: Objective,
-    batch_at: Callable[[int], AnyBatch],
-    evaluator: Evaluator,
-    **more: Any,
-) -> None:
-    """Train `model` in place, as `fitting` does, one update after the other."""
-    drive([fitting(context, model, objective, batch_at, evaluator, **more)])
-
-
-def one_by_one(requests: Sequence[Request]) -> Iterable[Answer]:
-    """Make each update when its answer is taken."""
-    return starmap(Updater.update, requests)
-
-
-def drive(runs: Sequence[Run], update: Callable[[Sequence[Request]], Iterable[Answer]] = one_by_one) -> None:
-    """Go through `runs` at the pace of the one that is furthest behind: `update` makes the updates with the same number
-    that they ask for, by default one after the other. A signal ends all of them, each with a checkpoint, before
-    `Stopped` is raised; any other error ends the others too. They end in the reverse order, like contexts."""
-    asked, stopped = dict[int, Request](), None
-    try:
-        for number, run in enumerate(runs):
-            if request := next(run, None):
-                asked[number] = request
-        while asked:
-            least = min(request.clock.updates for request in asked.values())
-            chosen = [number for number in sorted(asked) if asked[number].clock.updates == least]
-            answers = update([asked[number] for number in chosen])
-            for number, answer in reversed([*zip(chosen, answers, strict=True)]):
-                del asked[number]
-                try:
-                    asked[number] = runs[number].send(answer)
-                except StopIteration:
-                    continue
-                except Stopped as error:
-                    stopped = error
-    except BaseException as error:
-        for number in sorted(asked, reverse=True):
-            with suppress(type(error)):
-                runs[number].throw(error)
-        raise
-    if stopped:
-        raise stopped
-
-
-def fitting(
     context: RunContext,
     model: nn.Module,
     objective: Objective,
@@ -100,59 +40,132 @@ def fitting(
     after_step: Callable[[], None] | None = None,
     start: dict[str, Any] | None = None,
     parts: Mapping[str, Stateful] | None = None,
-) -> Run:
+) -> None:
     """Train `model` in place for `num_updates` (0: `trainer.num_iterations`), from the newest checkpoint of the run or,
     if there is none, from `start`, the state of another run. It ends bit-identical to an uninterrupted run.
 
     `batch_at(update)` is this rank's share of a batch. `evaluator` evaluates a state `{"step", "model"}`. `after_step`,
     called after each optimizer step, may change the model. `parts` are saved and restored too. Raises `Stopped` when a
     signal asked the run to end; `DivergedError` on all ranks when a number is not finite."""
-    config, ranks, total = context.config, context.ranks, num_updates or context.config.trainer.num_iterations
-    saving, owner, device = config.checkpoints, Identity.of(context.description), context.device
-    updater = Updater(model.train(), objective, config, device, ranks, after_step)
-    run = RunState(context.folder, context.description, saving, total, device, ranks=ranks, start=start)
-    evaluation = Interval(config.evals.num_evals, config.evals.eval_interval, total, end=True)
-    snapshot = Interval(0, -(-saving.snapshot_interval // config.trainer.mini_batch_size), total)
+    updater = Updater(model.train(), objective, context.config, context.device, context.ranks, after_step)
+    with opened(context, updater, evaluator, num_updates, start, parts) as training:
+        for update in range(training.done, training.total):
+            training.evaluate_and_save(update)
+            batch = batch_at(update)
+            training.measure(batch)
+            metrics = updater.update(batch, training.clock)
+            training.log(metrics, batch)
+        training.evaluate_and_save(training.total)
+
+
+@contextmanager
+def opened(
+    context: RunContext,
+    updater: Updater,
+    evaluator: Evaluator,
+    num_updates: int = 0,
+    start: dict[str, Any] | None = None,
+    parts: Mapping[str, Stateful] | None = None,
+) -> Iterator[Training]:
+    """Training with the model, optimizer and `parts` of its newest checkpoint or of `start`, see `fit`. It is marked as
+    finished when the block ends without an error."""
+    config, ranks, model, device = context.config, context.ranks, updater.model, context.device
+    total = num_updates or config.trainer.num_iterations
+    run = RunState(context.folder, context.description, config.checkpoints, total, device, ranks=ranks, start=start)
     with ExitStack() as stack:
-        logger, evaluations = _services(stack, context, run, evaluator, model, updater)
-        finite = FiniteCheck(owner.program, {"": model}, lambda _: _cure(owner.program, updater), ranks)
-        run.before_save = lambda: finite.check(run.done)
+        training = Training(stack, context, run, evaluator, updater)
         if ranks.rank:  # own dropout on each rank; rank 0 draws as a single process would
             torch.manual_seed(torch.initial_seed() + ranks.rank)
-        noise_scale, own = make_noise_scale(config, ranks), {"generators": Generators(device, ranks), **(parts or {})}
-        for name, part in {"model": model, "updater": updater, "noise_scale": noise_scale, **own}.items():
+        own = {"generators": Generators(device, ranks), **(parts or {})}
+        saved = {"model": model, "updater": updater, "noise_scale": training.noise_scale, **own}
+        for name, part in saved.items():
             run.add(name, part)
-        curves = UpdateCurves(config, objective, ranks, logger)
-        num_profiled = config.summaries.profiled_iterations * ranks.is_writer
-        iteration_done = stack.enter_context(profiled(run.folder, num_profiled))
         stack.enter_context(run)
-        for update in range(run.done, total + 1):
-            run.done = update
-            evaluates = config.trainer.evaluate and (update == 0 or evaluation.due(update))
-            _evaluate(run, evaluations, evaluates, model, device)
-            if not run.is_saved and snapshot.due(update):
-                run.save("snapshot", keep=total)  # all of them
-            run.save_if_due()
-            if update == total:
-                break
-            batch, due = batch_at(update), logger.due(update + 1)
-            scale = noise_scale.measure(model, updater.loss, batch, update + 1, ranks) if due else {}
-            metrics = yield Request(updater, batch, Clock(update / total, update, 0, update))
-            finite.note(update + 1, updater.watched(metrics), check=due)
-            if due:
-                curves.show(update + 1, metrics, scale | updater.rates(), model, batch, evaluations)
-            if is_due(update + 1, config.trainer.parameter_check_interval):
-                ranks.check_equal(model, update + 1)
-            iteration_done()
-            logger.advance()
-        if evaluations:
-            run.finish(evaluations.wait)
+        yield training
+        if training.evaluations:
+            run.finish(training.evaluations.wait)
     if ranks.is_writer:
-        write_owned(run.folder / FINISHED, owner, total, {"updates": total})
+        write_owned(run.folder / FINISHED, Identity.of(context.description), total, {"updates": total})
+
+
+class Training:
+    """Evaluations, checkpoints and curves of a run: all that the loop does beside updates. `stack` closes the rest."""
+
+    def __init__(
+        self, stack: ExitStack, context: RunContext, run: RunState, evaluator: Evaluator, updater: Updater
+    ) -> None:
+        config, ranks, program = context.config, context.ranks, Identity.of(run.description).program
+        saving = config.checkpoints
+        self._config, self._ranks, self._run, self._updater = config, ranks, run, updater
+        self._device = context.device
+        self._evaluates_at = Interval(config.evals.num_evals, config.evals.eval_interval, run.total, end=True)
+        self._snapshot = Interval(0, -(-saving.snapshot_interval // config.trainer.mini_batch_size), run.total)
+        self._logger, self.evaluations = _services(stack, context, run, evaluator, updater)
+        self._finite = FiniteCheck(program, {"": updater.model}, lambda _: _lower(program, updater), ranks)
+        run.before_save = lambda: self._finite.check(run.done)
+        self.noise_scale = make_noise_scale(config, ranks)
+        self._scale: dict[str, float] = {}
+        self._curves = UpdateCurves(config, updater.objective, ranks, self._logger)
+        num_profiled = config.summaries.profiled_iterations * ranks.is_writer
+        self._iteration_done = stack.enter_context(profiled(run.folder, num_profiled))
+
+    @property
+    def done(self) -> int:
+        """Updates so far."""
+        return self._run.done
+
+    @property
+    def total(self) -> int:
+        """Updates of the whole run."""
+        return self._run.total
+
+    @property
+    def clock(self) -> Clock:
+        """Place of the next update in schedules."""
+        return Clock(self.done / self.total, self.done, 0, self.done)
+
+    def evaluate_and_save(self, update: int) -> None:
+        """Evaluate and save, if it is time to, after `update` updates. Raises `Stopped` if a signal asked for it, with
+        a checkpoint."""
+        run = self._run
+        run.done = update
+        if self._config.trainer.evaluate and (update == 0 or self._evaluates_at.due(update)):
+            self._start_evaluation()
+        if self.evaluations:
+            self.evaluations.poll()
+        if not run.is_saved and self._snapshot.due(update):
+            run.save("snapshot", keep=run.total)  # all of them
+        run.save_if_due()
+
+    def _start_evaluation(self) -> None:
+        """Called by all ranks, of which rank 0 evaluates. The random numbers of dropout are unaffected."""
+        self._run.before_save()
+        if self.evaluations:
+            with torch.random.fork_rng([self._device] if self._device.type == "cuda" else []):
+                self.evaluations.start(self.done, {"step": self.done, "model": self._updater.model.state_dict()})
+
+    def measure(self, batch: AnyBatch) -> None:
+        """Estimate the gradient noise scale on the batch of the next update, if it is asked for."""
+        next_update = self.done + 1
+        due, model, loss = self._logger.due(next_update), self._updater.model, self._updater.loss
+        self._scale = self.noise_scale.measure(model, loss, batch, next_update, self._ranks) if due else {}
+
+    def log(self, metrics: dict[str, Tensor], batch: AnyBatch) -> None:
+        """Show the `metrics` of the update that was just made on `batch`, if it is time to. Raises `DivergedError` if a
+        number of it is not finite."""
+        made, updater = self.done + 1, self._updater
+        due = self._logger.due(made)
+        self._finite.note(made, updater.watched(metrics), check=due)
+        if due:
+            self._curves.show(made, metrics, self._scale | updater.rates(), updater.model, batch, self.evaluations)
+        if is_due(made, self._config.trainer.parameter_check_interval):
+            self._ranks.check_equal(updater.model, made)
+        self._iteration_done()
+        self._logger.advance()
 
 
 def _services(
-    stack: ExitStack, context: RunContext, run: RunState, evaluator: Evaluator, model: nn.Module, updater: Updater
+    stack: ExitStack, context: RunContext, run: RunState, evaluator: Evaluator, updater: Updater
 ) -> tuple[MetricLogger, Evaluations | None]:
     """Logger of a rank; rank 0 also gets the run record and the evaluations."""
     beyond = f"{run.folder} is at update {run.done}, beyond the {run.total} of this configuration"
@@ -164,7 +177,7 @@ def _services(
     if is_writer:
         (folder / FINISHED).unlink(missing_ok=True)  # of a run that is extended
         texts = record_session(config, folder, owner, run.done)
-        logger.describe(texts | {"parameters": parameters_table(model, updater.optimizer)}, config)
+        logger.describe(texts | {"parameters": parameters_table(updater.model, updater.optimizer)}, config)
     if not (is_writer and config.trainer.evaluate):
         return logger, None
     done = -1 if run.is_fresh else run.done
@@ -173,20 +186,6 @@ def _services(
     return logger, stack.enter_context(evaluations)
 
 
-def _evaluate(
-    run: RunState, evaluations: Evaluations | None, due: bool, model: nn.Module, device: torch.device
-) -> None:
-    """Start an evaluation if one is `due`, and store results. Called by all ranks; rank 0 passes `evaluations`. The
-    random numbers of dropout are unaffected."""
-    if due:
-        run.before_save()
-    if evaluations and due:
-        with torch.random.fork_rng([device] if device.type == "cuda" else []):
-            evaluations.start(run.done, {"step": run.done, "model": model.state_dict()})
-    if evaluations:
-        evaluations.poll()
-
-
-def _cure(program: str, updater: Updater) -> str:
+def _lower(program: str, updater: Updater) -> str:
     precise = "device.amp_dtype=bfloat16 or " if updater.scaler.is_enabled() else ""
     return f"{precise}a lower {_LOWERED.get(program, '')}optimizer.learning_rate or optimizer.max_gradient_norm"

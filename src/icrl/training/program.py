@@ -161,8 +161,6 @@ def open_run(
     `inputs` maps the description of the newest checkpoint, or None, to checksums of the inputs other than histories;
     `rates` is the group of its rates. Raises `ConfigError` if the model in the folder has other histories or other
     options in `groups`, and `PipelineError` if the folder has files of another run."""
-    single = f"{program} trains one model at a time; only train_gpt takes several"
-    refuse(config.trainer.seeds, f"trainer.seeds={config.trainer.seeds}: {single}")
     check_snapshots(config.summaries.code_snapshots, PROJECT)
     check_writers(config.summaries)
     with joined(prepare(config)) as (ranks, device):

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import nullcontext
-from typing import TYPE_CHECKING, Annotated, Any, Self, cast
+from typing import TYPE_CHECKING, Any, Self, cast
 
 import torch
-from pydantic import Field, model_validator
+from pydantic import model_validator
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
-from icrl.config.options import OneOrMore, Options, option, refuse
+from icrl.config.options import Options, option, refuse
 from icrl.config.schedules import Clock, make_schedule
 from icrl.contracts import AnyBatch, Metrics, Objective
 from icrl.runs.device import bfloat16_gain
@@ -34,12 +34,6 @@ class TrainerConfig(Options):
     )
     evaluate: bool = option(True, "evaluate in context during training (evals.*), and keep the best checkpoint")
     activation_checkpointing: bool = option(False, "keep only each block's input, recompute the rest, to save memory")
-    seeds: Annotated[list[Annotated[int, Field(ge=0, le=10**9)]], OneOrMore] = option(
-        [],
-        "train a model for each of these seeds, all as one program; the run of seed k is <name>-seedk ([]: one model)",
-        may_change=True,
-        stages="2",
-    )
     compile: bool = option(False, "torch.compile: slower to start, faster to run; needs a C++ compiler")
     empty_cache: bool = option(False, "give unused GPU memory back after every update; slow", may_change=True)
     parameter_check_interval: int = option(

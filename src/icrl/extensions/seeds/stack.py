@@ -5,11 +5,10 @@ Forward and backward pass and optimizer step are those of one model with a leadi
 are clipped for each model by itself. K models, B windows of each, T steps.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, cast
+from contextlib import ExitStack
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
@@ -17,25 +16,27 @@ from torch.optim.optimizer import Optimizer
 
 from icrl.config.options import refuse
 from icrl.config.schedules import Clock
-from icrl.contracts import Batch
+from icrl.contracts import Batch, Stopped
+from icrl.extensions.seeds.options import SeedsConfig
+from icrl.extensions.seeds.stacked_model import check_stackable, stacked
 from icrl.nn.gpt import GPT
 from icrl.objectives.imitation import Imitation, batch_context
+from icrl.programs.train_gpt import Parts
 from icrl.spaces import EnvSpec
-from icrl.training.fit import Answer, Request, Run, drive
+from icrl.training.fit import Training, opened
 from icrl.training.optimizers import make_optimizer, set_rates
-from icrl.training.stacked_model import check_stackable, stacked
+from icrl.training.program import RunContext
 from icrl.training.updates import Updater
 
-if TYPE_CHECKING:
-    from icrl.config.root import Config
-
+Metrics = dict[str, Tensor]
 _OF_WHOLE_TENSORS = ("lamb", "mtadam")  # optimizers whose steps depend on norms of tensors
 
 
-def check_together(config: Config, spec: EnvSpec) -> None:
+def check_together(config: SeedsConfig, spec: EnvSpec) -> None:
     """Raise `ConfigError` for options with which models cannot be trained as one program, or would not end as alone."""
-    trainer, model, given = config.trainer, config.model, f"trainer.seeds={config.trainer.seeds}"
-    refuse(len({*trainer.seeds}) < len(trainer.seeds), f"{given}: no seed may be there twice")
+    trainer, model, given = config.trainer, config.model, f"seeds={config.seeds}"
+    distinct = config.seeds and len({*config.seeds}) == len(config.seeds)
+    refuse(not distinct, f"{given}: must be one seed, or several that differ")
     needs = {
         "trainer.gradient_accumulation_steps=1": trainer.gradient_accumulation_steps > 1,
         "trainer.compile=false": trainer.compile,
@@ -55,19 +56,47 @@ def check_together(config: Config, spec: EnvSpec) -> None:
         check_stackable(GPT(model, spec))
 
 
-def fit_together(runs: Sequence[Run]) -> None:
+def fit_together(runs: Sequence[tuple[RunContext, Parts]]) -> None:
     """Train the models of all `runs` at once, as `fit` trains one. Runs that are behind the others, because the program
-    was killed between two of their checkpoints, catch up first."""
-    stacks: dict[tuple[int, ...], Stack] = {}
+    was killed between two of their checkpoints, catch up first. A signal ends all of them, each with a checkpoint,
+    before `Stopped` is raised."""
+    updaters = [
+        Updater(parts.model.train(), parts.objective, context.config, context.device, context.ranks)
+        for context, parts in runs
+    ]
+    with ExitStack() as stack:
+        trainings = [
+            stack.enter_context(opened(context, updater, parts.evaluator))
+            for (context, parts), updater in zip(runs, updaters, strict=True)
+        ]
+        done, models = [training.done for training in trainings], dict[tuple[int, ...], Stack]()
+        while trainings:
+            update = min(done)
+            behind = [k for k, made in enumerate(done) if made == update]
+            _evaluate_and_save([trainings[k] for k in behind], update)
+            if update == trainings[0].total:
+                break
+            if (key := tuple(behind)) not in models:
+                models = {key: Stack([updaters[k] for k in behind])}
+            batches = [runs[k][1].batch_at(update) for k in behind]
+            for k, batch in zip(behind, batches, strict=True):
+                trainings[k].measure(batch)
+            found = models[key].update(batches, trainings[behind[0]].clock)
+            for k, batch, metrics in zip(behind, batches, found, strict=True):
+                trainings[k].log(metrics, batch)
+                done[k] += 1
 
-    def update(requests: Sequence[Request]) -> list[Answer]:
-        key = tuple(id(request.updater) for request in requests)
-        if key not in stacks:
-            stacks.clear()
-            stacks[key] = Stack([request.updater for request in requests])
-        return stacks[key].update([cast(Batch, request.batch) for request in requests], requests[0].clock)
 
-    drive(runs, update)
+def _evaluate_and_save(trainings: Sequence[Training], update: int) -> None:
+    """Evaluate and save after `update` updates. Raises `Stopped` after the last of the trainings was saved."""
+    stopped = None
+    for training in trainings:
+        try:
+            training.evaluate_and_save(update)
+        except Stopped as error:
+            stopped = error
+    if stopped:
+        raise stopped
 
 
 class Stack:
@@ -93,7 +122,7 @@ class Stack:
             }
         self._is_shared = False
 
-    def update(self, batches: Sequence[Batch], clock: Clock) -> list[Answer]:
+    def update(self, batches: Sequence[Batch], clock: Clock) -> list[Metrics]:
         """Optimizer step of each model on its own batch `[B, T]`. Returns what `Updater.update` does, for each."""
         config, number = self._first.optimizer_config, len(batches)
         for optimizer in (self._optimizer, *(updater.optimizer for updater in self._updaters)):
@@ -104,7 +133,7 @@ class Stack:
         with self._first.autocast():
             parameters = self._model(batch_context(objective.spec, together))  # of the heads, `[K * B, T, P]`
 
-        def loss_of(parameters: Tensor, *columns: Tensor) -> tuple[Tensor, Answer]:
+        def loss_of(parameters: Tensor, *columns: Tensor) -> tuple[Tensor, Metrics]:
             loss, _, metrics = self._first.loss(_Given(parameters), Batch(*columns))
             return loss, metrics
 

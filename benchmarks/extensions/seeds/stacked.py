@@ -1,6 +1,6 @@
 """Twelve seeds of stage two as one program, beside the same one after the other: of the tiny and the default recipe.
 
-python -m benchmarks.stacked [commands | bound]
+python -m benchmarks.extensions.seeds.stacked [commands | bound]
 
 Updates are measured in this process on one thread and its clock, on random windows; the models are also trained as one
 by `torch.func.vmap`, which is what our layers are compared with. With `commands`, whole commands of stage two are too,
@@ -28,17 +28,17 @@ from icrl.config.paths import PROJECT
 from icrl.config.root import Config
 from icrl.contracts import Batch
 from icrl.envs import make_env
+from icrl.extensions.seeds.stack import Stack
 from icrl.nn.gpt import GPT
 from icrl.objectives import objective_class
 from icrl.runs.distributed import Ranks
 from icrl.spaces import EnvSpec
-from icrl.training.stack import Stack
 from icrl.training.updates import Updater
 
 NUMBER, ROUNDS = 12, 5
 ALONE, OURS, VMAP = "one after the other", "as one program", "as one by torch.func.vmap, without clipping and step"
 RECIPES: dict[str, list[str]] = {"tiny": ["experiment=tiny"], "default": []}
-COMMAND = [sys.executable, "-m", "src.train_gpt", "experiment=tiny", "num_threads=1", "histories=tiny"]
+OPTIONS = ["experiment=tiny", "num_threads=1", "histories=tiny"]
 
 
 def updaters_of(config: Config, spec: EnvSpec) -> list[Updater]:
@@ -97,11 +97,12 @@ def commands() -> dict[str, float]:
         run([*source, "num_threads=1"])
         updates = NUMBER * load_config(RECIPES["tiny"]).trainer.num_iterations
         start = time.perf_counter()
-        run([*COMMAND, f"root={root}", "name=many", f"trainer.seeds={[*range(NUMBER)]}".replace(" ", "")])
+        together = f"seeds={[*range(NUMBER)]}".replace(" ", "")
+        run([sys.executable, "-m", "src.train_seeds", *OPTIONS, f"root={root}", "name=many", together])
         rates[OURS] = updates / (time.perf_counter() - start)
         start = time.perf_counter()
         for seed in range(NUMBER):
-            run([*COMMAND, f"root={root}", f"name=alone-{seed}", f"seed={seed}"])
+            run([sys.executable, "-m", "src.train_gpt", *OPTIONS, f"root={root}", f"name=alone-{seed}", f"seed={seed}"])
         rates[ALONE] = updates / (time.perf_counter() - start)
     return rates
 

@@ -17,7 +17,7 @@ from icrl.config.options import refuse
 from icrl.nn.embeddings import SmoothTable, lookup
 from icrl.nn.encoders import Table
 
-_ALONE = "cannot be trained as one program with others: train one by one, without trainer.seeds"
+_ALONE = "cannot be trained as one program with others: train one by one, with train_gpt"
 
 
 def stacked(models: Sequence[nn.Module]) -> nn.Module:

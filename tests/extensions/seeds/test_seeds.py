@@ -11,13 +11,13 @@ import pytest
 import torch
 from harness import TINY, files_of, kill_late, results_of
 
+from icrl.extensions.seeds.stack import Stack
 from icrl.runs import checkpoint
 from icrl.runs.files import read_json
-from icrl.training.stack import Stack
 
 PLAIN = ("model.residual_dropout=0", "model.attention_dropout=0", "trainer.gradient_accumulation_steps=1")
 PLAIN += ("device.amp_dtype=none", "evals.async_eval=false", "checkpoints.keep_last=3", "histories=tiny")
-TOGETHER = ("name=many", "trainer.seeds=[4,0,7]")
+TOGETHER = ("name=many", "seeds=[4,0,7]")
 go = partial(harness.done, preset=(*TINY, *PLAIN))
 refusal = partial(harness.refusal, preset=(*TINY, *PLAIN))
 
@@ -34,7 +34,7 @@ def histories(finished: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 def stacked(histories: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Root with three finished runs that were trained as one program; only to be read."""
     root = Path(shutil.copytree(histories, tmp_path_factory.mktemp("stacked") / "root"))
-    go("train_gpt", root, *TOGETHER)
+    go("train_seeds", root, *TOGETHER)
     return root
 
 
@@ -75,7 +75,7 @@ def test_each_model_is_as_if_trained_alone(histories: Path, tmp_path: Path, opti
     """The model and the state of its optimizer, in a file as large as alone, which a run alone continues from."""
     root = Path(shutil.copytree(histories, tmp_path / "root"))
     more = ("trainer.evaluate=false", "evaluation.checkpoint=last", *options)
-    go("train_gpt", root, *TOGETHER, *more)
+    go("train_seeds", root, *TOGETHER, *more)
     go("train_gpt", root, "name=alone", "seed=7", *more)
     one, two = newest(root, "many-seed7"), newest(root, "alone")
     coarse = 2e-3 if "device.amp_dtype=bfloat16" in options else 1e-5
@@ -105,13 +105,13 @@ def test_killed_runs_continue_to_the_same_models(stacked: Path, tmp_path: Path, 
     root = Path(shutil.copytree(stacked, tmp_path / "root"))
     for seed, step in zip((4, 0, 7), steps, strict=True):
         kill_late(root / f"logs/many-seed{seed}/gpt", step)
-    go("train_gpt", root, *TOGETHER)
+    go("train_seeds", root, *TOGETHER)
     if len({*steps}) == 1:
         assert results_of(root) == results_of(stacked)
     for seed in (4, 0, 7):
         assert_close(newest(root, f"many-seed{seed}")["model"], newest(stacked, f"many-seed{seed}")["model"])
     before = files_of(root)
-    assert go("train_gpt", root, *TOGETHER).count("all 6 updates of many-seed") == 3
+    assert go("train_seeds", root, *TOGETHER).count("all 6 updates of many-seed") == 3
     assert files_of(root) == before
 
 
@@ -128,11 +128,11 @@ def test_a_signal_stops_all_runs_with_a_checkpoint(stacked: Path, histories: Pat
         return update(self, batches, clock)
 
     monkeypatch.setattr(Stack, "update", signalled)
-    assert harness.run("train_gpt", root, *TOGETHER, preset=(*TINY, *PLAIN)).code
+    assert harness.run("train_seeds", root, *TOGETHER, preset=(*TINY, *PLAIN)).code
     assert [newest(root, f"many-seed{seed}")["step"] for seed in (4, 0, 7)] == [3, 3, 3]
     assert signal.getsignal(signal.SIGTERM) is handler
     monkeypatch.undo()
-    go("train_gpt", root, *TOGETHER)
+    go("train_seeds", root, *TOGETHER)
     assert_close(newest(root, "many-seed0")["model"], newest(stacked, "many-seed0")["model"])
 
 
@@ -140,15 +140,15 @@ def test_a_crash_ends_all_runs(histories: Path, tmp_path: Path, monkeypatch) -> 
     root = Path(shutil.copytree(histories, tmp_path / "root"))
     monkeypatch.setattr(Stack, "update", lambda *_: 1 / 0)
     with pytest.raises(ZeroDivisionError):
-        harness.run("train_gpt", root, *TOGETHER, preset=(*TINY, *PLAIN))
+        harness.run("train_seeds", root, *TOGETHER, preset=(*TINY, *PLAIN))
     assert len([*root.glob("logs/many-seed*/gpt/crash-*.pt")]) == 3
 
 
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (("trainer.seeds=[1,1]",), "no seed may be there twice"),
-        (("model.residual_dropout=0.1",), "trainer.seeds=[4, 0, 7] needs a model without dropout"),
+        (("seeds=[1,1]",), "seeds=[1, 1]: must be one seed, or several that differ"),
+        (("model.residual_dropout=0.1",), "seeds=[4, 0, 7] needs a model without dropout"),
         (("trainer.gradient_accumulation_steps=2",), "needs trainer.gradient_accumulation_steps=1"),
         (("optimizer=lamb",), "needs an optimizer other than lamb and mtadam"),
         (("model.trunk=gru", "model.position=none"), "cannot be trained as one program"),
@@ -157,8 +157,4 @@ def test_a_crash_ends_all_runs(histories: Path, tmp_path: Path, monkeypatch) -> 
     ],
 )
 def test_what_cannot_be_trained_as_one_is_refused(histories: Path, options: tuple[str, ...], message: str) -> None:
-    assert message in refusal("train_gpt", histories, *TOGETHER, *options)
-
-
-def test_only_stage_two_trains_several_seeds(histories: Path) -> None:
-    assert "only train_gpt takes several" in refusal("train_ilql", histories, *TOGETHER)
+    assert message in refusal("train_seeds", histories, *TOGETHER, *options)

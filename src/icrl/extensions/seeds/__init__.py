@@ -1,0 +1,1 @@
+"""Extension: stage two with several seeds as one program, `src.train_seeds`."""
