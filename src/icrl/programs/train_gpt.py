@@ -30,7 +30,7 @@ GROUPS = ("objective",)  # of options that must not change when a run resumes, b
 
 
 class Parts(NamedTuple):
-    """What `fit` needs beside the context of a run."""
+    """Model, objective, batches and evaluator of a run, as `fit` takes them."""
 
     model: GPT
     objective: Objective
