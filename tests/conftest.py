@@ -1,5 +1,6 @@
 """Shared by all tests: a finished run of all stages, and the selection of `pytest -m quick`."""
 
+import fcntl
 import os
 import shutil
 from collections.abc import Iterator
@@ -79,12 +80,17 @@ def _blank(figure: Figure) -> style.Frame:
 @pytest.fixture(scope="session")
 def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Root of a finished run of all stages with the options `harness.TINY`, with pictures; only to be read."""
-    root = tmp_path_factory.mktemp("finished")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(style, "figure_to_array", DRAW)
-        for stage in STAGES:
-            done(stage, root)
-    return root
+    of_worker = tmp_path_factory.getbasetemp()
+    shared = of_worker.parent if "PYTEST_XDIST_WORKER" in os.environ else of_worker
+    with (shared / "finished.lock").open("w") as lock, pytest.MonkeyPatch.context() as patch:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # of several workers the first makes it
+        if not (whole := shared / "finished").exists():
+            patch.setattr(style, "figure_to_array", DRAW)
+            made = tmp_path_factory.mktemp("made")
+            for stage in STAGES:
+                done(stage, made)
+            made.rename(whole)
+    return Path(shutil.copytree(whole, tmp_path_factory.mktemp("finished") / "root"))
 
 
 @pytest.fixture
