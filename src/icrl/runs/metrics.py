@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal, Self, get_args
+from typing import Annotated, Any, ClassVar, Literal, Self
 
 import numpy as np
 import torch
@@ -12,12 +12,12 @@ from torch import Tensor
 from torch.profiler import ProfilerActivity, profile, schedule, tensorboard_trace_handler
 
 from icrl.config.modules import extra_module
-from icrl.config.options import OneOrMore, Options, PathName, option, refuse, refuse_both, walk
+from icrl.config.options import OR_ELSEWHERE, Name, OneOrMore, Options, PathName, option, refuse, refuse_both, walk
 from icrl.contracts import PipelineError
 from icrl.runs.checkpoint import Interval
 from icrl.runs.files import write_atomically
 from icrl.runs.processes import progress_bar, say
-from icrl.runs.writers import LIBRARIES, WriterName, make_writers
+from icrl.runs.writers import make_writers, writer_classes
 
 _LINES = 10  # log lines in a whole run; the curves have all points
 _OF_A_POINT = ("action_distributions", "outputs", "debug")
@@ -25,17 +25,14 @@ _OF_A_POINT = ("action_distributions", "outputs", "debug")
 
 def writer_option(stages: str = "") -> Any:
     """Declare where curves go, in `stages` or those of the group."""
-    meaning = (
-        "where curves go: tensorboard; csv, a table scalars.csv in each folder of curves; wandb and mlflow, each of "
-        "which needs its extra"
-    )
+    meaning = "where curves go: tensorboard; csv, a table scalars.csv in each folder of curves; or another writer"
     return option(["tensorboard"], meaning, may_change=True, stages=stages)
 
 
 class CurvesConfig(Options):
     """Options of the curves of every program."""
 
-    writer: Annotated[list[WriterName], OneOrMore] = writer_option()
+    writer: Annotated[list[Name], OneOrMore] = writer_option()
     num_summaries: int = option(100, "points per curve (0: use summary_interval)", ge=0, may_change=True)
     summary_interval: int = option(0, "iterations between points (both 0: none)", ge=0, may_change=True)
     flush_secs: int = option(10, "seconds until points are on disk at the latest", ge=1, le=10**6, may_change=True)
@@ -50,7 +47,9 @@ class CurvesConfig(Options):
     @model_validator(mode="after")
     def _check(self) -> Self:
         refuse_both("summaries", ("num_summaries", self.num_summaries), ("summary_interval", self.summary_interval))
-        refuse(not self.writer, f"summaries.writer=[]: must name at least one of {', '.join(get_args(WriterName))}")
+        known, given = ", ".join(names := [*writer_classes()]), f"summaries.writer={','.join(self.writer)}"
+        refuse(not self.writer, f"summaries.writer=[]: must name at least one of {known}")
+        refuse({*self.writer} - {*names}, f"{given}: must be of {known}{OR_ELSEWHERE}")
         for name in self.details:
             value = getattr(self, name)
             refuse(
@@ -62,7 +61,7 @@ class CurvesConfig(Options):
 
 
 class SummariesConfig(CurvesConfig):
-    writer: Annotated[list[WriterName], OneOrMore] = writer_option("1, 2, 3, ilql, awr, finetune")
+    writer: Annotated[list[Name], OneOrMore] = writer_option("1, 2, 3, ilql, awr, finetune")
     summarize_first_interval: bool = option(False, "also log every iteration of the first interval", may_change=True)
     grads_and_vars: bool = option(False, "norm and histogram of every parameter and its gradient", may_change=True)
     gradient_noise_scale: Literal["none", "alternative", "paper"] = option(
@@ -100,8 +99,9 @@ class SummariesConfig(CurvesConfig):
 
 def check_writers(options: CurvesConfig) -> None:
     """Raise `ConfigError` if the library of a writer is not installed."""
-    for name in LIBRARIES.keys() & {*options.writer}:
-        extra_module(LIBRARIES[name], f"summaries.writer={name}", name)
+    for name in options.writer:
+        if library := writer_classes()[name].library:
+            extra_module(library, f"summaries.writer={name}")
 
 
 class Progress(AbstractContextManager["Progress"]):

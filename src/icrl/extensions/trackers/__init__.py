@@ -1,0 +1,1 @@
+"""Extension: curves on Weights & Biases and MLflow, `summaries.writer=wandb` and `summaries.writer=mlflow`."""
