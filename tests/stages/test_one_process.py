@@ -99,7 +99,6 @@ TOLD = ("num_threads=4", "device=cpu")
         (("num_threads=1",), [1, 1], [1, 1]),
         (("trainer.mini_batch_size=18", "trainer.gradient_accumulation_steps=2"), [1, 2], [3, 2]),
         (("trainer.mini_batch_size=2",), [1, 2], [3, 2]),
-        (("optimizer=mtadam",), [1, 2], [3, 2]),
         (("finetune.num_streams=3",), [2, 1], [2, 3]),
         (("finetune.num_streams=3", "finetune.num_tasks=23"), [2, 2], [2, 2]),
         (("finetune.num_mini_batches=205",), [2, 1], [2, 3]),

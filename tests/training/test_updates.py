@@ -11,15 +11,13 @@ import torch
 from torch import Tensor, nn
 from toy import CONFIG, CPU, Naming, assert_same, batch_at, config_of, dying, model_of, run, values_of
 
-from icrl.config.compose import load_config
 from icrl.config.options import replace
 from icrl.config.schedules import Clock
-from icrl.contracts import Batch, ConfigError
 from icrl.nn.gpt import GPT
 from icrl.objectives.imitation import AlgorithmDistillation, batch_context
 from icrl.runs.distributed import Ranks
 from icrl.spaces import discrete_spec
-from icrl.training.optimizers import make_optimizer
+from icrl.training.optimizers import rules
 from icrl.training.updates import Updater
 
 START = Clock(0, 0, 0, 0)
@@ -29,6 +27,9 @@ SPEC = discrete_spec(num_obs=9, num_actions=3, reward_values=(0.0, 1.0), width=3
 
 def updater_of(model: nn.Module, after_step: Any = None, **changes: dict[str, Any]) -> Updater:
     return Updater(model, Naming(), config_of(**changes), CPU, Ranks(), after_step)
+
+
+OPTIMIZERS = [{"optimizer": {"name": name}} for name, rule in rules().items() if rule.step]  # that step otherwise
 
 
 def flat(tensors: Any) -> Tensor:
@@ -114,7 +115,7 @@ def test_an_infinite_gradient_is_skipped_and_the_loss_scale_shrinks() -> None:
     assert not updater.watched(metrics)["gradient_norm"].isfinite()
 
 
-@pytest.mark.parametrize("changes", [{}, {"device": FLOAT16}, {"optimizer": {"name": "mtadam"}}], ids=str)
+@pytest.mark.parametrize("changes", [{}, {"device": FLOAT16}, *OPTIMIZERS], ids=str)
 def test_after_step_is_called_once_after_each_step_that_was_made(changes: dict[str, Any]) -> None:
     model = model_of(0)
     seen = list[Tensor]()
@@ -202,7 +203,7 @@ def learned(model: GPT, changes: dict[str, Any]) -> tuple[Tensor, Tensor, int]:
 RECOMPUTED = {"device": {"amp_dtype": "bfloat16"}, "trainer": {"gradient_accumulation_steps": 4}}
 
 
-@pytest.mark.parametrize("changes", [{}, RECOMPUTED, {"optimizer": {"name": "mtadam"}}], ids=str)
+@pytest.mark.parametrize("changes", [{}, RECOMPUTED, *OPTIMIZERS], ids=str)
 def test_activation_checkpointing_gives_the_same_gradient_from_less_memory(changes: dict[str, Any]) -> None:
     loss, gradient, kept = learned(gpt_of(recompute=False), changes)
     again, same, less = learned(gpt_of(recompute=True), changes)
@@ -217,84 +218,3 @@ def test_blocks_are_recomputed_in_training_alone() -> None:
             block.register_forward_pre_hook(lambda module, inputs, calls=calls: calls.append(1))
         model(batch_context(SPEC, batch_at(0))).sum().backward()
         assert len(calls) == expected
-
-
-# ---- the gradient of every term by itself, for MTAdam
-
-MTADAM = load_config(["optimizer=mtadam"]).optimizer
-
-
-class Model(nn.Module):
-    """Two heads on one trunk, and a parameter that no term reaches."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        torch.manual_seed(0)
-        self.trunk, self.idle = nn.Embedding(9, 4), nn.Parameter(torch.ones(2))
-        self.heads = nn.ModuleList(nn.Linear(4, 1) for _ in range(2))
-
-    def forward(self, obs: Tensor) -> list[Tensor]:
-        return [head(self.trunk(obs))[..., 0] for head in self.heads]
-
-
-class Three:
-    """An objective whose terms are in another order than its weights."""
-
-    weights = {"first": 2.0, "second": 0.5, "both": 1.0}
-
-    def __call__(self, model: nn.Module, batch: Batch) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
-        one, other = model(batch.obs)
-        terms = {
-            "second": 50 * (other - batch.action).square().mean(),
-            "first": (one - batch.reward).square().mean(),
-            "both": (one * other).square().mean(),
-        }
-        return terms, {"size": one.abs().mean().detach()}
-
-
-def by_term(model: nn.Module, max_norm: float = 1e6, **changes: dict[str, Any]) -> Updater:
-    options = replace(MTADAM, learning_rate=0.1, max_gradient_norm=max_norm, weight_decay=0.01)
-    return Updater(model, Three(), replace(config_of(**changes), optimizer=options), CPU, Ranks())
-
-
-@pytest.mark.parametrize("max_norm", [1e6, 0.5, 1e-3])
-def test_an_update_is_a_step_on_the_clipped_gradient_of_each_term(max_norm: float) -> None:
-    """A small term keeps its gradient beside a large one."""
-    model, expected, ranks = Model(), Model(), [0.5, 2.0, 1.0]
-    updater = by_term(model, max_norm)
-    metrics = updater.update(batch_at(0), START)
-    optimizer = make_optimizer(expected, replace(MTADAM, learning_rate=0.1, weight_decay=0.01))
-    found = [
-        torch.autograd.grad(term, optimizer.parameters, retain_graph=True, materialize_grads=True)
-        for term in Three()(expected, batch_at(0))[0].values()
-    ]
-    scales = [min(1.0, max_norm / flat(gradients).norm().item()) for gradients in found]
-    clipped = [[scale * one for one in gradients] for scale, gradients in zip(scales, found, strict=True)]
-    optimizer.step(clipped, ranks)
-    for name, parameter in model.named_parameters():
-        torch.testing.assert_close(parameter, expected.get_parameter(name), rtol=1e-4, atol=1e-5)
-    assert torch.equal(model.idle, torch.ones(2)) and model.idle.grad is None
-    whole = sum(rank * flat(gradients) for rank, gradients in zip(ranks, found, strict=True))
-    assert metrics["gradient_norm"].item() == pytest.approx(whole.norm().item(), rel=1e-4)
-    for parameter, *parts in zip(updater.optimizer.parameters, *clipped, strict=True):
-        if parameter.grad is not None:
-            total = sum(rank * part for rank, part in zip(ranks, parts, strict=True))
-            torch.testing.assert_close(parameter.grad, total, rtol=1e-4, atol=1e-6)
-
-
-def test_accumulation_by_term_equals_one_batch() -> None:
-    whole, dealt = Model(), Model()
-    one, several = by_term(whole, 0.5), by_term(dealt, 0.5, trainer={"gradient_accumulation_steps": 4})
-    for update in range(3):
-        metrics, others = one.update(batch_at(update), START), several.update(batch_at(update), START)
-        assert metrics.keys() == others.keys() == {"loss", "size", "gradient_norm", *Three.weights}
-        total = sum(weight * metrics[name].item() for name, weight in Three.weights.items())
-        assert metrics["loss"].item() == pytest.approx(total)
-        for name, value in metrics.items():
-            assert others[name] == pytest.approx(value.item(), rel=1e-3), name
-        torch.testing.assert_close(flat(whole.parameters()), flat(dealt.parameters()), rtol=1e-3, atol=1e-4)
-
-
-def test_several_processes_are_refused() -> None:
-    with pytest.raises(ConfigError, match=r"optimizer\.name=mtadam .* 2 processes"):
-        Updater(Model(), Three(), replace(config_of(), optimizer=MTADAM), CPU, Ranks(0, 2))

@@ -47,7 +47,7 @@ from icrl.runs.metrics import SummariesConfig
 from icrl.sources import source_options
 from icrl.sources.a2c import A2CConfig
 from icrl.sources.options import SourceConfig
-from icrl.training.optimizers import OPTIMIZERS, AdamWConfig, OptimizerConfig
+from icrl.training.optimizers import AdamWConfig, OptimizerConfig, rules
 from icrl.training.policy_gradient import FinetuneConfig
 from icrl.training.updates import TrainerConfig
 
@@ -55,7 +55,7 @@ CHOICES: dict[str, Callable[[], Mapping[str, Any]]] = {  # groups with several c
     "env": env_options,
     "source": source_options,
     "objective": objective_options,
-    "optimizer": lambda: OPTIMIZERS,
+    "optimizer": lambda: {name: rule.options for name, rule in rules().items()},
     "launch": lambda: LAUNCHES,
 }
 AnyEnv = Annotated[EnvConfig, Choice("env", CHOICES["env"])]
@@ -237,8 +237,6 @@ def _in_model(config: Config) -> Iterator[str]:
 
 def _in_training(config: Config) -> Iterator[str]:
     trainer, device = config.trainer, config.device
-    if config.optimizer.name == "mtadam" and device.amp_dtype == "float16":
-        yield "$optimizer.name undoes the loss scaling of $device.amp_dtype: give device.amp_dtype=bfloat16 or none"
     if trainer.evaluate and not config.data.num_development_tasks:
         yield "$trainer.evaluate needs $data.num_development_tasks above 0: raise it, or give trainer.evaluate=false"
     if config.evaluation.tasks == "development" and not config.data.num_development_tasks:

@@ -77,7 +77,7 @@ def _share_windows(config: Config) -> bool:
     """True if several processes can share the batches of stage two."""
     trainer, size = config.trainer, config.trainer.mini_batch_size
     divides = size % (_RANKS * trainer.gradient_accumulation_steps) == 0 and size >= 2 * _RANKS
-    return divides and config.optimizer.name != "mtadam"
+    return divides and config.optimizer.is_shared
 
 
 def _share_streams(config: Config) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any, Self, cast
 
@@ -17,7 +17,7 @@ from icrl.contracts import AnyBatch, Metrics, Objective
 from icrl.runs.device import bfloat16_gain
 from icrl.runs.distributed import Ranks
 from icrl.runs.processes import say
-from icrl.training.optimizers import MTAdam, make_optimizer, set_rates
+from icrl.training.optimizers import make_optimizer, rules, set_rates
 
 if TYPE_CHECKING:
     from icrl.config.root import Config
@@ -65,20 +65,21 @@ class Updater:
     ) -> None:
         self.objective, self.config = objective, config.trainer
         self.optimizer = make_optimizer(model, config.optimizer)
-        why = f"optimizer.name=mtadam needs the gradient of each loss term: run one process, not {ranks.size} processes"
-        refuse(isinstance(self.optimizer, MTAdam) and ranks.size > 1, f"{why}, or give another optimizer")
-        self.model, self.optimizer_config, self._after_step = model, config.optimizer, after_step
+        alone = f"optimizer.name={config.optimizer.name} cannot share batches with others: it must be one process"
+        refuse(not config.optimizer.is_shared and ranks.size > 1, f"{alone}, not {ranks.size} processes")
+        self._step = rules()[config.optimizer.name].step or step
+        self.model, self.optimizer_config, self.after_step = model, config.optimizer, after_step
         self.max_norm = make_schedule(config.optimizer.max_gradient_norm)
-        self._device, self.precision, self._ranks = device, config.device.amp_dtype, ranks
+        self._device, self.precision, self.ranks = device, config.device.amp_dtype, ranks
         if self.precision == "auto":
             self.precision = _precision(config, objective, device, ranks)
         self.scaler = torch.amp.GradScaler(device.type, enabled=self.precision == "float16")
         # On a CPU, where nothing overlaps, its hooks would cost more than the exchange.
         is_wrapped = ranks.size > 1 and device.type == "cuda"
-        self._parallel = DistributedDataParallel(model, device_ids=[device]) if is_wrapped else None
-        self._forward: nn.Module = self._parallel or model
+        self.parallel = DistributedDataParallel(model, device_ids=[device]) if is_wrapped else None
+        self.forward: nn.Module = self.parallel or model
         if self.config.compile:
-            self._forward = cast(nn.Module, torch.compile(self._forward))
+            self.forward = cast(nn.Module, torch.compile(self.forward))
 
     def update(self, batch: AnyBatch, clock: Clock) -> dict[str, Tensor]:
         """Optimizer step on this rank's share of a batch, with the gradient of the mean loss over all ranks. Returns
@@ -87,8 +88,7 @@ class Updater:
         self.optimizer.zero_grad()
         chunks = (column.chunk(self.config.gradient_accumulation_steps) for column in batch)
         parts, max_norm = [batch._make(part) for part in zip(*chunks, strict=True)], self.max_norm(clock)
-        step = self._step_by_term if isinstance(self.optimizer, MTAdam) else self._step
-        found, norm = step(parts, max_norm)
+        found, norm = self._step(self, parts, max_norm)
         if self.config.empty_cache:
             torch.cuda.empty_cache()
         metrics = {name: torch.stack([part[name] for part in found]).mean() for name in found[0]}
@@ -134,55 +134,26 @@ class Updater:
         self.scaler.load_state_dict(state["scaler"])
         self.precision = state.get("precision", self.precision)  # that of the run, whatever was measured now
 
-    def _step(self, parts: list[AnyBatch], max_norm: float) -> tuple[list[dict[str, Tensor]], Tensor]:
-        """Step with the gradient of the sum of all terms. Returns each part's metrics and the gradient norm."""
-        found: list[dict[str, Tensor]] = []
-        for part in parts:
-            last = len(found) == len(parts) - 1  # ranks exchange their gradients once, with the last part
-            with nullcontext() if last or self._parallel is None else self._parallel.no_sync():
-                loss, _, metrics = self.loss(self._forward, part)
-                self.scaler.scale(loss / len(parts)).backward()
-            found.append(metrics)
-        if self._parallel is None:
-            self._ranks.average_gradients(self.model)
-        self.scaler.unscale_(self.optimizer)
-        norm = nn.utils.clip_grad_norm_(self.model.parameters(), max_norm)
-        scale = self.scaler.get_scale() if self._after_step else 0.0  # waits for the device
-        self.scaler.step(self.optimizer)
-        self.scaler.update()
-        if self._after_step and self.scaler.get_scale() >= scale:  # else infinite gradients: no step was made
-            self._after_step()
-        return found, norm
 
-    def _step_by_term(self, parts: list[AnyBatch], max_norm: float) -> tuple[list[dict[str, Tensor]], Tensor]:
-        """Step with the separately clipped gradients of all terms, which the optimizer combines. Returns each part's
-        metrics and the norm of the weighted unclipped sum. The clipped sum is stored in `grad`."""
-        optimizer = self.optimizer
-        assert isinstance(optimizer, MTAdam)
-        found: list[dict[str, Tensor]] = []
-        gradients: dict[str, Gradients] = {}
-        for part in parts:
-            _, terms, metrics = self.loss(self._forward, part)
-            found.append(metrics)
-            *_, last = terms
-            for name, term in terms.items():
-                new = torch.autograd.grad(
-                    term / len(parts), optimizer.parameters, retain_graph=name != last, allow_unused=True
-                )
-                pairs = zip(gradients.get(name, [None] * len(new)), new, strict=True)
-                gradients[name] = [one if two is None else two if one is None else one + two for one, two in pairs]
-        ranks = [self.objective.weights[name] for name in gradients]
-        norm = _norm(_weighted(gradients.values(), ranks))
-        clipped: list[Gradients] = []
-        for of_term in gradients.values():
-            scale = (max_norm / (_norm(of_term) + 1e-6)).clamp(max=1.0)  # as `clip_grad_norm_` does
-            clipped.append([None if gradient is None else gradient * scale for gradient in of_term])
-        for parameter, gradient in zip(optimizer.parameters, _weighted(clipped, ranks), strict=True):
-            parameter.grad = gradient
-        optimizer.step(clipped, ranks)
-        if self._after_step:
-            self._after_step()
-        return found, norm
+def step(updater: Updater, parts: list[AnyBatch], max_norm: float) -> tuple[list[dict[str, Tensor]], Tensor]:
+    """Step with the gradient of the sum of all terms. Returns each part's metrics and the gradient norm."""
+    found: list[dict[str, Tensor]] = []
+    for part in parts:
+        last = len(found) == len(parts) - 1  # ranks exchange their gradients once, with the last part
+        with nullcontext() if last or updater.parallel is None else updater.parallel.no_sync():
+            loss, _, metrics = updater.loss(updater.forward, part)
+            updater.scaler.scale(loss / len(parts)).backward()
+        found.append(metrics)
+    if updater.parallel is None:
+        updater.ranks.average_gradients(updater.model)
+    updater.scaler.unscale_(updater.optimizer)
+    norm = nn.utils.clip_grad_norm_(updater.model.parameters(), max_norm)
+    scale = updater.scaler.get_scale() if updater.after_step else 0.0  # waits for the device
+    updater.scaler.step(updater.optimizer)
+    updater.scaler.update()
+    if updater.after_step and updater.scaler.get_scale() >= scale:  # else infinite gradients: no step was made
+        updater.after_step()
+    return found, norm
 
 
 def _precision(config: Config, objective: Objective, device: torch.device, ranks: Ranks) -> str:
@@ -195,16 +166,3 @@ def _precision(config: Config, objective: Objective, device: torch.device, ranks
     if ranks.is_writer:
         say(f"device.amp_dtype=auto: {found}, because bfloat16 is {gain:.1f} times as fast as float32 here")
     return found
-
-
-def _weighted(gradients: Iterable[Gradients], ranks: list[float]) -> Gradients:
-    """Weighted sum of the gradients of all terms."""
-    total: list[Tensor | None] = []
-    for found in zip(*gradients, strict=True):
-        there = [rank * gradient for rank, gradient in zip(ranks, found, strict=True) if gradient is not None]
-        total.append(torch.stack(there).sum(0) if there else None)
-    return total
-
-
-def _norm(gradients: Gradients) -> Tensor:
-    return nn.utils.get_total_norm([gradient for gradient in gradients if gradient is not None])

@@ -150,7 +150,6 @@ def test_a_crash_ends_all_runs(histories: Path, tmp_path: Path, monkeypatch) -> 
         (("seeds=[1,1]",), "seeds=[1, 1]: must be one seed, or several that differ"),
         (("model.residual_dropout=0.1",), "seeds=[4, 0, 7] needs a model without dropout"),
         (("trainer.gradient_accumulation_steps=2",), "needs trainer.gradient_accumulation_steps=1"),
-        (("optimizer=lamb",), "needs an optimizer other than lamb and mtadam"),
         (("model.trunk=gru", "model.position=none"), "cannot be trained as one program"),
         (("model.obs_encoding=framed",), "needs an encoding other than model.obs_encoding=framed"),
         (("model.position=learned",), "needs a model.position without parameters"),

@@ -29,7 +29,6 @@ from icrl.training.program import RunContext
 from icrl.training.updates import Updater
 
 Metrics = dict[str, Tensor]
-_OF_WHOLE_TENSORS = ("lamb", "mtadam")  # optimizers whose steps depend on norms of tensors
 
 
 def check_together(config: SeedsConfig, spec: EnvSpec) -> None:
@@ -41,7 +40,7 @@ def check_together(config: SeedsConfig, spec: EnvSpec) -> None:
         "trainer.gradient_accumulation_steps=1": trainer.gradient_accumulation_steps > 1,
         "trainer.compile=false": trainer.compile,
         "a precision other than device.amp_dtype=float16": config.device.amp_dtype == "float16",
-        "an optimizer other than lamb and mtadam": config.optimizer.name in _OF_WHOLE_TENSORS,
+        "an optimizer whose steps do not depend on norms of whole tensors": not config.optimizer.takes_stacks,
         "summaries.grads_and_vars=false": config.summaries.grads_and_vars,
         "a model without dropout, which would draw other numbers than alone": any(
             (model.attention_dropout, model.residual_dropout, model.embedding_dropout)

@@ -1,0 +1,1 @@
+"""Extension: the optimizers LAMB and MTAdam."""
