@@ -21,7 +21,7 @@ from stable_baselines3.common.vec_env import DummyVecEnv, SubprocVecEnv, VecEnv
 import icrl  # noqa: F401  registers the environments
 from benchmarks.measure import Report, fastest, side_by_side
 from icrl.collection.collect import LocalUnrollWorker, collect, make_learners
-from icrl.collection.experience import Experience
+from icrl.collection.experience import make_experience
 from icrl.config.compose import load_config
 from icrl.config.root import Config
 from icrl.contracts import Rollout
@@ -41,7 +41,7 @@ def unrolls(config: Config) -> Iterator[Rollout]:
     tasks = env.all_tasks()
     train = tasks[split_tasks(env, config).train]
     learner, streams, noise = make_learners(config, env, train, CPU)
-    experience = Experience(config, env.spec, train, CPU)
+    experience = make_experience(config, env.spec, train, CPU)
     worker = LocalUnrollWorker(config.source, env, learner, streams, noise)
     return (transitions for transitions, _, _ in collect(learner, worker, experience))
 

@@ -18,7 +18,7 @@ import torch
 
 from icrl.collection.async_unroll import make_unroll_worker
 from icrl.collection.collect import collect, make_learners
-from icrl.collection.experience import Experience
+from icrl.collection.experience import make_experience
 from icrl.collection.source_run import EpisodeStatistics
 from icrl.config.compose import load_config
 from icrl.envs import make_env
@@ -52,7 +52,7 @@ def live(overrides: list[str]) -> Life:
     solved_at = np.full(learner.num_learners, np.inf)
     success, steps, spent, next_check = np.zeros(learner.num_learners), 0, 0.0, 0.0
     with closing(make_unroll_worker(config, env, learner, streams, noise, 0)) as worker:
-        loop = collect(learner, worker, Experience(config, env.spec, train, CPU))
+        loop = collect(learner, worker, make_experience(config, env.spec, train, CPU))
         start = time.perf_counter()
         for transitions, _, _ in loop:
             spent += time.perf_counter() - start

@@ -8,7 +8,7 @@ from stage_one import CPU, joined
 
 from icrl.collection.async_unroll import make_unroll_worker, thread_pool
 from icrl.collection.collect import collect, make_learners
-from icrl.collection.experience import Experience
+from icrl.collection.experience import make_experience
 from icrl.collection.shards import ShardConfig, check_shards, shard_of
 from icrl.config.compose import load_config
 from icrl.contracts import ConfigError, Rollout
@@ -51,7 +51,7 @@ def lives(config: Any, block: slice) -> tuple[Rollout, list[torch.Tensor]]:
     tasks, world = all_tasks[split.train[block]], changing(env, config, all_tasks, split.train)
     learner, streams, noise = make_learners(config, env, tasks, CPU, block.start)
     worker = make_unroll_worker(config, world, learner, streams, noise, 0, thread_pool)
-    played = [part[0] for part in collect(learner, worker, Experience(config, env.spec, tasks, CPU))]
+    played = [part[0] for part in collect(learner, worker, make_experience(config, env.spec, tasks, CPU))]
     worker.close()
     return joined(played), [parameter.detach().clone() for _, parameter in learner.parameters()]
 

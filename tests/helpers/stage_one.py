@@ -12,7 +12,7 @@ from small_histories import write_histories
 
 from icrl.collection.async_unroll import make_unroll_worker
 from icrl.collection.collect import collect, make_learners
-from icrl.collection.experience import Experience
+from icrl.collection.experience import make_experience
 from icrl.collection.source_run import Position
 from icrl.contracts import Rollout
 from icrl.envs.rollout import rollout, start_streams
@@ -52,7 +52,7 @@ def live(
     """Learners of `tasks`, what `collect` yields up to iteration `stop`, from a `saved` state or the start, and
     the state at the end."""
     learner, streams, noise = make_learners(config, env, tasks, CPU)
-    learner, position, experience = wrap(learner), Position(streams), Experience(config, env.spec, tasks, CPU)
+    learner, position, experience = wrap(learner), Position(streams), make_experience(config, env.spec, tasks, CPU)
     parts, first = {"learner": learner, "position": position, "experience": experience}, 0
     if saved:
         first = saved["iteration"]

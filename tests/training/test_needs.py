@@ -9,7 +9,7 @@ from critics import LENGTH, SPEC, config_of, fresh_critic
 from torch import Tensor, nn
 
 from icrl.collection.collect import LocalUnrollWorker, make_learners
-from icrl.collection.experience import Experience
+from icrl.collection.experience import Experience, make_experience
 from icrl.config.compose import load_config
 from icrl.config.options import replace
 from icrl.contracts import ConfigError
@@ -47,7 +47,7 @@ def stage_one(*options: str) -> tuple[list[Need], Any, Any, Experience]:
     tasks = env.all_tasks()[:TASKS]
     learner, streams, noise = make_learners(config, env, tasks, CPU)
     worker = LocalUnrollWorker(config.source, env, learner, streams, noise)
-    return needs.stage_one(config, env.spec, TASKS), learner, worker, Experience(config, env.spec, tasks, CPU)
+    return needs.stage_one(config, env.spec, TASKS), learner, worker, make_experience(config, env.spec, tasks, CPU)
 
 
 @pytest.mark.parametrize("world", WORLDS)

@@ -9,9 +9,8 @@ import numpy as np
 import torch
 
 from icrl.config.options import refuse
-from icrl.config.paths import PROJECT
 from icrl.contracts import ConfigError, Json, Rollout
-from icrl.data.history_store import HistoryWriter, checksum_of, read_manifest
+from icrl.data.history_store import HistoryWriter
 from icrl.envs.core import State
 from icrl.envs.rollout import OpenEpisodes, Streams, finished_episodes, numbered
 from icrl.runs import checkpoint
@@ -99,14 +98,11 @@ def compared(config: Config) -> tuple[str, ...]:
 
 
 def inputs_of(config: Config, device: torch.device) -> Json:
-    """Checksums of the teacher and the offline histories, by the option that names them, and the shard. Raises
-    `ConfigError` if one is missing."""
-    inputs = dict[str, str]()
+    """Checksums of the teacher and of other files, by the option that names them, and the shard. Raises `ConfigError`
+    if one is missing."""
+    inputs = config.source.inputs(config)
     if (teacher := getattr(config.source, "teacher", "none")) != "none":
         inputs["source.teacher"] = open_teacher(config, teacher, device)[1]["state_sha256"]
-    if names := getattr(config.source, "offline_buffer_dir", []):
-        folders = [PROJECT / config.root / "histories" / name for name in names]
-        inputs["source.offline_buffer_dir"] = "+".join(checksum_of(read_manifest(folder)) for folder in folders)
     if config.shard.is_part:
         inputs["shard"] = f"{config.shard.index} of {config.shard.count}"
     return inputs

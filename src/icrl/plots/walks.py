@@ -20,7 +20,7 @@ from tqdm import tqdm
 
 from icrl.collection.async_unroll import make_unroll_worker, thread_pool
 from icrl.collection.collect import collect, make_learners
-from icrl.collection.experience import Experience, without_others
+from icrl.collection.experience import make_experience, without_others
 from icrl.config.options import replace
 from icrl.contracts import PipelineError, Rollout
 from icrl.envs.core import MapView, TensorEnv
@@ -242,6 +242,6 @@ def _source_life(config: Config, env: TensorEnv, task: Tensor, device: torch.dev
     learner, streams, noise = make_learners(config, env, task, device)
     seed = int(streams.state.seed[0])
     with closing(make_unroll_worker(config, env, learner, streams, noise, 0, thread_pool)) as worker:
-        loop = collect(learner, worker, Experience(config, env.spec, task, device))
+        loop = collect(learner, worker, make_experience(config, env.spec, task, device))
         life = [Rollout(*(column[:, :1] for column in transitions)) for transitions, _, _ in loop]
     return Rollout(*(torch.cat(column) for column in zip(*life, strict=True))), seed

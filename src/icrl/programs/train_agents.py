@@ -16,7 +16,7 @@ from tqdm import tqdm
 
 from icrl.collection.async_unroll import make_unroll_worker
 from icrl.collection.collect import Learner, check_parameters, collect, make_learners
-from icrl.collection.experience import Experience
+from icrl.collection.experience import make_experience
 from icrl.collection.shards import ShardConfig, check_shards, shard_of
 from icrl.collection.source_run import Position, align_writer, check_continues, compared, inputs_of
 from icrl.config.compose import load_config
@@ -189,7 +189,7 @@ def train(config: Config, env: Env[State], all_tasks: Tensor, split: Split, bloc
     source, folder, own = config.source, config.folder("logs") / "source", split._replace(train=split.train[block])
     tasks = all_tasks[own.train].to(device)
     learner, streams, noise = make_learners(config, env, tasks, device, block.start)
-    experience = Experience(config, env.spec, tasks, device)
+    experience = make_experience(config, env.spec, tasks, device)
     if source.evaluate:
         check_streams(config, learner, len(tasks))
     owner = identity_of("train_agents", config, compared(config), inputs := inputs_of(config, device))

@@ -1,13 +1,18 @@
 """Options that all sources share, and the rules among them."""
 
+from __future__ import annotations
+
 from collections.abc import Iterator
-from typing import Annotated, Any, Literal, Self
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
 from pydantic import BeforeValidator, model_validator
 
-from icrl.config.options import Name, OneOrMore, Options, Rate, option
+from icrl.config.options import OneOrMore, Options, Rate, option
 from icrl.contracts import ConfigError
 from icrl.sources.pace import env_steps
+
+if TYPE_CHECKING:
+    from icrl.config.root import Config
 
 LEARN_NOTHING = ("noise_distillation", "searcher", "optimal", "random", "imported")
 
@@ -87,17 +92,22 @@ class SourceConfig(Options):
     @property
     def replays(self) -> bool:
         """True if the source learns from all that is kept, not from the newest unroll alone."""
-        return not getattr(self, "clear_replay_buffer", True)
+        return False
 
     @property
     def draws(self) -> bool:
         """True if mini-batches are drawn from what is kept, not dealt out in sweeps."""
-        return not getattr(self, "whole_replay_buffer_training", True)
+        return False
 
     @property
     def has_offline(self) -> bool:
         """True if the source learns from histories of other learners too."""
-        return bool(getattr(self, "offline_buffer_dir", []))
+        return False
+
+    @property
+    def kept_steps(self) -> int:
+        """Newest env steps of each environment that are kept, if it `replays`."""
+        return 0
 
     @property
     def trains_on(self) -> bool:
@@ -107,7 +117,21 @@ class SourceConfig(Options):
     @property
     def pretraining(self) -> int:
         """Iterations before the first env step."""
-        return getattr(self, "rl_train_after_update_steps", 0)
+        return 0
+
+    @property
+    def iterations_per_update(self) -> int:
+        """Iterations between updates on own experience."""
+        return 1
+
+    def inputs(self, config: Config) -> dict[str, str]:
+        """Checksums of files that learners with these options read, by the option that names them. Raises
+        `ConfigError` if one is missing."""
+        return {}
+
+    def alone(self) -> dict[str, Any]:
+        """Options with which learners have no others to learn from, where these differ from theirs."""
+        return {"teacher": "none"} if hasattr(self, "teacher") else {}
 
     def learners_for(self, num_tasks: int) -> int:
         """Learners in all, for `num_tasks` training tasks."""
@@ -117,7 +141,6 @@ class SourceConfig(Options):
         steps, asked, unroll, made = self.num_env_steps, self.num_iterations, self.unroll_length, env_steps(self)
         fits = max(min(self.history_steps, made) // self.num_envs, 1) * self.num_envs
         yield not steps and not asked, "{num_iterations} and {num_env_steps}: one of them must be above 0"
-        yield not made, "{num_iterations} must be above {rl_train_after_update_steps}, which make no env steps"
         factors = f"{{num_envs}} x {{unroll_length}} = {self.num_envs * unroll:g}"
         more = f"{{num_env_steps}} must be a multiple of {factors}: give source.num_env_steps={made}"
         yield steps and made != steps and not asked, more
@@ -191,48 +214,3 @@ class NetworkConfig(SourceConfig):
     adam_beta2: float = option(0.999, "Adam's decay of the mean of squares", ge=0, le=0.99999)
     adam_eps: float = option(1e-06, "Adam's epsilon", gt=0)
     max_gradient_norm: float = option(0.5, "gradient norm clip, for each learner separately", gt=0)
-
-
-class ReplayConfig(SourceConfig):
-    """Sources that can learn from what was played long ago, or by others."""
-
-    replay_buffer_length: int = option(1000, "newest env steps of each environment in the replay buffer", ge=1)
-    whole_replay_buffer_training: bool = option(True, "sweep over the whole replay (false: draw one mini-batch)")
-    clear_replay_buffer: bool = option(True, "learn from the newest unroll only, and clear it afterwards")
-    priority_replay: bool = option(False, "draw windows of large TD error more often")
-    priority_replay_alpha: NotNegative = option(0.7, "priority is (|TD error| + source.priority_replay_eps)^alpha")
-    priority_replay_beta: NotNegative = option(0.4, "a window's weight is priority^(-beta), over the largest drawn")
-    priority_replay_eps: Positive = option(1e-06, "added to the TD error of every window")
-    offline_buffer_dir: Annotated[list[Name], NoneOrMore] = option(
-        [], "names of recorded histories of the same tasks to learn from too; none or []: of no others"
-    )
-    offline_buffer_length: int = option(0, "env steps to use of each row of the recorded histories (0: all)", ge=0)
-    offline_buffer_range: Literal["first", "last"] = option("first", "end of a row that this length counts from")
-    offline_buffer_every: int = option(1, "use every k-th episode of the recorded histories", ge=1)
-    offline_loss_weight: NotNegative = option(1.0, "weight of the loss on histories, beside that on own experience")
-    rl_train_after_update_steps: int = option(0, "iterations on recorded histories alone, before any env step", ge=0)
-    rl_train_every_update_steps: int = option(1, "iterations between updates on own experience", ge=1)
-
-    def conflicts(self) -> Conflicts:
-        yield from super().conflicts()
-        kept, length, size = self.replay_buffer_length, self.mini_batch_length, self.mini_batch_size
-        per_env, offline, replays = env_steps(self) // self.num_envs, self.has_offline, self.replays
-        too_early = "{initial_collect_steps} is more than is kept: {replay_buffer_length} of each of {num_envs}"
-        yield replays and self.initial_collect_steps > kept * self.num_envs, too_early
-        too_long = f"{{mini_batch_length}} exceeds {{replay_buffer_length}}, or the {per_env} env steps per environment"
-        yield replays and length > min(kept, per_env), too_long
-        sizeless = "{mini_batch_size} draws nothing %s: give a size above 0"
-        yield self.draws and not size, sizeless % "with {whole_replay_buffer_training}"
-        twice = len({*self.offline_buffer_dir}) < len(self.offline_buffer_dir)
-        yield twice, "{offline_buffer_dir} must have no name twice"
-        yield offline and not size, sizeless % "from {offline_buffer_dir}"
-        unknown = "{offline_buffer_dir} needs a length; {mini_batch_length} is the unroll with {clear_replay_buffer}"
-        yield offline and not length and not replays, unknown
-        evenly = "{priority_replay} draws windows by priority, so {whole_replay_buffer_training} must be false"
-        yield self.priority_replay and not self.draws, evenly
-        empty = "{clear_replay_buffer} keeps nothing to draw from; it needs source.whole_replay_buffer_training=true"
-        yield self.draws and not replays, empty
-        everything = "{offline_buffer_range} needs a length above 0, but {offline_buffer_length} uses whole rows"
-        yield offline and self.offline_buffer_range == "last" and not self.offline_buffer_length, everything
-        if not offline:
-            yield from self.unused(("offline_", "rl_"), "has no effect with {offline_buffer_dir}: name histories there")

@@ -55,12 +55,12 @@ def window_length(source: SourceConfig, steps: int) -> int:
 
 def own_windows(source: SourceConfig, iteration: int) -> int:
     """Windows of a learner's own experience to learn from in `iteration` (from 1); 0 if it must not learn from it."""
-    if iteration < first_update(source) or iteration % getattr(source, "rl_train_every_update_steps", 1):
+    if iteration < first_update(source) or iteration % source.iterations_per_update:
         return 0
     steps = unrolled(source, iteration) - unrolled(source, iteration - 1)
     length = window_length(source, steps)
     if source.replays:
-        steps = min(unrolled(source, iteration), getattr(source, "replay_buffer_length", 0))
+        steps = min(unrolled(source, iteration), source.kept_steps)
     return (max(steps - length + 1, 0) if source.draws else steps // length) * source.num_envs
 
 

@@ -21,8 +21,7 @@ from icrl.nn.transformer import NUM_STREAMS
 from icrl.runs.checkpoint import interval_of
 from icrl.runs.device import Need, check_fits, check_memory, dtype_of, free_disk
 from icrl.sources import source_class
-from icrl.sources.options import ReplayConfig
-from icrl.sources.pace import BLOCK, num_iterations, unrolled, window_length
+from icrl.sources.pace import BLOCK, num_iterations, unrolled
 from icrl.spaces import EnvSpec
 from icrl.training.optimizers import SGDConfig
 
@@ -43,7 +42,7 @@ def check_stage_one(config: Config, spec: EnvSpec, num_tasks: int, device: torch
     check_memory(config, stage_one(config, spec, num_tasks), device)
     folder, source = config.folder("histories"), config.source
     if not (folder / "manifest.json").exists():
-        size = num_tasks * source.num_learners * source.history_steps * _recorded_bytes(spec)
+        size = num_tasks * source.num_learners * source.history_steps * recorded_bytes(spec)
         options = ("tasks.num_train", "source.num_learners", "source.history_steps")
         check_fits(config, [Need("histories", size, options)], free_disk(folder), f"disk for {folder}")
 
@@ -51,21 +50,15 @@ def check_stage_one(config: Config, spec: EnvSpec, num_tasks: int, device: torch
 def stage_one(
     config: Config, spec: EnvSpec, num_tasks: int, group: str = "source", *, recorded: bool = True
 ) -> list[Need]:
-    """Needs of source agents: an unroll, the learners, their replay and, if `recorded`, unwritten steps and an
+    """Needs of source agents: an unroll, the learners with what they keep and, if `recorded`, unwritten steps and an
     evaluation. `group` holds the option `num_learners`."""
-    source, step, kept = config.source, _step_bytes(spec), _recorded_bytes(spec)
+    source, step, kept = config.source, step_bytes(spec), recorded_bytes(spec)
     learners, per_learner = num_tasks * source.num_learners, f"{group}.num_learners"
     streams, per_stream = learners * source.num_envs, (per_learner, "source.num_envs")
     unroll = streams * int(source.unroll_length) * step
     needs = [Need("an unroll", unroll, (*per_stream, "source.unroll_length"))]
     for what, (size, options) in source_class(source.name).sizes(source, spec).items():
         needs.append(Need(what, learners * size, (per_learner, *options)))
-    if isinstance(source, ReplayConfig) and source.replays:
-        replay, batch = streams * source.replay_buffer_length * kept, learners * source.mini_batch_size * source.draws
-        needs += [
-            Need("replay", replay, (*per_stream, "source.replay_buffer_length")),
-            Need("a mini-batch", batch * window_length(source, 1) * step, (per_learner, "source.mini_batch_size")),
-        ]
     if recorded:
         checkpoints, iterations = config.checkpoints, num_iterations(source)
         between = interval_of(checkpoints.num_checkpoints, checkpoints.checkpoint_interval, iterations) or iterations
@@ -142,7 +135,7 @@ def playing(
     length = () if recurrent else ("model.context_len",)
     return [
         Need("the cache of the context", cache, (*options, *length, "model.num_layers")),
-        Need("the rollout", streams * played * _step_bytes(spec), options),
+        Need("the rollout", streams * played * step_bytes(spec), options),
     ]
 
 
@@ -153,13 +146,13 @@ def bootstrap(config: Config, num_tasks: int) -> Need:
     return Need("the resamples of an interval", size, ("evaluation.num_bootstrap", "evaluation.num_episodes"))
 
 
-def _step_bytes(spec: EnvSpec) -> int:
+def step_bytes(spec: EnvSpec) -> int:
     """Bytes of a transition in a rollout."""
     dtypes, forms = step_dtypes(spec), column_forms(spec)
     return sum(dtypes[name].itemsize * math.prod(shape) for name, (_, shape) in forms.items())
 
 
-def _recorded_bytes(spec: EnvSpec) -> int:
+def recorded_bytes(spec: EnvSpec) -> int:
     """Bytes of a transition in the dtypes of histories."""
     return sum(np.dtype(dtype).itemsize * math.prod(shape) for dtype, shape in column_forms(spec).values())
 

@@ -9,11 +9,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from point_learners import CPU, START
 
-from icrl.collection.replay import stratified
 from icrl.config.compose import compose_config
 from icrl.config.options import replace
 from icrl.extensions.point_game.players.learners import Stopwatch, Transitions, transition_replay
 from icrl.extensions.point_game.players.options import PlayersConfig
+from icrl.extensions.value_sources.replay import stratified
 from icrl.randomness import stream_seeds
 
 pytestmark = pytest.mark.quick

@@ -20,7 +20,7 @@ from toy import assert_same
 
 from icrl.collection.async_unroll import AsyncUnrollWorker, make_unroll_worker, thread_pool
 from icrl.collection.collect import LocalUnrollWorker, collect, make_learners
-from icrl.collection.experience import Experience, mini_batches
+from icrl.collection.experience import make_experience, mini_batches
 from icrl.config.compose import load_config
 from icrl.config.paths import PROJECT
 from icrl.contracts import PipelineError
@@ -55,7 +55,7 @@ def worker_and_loop(config: Any, make_worker: Any = in_a_thread) -> tuple[Any, A
     """Worker, and the loop that it plays for."""
     learner, streams, noise = make_learners(config, ENV, TASKS, CPU)
     worker = make_worker(config, ENV, learner, streams, noise, 0)
-    return worker, collect(learner, worker, Experience(config, ENV.spec, TASKS, CPU))
+    return worker, collect(learner, worker, make_experience(config, ENV.spec, TASKS, CPU))
 
 
 def written_out(config: Any) -> tuple[list[Any], dict[str, Any]]:

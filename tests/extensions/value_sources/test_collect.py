@@ -15,7 +15,7 @@ from torch import Tensor
 from toy import assert_same
 
 from icrl.collection.collect import EpsilonGreedy, LocalUnrollWorker, collect, make_learners
-from icrl.collection.experience import Experience
+from icrl.collection.experience import make_experience
 from icrl.config.compose import load_config
 from icrl.config.schedules import Clock
 from icrl.contracts import Learned, Sample, Step
@@ -59,7 +59,7 @@ def test_collect_learns_from_each_rollout() -> None:
     learner, streams, noise = make_learners(CONFIG, ENV, tasks, CPU)
     assert streams.state.task[:, 0].tolist() == [3] * 4 + [13] * 4  # the centre, cell 10, is no task
     other, where, other_noise = make_learners(CONFIG, ENV, tasks, CPU)
-    experience = Experience(CONFIG, ENV.spec, tasks, CPU)
+    experience = make_experience(CONFIG, ENV.spec, tasks, CPU)
     loop = collect(learner, LocalUnrollWorker(CONFIG.source, ENV, learner, streams, noise), experience)
     for iteration, (transitions, metrics, now) in enumerate(itertools.islice(loop, 3)):
         expected, where = rollout(other, ENV, where, 4, other_noise)
@@ -133,7 +133,7 @@ def test_the_clock_counts_what_is_done(others: Path, source: Any) -> None:
     config, task = changed(TABULAR, source=source, root=str(others)), ENV.all_tasks()[:1]
     _, streams, noise = make_learners(config, ENV, task, CPU)
     worker = LocalUnrollWorker(source, ENV, learner, streams, noise)
-    loop = collect(learner, worker, Experience(config, ENV.spec, task, CPU))
+    loop = collect(learner, worker, make_experience(config, ENV.spec, task, CPU))
     offline, pretraining = bool(source.offline_buffer_dir), source.rl_train_after_update_steps
     for iteration, (transitions, metrics, _) in enumerate(loop, 1):
         at, new, steps = clock_of(source, iteration - 1), learner.updates[updates:], len(transitions.obs)

@@ -16,10 +16,11 @@ from small_histories import MARK, write_histories
 from stage_one import joined, live, root_with_others
 from toy import assert_same
 
-from icrl.collection.experience import Experience, OfflineWindows, mini_batches, without_others
+from icrl.collection.experience import make_experience, mini_batches, without_others
 from icrl.config.compose import load_config
 from icrl.contracts import ConfigError, Learned, Rollout, Sample
 from icrl.envs import make_env
+from icrl.extensions.value_sources.memory import OfflineWindows
 from icrl.sources.pace import num_iterations
 
 SIZES = ("env=dark_room", "env.size=4", "env.max_episode_steps=6", "source.num_learners=2", "source.num_envs=2")
@@ -93,7 +94,7 @@ def test_sweeps_iterations_and_seeds_are_in_different_orders() -> None:
     sweeps = [numbered(5, 6).obs.flatten().tolist()]
     for iteration, seed in ((1, 0), (2, 0), (1, 1)):
         config = changed(config_of(num_envs=6, **changes), seed=seed)
-        samples = Experience(config, ENV.spec, TASKS[:1], CPU).samples(iteration, numbered(5, 12), lambda _: {})
+        samples = make_experience(config, ENV.spec, TASKS[:1], CPU).samples(iteration, numbered(5, 12), lambda _: {})
         order = torch.cat([sample.rollout.obs[0, :6] for _, sample in samples]).tolist()
         sweeps += [order[:30], order[30:]]
     assert len({tuple(sweep) for sweep in sweeps}) == 7
@@ -167,7 +168,7 @@ def test_targets_are_asked_for_once_where_the_unroll_is_learned_from() -> None:
     for changes, asked in (({"mini_batch_length": 2, "mini_batch_size": 1}, 1), (REPLAY, 0), (DRAWN, 0)):
         config = config_of(**{**changes, "unroll_length": 4, "num_updates_per_train_iter": 3})
         targets = Mock(side_effect=lambda whole: {"twice": 2 * whole.obs})
-        experience = Experience(
+        experience = make_experience(
             config, ENV.spec._replace(observation_space=Discrete(999), max_episode_steps=999), TASKS, CPU
         )
         samples = [sample for _, sample in experience.samples(1, numbered(4, 8), targets)]

@@ -8,11 +8,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from icrl.collection.replay import Replay, indexable, rollout_replay, shuffled, stratified
 from icrl.config.compose import load_config
 from icrl.config.options import replace
 from icrl.config.schedules import Clock
 from icrl.contracts import Rollout
+from icrl.extensions.value_sources.replay import Replay, indexable, rollout_replay, shuffled, stratified
 from icrl.spaces import discrete_spec
 
 CPU = torch.device("cpu")

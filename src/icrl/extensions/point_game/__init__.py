@@ -1,11 +1,13 @@
 """Extension: the two-player polyhedra game, `env=point_game` and `src.train_players`.
 
 Lowest first: `rules`, `newton`, `fixed_players`, `rollout` (many games side by side, and matches); above them the
-pipeline's world (`opponents`, `world`), players with a network (`players/`), Gymnasium environments.
+pipeline's world (`opponents`, `world`), players with a network (`players/`), Gymnasium environments. The
+players learn from the replay of `value_sources`.
 """
 
 from icrl.envs.gym import register
 
+NEEDS = ("value_sources",)
 _MAKES = "icrl.extensions.point_game.gymnasium"
 _POINTS = {"dimension": 3, "max_num_points": 20, "max_value": 20, "reposition": False, "scale_observation": True}
 

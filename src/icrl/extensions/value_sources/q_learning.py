@@ -24,11 +24,13 @@ from torch import Tensor, nn
 from icrl.config.options import Rate, option, refuse
 from icrl.contracts import Learned, Sample, Step
 from icrl.envs.core import look_up
+from icrl.extensions.value_sources.memory import Memory, sizes_of
+from icrl.extensions.value_sources.options import ReplayConfig
 from icrl.nn.networks import StackedAdam, StackedNetwork, num_parameters, size_with_adam
 from icrl.rl.returns import blend, double_q_target
 from icrl.sources import source
 from icrl.sources.learners import Learner, table_rows
-from icrl.sources.options import NetworkConfig, ReplayConfig, Share, falling, named
+from icrl.sources.options import NetworkConfig, Share, falling, named
 from icrl.spaces import EnvSpec
 
 
@@ -81,11 +83,12 @@ class ActionValues(Learner):
 
 @source("q_learning", QLearningConfig)
 class QLearning(ActionValues):
+    experience = Memory
     saved = ("table",)
 
     @classmethod
     def sizes(cls, config: Any, spec: EnvSpec) -> dict[str, tuple[int, tuple[str, ...]]]:
-        return {"Q-tables": (4 * spec.num_obs * spec.num_actions, ())}
+        return {"Q-tables": (4 * spec.num_obs * spec.num_actions, ())} | sizes_of(config, spec)
 
     def __init__(self, config: QLearningConfig, spec: EnvSpec, seeds: Tensor, device: torch.device) -> None:
         super().__init__(config, spec, seeds, device)
@@ -138,12 +141,14 @@ class DQN(ActionValues):
 
     Every `target_update_period` updates Q' <- Q' + target_update_rate * (Q - Q'), parameter by parameter."""
 
+    experience = Memory
     saved = ("network", "target_network", "optimizer", "updates")
 
     @classmethod
     def sizes(cls, config: Any, spec: EnvSpec) -> dict[str, tuple[int, tuple[str, ...]]]:
         number = num_parameters(spec, spec.num_actions, config.hidden_size)
-        return {"networks and Adam's state": (size_with_adam(number, number), ("source.hidden_size",))}
+        networks = (size_with_adam(number, number), ("source.hidden_size",))
+        return {"networks and Adam's state": networks} | sizes_of(config, spec)
 
     def __init__(self, config: DQNConfig, spec: EnvSpec, seeds: Tensor, device: torch.device) -> None:
         super().__init__(config, spec, seeds, device)

@@ -27,6 +27,8 @@ from torch import Tensor, nn
 
 from icrl.config.options import Rate, option, refuse
 from icrl.contracts import Learned, Sample, Step
+from icrl.extensions.value_sources.memory import Memory, sizes_of
+from icrl.extensions.value_sources.options import ReplayConfig
 from icrl.nn.heads import SquashedGaussian, make_head
 from icrl.nn.networks import by_learner, by_stream, parameters_of, size_with_adam
 from icrl.nn.stacked_mlp import StackedSoftActorCritic, twin_values
@@ -35,7 +37,7 @@ from icrl.rl.returns import blend
 from icrl.sources import source
 from icrl.sources.a2c import ActorCritic
 from icrl.sources.heads import VectorHeads
-from icrl.sources.options import NetworkConfig, ReplayConfig, named
+from icrl.sources.options import NetworkConfig, named
 from icrl.spaces import EnvSpec
 
 
@@ -73,6 +75,7 @@ class SoftHeads(VectorHeads):
 class SAC(ActorCritic):
     """Before its first update a learner plays uniformly random actions."""
 
+    experience = Memory
     saved = ("network", "target", "optimizer", "updates", "seeds")
     heads: SoftHeads
 
@@ -90,7 +93,7 @@ class SAC(ActorCritic):
     def sizes(cls, config: Any, spec: EnvSpec) -> dict[str, tuple[int, tuple[str, ...]]]:
         one = SoftHeads(spec, config.hidden_size, torch.zeros(1, dtype=torch.long), torch.device("cpu")).network
         size = size_with_adam(parameters_of(one)[0], parameters_of(one.critics)[0])
-        return {"networks and Adam's state": (size, ("source.hidden_size",))}
+        return {"networks and Adam's state": (size, ("source.hidden_size",))} | sizes_of(config, spec)
 
     @classmethod
     def check_spaces(cls, name: str, spec: EnvSpec) -> None:

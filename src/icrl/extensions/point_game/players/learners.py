@@ -27,13 +27,13 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from icrl.collection.replay import Priorities, Replay
 from icrl.config.schedules import Clock, make_schedule
 from icrl.extensions.point_game.fixed_players import AGENTS, HOSTS
 from icrl.extensions.point_game.players.options import LEAGUE, OTHER, SAVED, PlayersConfig, TransitionsConfig
 from icrl.extensions.point_game.players.trained_players import NetworkPlayer, Player, load_for, load_start
 from icrl.extensions.point_game.rollout import PointGame, PointGameOptions, PointRollout, PointState, play
 from icrl.extensions.point_game.rules import subset_of
+from icrl.extensions.value_sources.replay import Priorities, Replay
 from icrl.randomness import mix
 from icrl.rl.returns import blend, double_q_target
 from icrl.runs.checkpoint import is_due

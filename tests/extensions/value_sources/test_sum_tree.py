@@ -6,7 +6,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from icrl.rl.sum_tree import SumTree
+from icrl.extensions.value_sources.sum_tree import SumTree
 
 CPU = torch.device("cpu")
 

@@ -13,12 +13,13 @@ from typing import Any, Generic, NamedTuple, TypeVar
 import torch
 from torch import Tensor, nn
 
+from icrl.collection.experience import shuffled
 from icrl.config.schedules import Clock, make_schedule
 from icrl.contracts import Rollout
 from icrl.data.columns import column_forms, step_dtypes
-from icrl.randomness import integers, uniform
-from icrl.rl.sum_tree import SumTree
-from icrl.sources.options import ReplayConfig
+from icrl.extensions.value_sources.options import ReplayConfig
+from icrl.extensions.value_sources.sum_tree import SumTree
+from icrl.randomness import uniform
 from icrl.spaces import EnvSpec
 
 _RANGE = 1e-150, 1e150  # of priorities: keeps sums finite and above 0 for any alpha
@@ -187,11 +188,6 @@ def stratified(count: int, key: Tensor) -> Tensor:
     """Stratified numbers (i + u_i) / count for i = 0 .. count - 1 with u_i uniform in [0, 1), float64 `[count]`."""
     lanes = torch.arange(count, device=key.device)
     return (lanes + uniform(key.expand(count), lanes).double()) / count
-
-
-def shuffled(count: int, key: Tensor) -> Tensor:
-    """Permutation of 0 .. count - 1, a function of `key` (one int64)."""
-    return integers(key.expand(count), torch.arange(count, device=key.device), 1 << 30).argsort()
 
 
 def restored(spec: EnvSpec, small: Rollout) -> Rollout:

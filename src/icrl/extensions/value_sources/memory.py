@@ -1,0 +1,213 @@
+"""Training samples from replay and from recorded histories.
+
+T steps in a window, G tasks, L learners (task by task), N environments of each, W windows per learner.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from icrl.collection.experience import Columns, Experience, evenly_weighted
+from icrl.config.options import refuse
+from icrl.config.paths import PROJECT
+from icrl.config.schedules import Clock, make_schedule
+from icrl.contracts import ConfigError, Learned, Rollout, Sample
+from icrl.data.columns import bytes_of, row_chunks
+from icrl.data.history_store import Histories, open_histories
+from icrl.extensions.value_sources.options import ReplayConfig
+from icrl.extensions.value_sources.replay import Drawn, Replay, indexable, restored, rollout_replay, stratified
+from icrl.randomness import mix
+from icrl.runs.files import check_same
+from icrl.sources.pace import window_length
+from icrl.spaces import EnvSpec
+from icrl.training.needs import recorded_bytes, step_bytes
+
+if TYPE_CHECKING:
+    from icrl.config.root import Config
+
+
+class Memory(Experience):
+    """Samples from replay, and from recorded histories of other learners."""
+
+    def __init__(self, config: Config, spec: EnvSpec, tasks: Tensor, device: torch.device) -> None:
+        super().__init__(config, spec, tasks, device)
+        assert isinstance(config.source, ReplayConfig)
+        self._options = source = config.source
+        self._replay: Replay[Rollout] | None = None
+        self._offline: OfflineWindows | None = None
+        self._drawn: Drawn | None = None
+        length = window_length(source, 1)
+        self._offline_weight = make_schedule(source.offline_loss_weight)
+        if source.replays:
+            self._replay = rollout_replay(source, spec, self.num_learners, length, device)
+        if source.has_offline:
+            self._offline = OfflineWindows(config, source, spec, tasks, length, device)
+
+    def samples(
+        self, iteration: int, transitions: Rollout, targets: Callable[[Rollout], Columns]
+    ) -> Iterator[tuple[Clock, Sample]]:
+        if self._replay and len(transitions.obs):
+            self._replay.add(transitions)
+        yield from super().samples(iteration, transitions, targets)
+
+    def learned(self, clock: Clock, learned: Learned) -> None:
+        """Record the result of the update on the last sample."""
+        if self._replay and self._drawn and learned.td_error is not None:
+            td_error = learned.td_error.unflatten(0, (self.num_learners, -1))  # [L, W], own windows come first
+            self._replay.set_priorities(self._drawn.where, td_error[:, : self._drawn.where.shape[1]], clock)
+            self._drawn = None
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"replay": self._replay.state_dict()} if self._replay else {}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        if self._replay:
+            self._replay.load_state_dict(state["replay"])
+
+    def own(
+        self, num_updates: int, transitions: Rollout, targets: Callable[[Rollout], Columns], now: Clock, key: Tensor
+    ) -> Iterator[Sample]:
+        source, replay, num_sweeps = self._options, self._replay, self.source.num_updates_per_train_iter
+        if replay is None:
+            yield from super().own(num_updates, transitions, targets, now, key)
+            return
+        for sweep in range(num_sweeps):
+            if source.draws:
+                at = now._replace(updates=now.updates + sweep)
+                self._drawn = replay.draw(source.mini_batch_size, mix(key, sweep), at)
+                yield Sample(self._drawn.rollout, self._drawn.weight.flatten(), {})
+            else:
+                yield from (evenly_weighted(p, {}) for p in replay.sweep(num_updates // num_sweeps, mix(key, sweep)))
+
+    def with_others(self, own: Sample | None, key: Tensor, clock: Clock) -> Sample:
+        """Sample of `own` and `source.mini_batch_size` windows of recorded histories. Weights make a learner's mean
+        loss that of its own windows plus `source.offline_loss_weight` times that of the histories."""
+        if self._offline is None:
+            return super().with_others(own, key, clock)
+        others = self._offline.draw(self.source.mini_batch_size, key)
+        weight = torch.full((others.obs.shape[1],), self._offline_weight(clock), device=others.obs.device)
+        if own is None:
+            return Sample(others, weight, {})
+        joined = Rollout(*(self._joined(*pair) for pair in zip(own.rollout, others, strict=True)))
+        num_windows = joined.obs.shape[1]
+        own_weight = own.weight * (num_windows / len(own.weight))
+        return Sample(joined, self._joined(own_weight, weight * (num_windows / len(weight))), {})
+
+    def _joined(self, own: Tensor, others: Tensor) -> Tensor:
+        """Concatenation of `[..., L * W]` and `[..., L * V]` to `[..., L * (W + V)]`, learner by learner."""
+        parts = [part.unflatten(-1, (self.num_learners, -1)) for part in (own, others)]
+        return torch.cat(parts, dim=-1).flatten(-2)
+
+
+def sizes_of(source: ReplayConfig, spec: EnvSpec) -> dict[str, tuple[int, tuple[str, ...]]]:
+    """Bytes of a learner's replay and of a mini-batch from it, see `Learner.sizes`."""
+    if not source.replays:
+        return {}
+    kept = source.num_envs * source.replay_buffer_length * recorded_bytes(spec)
+    drawn = source.mini_batch_size * source.draws * window_length(source, 1) * step_bytes(spec)
+    return {
+        "replay": (kept, ("source.num_envs", "source.replay_buffer_length")),
+        "a mini-batch": (drawn, ("source.mini_batch_size",)),
+    }
+
+
+class OfflineWindows:
+    """Windows of T steps from the histories in `source.offline_buffer_dir`, in memory in small dtypes. Every learner
+    uses all rows of its task, and all windows of a task are equally likely.
+
+    Each row contributes its first or last `offline_buffer_length` steps, and of these every `offline_buffer_every`-th
+    episode, concatenated. A window may cross the ends of episodes."""
+
+    def __init__(
+        self, config: Config, source: ReplayConfig, spec: EnvSpec, tasks: Tensor, length: int, device: torch.device
+    ) -> None:
+        """Windows of `length` steps for learners of `tasks` `[G, task_dim]`. Raises `ConfigError` if the histories are
+        from another world, lack a task or are too short, and the errors of `open_histories`."""
+        parts = [_used_steps(config, source, tasks, name) for name in source.offline_buffer_dir]
+        columns = zip(*(columns for columns, _, _ in parts), strict=True)
+        self._spec = spec
+        self._columns = [torch.cat([*of_stores]).to(device) for of_stores in columns]
+        steps, task = (np.concatenate(numbers) for numbers in list(zip(*parts, strict=True))[1:])  # of each row
+        starts = np.maximum(steps - length + 1, 0)  # windows of each row
+        per_task = np.bincount(task, starts, len(tasks)).astype(np.int64)
+        named = f"source.offline_buffer_dir={','.join(source.offline_buffer_dir)}"
+        refuse(
+            not per_task.all(),
+            f"source.mini_batch_length={length} is longer than the histories of a task: {named}, "
+            f"source.offline_buffer_length={source.offline_buffer_length}, "
+            f"source.offline_buffer_every={source.offline_buffer_every}",
+        )
+        order = task.argsort(kind="stable")  # rows task by task, whatever store they are in
+        first_step, ends = (steps.cumsum() - steps)[order], starts[order].cumsum()
+        self._num_windows, self._first = (
+            torch.from_numpy(np.repeat(numbers, source.num_learners)).to(device)
+            for numbers in (per_task, per_task.cumsum() - per_task)
+        )  # [L]
+        self._row_end = torch.from_numpy(ends).to(device)
+        self._row_shift = torch.from_numpy(first_step - (ends - starts[order])).to(device)
+        self._offset = torch.arange(length, device=device)[:, None, None]
+
+    def draw(self, num_windows: int, key: Tensor) -> Rollout:
+        """Draw `num_windows` for each learner, uniformly from those of its task, `[T, L * W]`. All learners use the
+        same random numbers, a function of `key` (one int64)."""
+        within = (stratified(num_windows, key) * self._num_windows[:, None]).long()
+        number = self._first[:, None] + within  # [L, W]
+        start = number + self._row_shift[torch.searchsorted(self._row_end, number, right=True)]
+        index = (start + self._offset).flatten(1)
+        return restored(self._spec, Rollout(*(column[index] for column in self._columns)))
+
+
+def _used_steps(
+    config: Config, source: ReplayConfig, tasks: Tensor, name: str
+) -> tuple[list[Tensor], np.ndarray, np.ndarray]:
+    """Columns of the steps that are used of the histories `name`, row after row, and for each row their number and the
+    place of its task among `tasks`."""
+    histories = open_histories(PROJECT / config.root / "histories" / name)
+    where = f"source.offline_buffer_dir={name}: {histories.folder}"
+    check_same(config, histories.manifest["config"], ("env",), where)
+    rows = _rows_of(histories, tasks, where)  # [G * R]
+    used: dict[str, list[Tensor]] = {name: [] for name in Rollout._fields}
+    lengths: list[np.ndarray] = []
+    size = bytes_of(histories.columns.values(), histories.columns["reward"].shape[1])
+    for chunk in row_chunks(len(rows), 2 * size):  # as recorded, and those that are kept
+        kept = _kept_steps(histories, rows[chunk], source, where)  # [rows, steps]
+        lengths.append(kept.sum(axis=1))
+        columns = {name: column[rows[chunk]] for name, column in histories.columns.items()}
+        columns["reward"] = histories.rewards(rows[chunk])
+        for column, steps in used.items():
+            steps.append(torch.from_numpy(columns[column][kept]).to(indexable(str(columns[column].dtype))))
+    task = np.repeat(np.arange(len(tasks)), len(rows) // len(tasks))
+    return [torch.cat(steps) for steps in used.values()], np.concatenate(lengths), task
+
+
+def _rows_of(histories: Histories, tasks: Tensor, where: str) -> np.ndarray:
+    """Rows of each of `tasks` `[G, task_dim]`, task by task."""
+    table, rows = histories.manifest["tasks"], histories.manifest["rows"]
+    place = {tuple(table["all"][number]): place for place, number in enumerate(table["train"])}
+    missing = [task for task in tasks.tolist() if tuple(task) not in place]
+    if missing:
+        raise ConfigError(
+            f"{where} has no histories of {len(missing)} of the {len(tasks)} training tasks, such as {missing[0]}: "
+            "give tasks.split, tasks.num_train and tasks.seed as in that run"
+        )
+    per_task = rows["num_learners"] * rows["num_envs"]
+    first = np.array([place[tuple(task)] for task in tasks.tolist()]) * per_task
+    return (first[:, None] + np.arange(per_task)).flatten()
+
+
+def _kept_steps(histories: Histories, rows: np.ndarray, source: ReplayConfig, where: str) -> np.ndarray:
+    """Mask of the steps of the `rows` to use, `[rows, steps]` bool."""
+    done = (histories.columns["terminated"][rows] | histories.columns["truncated"][rows]) > 0
+    row_len = done.shape[1]
+    length = source.offline_buffer_length or row_len
+    given = f"source.offline_buffer_length={length}"
+    refuse(length > row_len, f"{given} is more than the {row_len} steps of a row: {where}. Lower it, or give 0 for all")
+    step = np.arange(row_len)
+    within = step < length if source.offline_buffer_range == "first" else step >= row_len - length
+    episode = np.cumsum(done, axis=1) - done
+    return within & ((episode - episode[:, [within.argmax()]]) % source.offline_buffer_every == 0)

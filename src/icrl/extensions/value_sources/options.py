@@ -1,0 +1,102 @@
+"""Options of sources that can learn from what was played long ago, or by others."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+from icrl.config.options import Name, option
+from icrl.config.paths import PROJECT
+from icrl.data.history_store import checksum_of, read_manifest
+from icrl.sources.options import Conflicts, NoneOrMore, NotNegative, Positive, SourceConfig
+from icrl.sources.pace import env_steps
+
+if TYPE_CHECKING:
+    from icrl.config.root import Config
+
+
+class ReplayConfig(SourceConfig):
+    """Sources that can learn from what was played long ago, or by others."""
+
+    replay_buffer_length: int = option(1000, "newest env steps of each environment in the replay buffer", ge=1)
+    whole_replay_buffer_training: bool = option(True, "sweep over the whole replay (false: draw one mini-batch)")
+    clear_replay_buffer: bool = option(True, "learn from the newest unroll only, and clear it afterwards")
+    priority_replay: bool = option(False, "draw windows of large TD error more often")
+    priority_replay_alpha: NotNegative = option(0.7, "priority is (|TD error| + source.priority_replay_eps)^alpha")
+    priority_replay_beta: NotNegative = option(0.4, "a window's weight is priority^(-beta), over the largest drawn")
+    priority_replay_eps: Positive = option(1e-06, "added to the TD error of every window")
+    offline_buffer_dir: Annotated[list[Name], NoneOrMore] = option(
+        [], "names of recorded histories of the same tasks to learn from too; none or []: of no others"
+    )
+    offline_buffer_length: int = option(0, "env steps to use of each row of the recorded histories (0: all)", ge=0)
+    offline_buffer_range: Literal["first", "last"] = option("first", "end of a row that this length counts from")
+    offline_buffer_every: int = option(1, "use every k-th episode of the recorded histories", ge=1)
+    offline_loss_weight: NotNegative = option(1.0, "weight of the loss on histories, beside that on own experience")
+    rl_train_after_update_steps: int = option(0, "iterations on recorded histories alone, before any env step", ge=0)
+    rl_train_every_update_steps: int = option(1, "iterations between updates on own experience", ge=1)
+
+    @property
+    def replays(self) -> bool:
+        return not self.clear_replay_buffer
+
+    @property
+    def draws(self) -> bool:
+        return not self.whole_replay_buffer_training
+
+    @property
+    def has_offline(self) -> bool:
+        return bool(self.offline_buffer_dir)
+
+    @property
+    def kept_steps(self) -> int:
+        return self.replay_buffer_length
+
+    @property
+    def pretraining(self) -> int:
+        return self.rl_train_after_update_steps
+
+    @property
+    def iterations_per_update(self) -> int:
+        return self.rl_train_every_update_steps
+
+    def alone(self) -> dict[str, Any]:
+        own: dict[str, Any] = {
+            "offline_buffer_dir": [],
+            "rl_train_after_update_steps": 0,
+            "rl_train_every_update_steps": 1,
+        }
+        return super().alone() | own
+
+    def inputs(self, config: Config) -> dict[str, str]:
+        if not (names := self.offline_buffer_dir):
+            return {}
+        folders = [PROJECT / config.root / "histories" / name for name in names]
+        return {"source.offline_buffer_dir": "+".join(checksum_of(read_manifest(folder)) for folder in folders)}
+
+    def conflicts(self) -> Conflicts:
+        asked = self.num_env_steps or self.num_iterations
+        yield (
+            asked and not env_steps(self),
+            "{num_iterations} must be above {rl_train_after_update_steps}, which make no env steps",
+        )
+        yield from super().conflicts()
+        kept, length, size = self.replay_buffer_length, self.mini_batch_length, self.mini_batch_size
+        per_env, offline, replays = env_steps(self) // self.num_envs, self.has_offline, self.replays
+        too_early = "{initial_collect_steps} is more than is kept: {replay_buffer_length} of each of {num_envs}"
+        yield replays and self.initial_collect_steps > kept * self.num_envs, too_early
+        too_long = f"{{mini_batch_length}} exceeds {{replay_buffer_length}}, or the {per_env} env steps per environment"
+        yield replays and length > min(kept, per_env), too_long
+        sizeless = "{mini_batch_size} draws nothing %s: give a size above 0"
+        yield self.draws and not size, sizeless % "with {whole_replay_buffer_training}"
+        twice = len({*self.offline_buffer_dir}) < len(self.offline_buffer_dir)
+        yield twice, "{offline_buffer_dir} must have no name twice"
+        yield offline and not size, sizeless % "from {offline_buffer_dir}"
+        unknown = "{offline_buffer_dir} needs a length; {mini_batch_length} is the unroll with {clear_replay_buffer}"
+        yield offline and not length and not replays, unknown
+        evenly = "{priority_replay} draws windows by priority, so {whole_replay_buffer_training} must be false"
+        yield self.priority_replay and not self.draws, evenly
+        empty = "{clear_replay_buffer} keeps nothing to draw from; it needs source.whole_replay_buffer_training=true"
+        yield self.draws and not replays, empty
+        everything = "{offline_buffer_range} needs a length above 0, but {offline_buffer_length} uses whole rows"
+        yield offline and self.offline_buffer_range == "last" and not self.offline_buffer_length, everything
+        if not offline:
+            yield from self.unused(("offline_", "rl_"), "has no effect with {offline_buffer_dir}: name histories there")
