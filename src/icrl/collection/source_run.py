@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import torch
@@ -26,6 +26,21 @@ if TYPE_CHECKING:
 
 MOST_PENDING = 100  # unrolls in memory before they are added to the averages
 _MEASURES = ("return", "success", "episode_length")
+
+
+class Part(NamedTuple):
+    """The training tasks that a run of stage one is about: the whole, or a block of them. Their learners, streams and
+    seeds are those that they have in a run of all."""
+
+    index: int = 0
+    count: int = 1
+
+    def block(self, num_tasks: int) -> slice:
+        """Its training tasks among `num_tasks`."""
+        return slice(num_tasks * self.index // self.count, num_tasks * (self.index + 1) // self.count)
+
+
+WHOLE = Part()
 
 
 class EpisodeStatistics:
@@ -98,8 +113,8 @@ def compared(config: Config) -> tuple[str, ...]:
     return ("seed", "env", "tasks", "source", *(["evals"] if config.source.evaluate else []))
 
 
-def inputs_of(config: Config, device: torch.device) -> Json:
-    """Checksums of the teacher and the offline histories, by the option that names them, and the shard. Raises
+def inputs_of(config: Config, device: torch.device, part: Part = WHOLE) -> Json:
+    """Checksums of the teacher and the offline histories, by the option that names them, and the `part`. Raises
     `ConfigError` if one is missing."""
     inputs = dict[str, str]()
     if (teacher := getattr(config.source, "teacher", "none")) != "none":
@@ -107,8 +122,8 @@ def inputs_of(config: Config, device: torch.device) -> Json:
     if names := getattr(config.source, "offline_buffer_dir", []):
         folders = [PROJECT / config.root / "histories" / name for name in names]
         inputs["source.offline_buffer_dir"] = "+".join(checksum_of(read_manifest(folder)) for folder in folders)
-    if config.shard.is_part:
-        inputs["shard"] = f"{config.shard.index} of {config.shard.count}"
+    if part.count > 1:
+        inputs["shard"] = f"{part.index} of {part.count}"
     return inputs
 
 

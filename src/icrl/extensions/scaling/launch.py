@@ -14,60 +14,17 @@ from functools import partial
 from os import environ
 from pathlib import Path
 from types import FrameType
-from typing import Any, Literal, Protocol
+from typing import Any, Protocol
 from weakref import WeakSet
 
 from icrl.config.modules import describe_error, extra_module
-from icrl.config.options import Options, Text, option
 from icrl.contracts import ConfigError, Stopped
+from icrl.extensions.scaling.options import DaskLaunch, LaunchConfig, LocalLaunch, SubmititLaunch
+from icrl.extensions.scaling.units import ATTEMPTS, ICRL, PATIENCE, Job, environment, resume, run_unit, stop
 from icrl.runs.metrics import Progress
 from icrl.runs.processes import say
-from icrl.runs.units import ATTEMPTS, ICRL, PATIENCE, Job, environment, resume, run_unit, stop
 
 _TICK = 0.1  # seconds between two looks at all futures
-
-
-class LaunchConfig(Options):
-    """Options of every engine."""
-
-    name: str = option(
-        "", "engine that runs the shards of stage one and the jobs of a study; `launch=` sets this group"
-    )
-    num_workers: int = option(2, "units at a time, each on one thread", ge=1, le=10**5, may_change=True)
-    num_processes: int = option(
-        1,
-        "processes of torchrun, of one thread each, that train each model of a study together",
-        ge=1,
-        le=1024,
-        may_change=True,
-    )
-
-
-class LocalLaunch(LaunchConfig):
-    name: Literal["local"] = option("local", "engine: processes of this machine; the preset `launch=` sets it")
-
-
-class DaskLaunch(LaunchConfig):
-    name: Literal["dask"] = option("dask", "engine: workers of Dask; the preset `launch=` sets it")
-    scheduler: Text = option(
-        "local",
-        "address of a Dask scheduler, such as tcp://host:8786, whose workers share the folders of the run (local: "
-        "launch.num_workers worker processes on this machine)",
-        may_change=True,
-    )
-
-
-class SubmititLaunch(LaunchConfig):
-    name: Literal["submitit"] = option("submitit", "engine: jobs of Slurm; the preset `launch=` sets it")
-    executor: Literal["auto", "slurm", "local"] = option(
-        "auto", "where submitit runs jobs (auto: Slurm where there is one, else this machine)", may_change=True
-    )
-    parameters: dict[str, Any] = option(
-        {}, "parameters of submitit's executor: {timeout_min: 240, slurm_partition: gpu}", may_change=True
-    )
-
-
-LAUNCHES = {"local": LocalLaunch, "dask": DaskLaunch, "submitit": SubmititLaunch}
 
 
 class Unit(Protocol):

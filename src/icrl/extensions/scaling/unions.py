@@ -1,30 +1,20 @@
-"""Union of shards that reads as one store, and checksums of columns that are checked once, in parallel.
+"""Union of shards that reads as one store.
 
 The manifest of a union is an ordinary one with `shards` besides: folder, rows and checksum of each, in the order of its
 rows. A shard is an ordinary complete store with the rows of its own training tasks.
-
-Files are compared with their checksums whenever a store is opened. A file of 64 MiB or more is noted in `checked.json`
-beside it once it has passed, with size, inode and times of change, and is read again only if one of these differs. So
-the note cannot hide a write, but a disk that loses bits by itself is found only without it: remove `checked.json`.
 """
 
-import os
 import resource
-import time
-from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 
-from icrl.contracts import Json, PipelineError
-from icrl.runs.files import read_json, sha256, write_json
-
-CHECKED, NOTED_FROM = "checked.json", 1 << 26  # bytes
-_SETTLED = 2 * 10**9  # nanoseconds after which a further change has another time, on every file system
+from icrl.config.options import quoted
+from icrl.contracts import Json
+from icrl.data.history_store import KINDS, MANIFEST, DamagedHistoriesError, StoreKind, checksum_of, read_manifest
+from icrl.runs.files import content_of, read_json
 
 
 class JoinedColumn:
@@ -65,17 +55,40 @@ class JoinedColumn:
         return part, rows - np.concatenate([[0], self.ends])[part]
 
 
-def joined(parts: Sequence[np.ndarray]) -> "np.ndarray | JoinedColumn":
-    """Column of a store with these parts."""
+def shards_of(folder: Path, manifest: Json) -> dict[Path, Json]:
+    """Manifest of each shard of the union in `folder`, by its folder. Raises `DamagedHistoriesError` if they do not
+    make up the union, or one is a union itself."""
+    path, entries = folder / MANIFEST, manifest["shards"]
+    names = [entry["folder"] for entry in entries]
+    if any(name in ("", "..") or Path(name).name != name for name in names):
+        raise DamagedHistoriesError(f"{path}: its shards {quoted(names)} lie elsewhere")
+    shards = {folder / name: _read_shard(folder / name) for name in names}
+    pairs = [(entry, shards[folder / entry["folder"]]) for entry in entries]
+    if wrong := _differences(manifest, pairs, [checksum_of(shard) for _, shard in pairs]):
+        raise DamagedHistoriesError(f"{path}: {'; '.join(wrong)}")
+    return shards
+
+
+def _read_shard(folder: Path) -> Json:
+    if (path := folder / MANIFEST).exists():
+        with content_of(path, DamagedHistoriesError):
+            if "shards" in read_json(path):
+                raise DamagedHistoriesError(f"{path} is of a shard, and a union itself")
+    return read_manifest(folder)
+
+
+def joined(files: Sequence[Path]) -> "np.ndarray | JoinedColumn":
+    """Column of a union whose shards have these `files`, mapped into memory."""
+    _allow_open_files(len(files))
+    parts = [np.load(file, mmap_mode="r") for file in files]
     return parts[0] if len(parts) == 1 else JoinedColumn(parts)
 
 
-def parts_of(column: Any) -> Sequence[np.ndarray]:
-    """Arrays that a column of a store is made of."""
-    return column.parts if isinstance(column, JoinedColumn) else [column]
+def _checksums(entries: list[Json]) -> list[Any]:
+    return [entry["checksum"] for entry in entries]
 
 
-def allow_open_files(number: int) -> None:
+def _allow_open_files(number: int) -> None:
     """Let this process keep `number` further files open, as far as the system allows: a memory map needs one."""
     limit, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     if most == resource.RLIM_INFINITY or most > limit:
@@ -83,7 +96,7 @@ def allow_open_files(number: int) -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (wanted if most < 0 else min(wanted, most), most))
 
 
-def differences(manifest: Json, shards: Sequence[tuple[Json, Json]], checksums: Sequence[str]) -> list[str]:
+def _differences(manifest: Json, shards: Sequence[tuple[Json, Json]], checksums: Sequence[str]) -> list[str]:
     """Reasons why the `shards`, an entry of the union's `manifest` and the manifest of each, do not make up the union.
     `checksums` are those of the shards' manifests."""
     found = list[str]()
@@ -106,44 +119,9 @@ def differences(manifest: Json, shards: Sequence[tuple[Json, Json]], checksums: 
     return found or ([] if in_order else ["the training tasks of the shards are not those of the union, in its order"])
 
 
-def damaged_files(stores: Mapping[Path, Json]) -> list[Path]:
-    """Columns that differ from the checksums in the manifests of complete `stores`, by folder. All files are read, a
-    thread of PyTorch's each, but those that were noted as checked and have not been written since."""
-    notes = {folder: _note(folder) for folder in stores}
-    todo: list[tuple[Path, str, str]] = []
-    for folder, manifest in stores.items():
-        for name, column in manifest["columns"].items():
-            if notes[folder].get(name) != _state(folder / f"{name}.npy", column["sha256"]):
-                todo.append((folder, name, column["sha256"]))
-    with ThreadPoolExecutor(torch.get_num_threads()) as pool:
-        results = [*pool.map(_check, *zip(*todo, strict=True))] if todo else []
-    passed = [(folder, name, note) for (folder, name, _), note in zip(todo, results, strict=True) if note]
-    for folder in {folder for folder, _, _ in passed}:
-        notes[folder] |= {name: note for where, name, note in passed if where == folder}
-        with suppress(PipelineError):  # a folder that may only be read is checked every time
-            write_json(folder / CHECKED, notes[folder])
-    return [folder / f"{name}.npy" for (folder, name, _), note in zip(todo, results, strict=True) if note is None]
-
-
-def _note(folder: Path) -> Json:
-    with suppress(PipelineError):
-        return read_json(folder / CHECKED, {str: dict})
-    return dict[str, Any]()
-
-
-def _state(path: Path, checksum: str) -> Json:
-    """State of a file as it is noted: its checksum, and what changes whenever it is written or replaced."""
-    found = os.stat(path)
-    times = {"mtime_ns": found.st_mtime_ns, "ctime_ns": found.st_ctime_ns}
-    return {"sha256": checksum, "size": found.st_size, "inode": found.st_ino} | times
-
-
-def _check(folder: Path, name: str, checksum: str) -> Json | None:
-    """Read a column; returns None if it has not this `checksum`, or else its note: empty for a small file, and for one
-    that was written so lately that another write might leave the same times."""
-    path, now = folder / f"{name}.npy", time.time_ns()
-    state = _state(path, checksum)
-    if sha256(path) != checksum:
-        return None
-    settled = now - max(state["mtime_ns"], state["ctime_ns"]) > _SETTLED
-    return state if settled and state["size"] >= NOTED_FROM else {}
+KINDS["shards"] = StoreKind(
+    form=[{"folder": str, "rows": int, "checksum": str}],
+    parts=shards_of,
+    column=joined,
+    identity=_checksums,
+)

@@ -15,12 +15,13 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator, NullLocator, StrMethodFormatter
 from matplotlib.transforms import offset_copy
 
-from icrl.evaluation.protocol import PARTS, shown_part
+from icrl.evaluation.protocol import shown_part
+from icrl.evaluation.report import Result, shared_references, shown_curve
 from icrl.evaluation.tables import LABELS
 from icrl.plots import style
 
 if TYPE_CHECKING:
-    from icrl.config.root import StudyConfig
+    from icrl.extensions.studies.options import StudyConfig
 
 FEW_CURVES = 6  # intervals are drawn for at most this many curves
 LOG_FROM = 8.0  # an axis is logarithmic if the ratio of its largest to its smallest place is at least this
@@ -28,7 +29,6 @@ APART, APART_AT_NAMES = 6.0, 10.0  # points between intervals of different lines
 MARGIN = 0.12  # beside the outermost places, for intervals that are moved aside
 LIGHTEST = 0.35  # part of its colour that the first of several points on a line keeps
 
-Result = Mapping[str, Any]
 Lines = dict[str, list[Result]]  # by name, in order of their places
 
 
@@ -72,20 +72,6 @@ def study_figure(results: Sequence[Result], study: StudyConfig) -> Figure:
 def row_name(result: Result) -> str:
     """Name of a row of the study: its variant, and the world of its evaluation if there are several."""
     return f"{result['variant']}, {result['test']}" if result["test"] else result["variant"]
-
-
-def shown_curve(result: Result, measure: str) -> style.Curve:
-    """Adaptation of the model on the tasks that the evaluation is about."""
-    return result["found"]["curves"][PARTS[shown_part(result["found"]["final"])]][measure]
-
-
-def shared_references(results: Sequence[Result], measure: str) -> dict[str, list[float]]:
-    """Curves of random play, the optimum and the policies between, if all results have the same, as in one world."""
-    curves = [
-        {name: curve[measure]["mean"] for name, curve in result["found"]["curves"].items() if "tasks" not in name}
-        for result in results
-    ]
-    return {name: mean for name, mean in curves[0].items() if all(other.get(name) == mean for other in curves)}
 
 
 def _place(result: Result, key: str = "x") -> Any:

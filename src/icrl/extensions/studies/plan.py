@@ -13,7 +13,7 @@ from typing import Annotated, Any, NamedTuple
 
 from pydantic import BaseModel, Field, ValidationError
 
-from icrl.config.compose import load_config
+from icrl.config.compose import compose_config, load_config
 from icrl.config.options import in_words, refuse, replace
 from icrl.config.root import Config
 from icrl.contracts import ConfigError, PipelineError
@@ -21,17 +21,20 @@ from icrl.envs import make_env
 from icrl.envs.tasks import development_of, split_tasks
 from icrl.evaluation.report import read_results
 from icrl.evaluation.trained import changes_of, new_tasks, policy_suffixes, readable_spec, suffix_of
+from icrl.extensions.scaling.units import Job
+from icrl.extensions.studies.options import StudiedConfig
 from icrl.nn.gpt_policy import PolicyConfig
+from icrl.runs import SHARED
 from icrl.runs.device import recorded
 from icrl.runs.distributed import Ranks
 from icrl.runs.files import check_same, digest
-from icrl.runs.units import SHARED, Job
 from icrl.training.policy_gradient import FinetuneConfig
 
 _OF_STUDY = ("seed", "histories", "run", "num_threads")  # options that the study sets for each run
-_LAUNCH = "launch"  # of the study alone, whose runs start no others
+_OF_RUNS = ("name", "root", "study", "launch")  # besides, that no variant sets
+_ALONE = ("study", "launch")  # groups of the study, which its runs do not have
 _OF_HISTORIES = ("seed", "env", "tasks", "source", "evals")
-_OF_EVALUATION = ("name", "run", "evaluation", "study")
+_OF_EVALUATION = ("name", "run", "evaluation")
 _OF_ALL = ("seed", "env", "tasks", "source", "data", "model", "optimizer", "trainer", "device", "policy", "evaluation")
 _OF_PROGRAM = {"train_gpt": ("objective",), "train_ilql": ("encoder", "decoder", "critic"), "extract_policy": ("awr",)}
 _OF_PROGRAM |= {"finetune": ("objective", "finetune")}
@@ -52,7 +55,7 @@ class Row(NamedTuple):
 class Plan(NamedTuple):
     """Study with its results and the work that is left."""
 
-    config: Config
+    config: StudiedConfig
     rows: list[Row]
     jobs: list[Job]  # a needed job comes before those that need it
 
@@ -81,8 +84,10 @@ def plan(options: Sequence[str]) -> Plan:
     """Plan the study of the command line `options`.
 
     Raises `ConfigError` for a variant that cannot be run, and for results that were made with other options."""
-    config = load_config(options)
     _check_not_reserved(options, _OF_STUDY)
+    shared = compose_config(StudiedConfig, options).study.options
+    _check_not_reserved(shared, (*_OF_STUDY, *_OF_RUNS))
+    config = compose_config(StudiedConfig, [*shared, *options])
     variants = [_read_variant(written) for written in config.study.variants]
     slugs, seeds = [variant.slug for variant in variants], config.study.seeds
     refuse(not slugs, "study.variants=[]: must have a variant; study=NAME chooses a study, --help lists the names")
@@ -91,8 +96,8 @@ def plan(options: Sequence[str]) -> Plan:
     refuse(not seeds or len({*seeds}) < len(seeds), f"study.seeds={seeds}: must be one seed, or several that differ")
     splits = config.study.splits
     refuse(len({*splits}) < len(splits), f"study.splits={splits}: must differ")
-    shared = [option for option in options if re.split("[.=]", option.lstrip("+~"))[0] != _LAUNCH]
-    planner, rows = _Planner(config, shared), list[Row]()
+    given = [option for option in options if re.split("[.=]", option.lstrip("+~"))[0] not in _ALONE]
+    planner, rows = _Planner(config, [*shared, *given]), list[Row]()
     for variant in variants:
         try:
             rows += planner.rows_of(variant)
@@ -112,7 +117,7 @@ def _read_variant(written: dict[str, Any]) -> _Variant:
     placed = variant.x is not None or variant.line
     refuse("test" in written and placed, f"{where}`x` and `line` need no `test`, whose labels are places")
     for texts in (variant.set, *variant.test.values()):
-        _check_not_reserved(texts, (*_OF_STUDY, "name", "root", "study", _LAUNCH))
+        _check_not_reserved(texts, (*_OF_STUDY, *_OF_RUNS))
     return variant
 
 
@@ -127,7 +132,7 @@ def _check_not_reserved(options: Iterable[str], reserved: Collection[str]) -> No
 class _Planner:
     """Jobs by name; each thing to do is in them once, however many rows need it."""
 
-    def __init__(self, study: Config, options: Sequence[str]) -> None:
+    def __init__(self, study: StudiedConfig, options: Sequence[str]) -> None:
         self._study, self._options = study, options
         self._jobs: dict[str, Job] = {}
         self._models: dict[str, str] = {}  # run with the model, by digest of the options of its training
@@ -154,7 +159,7 @@ class _Planner:
             evaluated: list[Config] = []
             for (name, seed, given), run in zip(draws, runs, strict=True):
                 world = [*given, *changes]
-                played = _run(load_config(world), world, seed, name, run.config.histories[0], run.config.run)
+                played = self._run(load_config(world), world, seed, name, run.config.histories[0], run.config.run)
                 evaluated.append(played.config)
                 self._add(run, parts.values(), played, played.config.folder("logs") / f"evaluation{suffix}")
             folders = [config.folder("logs") / f"evaluation{suffix}" for config in evaluated]
@@ -171,12 +176,12 @@ class _Planner:
         of its histories."""
         source = {group: recorded(composed)[group] for group in _OF_HISTORIES} | {"seed": seed}
         histories = f"{self._study.name}-histories-{digest(source)[:8]}-seed{seed}"
-        collected = _run(composed, options, seed, histories, histories, histories)
+        collected = self._run(composed, options, seed, histories, histories, histories)
         self._jobs.setdefault(histories, Job(histories, [["train_agents", *collected.options]], "", 0))
         ignored = {*_OF_EVALUATION, *(() if composed.trainer.evaluate else ("policy",))}
         made_with = {key: value for key, value in recorded(collected.config).items() if key not in ignored}
         model = self._models.setdefault(digest(made_with), name)
-        return _run(composed, options, seed, model, histories, model)
+        return self._run(composed, options, seed, model, histories, model)
 
     def _add(self, run: _Run, programs: Iterable[str], played: _Run, folder: Path) -> None:
         """Add the training `programs` of `run`, and the evaluation `played`. Raises `ConfigError` if `folder` has its
@@ -197,6 +202,15 @@ class _Planner:
         else:
             job.done = False
 
+    def _run(self, composed: Config, options: Sequence[str], seed: int, name: str, histories: str, model: str) -> _Run:
+        """A run with the options that the study sets."""
+        updates = max(1, round(composed.trainer.num_iterations * self._study.study.scale))
+        set_here = {"seed": seed, "name": name, "run": model, "num_threads": 1}
+        trainer = replace(composed.trainer, num_iterations=updates)
+        texts = [f"{key}={value}" for key, value in set_here.items()]
+        config = replace(composed, **set_here, histories=[histories], trainer=trainer)
+        return _Run(config, [*options, *texts, f"histories={histories}", f"trainer.num_iterations={updates}"])
+
 
 def trained_for(policy: PolicyConfig, finetune: FinetuneConfig) -> dict[str, str]:
     """Parts to train before `policy` can act: folders of a run and the programs that fill them, in order."""
@@ -207,16 +221,6 @@ def trained_for(policy: PolicyConfig, finetune: FinetuneConfig) -> dict[str, str
     if policy.model not in ("gpt", "critic"):
         parts[policy.model] = "finetune" if tuned else "extract_policy"
     return parts
-
-
-def _run(composed: Config, options: Sequence[str], seed: int, name: str, histories: str, model: str) -> _Run:
-    """A run with the options that the study sets."""
-    updates = max(1, round(composed.trainer.num_iterations * composed.study.scale))
-    set_here = {"seed": seed, "name": name, "run": model, "num_threads": 1}
-    trainer = replace(composed.trainer, num_iterations=updates)
-    texts = [f"{key}={value}" for key, value in set_here.items()]
-    config = replace(composed, **set_here, histories=[histories], trainer=trainer)
-    return _Run(config, [*options, *texts, f"histories={histories}", f"trainer.num_iterations={updates}"])
 
 
 def _changes(there: Config, trained: Config) -> dict[str, Any]:

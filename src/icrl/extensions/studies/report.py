@@ -16,18 +16,18 @@ import torch
 
 from icrl.config.options import replace
 from icrl.config.paths import PROJECT
-from icrl.config.root import Config, StudyConfig
 from icrl.contracts import Json, PipelineError
 from icrl.evaluation.measures import LATER, SCALED, measure_of
 from icrl.evaluation.protocol import COVERAGE_KEPT, shown_part
-from icrl.evaluation.report import combined, read_results
+from icrl.evaluation.report import Result, combined, read_results, shown_curve
 from icrl.evaluation.tables import LABELS, aligned, interval_text
-from icrl.plots.study_plots import Result, row_name, shown_curve, study_figure
+from icrl.extensions.studies.options import StudiedConfig, StudyConfig
+from icrl.extensions.studies.pictures import row_name, study_figure
+from icrl.extensions.studies.plan import Row
 from icrl.plots.style import save_figure
 from icrl.runs.device import recorded
 from icrl.runs.files import identity_of, read_json, read_owned, write_atomically, write_owned
 from icrl.runs.record import git_state, read_sessions
-from icrl.studies.plan import Row
 
 Cells = list[list[str]]
 
@@ -42,7 +42,7 @@ td { white-space: nowrap } th { border-bottom: 2px solid } tr + tr { border-top:
 :is(th, td):first-child { text-align: left }"""
 
 
-def write_report(folder: Path, config: Config, rows: Sequence[Row]) -> str:
+def write_report(folder: Path, config: StudiedConfig, rows: Sequence[Row]) -> str:
     """Write `results.json`, `table.md`, `study.png` and `study.html` of a finished study into `folder`; returns its
     answer with the first columns of the table."""
     results = [result_of(row) for row in rows]

@@ -2,22 +2,23 @@
 
 python -m src.study study=NAME [KEY=VALUE ...]      -> logs/<name>/: study.html, table.md, study.png, results.json
 
-All runs get the options; a variant adds its own. Stages run as separate commands, so the same command resumes a stopped
-study without repeating finished stages. Each run <name>-<variant>-seed<seed> writes its output to logs/<name>/<run>.log
-and its files to logs/<run>/. They are processes of this machine (launch.num_workers at a time), or with launch=dask or
-launch=submitit those of others.
+All runs get `study.options` and the options of the command line; a variant adds its own. Stages run as separate
+commands, so the same command resumes a stopped study without repeating finished stages. Each run
+<name>-<variant>-seed<seed> writes its output to logs/<name>/<run>.log and its files to logs/<run>/. They are processes
+of this machine (launch.num_workers at a time), or with launch=dask or launch=submitit those of others.
 """
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from icrl.config.root import Config
 from icrl.contracts import PipelineError
+from icrl.extensions.scaling.launch import run_jobs
+from icrl.extensions.studies.options import StudiedConfig
+from icrl.extensions.studies.plan import plan
+from icrl.extensions.studies.report import write_report
 from icrl.runs.files import only_writer
-from icrl.runs.launch import run_jobs
-from icrl.studies.plan import plan
-from icrl.studies.report import write_report
 
+OPTIONS = StudiedConfig
 LARGE = "launch.num_workers"
 
 
@@ -34,6 +35,6 @@ def main(options: Sequence[str], run: Callable[..., dict[str, str]] = run_jobs) 
     return folder
 
 
-def start(config: Config, options: Sequence[str]) -> None:
+def start(config: StudiedConfig, options: Sequence[str]) -> None:
     """Run the study with the `options` of the command line, which every run gets."""
     main(options)
