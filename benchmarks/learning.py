@@ -43,7 +43,7 @@ from icrl.contracts import Json
 from icrl.evaluation.measures import LATER
 from icrl.evaluation.protocol import COVERAGE_KEPT, PARTS, shown_part
 from icrl.evaluation.tables import interval_text
-from icrl.programs import study
+from icrl.extensions.studies.programs import study
 from icrl.runs.files import read_json, write_json
 
 FIGURES = RESULTS / "studies"

@@ -1,4 +1,4 @@
-from icrl.__main__ import run  # see icrl/programs/study.py
+from icrl.__main__ import run  # see icrl/extensions/studies/programs/study.py
 
 if __name__ == "__main__":
-    run("study")
+    run("study", "studies")

@@ -47,7 +47,7 @@ from icrl.config.compose import compose_config, load_config
 from icrl.config.root import Config
 from icrl.contracts import ConfigError
 
-if name in extensions.NAMES or extensions.FOLDER.parents[2] != Path.cwd():
+if {*had["extensions"]} & {*extensions.NAMES} or extensions.FOLDER.parents[2] != Path.cwd():
     print("the extension is still there:", extensions.FOLDER)
 for found in pkgutil.walk_packages(icrl.__path__, "icrl."):
     if found.name.startswith("icrl.extensions.") or found.name.rpartition(".")[2].startswith("__"):
@@ -85,7 +85,7 @@ for one in extensions.programs().values():
     compose_config(getattr(importlib.import_module(one), "OPTIONS", Config), [])
 collect = ["--collect-only", "-q", "-p", "no:cacheprovider", "-W", "ignore::pytest.PytestAssertRewriteWarning"]
 code, out, err = ended(lambda: pytest.main([*collect, "tests"])) if collects else (0, "", "")
-if code or f"tests/extensions/{name}/" in out:
+if code or any(f"tests/extensions/{one}/" in out for one in had["extensions"]):
     print("tests are not collected:", code, out[-3000:], err)
 """
 
@@ -119,36 +119,38 @@ def check(copy: Path, name: str, *collects: str) -> None:
 
 
 def had_by(name: str) -> dict[str, Any]:
-    """What an extension has that no other has: `options` that choose one of its choices or presets or set one of its
-    options, those of them that are `chosen` by name, its `programs`, and `words` that stand for these in help; and
-    presets that stay, `kept`."""
-    package, folder = f"icrl.extensions.{name}.", extensions.FOLDER / name
+    """What an extension has that no other has, with the `extensions` that build on it: `options` that choose one of its
+    choices or presets or set one of its options, those of them that are `chosen` by name, its `programs`, and `words`
+    that stand for these in help; and presets that stay, `kept`."""
+    names = [name, *(other for other in extensions.NAMES if name in extensions.needs(other))]
+    packages, folders = tuple(f"icrl.extensions.{one}." for one in names), [extensions.FOLDER / one for one in names]
     choices = {
         (group, one)
         for group, found in CHOICES.items()
         for one, options in found().items()
-        if options.__module__.startswith(package)
+        if group in Config.model_fields and options.__module__.startswith(packages)
     }
     others = {
         (path.parent.name, path.stem)
         for conf in extensions.preset_folders()
         for path in conf.glob("*/*.yaml")
-        if conf.parent != folder and path.parent.name in groups_of(Config)
+        if conf.parent not in folders and path.parent.name in groups_of(Config)
     }
-    presets = {(path.parent.name, path.stem) for path in (folder / "conf").glob("*/*.yaml")}
+    presets = {(path.parent.name, path.stem) for folder in folders for path in folder.glob("conf/*/*.yaml")}
     keys = {
         key
         for group, field in Config.model_fields.items()
-        if getattr(field.default_factory, "__module__", "").startswith(package)
+        if getattr(field.default_factory, "__module__", "").startswith(packages)
         for key, _, _ in walk(load_config())
         if key.startswith(f"{group}.")
     }
-    programs = [path.stem for path in (folder / "programs").glob("[a-z]*.py")]
+    programs = [path.stem for folder in folders for path in folder.glob("programs/[a-z]*.py")]
     chosen = [f"{group}={one}" for group, one in sorted(choices | presets)]
     plain = [f"{group}.name={one}" for group, one in sorted(choices)]
-    named = {one for one in (name, *programs, *(one for _, one in choices | presets)) if "_" in one}
+    named = {one for one in (*names, *programs, *(one for _, one in choices | presets)) if "_" in one}
     of_config = [one for one in chosen if one.partition("=")[0] in groups_of(Config)]
     return {
+        "extensions": names,
         "chosen": [*of_config, *plain],
         "options": [*chosen, *plain, *sorted(keys)],
         "programs": programs,

@@ -16,7 +16,7 @@ HELPERS = {path.stem: path for path in (PROJECT / "tests/helpers").glob("*.py")}
 FILES = sorted(ICRL.rglob("*.py"))
 LAYERS = (  # lowest first; a module imports from its own folder and from those before it
     *("spaces", "contracts", "randomness", "config", "runs", "envs", "rl", "nn", "data", "objectives", "sources"),
-    *("collection", "training", "evaluation", "plots", "root_config", "studies"),
+    *("collection", "training", "evaluation", "plots", "root_config"),
     *("programs", "api", "__main__", "__init__", "extensions"),
 )
 # The root model holds the options of every component, so it stands above them; others name it in annotations alone.
@@ -112,11 +112,13 @@ def test_presets_of_extensions_have_names_of_their_own() -> None:
 
 
 def test_the_core_knows_no_extension() -> None:
-    """No file imports an extension but those in its folders: of code, tests, benchmarks. Helpers of its tests may, and
-    a notebook may show one extension."""
+    """No file imports an extension but those in its folders, and those that it builds on: of code, tests, benchmarks.
+    Helpers of its tests may, and a notebook may show one extension."""
     for folder in ("src", "tests", "benchmarks", "examples", "docs"):
         for path in {*(PROJECT / folder).rglob("*.py")} - {*HELPERS.values()}:
-            assert extensions_in(path) <= {*path.relative_to(PROJECT).parts[:-1]}, path
+            own = {*path.relative_to(PROJECT).parts[:-1]}
+            own |= {other for name in own & {*extensions.NAMES} for other in extensions.needs(name)}
+            assert extensions_in(path) <= own, path
     for path in (PROJECT / "notebooks").glob("*.ipynb"):
         assert len({*re.findall(r"icrl\.extensions\.(\w+)", path.read_text())}) <= 1, path
 

@@ -20,7 +20,10 @@ def run(name: str, extension: str = "") -> None:
     the class of `config`, if it is not `Config`; and `LARGE`, the options that determine most of its memory. With
     `command(options)` it reads them itself."""
     if name not in PROGRAMS:
-        print(f"error: {name} is a program of the extension {extension}, which is not installed", file=sys.stderr)
+        lost = extensions.missing(extension)
+        needed = f"needs the extension {lost}, which " if lost != extension else ""
+        what = f"{name} is a program of the extension {extension}, which {needed}is not installed"
+        print(f"error: {what}", file=sys.stderr)
         sys.exit(2)
     try:
         program, line = (extra_module(one, f"icrl {name}") for one in (PROGRAMS[name], "icrl.config.command_line"))

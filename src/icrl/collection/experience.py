@@ -78,7 +78,8 @@ def make_experience(config: Config, spec: EnvSpec, tasks: Tensor, device: torch.
 def without_others(config: Config) -> Config:
     """Configuration for tasks without recorded histories or a teacher: learners use only their own experience, and the
     planner is the expert."""
-    return replace(config, source=replace(config.source, **config.source.alone()))
+    changes = config.source.alone()
+    return replace(config, source=replace(config.source, **changes)) if changes else config
 
 
 def mini_batches(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import torch
@@ -25,6 +25,21 @@ if TYPE_CHECKING:
 
 MOST_PENDING = 100  # unrolls in memory before they are added to the averages
 _MEASURES = ("return", "success", "episode_length")
+
+
+class Part(NamedTuple):
+    """The training tasks that a run of stage one is about: the whole, or a block of them. Their learners, streams and
+    seeds are those that they have in a run of all."""
+
+    index: int = 0
+    count: int = 1
+
+    def block(self, num_tasks: int) -> slice:
+        """Its training tasks among `num_tasks`."""
+        return slice(num_tasks * self.index // self.count, num_tasks * (self.index + 1) // self.count)
+
+
+WHOLE = Part()
 
 
 class EpisodeStatistics:
@@ -97,14 +112,14 @@ def compared(config: Config) -> tuple[str, ...]:
     return ("seed", "env", "tasks", "source", *(["evals"] if config.source.evaluate else []))
 
 
-def inputs_of(config: Config, device: torch.device) -> Json:
-    """Checksums of the teacher and of other files, by the option that names them, and the shard. Raises `ConfigError`
+def inputs_of(config: Config, device: torch.device, part: Part = WHOLE) -> Json:
+    """Checksums of the teacher and of other files, by the option that names them, and the `part`. Raises `ConfigError`
     if one is missing."""
     inputs = config.source.inputs(config)
     if (teacher := getattr(config.source, "teacher", "none")) != "none":
         inputs["source.teacher"] = open_teacher(config, teacher, device)[1]["state_sha256"]
-    if config.shard.is_part:
-        inputs["shard"] = f"{config.shard.index} of {config.shard.count}"
+    if part.count > 1:
+        inputs["shard"] = f"{part.index} of {part.count}"
     return inputs
 
 

@@ -22,10 +22,10 @@ from icrl.config.schedules import nearest
 from icrl.contracts import ConfigError, PipelineError, Stopped
 from icrl.envs import make_env
 from icrl.envs.tasks import development_of, split_tasks
+from icrl.runs import SHARED
 from icrl.runs.device import ran_out
 from icrl.runs.distributed import check_alone
 from icrl.runs.processes import close_outputs, open_outputs
-from icrl.runs.units import SHARED
 
 _BAD_INPUT = 2
 _WIDTH = 100  # of help
@@ -164,7 +164,7 @@ def help_text(program: str, meaning: str, root: type[AnyRoot], arguments: Sequen
     whole `meaning` of the program."""
     config = compose_config(root, [argument for argument in arguments if "=" in argument])
     options, presets, own = list(walk(config)), groups_of(root), own_presets(arguments)
-    alone = {"study"} | ({*presets} - {*root.model_fields})  # presets that are not of a group of options
+    alone = {*presets} - {*root.model_fields}  # presets that are not of a group of options
     named = {argument.partition("=")[0] for argument in arguments} - alone
     known = {"all", *presets, *root.model_fields, *(key for key, _, _ in options)}
     for word in sorted(named - known):

@@ -46,8 +46,17 @@ def load_config(overrides: Iterable[str] = ()) -> Config:
 @cache
 def groups_of(root: type[RootOptions]) -> list[str]:
     """Groups with presets, in the order of the defaults list of `root`."""
-    page = OmegaConf.load(_folder_of(root.page) / f"{root.page}.yaml")
-    return [next(iter(entry)) for entry in page.defaults if OmegaConf.is_config(entry)]
+    return _groups_in(root.page)
+
+
+def _groups_in(page: str) -> list[str]:
+    found = list[str]()
+    for entry in OmegaConf.load(_folder_of(page) / f"{page}.yaml").defaults:
+        if OmegaConf.is_config(entry):
+            found.append(next(iter(entry)))
+        elif entry != "_self_":  # a page that this one begins with
+            found += _groups_in(entry)
+    return found
 
 
 def _folders() -> list[Path]:

@@ -11,7 +11,6 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import model_validator
 
-from icrl.collection.shards import ShardConfig
 from icrl.config.options import (
     Choice,
     Name,
@@ -25,7 +24,6 @@ from icrl.config.options import (
     seed_option,
 )
 from icrl.config.paths import PROJECT
-from icrl.config.study import StudyConfig
 from icrl.contracts import ConfigError
 from icrl.data.windows import DataConfig
 from icrl.envs import env_options
@@ -42,7 +40,6 @@ from icrl.objectives.imitation import AwrConfig, ObjectiveConfig
 from icrl.runs.checkpoint import CheckpointsConfig
 from icrl.runs.device import DeviceConfig
 from icrl.runs.evaluations import EvalsConfig
-from icrl.runs.launch import LAUNCHES, LaunchConfig, LocalLaunch
 from icrl.runs.metrics import SummariesConfig
 from icrl.sources import source_options
 from icrl.sources.a2c import A2CConfig
@@ -56,12 +53,10 @@ CHOICES: dict[str, Callable[[], Mapping[str, Any]]] = {  # groups with several c
     "source": source_options,
     "objective": objective_options,
     "optimizer": lambda: {name: rule.options for name, rule in rules().items()},
-    "launch": lambda: LAUNCHES,
 }
 AnyEnv = Annotated[EnvConfig, Choice("env", CHOICES["env"])]
 AnySource = Annotated[SourceConfig, Choice("source", CHOICES["source"])]
 AnyObjective = Annotated[ObjectiveConfig, Choice("objective", CHOICES["objective"])]
-AnyLaunch = Annotated[LaunchConfig, Choice("launch", CHOICES["launch"])]
 AnyOptimizer = Annotated[OptimizerConfig, Choice("optimizer", CHOICES["optimizer"])]
 
 _FITS = "2, ilql, awr, finetune"  # stages with a gradient loop
@@ -133,9 +128,6 @@ class Config(RootOptions):
     )
     policy: PolicyConfig = group(PolicyConfig, "how the model acts", "2, 3, ilql, awr, finetune")
     evaluation: EvaluationConfig = group(EvaluationConfig, "the in-context protocol", "3")
-    shard: ShardConfig = group(ShardConfig, "parts of stage one, each a store", "1")
-    launch: AnyLaunch = group(LocalLaunch, "engine for shards and study jobs", "1, study")
-    study: StudyConfig = group(StudyConfig, "a comparison of many runs", "study")
 
     def folder(self, kind: str) -> Path:
         """Folder of the run under `kind`: histories, logs or videos."""

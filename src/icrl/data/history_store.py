@@ -6,25 +6,26 @@ over its whole life; rows are ordered by task, then learner, then environment.
 Crash safety: disk space is reserved first, and a block of time is synced before the manifest counts it as `committed`
 with its checksum. When a run ends, checksums of whole columns replace them. Nothing is unpickled.
 
-A union has a manifest that names its shards (see `unions`), and reads as one store.
+A store that is made of others (`KINDS`) has a manifest that names them, and reads as one.
 """
 
 import hashlib
 import importlib.metadata
 import json
 import platform
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 
-from icrl.config.modules import command_of
-from icrl.config.options import quoted, refuse
+from icrl.config.modules import command_of, load_plugins
+from icrl.config.options import refuse
 from icrl.contracts import Json, PipelineError, Rollout
+from icrl.data.checksums import damaged_files
 from icrl.data.columns import bytes_of, column_forms, rollout_of, row_chunks
-from icrl.data.unions import allow_open_files, damaged_files, differences, joined
 from icrl.envs.rollout import OpenEpisodes, finished_episodes, numbered
 from icrl.runs.files import Identity, check_owner, content_of, digest, fits, read_json, reserve, sha256, write_json
 from icrl.spaces import SPEC_FORM, EnvSpec
@@ -38,7 +39,6 @@ _FORM: Json = {
     "owner": ({"program": str, "run": str}, type(None)),
 }
 _FORM |= {"schema_version": int, "env": SPEC_FORM, "config": dict, "versions": dict, "committed": int, "complete": bool}
-_SHARDS: Json = {"shards": [{"folder": str, "rows": int, "checksum": str}]}  # of a union, besides
 _AGAIN = "its checksum is not the one in the manifest; restore it, or remove histories and logs of this run"
 Owner = Identity | None  # the run that records, if there is one
 
@@ -47,22 +47,37 @@ class DamagedHistoriesError(PipelineError):
     """A history store has missing, cut, changed or foreign files."""
 
 
-def read_manifest(folder: Path, *, of_shard: bool = False) -> Json:
-    """Read the manifest in `folder`, and check its form and each column's file size; of a union, those of all shards,
-    which must be no unions (`of_shard`). Raises `ConfigError` if there are no histories, `DamagedHistoriesError` if a
-    file does not match."""
+class StoreKind(NamedTuple):
+    """Stores that are made of others, which their manifest names under a key of its own."""
+
+    form: Any  # of what stands there
+    identity: Callable[[Any], Json]  # the part of it that the checksum of the store depends on
+    parts: Callable[[Path, Json], dict[Path, Json]]  # the others' manifests by folder; `DamagedHistoriesError` if wrong
+    column: Callable[[Sequence[Path]], Any]  # a column, `[rows, time, ...]`, from the others' files of it
+
+
+KINDS: dict[str, StoreKind] = {}  # by the key in the manifest
+
+
+def kind_of(manifest: Json) -> tuple[str, StoreKind] | None:
+    """Kind of a store and its key in the manifest; None for a store with columns of its own."""
+    if manifest.keys() - _FORM.keys():
+        load_plugins()
+    return next(((key, kind) for key, kind in KINDS.items() if key in manifest), None)
+
+
+def read_manifest(folder: Path) -> Json:
+    """Read the manifest in `folder`, and check its form and each column's file size, of all stores that it is made of.
+    Raises `ConfigError` if there are no histories, `DamagedHistoriesError` if a file does not match."""
     path, gone = folder / MANIFEST, "" if folder.exists() else ", which does not exist"
     refuse(not path.exists(), f"no histories in {folder}{gone}: run `{command_of('train_agents')}` with these options")
     with content_of(path, DamagedHistoriesError):
         manifest = read_json(path)
         if fits(manifest.get("env"), SPEC_FORM):  # up to 0.8 it counts observations and actions, and names no spaces
             manifest["env"] = json.loads(json.dumps(EnvSpec.of(manifest["env"]).to_json()))
-        refuse(of_shard and "shards" in manifest, f"{path} is of a shard, and a union itself")
     check_form(manifest, path)
-    if entries := manifest.get("shards"):
-        shards = [read_manifest(shard, of_shard=True) for shard in shards_of(folder, manifest)]
-        if wrong := differences(manifest, [*zip(entries, shards, strict=True)], [checksum_of(one) for one in shards]):
-            raise DamagedHistoriesError(f"{path}: {'; '.join(wrong)}")
+    if found := kind_of(manifest):
+        found[1].parts(folder, manifest)
         return manifest
     for name, column in manifest["columns"].items():
         with content_of(folder / f"{name}.npy", DamagedHistoriesError):
@@ -76,15 +91,16 @@ def read_manifest(folder: Path, *, of_shard: bool = False) -> Json:
 def check_form(manifest: Json, path: Path) -> None:
     """Raise `DamagedHistoriesError` unless the manifest has this version's form, the row count matches its learners
     and environments, and its blocks are contiguous up to the last committed step."""
-    form = _FORM | _SHARDS if "shards" in manifest else _FORM
+    form = _FORM | ({found[0]: found[1].form} if (found := kind_of(manifest)) else {})
     keys = manifest.keys() == form.keys() and fits(manifest, form) and manifest["columns"].keys() == {*Rollout._fields}
     if manifest.get("schema_version") != SCHEMA_VERSION or not keys:
-        raise DamagedHistoriesError(f"{path} is not a manifest of schema version {SCHEMA_VERSION}")
+        more = ", ".join(sorted(manifest.keys() - form.keys()))
+        other = f": {more} may be of an extension that is not installed" if more else ""
+        raise DamagedHistoriesError(f"{path} is not a manifest of schema version {SCHEMA_VERSION}{other}")
     rows, blocks, tasks = manifest["rows"], manifest["blocks"], manifest["tasks"]
     known = all(0 <= task < len(tasks["all"]) for task in (*tasks["train"], *tasks["held_out"]))
-    names = [shard["folder"] for shard in manifest.get("shards", [])]
-    if not known or any(name in ("", "..") or Path(name).name != name for name in names):
-        raise DamagedHistoriesError(f"{path}: its split has unknown tasks, or its shards {quoted(names)} lie elsewhere")
+    if not known:
+        raise DamagedHistoriesError(f"{path}: its split has unknown tasks")
     num_rows = len(tasks["train"]) * rows["num_learners"] * rows["num_envs"]
     if any(column["shape"][:1] != [num_rows] for column in manifest["columns"].values()):
         raise DamagedHistoriesError(f"{path}: its tasks, learners and environments make {num_rows} rows, not its shape")
@@ -95,13 +111,8 @@ def check_form(manifest: Json, path: Path) -> None:
 
 def checksum_of(manifest: Json) -> str:
     """Checksum of the tasks, the rows and every recorded step, independent of folders and package versions."""
-    shards = {"shards": [shard["checksum"] for shard in manifest["shards"]]} if "shards" in manifest else {}
-    return digest({key: manifest[key] for key in ("columns", "tasks", "rows")} | shards)
-
-
-def shards_of(folder: Path, manifest: Json) -> list[Path]:
-    """Folders with the columns of the store in `folder`: those of its shards, or its own."""
-    return [folder / shard["folder"] for shard in manifest.get("shards", [])] or [folder]
+    others = {found[0]: found[1].identity(manifest[found[0]])} if (found := kind_of(manifest)) else {}
+    return digest({key: manifest[key] for key in ("columns", "tasks", "rows")} | others)
 
 
 @dataclass(frozen=True)
@@ -110,7 +121,9 @@ class Histories:
 
     folder: Path
     manifest: Json
-    columns: dict[str, Any]  # by the names of `Rollout`, arrays or `JoinedColumn`s: `[rows, time, ...]`, as recorded
+    columns: dict[
+        str, Any
+    ]  # by the names of `Rollout`, arrays or what reads like them: `[rows, time, ...]`, as recorded
 
     @property
     def spec(self) -> EnvSpec:
@@ -161,18 +174,19 @@ class Histories:
 
 
 def open_histories(folder: str | Path) -> Histories:
-    """Open a complete history store, or a union of such, read-only, after checking its files against their checksums
-    (see `unions`). Raises `ConfigError` without complete ones, `DamagedHistoriesError` for missing or changed files."""
+    """Open a complete history store, read-only, after checking its files against their checksums (see
+    `checksums`). Raises `ConfigError` without complete ones, `DamagedHistoriesError` for missing or changed files."""
     manifest = read_manifest(folder := Path(folder).absolute())
     done = f"{manifest['committed']} of {manifest['columns']['obs']['shape'][1]} steps"
     again = f"run `{command_of('train_agents')}` with the same options again, it continues"
     refuse(not manifest["complete"], f"the histories in {folder} are not complete ({done}): {again}")
-    stores = {one: manifest if one == folder else read_manifest(one) for one in shards_of(folder, manifest)}
+    found = kind_of(manifest)
+    stores = found[1].parts(folder, manifest) if found else {folder: manifest}
     for path in damaged_files(stores):
         raise DamagedHistoriesError(f"{path} is damaged: {_AGAIN}")
-    allow_open_files(len(stores) * len(Rollout._fields))
-    parts = {name: [np.load(shard / f"{name}.npy", mmap_mode="r") for shard in stores] for name in Rollout._fields}
-    return Histories(folder, manifest, {name: joined(shards) for name, shards in parts.items()})
+    read = found[1].column if found else lambda files: np.load(files[0], mmap_mode="r")
+    columns = {name: read([store / f"{name}.npy" for store in stores]) for name in Rollout._fields}
+    return Histories(folder, manifest, columns)
 
 
 def _check(folder: Path, manifest: Json, columns: dict[str, np.ndarray], steps: int = 0) -> None:
@@ -212,7 +226,7 @@ class HistoryWriter:
             about |= {"env": spec.to_json(), "config": config, "versions": versions, "committed": 0, "complete": False}
             write_json(folder / MANIFEST, about | {"blocks": list[Json](), "owner": owner and owner._asdict()})
         self.manifest = read_manifest(folder)
-        refuse("shards" in self.manifest, f"{folder} is a union of shards, which grows no further: give another name=")
+        refuse(kind_of(self.manifest), f"{folder} is a union of stores, which grows no further: give another name=")
         if owner and self.manifest["owner"]:
             check_owner(folder / MANIFEST, Identity(**self.manifest["owner"]), owner)
         self._columns = {name: np.load(folder / f"{name}.npy", mmap_mode="r+") for name in Rollout._fields}

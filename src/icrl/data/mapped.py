@@ -18,7 +18,6 @@ from torch import Tensor
 
 from icrl.contracts import PipelineError
 from icrl.data.columns import bytes_of, row_chunks
-from icrl.data.unions import parts_of
 from icrl.runs.device import free_memory
 from icrl.runs.files import reserve
 
@@ -109,7 +108,9 @@ class MappedSteps:
         self._computed = {name: _Part.of(column) for name, column in computed.items()}
         self._rows, self._num_steps = rows, num_steps
         kept = {name: column for name, column in recorded.items() if name not in computed}
-        self._recorded = {name: [_Part.of(part) for part in parts_of(column)] for name, column in kept.items()}
+        self._recorded = {
+            name: [_Part.of(part) for part in getattr(column, "parts", [column])] for name, column in kept.items()
+        }
         lengths = [len(part.array) for part in next(iter(self._recorded.values()))]
         self._ends = np.cumsum(lengths)
         self._starts = self._ends - lengths

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from icrl.evaluation.protocol import EvaluationConfig
 
 Curves = Mapping[str, Mapping[str, list[float]]]
+Result = Mapping[str, Any]  # numbers of one run as `found`, or of several
 
 RESULTS, EPISODES = "results.json", "episodes.npz"
 _OWNER = "owner"  # array with program and run
@@ -170,3 +171,17 @@ def all_curves(results: Json) -> dict[str, Curves]:
     curves = results["curves"]
     ours = {label: curves[label] for label in PARTS.values() if label in curves}
     return ours | probes_of(results) | curves
+
+
+def shown_curve(result: Result, measure: str) -> Mapping[str, list[float]]:
+    """Adaptation of the model on the tasks that the evaluation is about."""
+    return result["found"]["curves"][PARTS[shown_part(result["found"]["final"])]][measure]
+
+
+def shared_references(results: Sequence[Result], measure: str) -> dict[str, list[float]]:
+    """Curves of random play, the optimum and the policies between, if all results have the same, as in one world."""
+    curves = [
+        {name: curve[measure]["mean"] for name, curve in result["found"]["curves"].items() if "tasks" not in name}
+        for result in results
+    ]
+    return {name: mean for name, mean in curves[0].items() if all(other.get(name) == mean for other in curves)}

@@ -3,14 +3,32 @@
 An extension registers what it adds as a package of the user's own does. `NAME/__init__.py` is imported with `icrl`,
 stays light, and may register Gymnasium ids; `NAME/plugin.py`, if there is one, imports the modules with registered
 classes, before a configuration is made. Its programs are `NAME/programs/*.py`, its presets `NAME/conf/`, its tests
-`tests/extensions/NAME/`.
+`tests/extensions/NAME/`. One that builds on others says so, `NEEDS = ("other",)` in its `__init__.py`, and is left out
+where these are missing.
 """
 
+import ast
 from importlib import import_module
 from pathlib import Path
 
 FOLDER = Path(__file__).resolve().parent
-NAMES = sorted(path.parent.name for path in FOLDER.glob("*/__init__.py"))
+
+
+def needs(name: str) -> tuple[str, ...]:
+    """The extensions that the one in the folder `name` builds on. Nothing is imported."""
+    lines = ast.parse((FOLDER / name / "__init__.py").read_text()).body
+    found = [line.value for line in lines if isinstance(line, ast.Assign) and ast.unparse(line.targets[0]) == "NEEDS"]
+    return ast.literal_eval(found[0]) if found else ()
+
+
+def missing(name: str) -> str:
+    """The extension that is not there: `name`, or one that it builds on; "" if none is missing."""
+    if not (FOLDER / name / "__init__.py").exists():
+        return name
+    return next((lost for other in needs(name) if (lost := missing(other))), "")
+
+
+NAMES = sorted(path.parent.name for path in FOLDER.glob("*/__init__.py") if not missing(path.parent.name))
 
 
 def load_light() -> None:

@@ -22,13 +22,12 @@ from icrl.envs import make_env
 from icrl.envs.core import TensorEnv
 from icrl.evaluation.in_context import Adaptation, play_episodes
 from icrl.evaluation.references import references_of
-from icrl.evaluation.report import read_results
+from icrl.evaluation.report import read_results, shared_references, shown_curve
 from icrl.nn.critic import ValueNetwork
 from icrl.nn.gpt import Window, context_of
 from icrl.objectives.imitation import AdvantageWeightedRegression
 from icrl.plots import style
 from icrl.plots.figures import Panel, adaptation_figure
-from icrl.plots.study_plots import shared_references, shown_curve
 from icrl.runs.device import device_of, recorded
 from icrl.runs.distributed import Ranks
 from icrl.runs.files import check_same

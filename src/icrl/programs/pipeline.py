@@ -19,7 +19,7 @@ import torch
 from tqdm import tqdm
 
 from icrl.config.modules import command_of
-from icrl.config.options import refuse, replace
+from icrl.config.options import replace
 from icrl.config.root import Config
 from icrl.contracts import Json, PipelineError
 from icrl.programs import evaluate, finetune, train_agents, train_gpt
@@ -35,9 +35,6 @@ _RANKS = 2  # processes that train together
 
 def main(config: Config) -> Path:
     """Run or resume all stages; returns the folder with the results."""
-    commands = [command_of(one) for one in ("train_agents", "pipeline")]
-    collected = "collect them first with {}, then give {} the same options without shard.*".format(*commands)
-    refuse(config.shard.count > 1, f"shard.count={config.shard.count}: shards are commands of their own; {collected}")
     tuned = config.policy.model == config.finetune.experiment_name
     if tuned:
         finetune.check(config)

@@ -1,12 +1,9 @@
 """Stage one: train source agents on every training task and record their learning histories.
 
 python -m src.train_agents [KEY=VALUE ...]      -> histories/<name>/, logs/<name>/source/, videos/<name>/source/
-
-In shards: shard.count=8 collects all of them as processes of this machine, launch=dask or launch=submitit elsewhere,
-and shard.count=8 shard.index=3 one of them. Histories in shards read as one store.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing, contextmanager, nullcontext
 from pathlib import Path
 
@@ -17,10 +14,8 @@ from tqdm import tqdm
 from icrl.collection.async_unroll import make_unroll_worker
 from icrl.collection.collect import Learner, check_parameters, collect, make_learners
 from icrl.collection.experience import make_experience
-from icrl.collection.shards import ShardConfig, check_shards, shard_of
-from icrl.collection.source_run import Position, align_writer, check_continues, compared, inputs_of
+from icrl.collection.source_run import WHOLE, Part, Position, align_writer, check_continues, compared, inputs_of
 from icrl.config.compose import load_config
-from icrl.config.modules import command_of
 from icrl.config.options import refuse, replace
 from icrl.config.paths import PROJECT
 from icrl.config.root import Config
@@ -35,7 +30,6 @@ from icrl.evaluation.tables import solved
 from icrl.evaluation.trained import SourceEvaluator, check_streams
 from icrl.plots.source_agents import SourceCurves, examine
 from icrl.plots.walks import tell_not_filmed
-from icrl.programs._shards import FOUND, collect_shards
 from icrl.programs.export_histories import export_all
 from icrl.runs.checkpoint import FINISHED, Interval, load_newest
 from icrl.runs.device import device_of, prepare, recorded
@@ -66,38 +60,31 @@ LARGE = "source.num_learners, source.num_envs, source.unroll_length"
 _UNUSED = ("tasks.num_train=2", "data.num_development_tasks=1", "model.context_len=2", "evaluation.num_episodes=2")
 _NAMED = 10  # unsolved tasks that are printed
 
+FOUND = {"num_tasks": int, "unsolved": [{"task": (str, int), "success": [float]}]}  # results of trained agents
 
-def main(config: Config, options: Sequence[str] | None = None) -> Path:
-    """Train and record, or resume, or print the results; returns the folder with the histories. `options`, the command
-    line of `config`, are needed to collect it in shards."""
-    if config.shard.is_whole:
-        given = f"shard.count={config.shard.count}"
-        refuse(options is None, f"{given}: shards are commands of their own; run {command_of('train_agents')}")
-        record_teacher(config)
-        found = collect_shards(config, options or ())
-    else:
-        config = shard_of(config, config.shard.index) if config.shard.is_part else config
-        record(config)
-        found = finish(config)
-    announce(config, found)
+
+def main(config: Config) -> Path:
+    """Train and record, or resume, or print the results; returns the folder with the histories."""
+    record(config)
+    announce(config, finish(config))
     return config.folder("histories")
-
-
-start = main  # with the options of the command line, which shards get too
-
-
-def record_teacher(config: Config) -> None:
-    """Train the teacher of a run (`source.expert`), if it has one. Shards that start together find theirs trained."""
-    teacher = teacher_of(config)
-    is_found = teacher and config.shard.is_part and (teacher.folder("logs") / "source" / FINISHED).exists()
-    if teacher and not is_found:
-        record(teacher)
-        announce(teacher, finish(teacher))
 
 
 def record(config: Config) -> None:
     """Train and record, or resume, until the histories are complete, after those of the teacher (`source.expert`)."""
     record_teacher(config)
+    record_part(config)
+
+
+def record_teacher(config: Config) -> None:
+    """Train the teacher of a run (`source.expert`), if it has one."""
+    if teacher := teacher_of(config):
+        record(teacher)
+        announce(teacher, finish(teacher))
+
+
+def record_part(config: Config, part: Part = WHOLE) -> None:
+    """Train and record, or resume, until the histories of a `part` of the training tasks are complete."""
     check_snapshots(config.summaries.code_snapshots, PROJECT)
     check_writers(config.summaries)
     check_alone("train_agents", "all its agents are one batch")
@@ -107,8 +94,6 @@ def record(config: Config) -> None:
     with closing(make_env(config.env, device)) as env:
         all_tasks, split = env.all_tasks(), split_tasks(env, config)
         source_class(source.name).check_spaces(source.name, env.spec)
-        check_shards(config, len(split.train))
-        block = config.shard.block(len(split.train))
         development_of(env, config, split.train)  # early checks for stage two
         check_stage_two(config, env.spec)
         tell_not_filmed(config, env)
@@ -118,14 +103,14 @@ def record(config: Config) -> None:
             elif (folder / FINISHED).exists():
                 raise ConfigError(f"{folder} belongs to histories missing from {histories}: restore them, or remove it")
             if not (folder / FINISHED).exists():
-                check_stage_one(config, env.spec, len(split.train[block]), device)
+                check_stage_one(config, env.spec, len(split.train[part.block(len(split.train))]), device)
                 for line in unused(config):
                     tqdm.write(line)
                 # An asynchronous unroll has its own environments; those here only start the streams.
                 has_processes = source.vectorization == "process" and not source.async_unroll
                 processes = closing(ProcessEnv(config.env, source.num_workers, device)) if has_processes else None
                 with processes or nullcontext(env) as world:
-                    train(config, world, all_tasks, split, block, device)
+                    train(config, world, all_tasks, split, part, device)
 
 
 def teacher_of(config: Config) -> Config | None:
@@ -143,17 +128,23 @@ def teacher_of(config: Config) -> Config | None:
         raise ConfigError(f"source.expert={given}: {error}") from error
     refuse(getattr(source, "teacher", "none") != "none", f"source.expert={given}: a teacher must learn by itself")
     names = {"name": config.source.teacher, "run": config.source.teacher, "histories": [config.source.teacher]}
-    names |= {"shard": ShardConfig()}
     return replace(config, source=source, env=replace(config.env, task_visible=True), **names)
 
 
 def finish(config: Config) -> Json:
     """Examine the trained agents, unless this is done, and export their histories if asked; returns the results."""
+    found = examined(config)
+    export_all(config)
+    return found
+
+
+def examined(config: Config, part: Part = WHOLE) -> Json:
+    """Results of the trained agents of a `part` of the training tasks, which are examined unless this is done."""
     device, histories, folder = device_of(config), config.folder("histories"), config.folder("logs") / "source"
     with closing(make_env(config.env, device)) as env, only_writer(histories):
         manifest, split = read_manifest(histories), split_tasks(env, config)
         if not (folder / FINISHED).exists():
-            tasks = env.all_tasks()[split.train[config.shard.block(len(split.train))]].to(device)
+            tasks = env.all_tasks()[split.train[part.block(len(split.train))]].to(device)
             learner, _, _ = make_learners(config, env, tasks, device)
             saved = load_newest(folder, "last", device)
             if saved is None:
@@ -168,8 +159,6 @@ def finish(config: Config) -> Json:
         check_owner(folder / FINISHED, whose, Identity(**manifest["owner"]))
     if not manifest["complete"]:
         raise PipelineError(f"{folder / FINISHED} exists, but {histories} is not complete: remove {FINISHED}")
-    if not config.shard.is_part:
-        export_all(config)
     return found
 
 
@@ -183,16 +172,16 @@ def unused(config: Config) -> Iterator[str]:
         yield f"summaries.gradient_noise_scale={scale} has no effect on stage one: {why}"
 
 
-def train(config: Config, env: Env[State], all_tasks: Tensor, split: Split, block: slice, device: torch.device) -> None:
-    """Train learners on a `block` of the training tasks among `all_tasks` `[num_tasks, task_dim]`, from the newest
+def train(config: Config, env: Env[State], all_tasks: Tensor, split: Split, part: Part, device: torch.device) -> None:
+    """Train learners on a `part` of the training tasks among `all_tasks` `[num_tasks, task_dim]`, from the newest
     checkpoint if there is one, and record them."""
-    source, folder, own = config.source, config.folder("logs") / "source", split._replace(train=split.train[block])
-    tasks = all_tasks[own.train].to(device)
+    source, folder, block = config.source, config.folder("logs") / "source", part.block(len(split.train))
+    tasks = all_tasks[(own := split._replace(train=split.train[block])).train].to(device)
     learner, streams, noise = make_learners(config, env, tasks, device, block.start)
     experience = make_experience(config, env.spec, tasks, device)
     if source.evaluate:
         check_streams(config, learner, len(tasks))
-    owner = identity_of("train_agents", config, compared(config), inputs := inputs_of(config, device))
+    owner = identity_of("train_agents", config, compared(config), inputs := inputs_of(config, device, part))
     described = owner._asdict() | {"config": recorded(config), "inputs": inputs}
     run = RunState(folder, described, config.checkpoints, num_iterations(source), device, unit="iteration")
     if run.resumed_from:

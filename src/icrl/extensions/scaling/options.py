@@ -1,0 +1,76 @@
+"""Options of engines and shards, and of the program that collects stage one in shards."""
+
+from typing import Annotated, Any, ClassVar, Literal, Self
+
+from pydantic import model_validator
+
+from icrl.collection.source_run import Part
+from icrl.config.options import Choice, Options, Text, group, option, refuse
+from icrl.config.root import CHOICES, Config
+
+
+class LaunchConfig(Options):
+    """Options of every engine."""
+
+    name: str = option("", "engine that runs units of work; `launch=` sets this group")
+    num_workers: int = option(2, "units at a time, each on one thread", ge=1, le=10**5, may_change=True)
+    num_processes: int = option(
+        1,
+        "processes of torchrun, of one thread each, that train each model of a unit together",
+        ge=1,
+        le=1024,
+        may_change=True,
+    )
+
+
+class LocalLaunch(LaunchConfig):
+    name: Literal["local"] = option("local", "engine: processes of this machine; the preset `launch=` sets it")
+
+
+class DaskLaunch(LaunchConfig):
+    name: Literal["dask"] = option("dask", "engine: workers of Dask; the preset `launch=` sets it")
+    scheduler: Text = option(
+        "local",
+        "address of a Dask scheduler, such as tcp://host:8786, whose workers share the folders of the run (local: "
+        "launch.num_workers worker processes on this machine)",
+        may_change=True,
+    )
+
+
+class SubmititLaunch(LaunchConfig):
+    name: Literal["submitit"] = option("submitit", "engine: jobs of Slurm; the preset `launch=` sets it")
+    executor: Literal["auto", "slurm", "local"] = option(
+        "auto", "where submitit runs jobs (auto: Slurm where there is one, else this machine)", may_change=True
+    )
+    parameters: dict[str, Any] = option(
+        {}, "parameters of submitit's executor: {timeout_min: 240, slurm_partition: gpu}", may_change=True
+    )
+
+
+LAUNCHES = {"local": LocalLaunch, "dask": DaskLaunch, "submitit": SubmititLaunch}
+CHOICES["launch"] = lambda: LAUNCHES
+AnyLaunch = Annotated[LaunchConfig, Choice("launch", CHOICES["launch"])]
+
+
+class ShardConfig(Options):
+    count: int = option(2, "shards of the training tasks, collected on their own and then united", ge=2, le=10**5)
+    index: int = option(-1, "shard that this run collects, from 0 (-1: all of them, with the engine of launch=)", ge=-1)
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        refuse(self.index >= self.count, f"shard.index={self.index}: must be below shard.count={self.count}")
+        return self
+
+    @property
+    def part(self) -> Part:
+        """Training tasks of this shard."""
+        return Part(self.index, self.count)
+
+
+class ShardedConfig(Config):
+    """Options of all programs, and those of shards and engines."""
+
+    page: ClassVar[str] = "train_shards"
+
+    shard: ShardConfig = group(ShardConfig, "parts of stage one, each a store", "1")
+    launch: AnyLaunch = group(LocalLaunch, "engine that runs the shards", "1")

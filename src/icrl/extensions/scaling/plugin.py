@@ -1,0 +1,5 @@
+"""What the extension registers: unions of shards as stores."""
+
+from icrl.extensions.scaling import unions
+
+__all__ = ["unions"]

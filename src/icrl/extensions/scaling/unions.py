@@ -1,0 +1,127 @@
+"""Union of shards that reads as one store.
+
+The manifest of a union is an ordinary one with `shards` besides: folder, rows and checksum of each, in the order of its
+rows. A shard is an ordinary complete store with the rows of its own training tasks.
+"""
+
+import resource
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from icrl.config.options import quoted
+from icrl.contracts import Json
+from icrl.data.history_store import KINDS, MANIFEST, DamagedHistoriesError, StoreKind, checksum_of, read_manifest
+from icrl.runs.files import content_of, read_json
+
+
+class JoinedColumn:
+    """Column of a union: the rows of its `parts`, one after the other. It reads like an array by rows, or by rows and a
+    slice of steps, and no part is read as a whole unless all rows are."""
+
+    def __init__(self, parts: Sequence[np.ndarray]) -> None:
+        self.parts = parts
+        self.ends = np.cumsum([len(part) for part in parts])  # the first row after each part
+        self.shape, self.dtype, self.ndim = (int(self.ends[-1]), *parts[0].shape[1:]), parts[0].dtype, parts[0].ndim
+
+    def __len__(self) -> int:
+        return self.shape[0]
+
+    def __getitem__(self, key: Any) -> np.ndarray:
+        rows, *rest = key if isinstance(key, tuple) else (key,)
+        steps = tuple(rest)
+        chosen = np.arange(len(self))[rows]
+        if chosen.ndim == 0:
+            part, row = self.place(chosen)
+            return self.parts[int(part)][(int(row), *steps)]
+        part, row = self.place(chosen)
+        found = [(part == number, self.parts[number]) for number in np.unique(part)]
+        if len(found) == 1:
+            return found[0][1][(row, *steps)]
+        empty = self.parts[0][(slice(0), *steps)]
+        joined = np.empty((len(chosen), *empty.shape[1:]), self.dtype)
+        for mask, column in found:
+            joined[mask] = column[(row[mask], *steps)]
+        return joined
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
+        return np.concatenate(self.parts).astype(dtype or self.dtype, copy=False)
+
+    def place(self, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Part of each row, and its number there."""
+        part = np.searchsorted(self.ends, rows, side="right")
+        return part, rows - np.concatenate([[0], self.ends])[part]
+
+
+def shards_of(folder: Path, manifest: Json) -> dict[Path, Json]:
+    """Manifest of each shard of the union in `folder`, by its folder. Raises `DamagedHistoriesError` if they do not
+    make up the union, or one is a union itself."""
+    path, entries = folder / MANIFEST, manifest["shards"]
+    names = [entry["folder"] for entry in entries]
+    if any(name in ("", "..") or Path(name).name != name for name in names):
+        raise DamagedHistoriesError(f"{path}: its shards {quoted(names)} lie elsewhere")
+    shards = {folder / name: _read_shard(folder / name) for name in names}
+    pairs = [(entry, shards[folder / entry["folder"]]) for entry in entries]
+    if wrong := _differences(manifest, pairs, [checksum_of(shard) for _, shard in pairs]):
+        raise DamagedHistoriesError(f"{path}: {'; '.join(wrong)}")
+    return shards
+
+
+def _read_shard(folder: Path) -> Json:
+    if (path := folder / MANIFEST).exists():
+        with content_of(path, DamagedHistoriesError):
+            if "shards" in read_json(path):
+                raise DamagedHistoriesError(f"{path} is of a shard, and a union itself")
+    return read_manifest(folder)
+
+
+def joined(files: Sequence[Path]) -> "np.ndarray | JoinedColumn":
+    """Column of a union whose shards have these `files`, mapped into memory."""
+    _allow_open_files(len(files))
+    parts = [np.load(file, mmap_mode="r") for file in files]
+    return parts[0] if len(parts) == 1 else JoinedColumn(parts)
+
+
+def _checksums(entries: list[Json]) -> list[Any]:
+    return [entry["checksum"] for entry in entries]
+
+
+def _allow_open_files(number: int) -> None:
+    """Let this process keep `number` further files open, as far as the system allows: a memory map needs one."""
+    limit, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if most == resource.RLIM_INFINITY or most > limit:
+        wanted = limit + number
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted if most < 0 else min(wanted, most), most))
+
+
+def _differences(manifest: Json, shards: Sequence[tuple[Json, Json]], checksums: Sequence[str]) -> list[str]:
+    """Reasons why the `shards`, an entry of the union's `manifest` and the manifest of each, do not make up the union.
+    `checksums` are those of the shards' manifests."""
+    found = list[str]()
+    for (entry, shard), checksum in zip(shards, checksums, strict=True):
+        wrong = "" if shard["complete"] else "is not complete"
+        wrong = wrong or ("is not the one that was united" if entry["checksum"] != checksum else "")
+        of_world = ("all", "held_out")
+        same = shard["env"] == manifest["env"] and shard["rows"] == manifest["rows"]
+        same = same and all(shard["tasks"].get(name) == manifest["tasks"].get(name) for name in of_world)
+        wrong = wrong or ("" if same else "has another world, split, or number of learners")
+        of_rows = {name: column["shape"][0] for name, column in shard["columns"].items()}
+        wrong = wrong or ("" if {*of_rows.values()} == {entry["rows"]} else f"has not {entry['rows']} rows")
+        for name, column in manifest["columns"].items():
+            there = shard["columns"][name]
+            alike = (there["dtype"], there["shape"][1:]) == (column["dtype"], column["shape"][1:])
+            wrong = wrong or ("" if alike else f"has steps of another form in column {name}")
+        found += [f"{entry['folder']} {wrong}"] if wrong else []
+    trained = [task for _, shard in shards for task in shard["tasks"]["train"]]
+    in_order = trained == manifest["tasks"]["train"]
+    return found or ([] if in_order else ["the training tasks of the shards are not those of the union, in its order"])
+
+
+KINDS["shards"] = StoreKind(
+    form=[{"folder": str, "rows": int, "checksum": str}],
+    parts=shards_of,
+    column=joined,
+    identity=_checksums,
+)

@@ -1,0 +1,38 @@
+"""Options of a study: its question, its variants and its seeds."""
+
+from typing import Annotated, Any, ClassVar, Literal
+
+from pydantic import Field
+
+from icrl.config.options import Options, Text, group, option
+from icrl.config.root import Config
+from icrl.extensions.scaling.options import AnyLaunch, LocalLaunch
+
+
+class StudyConfig(Options):
+    question: Text = option("none", "question of the comparison, the title of its picture")
+    measure: Literal["success", "returns"] = option("success", "measure that variants are compared by")
+    seeds: list[Annotated[int, Field(ge=0, le=10**9)]] = option([0, 1, 2], "seeds of every variant")
+    splits: list[Annotated[int, Field(ge=0, le=10**9)]] = option(
+        [], "values of tasks.seed: every variant is trained on each of these splits with every seed ([]: on one split)"
+    )
+    options: list[Text] = option(
+        [], "options of all runs, KEY=VALUE each; those of the command line and of a variant come after these"
+    )
+    variants: list[dict[str, Any]] = option(
+        [],
+        "what is compared: each a `label`, what it changes (`set`, a list of KEY=VALUE) and, if need be, its place `x` "
+        "(a number or a name) on the axis, `line`, the name of the line through such places, and `test`, the worlds it "
+        "is evaluated in: for each a label and a list of KEY=VALUE ([]: there is nothing to compare)",
+    )
+    xlabel: Text = option("variant", "label of the axis of variants")
+    scale: float = option(1.0, "factor of trainer.num_iterations", gt=0, le=10**6)
+
+
+class StudiedConfig(Config):
+    """Options of all programs, which the runs get too, and those of a study and its engine."""
+
+    page: ClassVar[str] = "study"
+
+    study: StudyConfig = group(StudyConfig, "a comparison of many runs", "study")
+    launch: AnyLaunch = group(LocalLaunch, "engine that runs the jobs", "study")

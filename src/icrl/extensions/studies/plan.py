@@ -1,0 +1,238 @@
+"""Plan of a study: its runs, composed and checked before any work, and the jobs that make them.
+
+Every variant is trained with every seed, on every split of the tasks if there are several. Runs with the same world,
+tasks, source and seed share their histories. Runs that differ only in how they are evaluated share everything that is
+trained: model, critic and extracted policy.
+"""
+
+import re
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from contextlib import closing, suppress
+from pathlib import Path
+from typing import Annotated, Any, NamedTuple
+
+from pydantic import BaseModel, Field, ValidationError
+
+from icrl.config.compose import compose_config, load_config
+from icrl.config.options import in_words, refuse, replace
+from icrl.config.root import Config
+from icrl.contracts import ConfigError, PipelineError
+from icrl.envs import make_env
+from icrl.envs.tasks import development_of, split_tasks
+from icrl.evaluation.report import read_results
+from icrl.evaluation.trained import changes_of, new_tasks, policy_suffixes, readable_spec, suffix_of
+from icrl.extensions.scaling.units import Job
+from icrl.extensions.studies.options import StudiedConfig
+from icrl.nn.gpt_policy import PolicyConfig
+from icrl.runs import SHARED
+from icrl.runs.device import recorded
+from icrl.runs.distributed import Ranks
+from icrl.runs.files import check_same, digest
+from icrl.training.policy_gradient import FinetuneConfig
+
+_OF_STUDY = ("seed", "histories", "run", "num_threads")  # options that the study sets for each run
+_OF_RUNS = ("name", "root", "study", "launch")  # besides, that no variant sets
+_ALONE = ("study", "launch")  # groups of the study, which its runs do not have
+_OF_HISTORIES = ("seed", "env", "tasks", "source", "evals")
+_OF_EVALUATION = ("name", "run", "evaluation")
+_OF_ALL = ("seed", "env", "tasks", "source", "data", "model", "optimizer", "trainer", "device", "policy", "evaluation")
+_OF_PROGRAM = {"train_gpt": ("objective",), "train_ilql": ("encoder", "decoder", "critic"), "extract_policy": ("awr",)}
+_OF_PROGRAM |= {"finetune": ("objective", "finetune")}
+
+
+class Row(NamedTuple):
+    """A variant in one of the worlds of its evaluations."""
+
+    variant: str
+    test: str  # the world; empty: the training world
+    x: float | str | None  # place on the axis
+    line: str  # through such places
+    config: Config  # with the first split and seed
+    folders: list[Path]  # of results, one for each split and seed
+    models: list[list[Path]]  # everything trained for it, for each split and seed
+
+
+class Plan(NamedTuple):
+    """Study with its results and the work that is left."""
+
+    config: StudiedConfig
+    rows: list[Row]
+    jobs: list[Job]  # a needed job comes before those that need it
+
+
+class _Variant(BaseModel, strict=True, extra="forbid"):
+    label: Annotated[str, Field(pattern="[A-Za-z0-9]"), "a text with letters or digits"]
+    set: Annotated[list[str], "a list of KEY=VALUE"] = []
+    x: Annotated[float | str | None, "a number, or a name"] = None
+    line: Annotated[Any, "a name"] = ""
+    test: Annotated[dict[Any, list[str]], Field(min_length=1), "worlds, a label and a list of KEY=VALUE each"] = {
+        "": []
+    }
+
+    @property
+    def slug(self) -> str:
+        """The label as part of a folder's name."""
+        return re.sub(r"[^a-z0-9.]+", "-", self.label.lower()).strip("-.")
+
+
+class _Run(NamedTuple):
+    config: Config
+    options: list[str]  # which give the config
+
+
+def plan(options: Sequence[str]) -> Plan:
+    """Plan the study of the command line `options`.
+
+    Raises `ConfigError` for a variant that cannot be run, and for results that were made with other options."""
+    _check_not_reserved(options, _OF_STUDY)
+    shared = compose_config(StudiedConfig, options).study.options
+    _check_not_reserved(shared, (*_OF_STUDY, *_OF_RUNS))
+    config = compose_config(StudiedConfig, [*shared, *options])
+    variants = [_read_variant(written) for written in config.study.variants]
+    slugs, seeds = [variant.slug for variant in variants], config.study.seeds
+    refuse(not slugs, "study.variants=[]: must have a variant; study=NAME chooses a study, --help lists the names")
+    twice = {variant.label for variant in variants if slugs.count(variant.slug) > 1}
+    refuse(twice, f"study.variants: {', '.join(sorted(twice))}: labels must differ in letters or digits")
+    refuse(not seeds or len({*seeds}) < len(seeds), f"study.seeds={seeds}: must be one seed, or several that differ")
+    splits = config.study.splits
+    refuse(len({*splits}) < len(splits), f"study.splits={splits}: must differ")
+    given = [option for option in options if re.split("[.=]", option.lstrip("+~"))[0] not in _ALONE]
+    planner, rows = _Planner(config, [*shared, *given]), list[Row]()
+    for variant in variants:
+        try:
+            rows += planner.rows_of(variant)
+        except PipelineError as error:
+            raise ConfigError(f"study.variants, {variant.label}: {error}") from error
+    same = "study.variants: all must have a number as `x` (or as labels of `test`), all a name, or none"
+    refuse(len({type(row.x) for row in rows}) > 1, same)
+    return Plan(config, rows, planner.missing())
+
+
+def _read_variant(written: dict[str, Any]) -> _Variant:
+    where = f"study.variants, {written.get('label') or written}: "
+    try:
+        variant = _Variant.model_validate(written)
+    except ValidationError as error:
+        raise ConfigError(in_words(error, _Variant, written, where)) from error
+    placed = variant.x is not None or variant.line
+    refuse("test" in written and placed, f"{where}`x` and `line` need no `test`, whose labels are places")
+    for texts in (variant.set, *variant.test.values()):
+        _check_not_reserved(texts, (*_OF_STUDY, *_OF_RUNS))
+    return variant
+
+
+def _check_not_reserved(options: Iterable[str], reserved: Collection[str]) -> None:
+    for option in options:
+        refuse(
+            re.split("[.=]", option.lstrip("+~"))[0] in reserved,
+            f"{option}: a study sets this for all of its runs; give study.seeds or name= to the study",
+        )
+
+
+class _Planner:
+    """Jobs by name; each thing to do is in them once, however many rows need it."""
+
+    def __init__(self, study: StudiedConfig, options: Sequence[str]) -> None:
+        self._study, self._options = study, options
+        self._jobs: dict[str, Job] = {}
+        self._models: dict[str, str] = {}  # run with the model, by digest of the options of its training
+
+    def missing(self) -> list[Job]:
+        """Jobs of which a result is missing, histories first: they are short, and many jobs wait for them."""
+        needed = {name for job in self._jobs.values() if not job.done for name in (job.name, job.needs)}
+        return sorted((job for job in self._jobs.values() if job.name in needed), key=lambda job: bool(job.needs))
+
+    def rows_of(self, variant: _Variant) -> Iterator[Row]:
+        """Rows of a variant; the work for them is added to the jobs."""
+        name, study = f"{self._study.name}-{variant.slug}", self._study.study
+        options = {
+            f"{name}-split{split}": [*self._options, *variant.set, f"tasks.seed={split}"] for split in study.splits
+        }
+        options = options or {name: [*self._options, *variant.set]}
+        draws = [(f"{name}-seed{seed}", seed, given) for name, given in options.items() for seed in study.seeds]
+        runs = [self._trained(load_config(given), given, seed, name) for name, seed, given in draws]
+        first, composed = draws[0][2], load_config(draws[0][2])
+        for test, changes in variant.test.items():
+            there = load_config([*first, *changes]) if changes else composed
+            parts = trained_for(there.policy, there.finetune)
+            suffix = suffix_of(_changes(there, composed) | policy_suffixes(there), there.evaluation.tasks)
+            evaluated: list[Config] = []
+            for (name, seed, given), run in zip(draws, runs, strict=True):
+                world = [*given, *changes]
+                played = self._run(load_config(world), world, seed, name, run.config.histories[0], run.config.run)
+                evaluated.append(played.config)
+                self._add(run, parts.values(), played, played.config.folder("logs") / f"evaluation{suffix}")
+            folders = [config.folder("logs") / f"evaluation{suffix}" for config in evaluated]
+            models = [[config.run_folder / part for part in parts] for config in evaluated]
+            x, line = variant.x, str(variant.line or (variant.label if isinstance(variant.x, str) else ""))
+            if test != "":
+                x, line = None, variant.label
+                with suppress(ValueError):
+                    x = float(str(test))
+            yield Row(variant.label, str(test), x, line, evaluated[0], folders, models)
+
+    def _trained(self, composed: Config, options: Sequence[str], seed: int, name: str) -> _Run:
+        """Run of the models for the run `name`: its own, or an earlier one with the same training. Adds the collection
+        of its histories."""
+        source = {group: recorded(composed)[group] for group in _OF_HISTORIES} | {"seed": seed}
+        histories = f"{self._study.name}-histories-{digest(source)[:8]}-seed{seed}"
+        collected = self._run(composed, options, seed, histories, histories, histories)
+        self._jobs.setdefault(histories, Job(histories, [["train_agents", *collected.options]], "", 0))
+        ignored = {*_OF_EVALUATION, *(() if composed.trainer.evaluate else ("policy",))}
+        made_with = {key: value for key, value in recorded(collected.config).items() if key not in ignored}
+        model = self._models.setdefault(digest(made_with), name)
+        return self._run(composed, options, seed, model, histories, model)
+
+    def _add(self, run: _Run, programs: Iterable[str], played: _Run, folder: Path) -> None:
+        """Add the training `programs` of `run`, and the evaluation `played`. Raises `ConfigError` if `folder` has its
+        results, made with other options."""
+        config = run.config
+        job = self._jobs.setdefault(config.run, Job(config.run, [], config.histories[0], 0))
+        for program in programs:
+            if program in SHARED:
+                trainer, ranks = config.trainer, Ranks(0, self._study.launch.num_processes)
+                ranks.check_divides(trainer.mini_batch_size, trainer.gradient_accumulation_steps)
+            if program not in (command[0] for command in job.commands):
+                job.commands.append([program, *run.options])
+                job.updates += config.trainer.num_iterations
+        job.commands.append(["evaluate", *played.options])
+        if (folder / "results.json").exists():
+            compared = [group for program in programs for group in _OF_PROGRAM[program]]
+            check_same(played.config, read_results(folder)[0]["config"], (*_OF_ALL, *compared), str(folder))
+        else:
+            job.done = False
+
+    def _run(self, composed: Config, options: Sequence[str], seed: int, name: str, histories: str, model: str) -> _Run:
+        """A run with the options that the study sets."""
+        updates = max(1, round(composed.trainer.num_iterations * self._study.study.scale))
+        set_here = {"seed": seed, "name": name, "run": model, "num_threads": 1}
+        trainer = replace(composed.trainer, num_iterations=updates)
+        texts = [f"{key}={value}" for key, value in set_here.items()]
+        config = replace(composed, **set_here, histories=[histories], trainer=trainer)
+        return _Run(config, [*options, *texts, f"histories={histories}", f"trainer.num_iterations={updates}"])
+
+
+def trained_for(policy: PolicyConfig, finetune: FinetuneConfig) -> dict[str, str]:
+    """Parts to train before `policy` can act: folders of a run and the programs that fill them, in order."""
+    tuned = policy.model == finetune.experiment_name
+    parts = {"gpt": "train_gpt"} if policy.model == "gpt" or (tuned and finetune.start == "gpt") else {}
+    if policy.advantage_scale or not (tuned or policy.model == "gpt"):
+        parts["ilql"] = "train_ilql"
+    if policy.model not in ("gpt", "critic"):
+        parts[policy.model] = "finetune" if tuned else "extract_policy"
+    return parts
+
+
+def _changes(there: Config, trained: Config) -> dict[str, Any]:
+    """Differences between the world of an evaluation and that of the training.
+
+    Raises `PipelineError` if a world has too few tasks, or the model cannot act in the world of the evaluation."""
+    with closing(make_env(trained.env)) as env:
+        spec, all_tasks, split = env.spec, env.all_tasks(), split_tasks(env, trained)
+        development_of(env, trained, split.train)
+    changes = changes_of(there, recorded(trained))
+    if changes:
+        with closing(make_env(there.env)) as env:
+            readable_spec(there, env.spec, spec.to_json())
+            new_tasks(there, env, recorded(trained), split._asdict() | {"all": all_tasks.tolist()})
+    return changes

@@ -1,0 +1,227 @@
+"""Report of a study: its answer in a sentence, and the numbers of every row (`plan.Row`) over its seeds, as a Markdown
+table and on a page with pictures."""
+
+import html
+import os
+import platform
+import re
+from base64 import b64encode
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from icrl.config.options import replace
+from icrl.config.paths import PROJECT
+from icrl.contracts import Json, PipelineError
+from icrl.evaluation.measures import LATER, SCALED, measure_of
+from icrl.evaluation.protocol import COVERAGE_KEPT, shown_part
+from icrl.evaluation.report import Result, combined, read_results, shown_curve
+from icrl.evaluation.tables import LABELS, aligned, interval_text
+from icrl.extensions.studies.options import StudiedConfig, StudyConfig
+from icrl.extensions.studies.pictures import row_name, study_figure
+from icrl.extensions.studies.plan import Row
+from icrl.plots.style import save_figure
+from icrl.runs.device import recorded
+from icrl.runs.files import identity_of, read_json, read_owned, write_atomically, write_owned
+from icrl.runs.record import git_state, read_sessions
+
+Cells = list[list[str]]
+
+EARLY = 10  # the episode that shows how quick adaptation is
+COVERED = 4  # the episode by the end of which a covering plan has seen the default room
+NOTHING = "-"
+ENOUGH = 3  # runs of a variant: the interval of fewer says little of others
+_STYLE = """body { font: 16px/1.5 system-ui, sans-serif; max-width: 1200px; margin: 24px auto; padding: 0 16px }
+h1 { font-size: 24px; margin: 0 } img { max-width: 100%; display: block } div { overflow-x: auto }
+table { border-collapse: collapse; margin: 16px 0; font-size: 14px } th, td { padding: 4px 12px; text-align: right }
+td { white-space: nowrap } th { border-bottom: 2px solid } tr + tr { border-top: 1px solid #ddd }
+:is(th, td):first-child { text-align: left }"""
+
+
+def write_report(folder: Path, config: StudiedConfig, rows: Sequence[Row]) -> str:
+    """Write `results.json`, `table.md`, `study.png` and `study.html` of a finished study into `folder`; returns its
+    answer with the first columns of the table."""
+    results = [result_of(row) for row in rows]
+    evaluations = [read_results(part)[1].run for row in rows for part in row.folders]
+    owner = identity_of("study", config, recorded(config).keys() - {"name", "root"}, {"evaluations": evaluations})
+    asked = config.study.question
+    study = replace(config.study, question="Which variant is best?" if asked == "none" else asked)
+    about = {
+        "config": recorded(config),
+        "reported_at": {key: value for key, value in git_state(PROJECT).items() if key in ("revision", "dirty")},
+        "machine": {"cpu": cpu_model(), "cores": os.cpu_count(), "system": platform.platform()},
+        "versions": {"python": platform.python_version(), "torch": torch.__version__, "numpy": np.__version__},
+    }
+    if all(measure_of(result["found"]["curves"]) == "returns" for result in results):
+        study = replace(study, measure="returns")
+    table = study_cells(results, study.measure)
+    first = [row[: 4 + ("world" in table[0])] for row in table]
+    write_owned(folder / "results.json", owner, len(rows), about | {"rows": results})
+    write_atomically(folder / "table.md", f"{study_table(table)}\n".encode())
+    pictures = {"study": save_figure(folder / "study.png", study_figure(results, study))}
+    pictures |= {row_name(one): row.folders[0] / "adaptation.png" for one, row in zip(results, rows, strict=True)}
+    write_atomically(folder / "study.html", study_page(study, answer(results, study), first, table, pictures).encode())
+    return f"{answer(results, study)}\n\n{aligned(first)}"
+
+
+def answer(results: Sequence[Result], study: StudyConfig) -> str:
+    """The question of a study and, for each world of its evaluations, a sentence that answers it: the best variant with
+    its interval, and whether the others are below it. Fewer than `ENOUGH` runs decide nothing."""
+    lines, label = [study.question], LABELS[study.measure]
+    for world in dict.fromkeys(result["test"] for result in results):
+        here = [result for result in results if result["test"] == world]
+        finals = {result["variant"]: result["found"]["final"] for result in here}
+        numbers = {name: final[shown_part(final)][study.measure] for name, final in finals.items()}
+        best, *others = sorted(numbers, key=lambda name: numbers[name]["mean"], reverse=True)
+        near = [name for name in others if numbers[name]["high"] >= numbers[best]["low"]]
+        count = min(len(result["runs"]) for result in here)
+        runs = f"{count} {'run' if study.splits else 'seed'}{'s' * (count != 1)}"
+        told = [f"{name} {interval_text(numbers[name])}" for name in (best, *(near or others)[:1])]
+        where = f"{world}: " if world else ""
+        parts = [f"{where}{label.capitalize()} over the last quarter of the episodes: {', '.join(told)}"]
+        if others:
+            undecided = f"undecided with {runs}" + (", because these intervals overlap" if near else "")
+            parts.append(undecided if near or count < ENOUGH else f"{best} is best with {runs}")
+        if count < ENOUGH:
+            parts.append(f"{runs} {'is' if count == 1 else 'are'} too few: give {ENOUGH} or more")
+        lines.append("; ".join(parts) + ".")
+    return "\n".join(lines)
+
+
+def study_page(study: StudyConfig, told: str, first: Cells, table: Cells, pictures: Mapping[str, Path]) -> str:
+    """Page of a study that needs no other file: its answer, its picture and the `first` columns; folded, the whole
+    table and the picture of the first run of each row."""
+    question, *sentences = map(html.escape, told.splitlines())
+    kind = "data:image/png;base64,"
+    shown = {
+        name: f'<img alt="{html.escape(name)}" src="{kind}{b64encode(path.read_bytes()).decode()}">'
+        for name, path in pictures.items()
+        if path.exists()
+    }
+    lines = [f'<!doctype html><html lang="en"><meta charset="utf-8"><title>{question}</title><style>{_STYLE}</style>']
+    lines += [f"<h1>{question}</h1>", *(f"<p>{sentence}</p>" for sentence in sentences)]
+    lines += [_html_table(first), shown.pop("study")]
+    folded = {"all numbers": _html_table(table)} | {f"{name}, first run": image for name, image in shown.items()}
+    lines += [f"<details><summary>{html.escape(name)}</summary>{part}</details>" for name, part in folded.items()]
+    return "\n".join(lines)
+
+
+def _html_table(table: Cells) -> str:
+    rows = [
+        "".join(f"<{tag}>{html.escape(cell)}</{tag}>" for cell in row)
+        for row, tag in zip(table, ["th", *["td"] * len(table)], strict=False)
+    ]
+    return f"<div><table>{''.join(f'<tr>{row}</tr>' for row in rows)}</table></div>"
+
+
+def result_of(row: Row) -> Json:
+    """Numbers of a row over all its seeds. Raises `PipelineError` if its evaluations are not of its models."""
+    for folder, parts in zip(row.folders, row.models, strict=True):
+        sidecars = [sidecar for part in parts for sidecar in part.glob("*-*.json")]
+        trained = {read_json(sidecar, {"state_sha256": str})["state_sha256"] for sidecar in sidecars}
+        if not trained.issuperset(read_results(folder)[0]["checkpoint"].split("+")):
+            models = ", ".join(map(str, parts))
+            raise PipelineError(f"{folder}/results.json is of another model than those in {models}: remove it")
+    seconds = [took for parts in row.models if (took := training_seconds(parts)) is not None]
+    updates = [sum(read_owned(part / "finished.json", {})[2] for part in parts) for parts in row.models]
+    states = [session["git"] for parts in row.models for part in parts for session in _sessions(part)]
+    revisions = {f"{state['revision']}{'+' if state['dirty'] else ''}" for state in states if state["revision"]}
+    return {name: getattr(row, name) for name in ("variant", "test", "x", "line")} | {
+        "runs": [folder.parent.name for folder in row.folders],
+        "updates": round(np.mean(updates)),
+        "training_seconds": float(np.mean(seconds)) if seconds else None,
+        "trained_at": sorted(revisions),  # commits, with a plus sign if there were uncommitted changes
+        "found": combined(row.folders, row.config.evaluation, row.config.seed),
+    }
+
+
+def _sessions(folder: Path) -> list[Json]:
+    """Sessions of the run that finished in `folder`."""
+    return read_sessions(folder / "run.json", read_owned(folder / "finished.json", {})[1])
+
+
+def training_seconds(parts: Sequence[Path]) -> float | None:
+    """Training time of the models in the folders `parts` together; None if one was interrupted, because some of its
+    work was done twice."""
+    seconds = 0.0
+    for folder in parts:
+        sessions = _sessions(folder)
+        if len(sessions) > 1:
+            return None
+        end = (folder / "finished.json").stat().st_mtime
+        seconds += end - datetime.fromisoformat(sessions[0]["started"]).timestamp()
+    return seconds
+
+
+def cpu_model() -> str:
+    """Name of the processor, as far as the system knows it."""
+    info = Path("/proc/cpuinfo")
+    named = re.search(r"^model name\s*:\s*(.+)", info.read_text() if info.exists() else "", re.MULTILINE)
+    return named[1] if named else platform.processor() or platform.machine()
+
+
+def study_cells(results: Sequence[Result], measure: str) -> Cells:
+    """Table with a header and a row for each result. Columns that are empty in all rows are left out."""
+    rows = [_cells(result, measure) for result in results]
+    columns = [name for name in rows[0] if any(row[name] != NOTHING for row in rows)]
+    return [columns, *([row[name] for name in columns] for row in rows)]
+
+
+def study_table(table: Cells) -> str:
+    """Markdown of a table."""
+    head, *rows = [[cell.replace("|", "\\|") for cell in row] for row in table]
+    return "\n".join(f"| {' | '.join(line)} |" for line in (head, ["---"] * len(head), *rows))
+
+
+def _cells(result: Result, measure: str) -> dict[str, str]:
+    part, seconds = shown_part(result["found"]["final"]), result["training_seconds"]
+    final, curve = result["found"]["final"][part], shown_curve(result, measure)["mean"]
+    training, near = result["found"]["final"].get("train"), final.get("episodes_to_90")
+    won = measure_of(result["found"]["curves"]) == "success"
+    return {
+        "variant": result["variant"],
+        "world": result["test"] or NOTHING,
+        f"{LABELS[measure]}, last quarter": _interval(final[measure], 3),
+        f"episode {EARLY}": f"{curve[EARLY - 1]:.3f}" if len(curve) >= EARLY else NOTHING,
+        "steps to goal": f"{final['steps_to_goal']['mean']:.2f}" if won else NOTHING,
+        "scaled return": _interval(final.get(SCALED), 3),
+        "tasks": part.replace("_", "-"),
+        "training tasks": f"{training[measure]['mean']:.3f}" if training else NOTHING,
+        "steps above the optimum": _interval(_above_optimum(result["found"]), 2),
+        "fraction of optimum": _interval(final.get("fraction_of_optimum"), 3),
+        "normalised area": _interval(final.get("area"), 3),
+        "episodes to 90 %": NOTHING if near is None else str(near["episode"] or "never"),
+        "goals solved": _interval(final["fraction_solved"] if won else None, 2),
+        "goals solved at .9": _interval(final.get("fraction_solved_90") if won else None, 2),
+        "after first success": _interval(final.get("success_after_first"), 3),
+        f"cells visited by episode {COVERED}": _covered(result["found"], "coverage"),
+        "of these by memory": _covered(result["found"], "coverage_gain"),
+        "new cells above a blind replay": _covered(result["found"], "off_plan_gain", -1),
+        f"moved goal, episode {LATER}": _interval(_moved(result["found"]), 3),
+        "updates": str(result["updates"]),
+        "training": NOTHING if seconds is None else f"{seconds:.0f} s",
+    }
+
+
+def _covered(found: Mapping[str, Any], section: str, episode: int = COVERED - 1) -> str:
+    """Coverage of the model without a goal, or what its context adds to it."""
+    curve = found.get(section, {}).get(COVERAGE_KEPT)
+    return _interval({key: curve[key][episode] for key in ("mean", "low", "high")} if curve else None, 3)
+
+
+def _above_optimum(found: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    """Steps to the goal minus those of the optimum on the same tasks."""
+    return found.get("differences", {}).get("optimum", {}).get("steps_to_goal")
+
+
+def _moved(found: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    """Success of the model some episodes after the goal moved."""
+    return found.get("moved_goal", {}).get("model", {"final": {}})["final"].get(f"success_{LATER}_after_move")
+
+
+def _interval(number: Mapping[str, Any] | None, digits: int) -> str:
+    return NOTHING if number is None else interval_text(number, digits)

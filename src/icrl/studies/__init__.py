@@ -1,1 +1,0 @@
-"""Studies: grids of variants and seeds, planned before any work and reported together."""

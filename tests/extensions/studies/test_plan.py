@@ -1,0 +1,306 @@
+"""Plan of a study: composed and checked before any work, each thing once."""
+
+import re
+from functools import cache
+from pathlib import Path
+
+import pytest
+from icrl.studies.plan import Job, Plan, Row, plan, trained_for
+from results import write_results
+
+from icrl.config.compose import CONF, load_config
+from icrl.config.options import replace, walk
+from icrl.contracts import ConfigError, Json
+from icrl.envs import make_env
+from icrl.envs.rooms import DarkRoomConfig
+from icrl.envs.tasks import split_tasks
+from icrl.nn.gpt_policy import PolicyConfig
+from icrl.runs.device import recorded
+from icrl.training.policy_gradient import FinetuneConfig
+
+PRESETS = sorted(path.stem for path in (CONF / "study").glob("*.yaml") if path.stem != "none")
+ONE_SEED = ("study.seeds=[0]",)
+QUIET = ("trainer.evaluate=false", "evaluation.checkpoint=last", *ONE_SEED)
+SMALL = ("experiment=tiny", "name=mine", "trainer.num_iterations=10")
+
+
+def study(*variants: str, options: tuple[str, ...] = (), root: Path = Path("/tmp/none")) -> Plan:
+    return plan([*SMALL, f"root={root}", f"study.variants=[{', '.join(variants)}]", *options])
+
+
+def refusal(*variants: str, options: tuple[str, ...] = ()) -> str:
+    with pytest.raises(ConfigError) as refused:
+        study(*variants, options=options)
+    return str(refused.value)
+
+
+def variant(label: str, *options: str, more: str = "") -> str:
+    quoted = ", ".join(f"'{option}'" for option in options)
+    return f"{{label: {label}, set: [{quoted}]{more}}}"
+
+
+def modules(job: Job) -> list[str]:
+    return [command[0] for command in job.commands]
+
+
+def value(command: list[str], key: str) -> str:
+    """What the last of the options that set `key` says."""
+    return [option.partition("=")[2] for option in command if option.startswith(f"{key}=")][-1]
+
+
+def test_every_variant_is_trained_and_evaluated_with_every_seed() -> None:
+    _, rows, jobs = study(variant("a"), variant("B c", "model.context_len=20"), options=("study.seeds=[3, 5]",))
+    assert [(row.variant, row.test, row.x, row.line) for row in rows] == [("a", "", None, ""), ("B c", "", None, "")]
+    models = [job for job in jobs if job.needs]
+    assert [job.name for job in models] == ["mine-a-seed3", "mine-a-seed5", "mine-b-c-seed3", "mine-b-c-seed5"]
+    for job, seed in zip(models, (3, 5, 3, 5), strict=True):
+        assert modules(job) == ["train_gpt", "evaluate"] and job.updates == 10
+        for command in job.commands:
+            config = load_config(command[1:])
+            assert (config.seed, config.name, config.run, config.num_threads) == (seed, job.name, job.name, 1)
+            assert config.histories == [job.needs]
+            assert config.model.context_len == (20 if "b-c" in job.name else 40)
+    assert rows[1].folders == [Path(f"/tmp/none/logs/mine-b-c-seed{seed}/evaluation") for seed in (3, 5)]
+    assert rows[1].models == [[Path(f"/tmp/none/logs/mine-b-c-seed{seed}/gpt")] for seed in (3, 5)]
+
+
+def test_histories_come_first_and_are_shared_where_world_tasks_source_and_seed_are_the_same() -> None:
+    different = ("env.size=6", "tasks.num_train=12", "source.learning_rate=0.1", "tasks.seed=7")
+    variants = [variant("a"), variant("b", "model.context_len=20", "data.keep_every=2")]
+    variants += [variant(f"v{index}", option) for index, option in enumerate(different)]
+    _, _, jobs = study(*variants, options=("study.seeds=[0, 1]",))
+    histories = [job for job in jobs if not job.needs]
+    assert jobs[: len(histories)] == histories and len(histories) == 2 * (1 + len(different))
+    needs = {job.name: job.needs for job in jobs}
+    assert needs["mine-a-seed0"] == needs["mine-b-seed0"] != needs["mine-a-seed1"]
+    for job in histories:
+        (command,) = job.commands
+        assert command[0] == "train_agents" and job.updates == 0
+        assert load_config(command[1:]).name == job.name and job.name.endswith(f"-seed{value(command, 'seed')}")
+
+
+def test_models_are_shared_if_only_the_evaluation_differs() -> None:
+    cold, greedy = variant("cold", "policy.temperature=0.5"), variant("greedy", "evaluation.sample_probability=0.0")
+    _, rows, jobs = study(variant("warm"), cold, greedy, variant("other", "model.num_layers=1"), options=QUIET)
+    shared, other = [job for job in jobs if job.needs]
+    assert modules(shared) == ["train_gpt", *["evaluate"] * 3] and modules(other) == modules(shared)[:2]
+    evaluated = [(value(command, "name"), value(command, "run")) for command in shared.commands[1:]]
+    assert evaluated == [(f"mine-{name}-seed0", "mine-warm-seed0") for name in ("warm", "cold", "greedy")]
+    assert [row.folders[0].parent.name for row in rows[:3]] == [name for name, _ in evaluated]
+    assert {part.parent.name for row in rows[:3] for part in row.models[0]} == {"mine-warm-seed0"}
+    assert value(shared.commands[2], "policy.temperature") == "0.5"
+    _, _, jobs = study(variant("warm"), cold, options=ONE_SEED)  # checkpoints are chosen by evaluations
+    assert [job.name for job in jobs if job.needs] == ["mine-warm-seed0", "mine-cold-seed0"]
+
+
+GUIDED = variant("guided", "policy.advantage_scale=2.5")
+EXTRACTED = variant("extracted", "policy.model=awr")
+CRITIC = variant("critic", "policy.model=critic", "policy.advantage_scale=1")
+
+
+def test_policies_share_everything_that_is_trained() -> None:
+    _, rows, jobs = study(variant("plain"), GUIDED, EXTRACTED, CRITIC, options=QUIET)
+    (job,) = [job for job in jobs if job.needs]
+    assert job.name == "mine-plain-seed0" and job.updates == 3 * 10
+    assert [(command[0], value(command, "name").split("-")[1]) for command in job.commands] == [
+        *(("train_gpt", "plain"), ("evaluate", "plain"), ("train_ilql", "plain"), ("evaluate", "guided")),
+        *(("extract_policy", "plain"), ("evaluate", "extracted"), ("evaluate", "critic")),
+    ]
+    assert {value(command, "run") for command in job.commands} == {"mine-plain-seed0"}
+    logs = Path("/tmp/none/logs")
+    suffixes = ["", "-advantage=2.5", "-policy=awr", "-policy=critic-advantage=1.0"]
+    for row, suffix in zip(rows, suffixes, strict=True):
+        assert row.folders == [logs / f"mine-{row.variant}-seed0" / f"evaluation{suffix}"]
+    own = PolicyConfig(model="hot", advantage_scale=0.5, temperature=1.0, context_kept=0.5)
+    assert [*trained_for(own, FinetuneConfig()).items()] == [("ilql", "train_ilql"), ("hot", "extract_policy")]
+    tuned = FinetuneConfig(experiment_name="hot")
+    assert [*trained_for(own, tuned).values()] == ["train_gpt", "train_ilql", "finetune"]
+    tuned, own = FinetuneConfig(experiment_name="hot", start="none", kl_coefficient=0), PolicyConfig(model="hot")
+    assert [*trained_for(own, tuned).values()] == ["finetune"]
+    parts = [["gpt"], ["gpt", "ilql"], ["ilql", "awr"], ["ilql"]]
+    assert [row.models for row in rows] == [[[logs / job.name / part for part in needed]] for needed in parts]
+
+
+def test_a_critic_of_another_kind_has_a_run_of_its_own_and_no_model() -> None:
+    other = variant("other", "critic=iql", "policy.model=awr")
+    _, rows, jobs = study(EXTRACTED, variant("plain"), other, options=QUIET)
+    shared, own = [job for job in jobs if job.needs]
+    trained = ["train_ilql", "extract_policy", "evaluate"]
+    assert modules(shared) == [*trained, "train_gpt", "evaluate"] and shared.updates == 30
+    assert modules(own) == trained and own.updates == 20 and own.needs == shared.needs
+    assert {part.parent.name for part in rows[2].models[0]} == {"mine-other-seed0"}
+    assert all(load_config(command[1:]).critic.separate_value for command in own.commands)
+
+
+def test_a_variant_may_be_evaluated_in_other_worlds_and_with_another_policy() -> None:
+    more = ", test: {5: [], 7: ['env.size=7', 'tasks.num_held_out=8'], guided: ['policy.advantage_scale=2.0']}"
+    with pytest.raises(ConfigError, match="all a name"):
+        study(variant("a", more=more), options=QUIET)  # two labels are numbers
+    _, rows, jobs = study(variant("a", more=more.replace("guided", "9")), options=QUIET)
+    assert [(row.variant, row.test, row.x, row.line) for row in rows] == [("a", n, float(n), "a") for n in "579"]
+    assert [row.folders[0].name for row in rows] == ["evaluation", "evaluation-size=7", "evaluation-advantage=2.0"]
+    assert [[part.name for part in row.models[0]] for row in rows] == [["gpt"], ["gpt"], ["gpt", "ilql"]]
+    (job,) = [job for job in jobs if job.needs]
+    assert modules(job) == ["train_gpt", "evaluate", "evaluate", "train_ilql", "evaluate"]
+    sides = [load_config(command[1:]).env for command in job.commands]
+    assert [side.size for side in sides if isinstance(side, DarkRoomConfig)] == [5, 5, 7, 5, 5]
+    assert rows[1].config.tasks.num_held_out == 8
+
+
+def test_places_are_numbers_or_names_of_one_kind() -> None:
+    far, near = variant("a", more=", x: far, line: one"), variant("b", more=", x: near")
+    one, half = variant("c", more=", x: 1"), variant("d", more=", x: 0.5")
+    named = variant("e", more=", test: {far: []}")
+    assert [(row.x, row.line) for row in study(far, near, options=ONE_SEED).rows] == [("far", "one"), ("near", "b")]
+    assert [row.x for row in study(one, half, options=ONE_SEED).rows] == [1, 0.5]
+    assert [(row.x, row.line) for row in study(named, options=ONE_SEED).rows] == [(None, "e")]
+    assert "all a name" in refusal(far, one)
+
+
+@pytest.mark.parametrize(("scale", "updates"), [(0.01, 3), (1.7, 250)])
+def test_updates_are_scaled(scale: float, updates: int) -> None:
+    options = (f"study.scale={scale}", *ONE_SEED)
+    _, rows, jobs = study(variant("a", f"trainer.num_iterations={updates}"), options=options)
+    assert rows[0].config.trainer.num_iterations == jobs[-1].updates == max(1, round(scale * updates))
+    assert int(value(jobs[-1].commands[0], "trainer.num_iterations")) == jobs[-1].updates
+
+
+@pytest.mark.parametrize(
+    ("wrong", "parts"),
+    [
+        ("{label: a}", ["a: labels must differ"]),
+        ("{label: A b}, {label: a-B}", ["A b, a-B: labels must differ"]),
+        (variant("odd", "model.depth=3"), ["odd", "depth"]),
+        (variant("odd", "tasks.num_train=24"), ["odd", "tasks.num_train=24"]),
+        (variant("odd", "seed=4"), ["seed=4", "study.seeds"]),
+        (variant("odd", "+run=x"), ["run=x", "study.seeds"]),
+        (variant("odd", more=", test: {far: ['env.max_episode_steps=11']}"), ["odd", "env.max_episode_steps=11"]),
+        (variant("odd", more=", test: {far: ['env.size=7', 'tasks.num_held_out=99']}"), ["odd", "num_held_out=99"]),
+        (variant("odd", more=", test: {far: ['seed=1']}"), ["seed=1"]),
+        (variant("odd", more=", test: {far: env}"), ["odd", "list of KEY=VALUE"]),
+        (variant("odd", more=", test: [x]"), ["odd", "test=['x']", "worlds"]),
+        (variant("odd", more=", x: 1, test: {far: []}"), ["odd", "`x`", "`test`"]),
+        (variant("odd", "study.scale=3"), ["study.scale=3"]),
+        ("{label: null, set: []}", ["label"]),
+        ("{label: odd, set: 3}", ["odd", "list of KEY=VALUE"]),
+        (variant("odd", more=", y: 3"), ["odd", "y: there is no such option"]),
+        (variant("odd", more=", x: [1]"), ["odd", "x=[1]"]),
+        (variant("odd", more=", x: 1"), ["`x`"]),
+        (variant("odd", more=", x: far"), ["`x`", "a name"]),
+        (variant("'--'"), ["label"]),
+    ],
+)
+def test_a_variant_that_cannot_be_run_is_named(wrong: str, parts: list[str]) -> None:
+    message = refusal(variant("a"), wrong)
+    assert all(part in message for part in parts), message
+
+
+@pytest.mark.parametrize(
+    "option", ["seed=1", "num_threads=2", "study.seeds=[1, 1]", "study.seeds=[]", "study.variants=[]"]
+)
+def test_command_lines_that_are_no_study_are_refused(option: str) -> None:
+    assert option in refusal(variant("a"), options=(option,))
+
+
+def finish(row: Row, seed: int, index: int) -> None:
+    write_results(row.folders[index], recorded(replace(row.config, seed=seed)))
+
+
+def test_finished_work_is_not_repeated_and_must_be_the_same(tmp_path: Path) -> None:
+    variants, options = (variant("a"), variant("b", "model.num_layers=1")), ("study.seeds=[0, 1]",)
+    _, rows, jobs = study(*variants, options=options, root=tmp_path)
+    assert len(jobs) == 6
+    for row in rows:
+        finish(row, 0, 0)
+    left = study(*variants, options=options, root=tmp_path).jobs
+    assert [job.name for job in left if job.needs] == ["mine-a-seed1", "mine-b-seed1"]
+    assert [job.name for job in left if not job.needs] == [left[-1].needs], "histories that nothing needs any more"
+    for row in rows:
+        finish(row, 1, 1)
+    assert study(*variants, options=(*options, "launch.num_workers=1"), root=tmp_path).jobs == []
+    for other in ("trainer.num_iterations=11", "evaluation.num_streams=3", "policy.temperature=0.5"):
+        with pytest.raises(ConfigError, match=f"study.variants, a: .*{re.escape(other.partition('=')[0])}"):
+            study(*variants, options=(*options, other), root=tmp_path)
+
+
+def test_results_count_as_long_as_their_own_options_are_the_same(tmp_path: Path) -> None:
+    policies = {"plain": variant("plain"), "guided": GUIDED, "extracted": EXTRACTED, "critic": CRITIC}
+    for row in study(*policies.values(), options=QUIET, root=tmp_path).rows:
+        finish(row, 0, 0)
+    imitation, inverse = "objective.label_smoothing=0.1", "awr.inverse_temperature=3.0"
+    values = ("critic.expectile=0.6", "encoder.num_layers=1", "decoder.num_layers=3")
+    for name, matters, does_not in (
+        ("plain", ["device.dtype=float64"], [*values, inverse]),
+        ("guided", [imitation, values[0]], [inverse]),
+        ("extracted", [inverse], []),
+        ("critic", values[1:], [imitation, inverse]),
+    ):
+        assert study(policies[name], options=(*QUIET, *does_not), root=tmp_path).jobs == []
+        for option in matters:
+            with pytest.raises(ConfigError, match=re.escape(option.partition("=")[0])):
+                study(policies[name], options=(*QUIET, option), root=tmp_path)
+
+
+@cache
+def preset_plan(preset: str) -> Plan:
+    return plan([f"study={preset}", "root=/tmp/none"])
+
+
+@pytest.mark.parametrize("preset", PRESETS)
+def test_every_preset_can_be_run(preset: str) -> None:
+    """The plan checks all its runs; the command line of a run gives the configuration of the row."""
+    if package := {"half_cheetah": "mujoco", "minigrid": "minigrid", "meta_world": "metaworld"}.get(preset):
+        pytest.importorskip(package)
+    config, rows, jobs = preset_plan(preset)
+    once = ("offline_settings", "regions", "region_parts", "source_trials", "trial_parts", "larger_rooms")
+    few = dict.fromkeys((*once, "reference_recipe"), 1) | {"search_parts": 5}
+    seeds = ({"search": 5, "terminating": 5} | few).get(preset, 3)
+    assert config.name == f"study-{preset}" and len(config.study.seeds) == seeds
+    evaluations = [command for job in jobs for command in job.commands if command[0] == "evaluate"]
+    worlds = ("env.size=", "env.opponents=")
+    runs = {(value(one, "name"), tuple(option for option in one if option.startswith(worlds))) for one in evaluations}
+    assert len(runs) == len(rows) * len(config.study.seeds) * max(1, len(config.study.splits))
+    found, expected = (
+        {key: value for key, value, _ in walk(one)} for one in (load_config(evaluations[0][1:]), rows[0].config)
+    )
+    assert {key for key in found if found[key] != expected[key]} <= {"source.teacher"}  # named after its histories
+    assert not config.trainer.evaluate and not config.evaluation.videos and not config.source.videos_per_task
+    chooses = preset in {"decoding", "objective", "offline_settings", "pace", "position", "tokens"}
+    shown = {"development"} if chooses else {"test"}  # a recipe is chosen without a look at the test
+    assert {row.config.evaluation.tasks for row in rows} == shown
+    assert {folder.name.startswith("evaluation-development") for row in rows for folder in row.folders} == {chooses}
+
+
+def test_presets_take_options_and_compare_what_they_promise() -> None:
+    config, rows, _ = plan(["study=tokens", "root=/tmp/none", "study.scale=0.5", "env.size=5", "study.seeds=[7]"])
+    assert isinstance(config.env, DarkRoomConfig) and config.env.size == 5
+    assert rows[0].config.trainer.num_iterations == config.trainer.num_iterations // 2
+    assert [row.config.seed for row in rows] == [7] * len(rows)
+    config, _, jobs = preset_plan("decoding")
+    assert sum(modules(job).count("train_gpt") for job in jobs) == len(config.study.seeds)
+    _, rows, _ = preset_plan("tasks")
+    splits = [split_tasks(make_env(row.config.env), row.config) for row in rows]
+    assert len({tuple(split.held_out) for split in splits}) == 1 and len(splits[0].held_out) == 10
+    assert [len(split.train) for split in splits] == [row.x for row in rows]
+
+
+def test_methods_of_offline_rl_cost_the_same_and_were_searched_equally() -> None:
+    """An update costs 1 (imitation), 2.1 (critic) or 1.4 (extraction): `python -m benchmarks.offline`. In each world a
+    method has one of the four settings that were tried for it."""
+    costs = {"train_gpt": 1.0, "train_ilql": 2.1, "extract_policy": 1.4}
+    groups = ("source", "data", "model", "objective", "optimizer", "trainer", "device", "policy", "critic", "awr")
+    rows, tried = (preset_plan(preset).rows for preset in ("offline", "offline_settings"))
+    settings: dict[str, list[Json]] = {}
+    for row in (*tried, *rows):
+        updates = row.config.trainer.num_iterations
+        programs = trained_for(row.config.policy, row.config.finetune).values()
+        assert updates * sum(costs[program] for program in programs) == pytest.approx(1400, rel=0.01)
+        assert row.config.data.history_len / row.config.source.history_steps == 0.3
+        setting = {group: recorded(row.config)[group] for group in groups}
+        if row in tried:
+            settings.setdefault(row.line, []).append(setting)
+        else:
+            assert setting in settings[row.line]
+    assert {*map(len, settings.values())} == {4}
+    assert {(row.line, row.x) for row in rows} == {(line, row.x) for line in settings for row in rows}
+    assert len({row.x for row in rows}) == 3

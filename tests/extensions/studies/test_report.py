@@ -1,0 +1,307 @@
+"""Table, picture and files of a study, from numbers that are written down here."""
+
+import json
+import re
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import critics
+import pytest
+from icrl.plots.study_plots import row_name, shared_references, study_figure
+from icrl.studies import report as study_report
+from icrl.studies.plan import Row
+from icrl.studies.report import answer, cpu_model, result_of, study_cells, study_table, write_report
+from matplotlib.axes import Axes
+from matplotlib.colors import to_rgb
+from matplotlib.figure import Figure
+from PIL import Image
+from results import write_results
+
+from icrl.config.compose import load_config
+from icrl.config.options import replace
+from icrl.config.root import Config
+from icrl.contracts import PipelineError
+from icrl.plots.style import PALETTE, save_figure
+from icrl.runs.files import Identity, read_json, write_json, write_owned
+
+NUM_EPISODES = 12
+STUDY = load_config(["study.question=works", "study.xlabel=tasks"]).study
+
+
+def interval(mean: float) -> dict[str, float]:
+    return {"mean": mean, "low": mean - 0.1, "high": mean + 0.05}
+
+
+def curve(end: float) -> dict[str, list[float]]:
+    mean = [end * episode / NUM_EPISODES for episode in range(1, NUM_EPISODES + 1)]
+    return {"mean": mean, "low": [value - 0.1 for value in mean], "high": [value + 0.05 for value in mean]}
+
+
+def found(end: float, searcher: float = 1.0) -> dict[str, Any]:
+    """Results of runs that reach `end`, in a world where the searcher reaches `searcher`."""
+    final = {"success": interval(end), "returns": interval(2 * end), "steps_to_goal": interval(7.126)}
+    final |= {"fraction_of_optimum": interval(end), "area": interval(0.25), "fraction_solved": interval(0.75)}
+    curves: dict[str, Any] = {"model, held-out tasks": {"success": curve(end), "returns": curve(2 * end)}}
+    for name, level in (("model, training tasks", 0.9), ("random", 0.1), ("searcher", searcher), ("optimum", 1.0)):
+        curves[name] = {measure: {"mean": [level] * NUM_EPISODES} for measure in ("success", "returns")}
+    near = {"episode": 7, "low": 5.0, "high": 9.0, "share_reached": 1.0}
+    training = {"success": interval(0.8), "returns": interval(1.6)}
+    return {"curves": curves, "final": {"held_out": final | {"episodes_to_90": near}, "train": training}}
+
+
+def result(variant: str, end: float, **more: Any) -> dict[str, Any]:
+    blank = {"test": "", "x": None, "line": "", "updates": 300, "training_seconds": 61.4, "found": found(end)}
+    return {"variant": variant} | blank | more
+
+
+def cells(table: str) -> list[list[str]]:
+    return [[cell.strip() for cell in line.strip("|").split(" | ")] for line in table.splitlines()]
+
+
+def table_of(results: list[dict[str, Any]], measure: str) -> str:
+    return study_table(study_cells(results, measure))
+
+
+@pytest.mark.parametrize(
+    ("ends", "runs", "told"),
+    [
+        ((0.5, 0.75), 3, "b 0.750 [0.650, 0.800], a 0.500 [0.400, 0.550]; b is best with 3 seeds."),
+        ((0.75, 0.7), 3, "a 0.750 [0.650, 0.800], b 0.700 [0.600, 0.750]; undecided with 3 seeds, because"),
+        ((0.5, 0.75), 2, "; undecided with 2 seeds; 2 seeds are too few: give 3 or more."),
+        ((0.5,), 1, "a 0.500 [0.400, 0.550]; 1 seed is too few: give 3 or more."),
+    ],
+)
+def test_the_question_is_answered_with_intervals(ends: tuple[float, ...], runs: int, told: str) -> None:
+    results = [result(name, end, runs=["run"] * runs) for name, end in zip("ab", ends, strict=False)]
+    question, line = answer(results, STUDY).splitlines()
+    assert question == "works" and line.startswith("Success over the last quarter of the episodes: ") and told in line
+    _, *lines = answer([one | {"test": world} for one in results for world in ("9", "11")], STUDY).splitlines()
+    assert [one.partition(": ")[0] for one in lines] == ["9", "11"] and all(told in one for one in lines)
+
+
+def test_a_study_without_a_success_has_no_columns_of_it() -> None:
+    one = result("a", 0.0)
+    one["found"]["final"]["held_out"]["scaled_return"] = interval(0.5)
+    for curves in one["found"]["curves"].values():
+        curves["success"]["mean"] = [0.0] * NUM_EPISODES
+    header, _, row = cells(table_of([one], "returns"))
+    assert header[:4] == ["variant", "return, last quarter", "episode 10", "scaled return"]
+    assert row[3] == "0.500 [0.400, 0.550]" and not {"steps to goal", "goals solved"} & {*header}
+
+
+def test_the_table_has_every_number() -> None:
+    header, rule, first, second = cells(table_of([result("a|b", 0.5), result("c", 0.25)], "success"))
+    assert len(header) == len(rule) == len(first) == len(second) and set(rule) == {"---"}
+    assert dict(zip(header, first, strict=True)) == {
+        "variant": "a\\|b",
+        "success, last quarter": "0.500 [0.400, 0.550]",
+        "episode 10": "0.417",  # 0.5 * 10 / 12
+        "steps to goal": "7.13",
+        "tasks": "held-out",
+        "training tasks": "0.800",
+        "fraction of optimum": "0.500 [0.400, 0.550]",
+        "normalised area": "0.250 [0.150, 0.300]",
+        "episodes to 90 %": "7",
+        "goals solved": "0.75 [0.65, 0.80]",
+        "updates": "300",
+        "training": "61 s",
+    }
+    assert second[0] == "c" and second[1].startswith("0.250") and header[3] == "steps to goal"
+    header, _, row = cells(table_of([result("a", 0.5)], "returns"))
+    shown = dict(zip(header, row, strict=True))
+    assert shown["return, last quarter"] == "1.000 [0.900, 1.050]"
+    assert (shown["episode 10"], shown["training tasks"]) == ("0.833", "1.600")
+
+
+def test_a_column_is_there_if_one_row_has_it() -> None:
+    """Results of older versions have fewer measures."""
+    unknown, other = result("a", 0.5, training_seconds=None), result("b", 0.5, test="13")
+    final = unknown["found"]["final"]
+    del final["train"], final["held_out"]["area"], final["held_out"]["fraction_of_optimum"]
+    final["held_out"]["episodes_to_90"]["episode"] = None
+    header, _, row = cells(table_of([unknown], "success"))
+    assert not {"training tasks", "normalised area", "fraction of optimum", "training", "world"} & set(header)
+    assert dict(zip(header, row, strict=True))["episodes to 90 %"] == "never"
+    del final["held_out"]["episodes_to_90"]
+    other["found"]["final"]["held_out"] |= {"fraction_solved_90": interval(0.5), "success_after_first": interval(0.875)}
+    shares = {"model, context kept": {key: [0.1, 0.2, 0.3, value] for key, value in interval(0.5).items()}}
+    other["found"] |= {"coverage": shares, "coverage_gain": shares}
+    other["found"] |= {"off_plan_gain": shares, "differences": {"optimum": {"steps_to_goal": interval(1.5)}}}
+    other["found"]["moved_goal"] = {"model": {"final": {"success_10_after_move": interval(0.25)}}}
+    header, _, first, second = cells(table_of([unknown, other], "success"))
+    for column, value in (
+        *(("cells visited by episode 4", "0.500 [0.400, 0.550]"), ("of these by memory", "0.500 [0.400, 0.550]")),
+        ("new cells above a blind replay", "0.500 [0.400, 0.550]"),
+        ("steps above the optimum", "1.50 [1.40, 1.55]"),
+        ("moved goal, episode 10", "0.250 [0.150, 0.300]"),
+        *(("world", "13"), ("episodes to 90 %", "7"), ("training", "61 s")),
+        *(("goals solved at .9", "0.50 [0.40, 0.55]"), ("after first success", "0.875 [0.775, 0.925]")),
+    ):
+        assert (first[header.index(column)], second[header.index(column)]) == ("-", value)
+
+
+def axes_of(results: list[dict[str, Any]], measure: str = "success") -> tuple[Axes, Axes, list[str]]:
+    figure = study_figure(results, replace(STUDY, measure=measure))
+    left, right = figure.axes
+    return left, right, legend(figure)
+
+
+def legend(figure: Figure) -> list[str]:
+    return [text.get_text() for text in figure.legends[0].get_texts()]
+
+
+def test_the_picture_of_variants_without_places() -> None:
+    results = [result("a", 0.5), result("b", 0.75)]
+    left, right, names = axes_of(results)
+    assert names == ["a", "b", "random", "searcher", "optimum"]
+    for line, one in zip(left.lines, results, strict=False):
+        assert list(line.get_ydata()) == curve(one["found"]["final"]["held_out"]["success"]["mean"])["mean"]
+        assert list(line.get_xdata()) == list(range(1, NUM_EPISODES + 1))
+    assert len(left.collections) == 2, "intervals"
+    assert [text.get_text() for text in right.get_xticklabels()] == ["a", "b"]
+    assert [line.get_ydata()[0] for line in right.lines if line.get_marker() == "o"] == [0.5, 0.75]
+    spans = [segment[:, 1].tolist() for bars in right.collections for segment in bars.get_segments()]
+    assert spans == [pytest.approx([0.4, 0.55]), pytest.approx([0.65, 0.8])]
+    assert (right.get_xlabel(), left.get_xlabel(), left.get_ylabel()) == ("tasks", "episode", "success")
+
+
+def test_the_picture_of_variants_on_an_axis() -> None:
+    """Sorted along their line; the last has the line's colour, those before it are lighter."""
+    ends = [("c", 0.75, 20, "far"), ("a", 0.5, 5, "near"), ("b", 0.25, 1, "far")]
+    results = [result(name, end, x=x, line=line) for name, end, x, line in ends]
+    left, right, names = axes_of(results, "returns")
+    assert names == ["random", "searcher", "optimum", "far", "near"]
+    marked = [line for line in right.lines if line.get_marker() == "o"]
+    assert [(list(line.get_xdata()), list(line.get_ydata())) for line in marked] == [
+        ([1, 20], [0.5, 1.5]),
+        ([5], [1.0]),
+    ]
+    assert right.get_xscale() == "log" and list(right.get_xticks()) == [1, 5, 20]
+    last, near, first = (to_rgb(line.get_color()) for line in left.lines[:3])
+    assert last == pytest.approx(to_rgb(PALETTE[0])) and near == pytest.approx(to_rgb(PALETTE[1]))
+    assert sum(first) > sum(last)
+    assert left.get_ylabel() == "return" and left.get_title() == "the darker, the larger: tasks"
+
+
+def test_places_with_names_have_panels_of_their_own() -> None:
+    """Each line has its colour in all of them; nothing is between two names."""
+    ends = {("good", "ad"): 0.75, ("good", "awr"): 0.5, ("bad", "ad"): 0.25}
+    results = [result(f"{line}, {x}", end, x=x, line=line) for (x, line), end in ends.items()]
+    figure = study_figure(results, STUDY)
+    good, bad, right = figure.axes
+    assert [axes.get_title() for axes in (good, bad)] == ["good", "bad"] and good.get_ylim() == bad.get_ylim()
+    assert (good.get_ylabel(), bad.get_ylabel()) == ("success", "")
+    assert legend(figure) == ["random", "searcher", "optimum", "ad", "awr"]
+    for axes, shown in ((good, [0.75, 0.5]), (bad, [0.25])):
+        curves = axes.lines[: len(shown)]
+        assert [line.get_ydata()[-1] for line in curves] == shown and len(axes.lines) == len(shown) + 3
+        for line, color in zip(curves, PALETTE, strict=False):
+            assert to_rgb(line.get_color()) == pytest.approx(to_rgb(color))
+    marked = [line for line in right.lines if line.get_marker() == "o"]
+    assert [(list(line.get_xdata()), list(line.get_ydata())) for line in marked] == [
+        ([0, 1], [0.75, 0.25]),
+        ([0], [0.5]),
+    ]
+    assert {line.get_linestyle() for line in marked} == {"None"}
+    assert [text.get_text() for text in right.get_xticklabels()] == ["good", "bad"]
+    assert right.get_xlim() == (-0.5, 1.5)
+
+
+def test_colours_names_scales_and_intervals() -> None:
+    seven = study_figure([result(str(index), 0.5, x="one", line=str(index)) for index in range(7)], STUDY)
+    assert len({line.get_color() for line in seven.axes[0].lines[:7]}) == 7
+    left, right, names = axes_of([result("a", 0.5, x=0), result("b", 0.25, x=100)])
+    assert names[:2] == ["a", "b"] and left.get_title() == "", "a line without a name"
+    assert right.get_xscale() == "linear", "an axis from zero"
+    assert left.collections and not axes_of([result(f"v{i}", 0.5, x=i + 1) for i in range(7)])[0].collections
+    some = study_figure([result(f"v{index}", 0.5, x="far" if index else "near") for index in range(7)], STUDY)
+    assert not any(axes.collections for axes in some.axes[:2]), "no intervals in one panel alone"
+    assert [row_name(result("a", 0.5)), row_name(result("a", 0.5, test="13"))] == ["a", "a, 13"]
+
+
+def test_references_are_shown_if_all_share_a_world() -> None:
+    same, other = [result("a", 0.5), result("b", 0.6)], result("c", 0.5, found=found(0.5, searcher=0.75))
+    assert list(shared_references(same, "success")) == ["random", "searcher", "optimum"]
+    assert list(shared_references([*same, other], "success")) == ["random", "optimum"]
+    assert "searcher" not in axes_of([*same, other])[2]
+    del other["found"]["curves"]["random"]
+    assert list(shared_references([*same, other], "success")) == ["optimum"]
+
+
+def model_folder(folder: Path, *started: float) -> Path:
+    """A model whose training started at these times, in seconds before its end."""
+    folder.mkdir(parents=True)
+    critics.finish(folder, 100)
+    write_json(folder / "last-000000100.json", {"state_sha256": f"{folder.parent.name} {folder.name}"})
+    end = (folder / "finished.json").stat().st_mtime
+    times = [datetime.fromtimestamp(end - seconds, UTC).isoformat() for seconds in started]
+    git = {"revision": f"{len(started)}ab", "dirty": len(started) > 1}
+    sessions = [{"started": time, "git": git} for time in times]
+    write_owned(folder / "run.json", Identity("train_ilql", critics.RUN), 0, {"sessions": sessions})
+    return folder
+
+
+def rows_in(root: Path, config: Config) -> list[Row]:
+    """A row of models, and one of the same models guided by critics."""
+    models = [model_folder(root / "whole" / "gpt", 20), model_folder(root / "other" / "gpt", 40)]
+    models.append(model_folder(root / "continued" / "gpt", 500, 10))
+    critics = [model_folder(model.parent / "ilql", 5) for model in models]
+    folders = [model.parent / "evaluation" for model in models]
+    for folder in folders:
+        write_results(folder, checkpoint=f"{folder.parent.name} gpt")
+    guided = [[model, critic] for model, critic in zip(models, critics, strict=True)]
+    return [
+        Row("a", "", None, "", config, folders, [[model] for model in models]),
+        Row("b", "", None, "", config, folders, guided),
+    ]
+
+
+def test_a_report_is_of_the_models_that_are_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(study_report, "combined", lambda *_: found(0.5))
+    plain, guided = rows_in(tmp_path, load_config([f"root={tmp_path}"]))
+    folder, (model, critic) = guided.folders[0], guided.models[0]
+    for row, played in ((plain, "whole gpt"), (guided, "whole gpt+whole ilql")):
+        write_results(folder, checkpoint=played)
+        assert result_of(row)["updates"]
+        write_results(folder, checkpoint="trained before")
+        with pytest.raises(PipelineError, match=rf"{folder}/results\.json is of another model than those in {model}"):
+            result_of(row)
+    write_results(folder, checkpoint="whole gpt")
+    for name in ("finished.json", "run.json"):
+        content = (critic / name).read_bytes()
+        write_owned(critic / name, Identity("train_ilql", "beef"), 0, read_json(critic / name))
+        with pytest.raises(PipelineError, match=r"run\.json is from train_ilql \(run (f00d|beef)\), but "):
+            result_of(guided)
+        (critic / name).write_bytes(content)
+
+
+def test_a_report_is_complete(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    config = load_config([f"root={tmp_path}", "study.seeds=[4]", "seed=4"])
+    asked: list[Any] = []
+    monkeypatch.setattr(study_report, "combined", lambda *arguments: asked.append(arguments) or found(0.5))
+    rows = rows_in(tmp_path, config)
+    save_figure(rows[0].folders[0] / "adaptation.png", study_figure([result("a", 0.5)], STUDY))
+    told = write_report(tmp_path / "study", config, rows)
+    assert asked == [(row.folders, config.evaluation, 4) for row in rows]
+    results = read_json(tmp_path / "study" / "results.json")
+    assert (tmp_path / "study" / "table.md").read_text() == table_of(results["rows"], "success") + "\n"
+    assert (
+        told.startswith("Which variant is best?\nSuccess over the last quarter")
+        and "steps to goal" in told
+        and "updates" not in told
+    )
+    page = (tmp_path / "study" / "study.html").read_text()
+    assert page.count("data:image/png;base64,") == 3 and not re.search(r'(src|href)="(?!data:)', page)
+    assert all(text in page for text in ("<th>updates</th>", "<td>7.13</td>", "<summary>b, first run</summary>"))
+    assert results["rows"] == json.loads(json.dumps([result_of(row) for row in rows]))
+    assert results["rows"][1]["variant"] == "b" and results["rows"][1]["runs"] == ["whole", "other", "continued"]
+    assert [row["training_seconds"] for row in results["rows"]] == pytest.approx([30, 35], abs=0.1)
+    assert [row["updates"] for row in results["rows"]] == [100, 200]
+    assert results["machine"]["cpu"] == cpu_model() != "" and results["machine"]["cores"] >= 1
+    assert results["config"]["study"]["seeds"] == [4] and set(results["versions"]) == {"python", "torch", "numpy"}
+    assert results["rows"][0]["trained_at"] == ["1ab", "2ab+"]
+    assert set(results["reported_at"]) == {"revision", "dirty"}
+    with Image.open(tmp_path / "study" / "study.png") as picture:
+        picture.load()
+        assert picture.size == (1400, 750)
