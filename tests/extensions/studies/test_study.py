@@ -16,9 +16,9 @@ from kin import all_gone, family, killed_parent
 from icrl.config.compose import load_config
 from icrl.config.paths import PROJECT
 from icrl.contracts import ConfigError, PipelineError
-from icrl.programs.study import main
+from icrl.extensions.scaling.units import Job
+from icrl.extensions.studies.programs.study import main
 from icrl.runs.files import read_json
-from icrl.runs.units import Job
 
 SMALL = [option for option in TINY if not option.startswith(("name=", "num_threads="))]
 SMALL += ["name=mine", "trainer.evaluate=false", "evaluation.checkpoint=last", "source.evaluate=false"]
