@@ -19,7 +19,7 @@ test: .venv/dev.stamp
 
 long: .venv/long.stamp
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m long tests
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest tests/extensions/demo tests/programs/test_shards.py tests/runs/test_launch.py
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest tests/extensions/demo tests/extensions/scaling/test_train_shards.py tests/extensions/scaling/test_launch.py
 
 quick: .venv/dev.stamp
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m quick --numprocesses 2 --dist loadfile tests
@@ -36,7 +36,7 @@ notebooks: .venv/dev.stamp
 	OMP_NUM_THREADS=1 ICRL_OVERRIDES="experiment=tiny root=$$root" $(BIN)/python -m pytest -q -x -p nbmake --nbmake --nbmake-timeout=300 notebooks
 
 results: .venv/dev.stamp
-	$(BIN)/python -m benchmarks.learning
+	$(BIN)/python -m benchmarks.extensions.studies.learning
 
 bench: .venv/bench.stamp
 	$(BIN)/python -m benchmarks.source_throughput
@@ -48,8 +48,8 @@ bench: .venv/bench.stamp
 	$(BIN)/python -m benchmarks.training
 	$(BIN)/python -m benchmarks.large_store
 	$(BIN)/python -m benchmarks.extensions.seeds.stacked commands
-	$(BIN)/python -m benchmarks.unit_costs
-	$(BIN)/python -m benchmarks.thousand_gpus
+	$(BIN)/python -m benchmarks.extensions.scaling.unit_costs
+	$(BIN)/python -m benchmarks.extensions.scaling.thousand_gpus
 	$(BIN)/python -m benchmarks.recipe
 	$(BIN)/python -m benchmarks.trunks
 	$(BIN)/python -m benchmarks.offline

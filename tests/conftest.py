@@ -58,7 +58,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 STAGED = (_TESTS, _TESTS / "programs", _TESTS / "stages")  # folders of tests that run stages
 # Those that look at pictures, or compare them with those of `finished`.
-DRAWN = ("damage", "one_process", "pipeline", "refusals", "settings", "study", "worlds")
+DRAWN = ("damage", "one_process", "pipeline", "refusals", "settings", "worlds")
 DRAW = style.figure_to_array
 
 

@@ -173,7 +173,7 @@ def test_every_preset_composes_and_says_only_what_differs(preset: str) -> None:
     fits = ["model.context_len=80"] if preset == "env=gymnasium" else []
     options = getattr(load_config([preset, *fits]), group, None)
     written = OmegaConf.to_container(OmegaConf.load(presets_of(group)[name]), resolve=False) or {}
-    if isinstance(options, Options) and "defaults" not in written and group != "study":
+    if isinstance(options, Options) and "defaults" not in written:
         fields = type(options).model_fields
         defaults = {key: field.get_default(call_default_factory=True) for key, field in fields.items()}
         own = written.get(group, written)

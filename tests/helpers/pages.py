@@ -52,7 +52,7 @@ def check_command(command: str) -> None:
     """The program exists, and takes these options."""
     name, *options = shlex.split(command)
     assert (PROJECT / f"{name.replace('.', '/')}.py").exists()
-    if name == "src.study" and len(options) == 1:  # which all its runs check
+    if name == "src.study" and len(options) == 1:  # its tests compose all runs
         assert options[0].removeprefix("study=") in presets_of("study")
         return
     compose_config(getattr(import_module(PROGRAMS[name.removeprefix("src.")]), "OPTIONS", Config), options)

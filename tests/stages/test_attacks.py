@@ -10,19 +10,24 @@ import pytest
 from attacks import Program
 from harness import TINY
 
+from icrl import extensions
+
 pytestmark = [
     pytest.mark.long,
     pytest.mark.timeout(900),
     pytest.mark.skipif(sys.platform != "linux", reason="reads /proc"),
 ]
-SHARDS = ("shard.count=2", "launch.num_workers=2", "source.evaluate=false", "evaluation.checkpoint=last")
+STAGE_ONE = (*TINY, "source.evaluate=false", "evaluation.checkpoint=last")
+SHARDS = (*STAGE_ONE, "shard.count=2", "launch.num_workers=2")
 PROGRAMS = [
     Program("evaluate", TINY, "logs/tiny/evaluation/.lock", ("histories", "logs/tiny/gpt")),
     Program("pipeline", (*TINY, "source.videos_per_task=1"), "histories/tiny/.lock"),
-    Program("train_agents", (*TINY, *SHARDS), "histories/tiny/.lock"),
+    Program("train_agents", STAGE_ONE, "histories/tiny/.lock"),
     Program("export_model", TINY, "logs/tiny/export/model.safetensors", ("logs/tiny/gpt",)),
     Program("export_histories", (*TINY, "format=txt"), "histories/tiny/export/.lock", ("histories",)),
 ]
+if "scaling" in extensions.NAMES:
+    PROGRAMS.append(Program("train_shards", SHARDS, "histories/tiny/.lock"))
 of_each = pytest.mark.parametrize("program", PROGRAMS, ids=lambda program: program.name)
 
 

@@ -1,13 +1,13 @@
 """Generated page of all options: `make docs` writes it to docs/settings.md."""
 
 import textwrap
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from importlib import import_module
 from itertools import groupby
 
 from icrl import extensions
-from icrl.config.compose import compose_config, load_config, presets_of
-from icrl.config.options import Options, walk
+from icrl.config.compose import compose_config, presets_of
+from icrl.config.options import Options, RootOptions, walk
 from icrl.config.root import CHOICES, Config
 
 _COLUMNS = """
@@ -44,24 +44,28 @@ def table(config: Options, only: Collection[str] = ()) -> str:
     return "\n".join(lines)
 
 
-def page() -> str:
-    """Whole page: the default configuration, the other choices of each group with the defaults of the first preset of
-    each, and those that programs of extensions have more."""
-    config = load_config()
-    tables = [table(config) + "\n"]
-    for group in CHOICES:
+def tables(root: type[RootOptions], only: Collection[str] = ()) -> Iterator[str]:
+    """The options of `root`, or the groups `only` of them, and the other choices of each group with the defaults of the
+    first preset of each."""
+    config = compose_config(root, [])
+    yield table(config, only) + "\n"
+    for group in [group for group in CHOICES if group in (only or root.model_fields)]:
         shown = {getattr(config, group).name}
-        for other in (load_config([f"{group}={preset}"]) for preset in presets_of(group)):
+        for other in (compose_config(root, [f"{group}={preset}"]) for preset in presets_of(group)):
             if (name := getattr(other, group).name) not in shown:
                 shown.add(name)
-                tables.append(table(other, [group]) + "\n")
+                yield table(other, [group]) + "\n"
+
+
+def page() -> str:
+    """Whole page: the options of the core, and those that programs of extensions have more."""
+    parts, seen = [*tables(Config)], {*Config.model_fields}
     for name, module in extensions.programs().items():
         if root := getattr(import_module(module), "OPTIONS", None):
-            more = (
-                [key for key in root.model_fields if key not in Config.model_fields] if issubclass(root, Config) else ()
-            )
-            tables.append(f"\n# Settings of `{name}`\n\n{root.__doc__}\n{table(compose_config(root, []), more)}\n")
-    return _HEAD + "".join(tables)
+            more = [key for key in root.model_fields if key not in seen] if issubclass(root, Config) else ()
+            parts += [f"\n# Settings of `{name}`\n\n{root.__doc__}\n", *tables(root, more)]
+            seen |= {*more}
+    return _HEAD + "".join(parts)
 
 
 if __name__ == "__main__":

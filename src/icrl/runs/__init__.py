@@ -1,3 +1,3 @@
-"""What a run needs besides its work: files, checkpoints, metrics, processes."""
+"""Needs of every run besides its work: files, checkpoints, metrics, processes."""
 
 SHARED = ("train_gpt", "finetune", "train_ilql", "extract_policy")  # programs that several processes can run together

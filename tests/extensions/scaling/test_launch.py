@@ -12,12 +12,13 @@ from pathlib import Path
 from unittest.mock import Mock
 
 import pytest
-from icrl.runs.launch import LAUNCHES, DaskLaunch, LocalLaunch, SubmititLaunch, run_jobs
-from icrl.runs.units import Job
 from kin import is_alive
 
 from icrl.contracts import ConfigError, Stopped
-from icrl.runs import launch, units
+from icrl.extensions.scaling import launch, units
+from icrl.extensions.scaling.launch import run_jobs
+from icrl.extensions.scaling.options import LAUNCHES, DaskLaunch, LocalLaunch, SubmititLaunch
+from icrl.extensions.scaling.units import Job
 
 LOCAL = LocalLaunch()
 PACKAGES = {"local": "icrl", "dask": "distributed", "submitit": "submitit"}

@@ -4,16 +4,20 @@ from typing import Any
 
 import pytest
 import torch
-from icrl.collection.shards import ShardConfig, check_shards, shard_of
 from stage_one import CPU, joined
 
+from icrl import extensions
 from icrl.collection.async_unroll import make_unroll_worker, thread_pool
 from icrl.collection.collect import collect, make_learners
 from icrl.collection.experience import make_experience
-from icrl.config.compose import load_config
+from icrl.collection.source_run import WHOLE, Part
+from icrl.config.compose import compose_config, load_config
 from icrl.contracts import ConfigError, Rollout
 from icrl.envs import make_env
 from icrl.envs.tasks import changing, split_tasks
+from icrl.extensions.scaling.options import ShardedConfig
+from icrl.extensions.scaling.programs.train_shards import shard_of
+from icrl.extensions.scaling.shards import check_shards
 
 # Sizes that are no multiple of a vector of numbers, and windows that all learners draw alike.
 ROOM = ["env.size=4", "env.max_episode_steps=8", "tasks.num_train=9", "evaluation.num_episodes=2", "data.kept_steps=0"]
@@ -23,9 +27,7 @@ KINDS = {
     "a2c": ["source=a2c", "source.unroll_length=5", "source.hidden_size=20"],
     "ppo": ["source=ppo", "source.unroll_length=10", "source.hidden_size=12", "source.mini_batch_size=2"],
     "a3c": ["source=a3c", "source.unroll_length=5", "source.hidden_size=8"],
-    "dqn": ["source=dqn", "source.hidden_size=9", "source.initial_collect_steps=20"],
-    "q_learning": ["source=q_learning"],
-    "moving": ["source=q_learning", "source.task_change=0.5"],
+    "moving": ["source=a2c", "source.unroll_length=5", "source.hidden_size=8", "source.task_change=0.5"],
     "noise": ["source=noise_distillation", "source.max_performance=0.8"],
     "searcher": ["source=searcher"],
     "vectors": [
@@ -37,6 +39,10 @@ KINDS = {
         "source.unroll_length=5",
     ],
 }
+if "value_sources" in extensions.NAMES:
+    KINDS["dqn"] = ["source=dqn", "source.hidden_size=9", "source.initial_collect_steps=20"]
+    KINDS["q_learning"] = ["source=q_learning"]
+    KINDS["moving values"] = ["source=q_learning", "source.task_change=0.5"]
 
 
 def config_of(kind: str) -> Any:
@@ -61,7 +67,7 @@ def test_a_shard_lives_as_among_the_others(kind):
     config, count = config_of(kind), 3
     num_tasks = config.tasks.num_train
     whole, parameters = lives(config, slice(0, num_tasks))
-    blocks = [ShardConfig(count=count, index=index).block(num_tasks) for index in range(count)]
+    blocks = [Part(index, count).block(num_tasks) for index in range(count)]
     shards = [lives(config, block) for block in blocks]
     for name, column, parts in zip(
         Rollout._fields, whole, zip(*(shard[0] for shard in shards), strict=True), strict=True
@@ -72,19 +78,18 @@ def test_a_shard_lives_as_among_the_others(kind):
 
 
 def test_blocks_are_contiguous_and_even():
-    blocks = [ShardConfig(count=8, index=index).block(57) for index in range(8)]
+    blocks = [Part(index, 8).block(57) for index in range(8)]
     assert [task for block in blocks for task in range(57)[block]] == [*range(57)]
     assert {block.stop - block.start for block in blocks} == {7, 8}
-    assert ShardConfig().block(57) == ShardConfig(count=8).block(57) == slice(0, 57)
-    config = load_config(["name=run", "shard.count=8"])
-    assert shard_of(config, 3).folder("histories") == config.folder("histories") / "shard-3-of-8"
+    assert WHOLE.block(57) == slice(0, 57)
+    config = load_config(["name=run"])
+    assert shard_of(config, Part(3, 8)).folder("histories") == config.folder("histories") / "shard-3-of-8"
 
 
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        (["shard.index=2"], r"shard\.index=2: must be below shard\.count=1"),
-        (["shard.index=0"], r"shard\.index=0: give shard\.count"),
+        (["shard.count=1"], r"shard\.count=1: must be"),
         (["shard.count=2", "shard.index=2"], r"must be below shard\.count=2"),
         (["shard.count=10"], r"shard\.count=10 .*9 training tasks: give shard\.count=9"),
         (["shard.count=5", "source.num_learners=1"], r"shard\.count=5 .*9 training tasks: give shard\.count=4"),
@@ -94,4 +99,4 @@ def test_blocks_are_contiguous_and_even():
 )
 def test_shards_that_cannot_be_are_refused(options, said):
     with pytest.raises(ConfigError, match=said):
-        check_shards(load_config([*ROOM, *LIFE, "source.num_learners=2", *options]), 9)
+        check_shards(compose_config(ShardedConfig, [*ROOM, *LIFE, "source.num_learners=2", *options]), 9)

@@ -11,9 +11,12 @@ from harness import TINY, refusal
 from icrl.runs.units import Job
 from kin import killed_parent
 
-from icrl.config.compose import load_config
+from icrl.config.compose import compose_config, load_config
 from icrl.contracts import ConfigError, PipelineError, Rollout
-from icrl.programs import _shards, train_agents
+from icrl.extensions.scaling.options import ShardedConfig
+from icrl.extensions.scaling.programs import train_shards
+from icrl.extensions.scaling.units import Job
+from icrl.programs import train_agents
 from icrl.runs.files import read_json
 
 SMALL = [*TINY, "env.size=5", "tasks.num_train=16", "source.evaluate=false", "evaluation.checkpoint=last"]
@@ -26,13 +29,13 @@ def options(root: Path, *more: str) -> list[str]:
 
 def collected(root: Path, *more: str) -> Path:
     given = options(root, *more)
-    return train_agents.main(load_config(given), given)
+    return train_shards.start(compose_config(ShardedConfig, given), given)
 
 
 def run_here(jobs: Sequence[Job], *_: Any) -> dict[str, str]:
     """Run the jobs in this process, which saves the start of others."""
     for _, *given in (command for job in jobs for command in job.commands):
-        train_agents.main(load_config(given))
+        train_shards.start(compose_config(ShardedConfig, given), given)
     return {}
 
 
@@ -75,33 +78,35 @@ def test_eight_shards_on_two_workers_of_which_one_is_killed(
 
 def test_a_run_goes_on_with_the_shards_that_are_missing(whole, tmp_path, monkeypatch):
     """One shard by its own command, failed ones named, all others by the engine; finished ones are not repeated."""
-    train_agents.main(load_config(options(tmp_path, "shard.index=3")))
+    collected(tmp_path, "shard.index=3")
     asked: list[str] = []
 
     def fail(jobs: Sequence[Job], *_: Any) -> dict[str, str]:
         asked.extend(job.name for job in jobs)
         return {"shard-0-of-8": "error: no (exit code 2, x.log)"}
 
-    monkeypatch.setattr(_shards, "run_jobs", fail)
+    monkeypatch.setattr(train_shards, "run_jobs", fail)
     with pytest.raises(PipelineError, match=r"1 of 8 shards failed; .*: shard-0-of-8: error: no"):
         collected(tmp_path)
     assert asked == [f"shard-{index}-of-8" for index in (0, 1, 2, 4, 5, 6, 7)]
     assert not (tmp_path / "histories/parts/manifest.json").exists()
-    monkeypatch.setattr(_shards, "run_jobs", run_here)
+    monkeypatch.setattr(train_shards, "run_jobs", run_here)
     check_equal(collected(tmp_path), whole)
-    monkeypatch.setattr(_shards, "run_jobs", lambda jobs, *_: {} if not jobs else {"x": "repeated"})
+    monkeypatch.setattr(train_shards, "run_jobs", lambda jobs, *_: {} if not jobs else {"x": "repeated"})
     check_equal(collected(tmp_path), whole)
     found = read_json(tmp_path / "logs/parts/source/finished.json")
     assert found["num_tasks"] == 16 and len(found["unsolved"]) <= 16
     with pytest.raises(ConfigError, match=r"shard-3-of-8 was made with source\.hidden_size=8.* has 16"):
-        train_agents.main(load_config(options(tmp_path, "shard.index=3", "source.hidden_size=16")))
+        collected(tmp_path, "shard.index=3", "source.hidden_size=16")
 
 
-def test_shards_are_refused_where_they_cannot_be(whole, tmp_path):
-    with pytest.raises(ConfigError, match=r"shard\.count=8: shards are commands of their own"):
-        train_agents.main(load_config(options(tmp_path)))
-    root = whole.parents[1]
+def test_a_store_without_shards_is_refused(whole, tmp_path):
     with pytest.raises(ConfigError, match=r"whole was collected without shards"):
-        collected(root, "name=whole")
-    asked = refusal("pipeline", tmp_path, "name=parts", "shard.count=8", preset=SMALL)
-    assert "shard.count=8: shards are commands of their own" in asked
+        collected(whole.parents[1], "name=whole")
+    for program in ("train_agents", "pipeline"):
+        assert "shard.count: there is no such option" in refusal(program, tmp_path, "shard.count=8", preset=SMALL)
+
+
+def test_processes_that_share_a_shard_are_refused(tmp_path):
+    with pytest.raises(ConfigError, match=r"launch\.num_processes=2: a shard is collected by one process"):
+        collected(tmp_path, "launch.num_processes=2")

@@ -1,10 +1,9 @@
-"""Unions of shards read as one store, large stores stay on disk, and files are checked once."""
+"""Unions of shards read as one store, in memory or on disk."""
 
 import shutil
 from functools import partial
 from pathlib import Path
 from typing import Any
-from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -17,7 +16,7 @@ from stage_one import play
 from icrl.config.compose import load_config
 from icrl.config.options import replace
 from icrl.contracts import ConfigError
-from icrl.data import columns, mapped, unions
+from icrl.data import columns, history_store
 from icrl.data.history_store import DamagedHistoriesError, Histories, HistoryWriter, open_histories
 from icrl.data.moments import moments_of
 from icrl.data.rewards import RewardPlugin
@@ -104,7 +103,7 @@ def test_batches_from_disk_are_those_from_memory(
         config = replace(CONFIG, storage=storage, **options)
         return Mixture([Windows(histories, config, objective, TRAIN[:3], 12, CPU, plugin, labels)], [])
 
-    memory, *others = mixture(store, "memory"), mixture(store, "disk"), mixture(union, "disk"), mixture(union, "memory")
+    memory, *others = mixture(store, "memory"), mixture(union, "disk"), mixture(union, "memory")
     for other in others:
         assert other.num_windows == memory.num_windows and other.largest_reward == memory.largest_reward
         for update in range(3):
@@ -114,36 +113,8 @@ def test_batches_from_disk_are_those_from_memory(
                 assert one.dtype == two.dtype and torch.allclose(one, two, rtol=2e-3), name
         for one, two in zip(moments_of(memory), moments_of(other), strict=True):
             assert torch.allclose(one, two)
-    assert [other.is_mapped for other in others] == [True, True, False]
+    assert [other.is_mapped for other in others] == [True, False]
     assert not [*store.folder.glob(".scratch*"), *union.folder.glob(".scratch*")]
-
-
-class Unread:
-    """Column that may not be read."""
-
-    def __init__(self, column: np.ndarray) -> None:
-        self.shape, self.dtype, self.ndim, self.nbytes = column.shape, column.dtype, column.ndim, column.nbytes
-
-    def __len__(self) -> int:
-        return self.shape[0]
-
-
-def test_plain_windows_on_disk_start_without_reading_a_row(store: Histories) -> None:
-    """So the start of training does not depend on the size of the histories; with weights it does."""
-    plain = replace(CONFIG, storage="disk", keep_every=[1], kept_steps=0, min_final_success=0.0)
-    whole = Windows(store, plain, ALIKE, TRAIN[:3], 12, CPU)
-    unread = Histories(store.folder, store.manifest, {name: Unread(part) for name, part in store.columns.items()})
-    windows = Windows(unread, plain, ALIKE, TRAIN[:3], 12, CPU)
-    assert (windows.num_windows, windows.num_rows) == (whole.num_windows, whole.num_rows) == (18 * 119, 18)
-    with pytest.raises(TypeError, match="Unread"):
-        Windows(unread, plain, replace(ALIKE, weighting="recency"), TRAIN[:3], 12, CPU)
-
-
-def test_stores_larger_than_a_share_of_the_memory_stay_on_disk(store: Histories, monkeypatch) -> None:
-    size = sum(column.nbytes for column in store.columns.values())
-    for free, on_disk in ((4 * size, False), (4 * size - 1, True), (None, False)):
-        monkeypatch.setattr(mapped, "free_memory", lambda _, free=free: free)
-        assert Windows(store, CONFIG, ALIKE, TRAIN, 9, CPU).is_mapped == on_disk
 
 
 def replaced(manifest: dict, **new: Any) -> dict:
@@ -187,41 +158,16 @@ def test_a_union_that_is_its_own_shard_is_refused(store: Histories, tmp_path: Pa
 
 def test_a_damaged_shard_is_refused_and_a_union_is_not_written_to(store: Histories, tmp_path: Path) -> None:
     folder = union_of(store, tmp_path / "union", [2, 2])
-    with pytest.raises(ConfigError, match="is a union of shards"):
+    with pytest.raises(ConfigError, match="is a union of stores"):
         HistoryWriter(folder, store.spec, NUM_STEPS, store.tasks, ROWS, {})
     flip(folder / "shard-1-of-2/action.npy", -1)
     with pytest.raises(DamagedHistoriesError, match=r"shard-1-of-2/action\.npy is damaged"):
         open_histories(folder)
 
 
-def test_large_files_are_read_once_unless_they_change(store: Histories, tmp_path: Path, monkeypatch) -> None:
-    """Small files, and those that were just written, are not noted; a note hides no write, and damage is not noted."""
+def test_a_union_of_another_kind_is_refused(store: Histories, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As where the extension is not installed."""
     folder = union_of(store, tmp_path / "union", [2, 2])
-    note, path = folder / "shard-0-of-2/checked.json", folder / "shard-0-of-2/action.npy"
-    sums = Mock(side_effect=unions.sha256)
-    monkeypatch.setattr(unions, "sha256", sums)
-
-    def num_read() -> int:
-        sums.reset_mock()
+    monkeypatch.setattr(history_store, "KINDS", {})
+    with pytest.raises(DamagedHistoriesError, match="is not a manifest .*: shards may be of an extension that is not"):
         open_histories(folder)
-        return sums.call_count
-
-    monkeypatch.setattr(unions, "NOTED_FROM", 1)
-    assert num_read() == num_read() == 16 and not note.exists()
-    monkeypatch.setattr(unions, "_SETTLED", -1)
-    monkeypatch.setattr(unions, "NOTED_FROM", 1 << 26)
-    assert num_read() == num_read() == 16 and not note.exists()
-    monkeypatch.setattr(unions, "NOTED_FROM", 1)
-    assert [num_read(), num_read()] == [16, 0] and note.exists()
-    path.write_bytes(path.read_bytes())
-    assert [num_read(), num_read()] == [1, 0]
-    flip(path, -1)
-    for _ in range(2):
-        with pytest.raises(DamagedHistoriesError, match="is damaged"):
-            open_histories(folder)
-    flip(path, -1)
-    assert [num_read(), num_read()] == [1, 0]
-    note.unlink()
-    assert num_read() == 8
-    note.write_text("{}")
-    assert num_read() == 8

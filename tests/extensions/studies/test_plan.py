@@ -8,17 +8,19 @@ import pytest
 from icrl.studies.plan import Job, Plan, Row, plan, trained_for
 from results import write_results
 
-from icrl.config.compose import CONF, load_config
+from icrl.config.compose import load_config, presets_of
 from icrl.config.options import replace, walk
 from icrl.contracts import ConfigError, Json
 from icrl.envs import make_env
 from icrl.envs.rooms import DarkRoomConfig
 from icrl.envs.tasks import split_tasks
+from icrl.extensions.scaling.units import Job
+from icrl.extensions.studies.plan import Plan, Row, plan, trained_for
 from icrl.nn.gpt_policy import PolicyConfig
 from icrl.runs.device import recorded
 from icrl.training.policy_gradient import FinetuneConfig
 
-PRESETS = sorted(path.stem for path in (CONF / "study").glob("*.yaml") if path.stem != "none")
+PRESETS = sorted(name for name in presets_of("study") if name != "none")
 ONE_SEED = ("study.seeds=[0]",)
 QUIET = ("trainer.evaluate=false", "evaluation.checkpoint=last", *ONE_SEED)
 SMALL = ("experiment=tiny", "name=mine", "trainer.num_iterations=10")
@@ -196,10 +198,38 @@ def test_a_variant_that_cannot_be_run_is_named(wrong: str, parts: list[str]) -> 
 
 
 @pytest.mark.parametrize(
+    ("option", "allowed"),
+    [
+        ("study.seeds=[0, -1]", "must be a list of ints >= 0 and <= 1000000000"),
+        ("study.seeds=[[1]]", "must be a list of ints >= 0 and <= 1000000000"),
+        ("study.question=", "must be a text"),
+        ("study.variants=[1]", "must be a list of mappings"),
+        ("study.options=[[1]]", "must be a list of texts"),
+    ],
+)
+def test_options_of_a_study_are_checked(option: str, allowed: str) -> None:
+    with pytest.raises(ConfigError, match=allowed):
+        plan([option])
+
+
+@pytest.mark.parametrize(
     "option", ["seed=1", "num_threads=2", "study.seeds=[1, 1]", "study.seeds=[]", "study.variants=[]"]
 )
 def test_command_lines_that_are_no_study_are_refused(option: str) -> None:
     assert option in refusal(variant("a"), options=(option,))
+
+
+def test_options_of_the_study_come_before_those_of_the_command_line_and_of_variants() -> None:
+    own = "study.options=['model.context_len=20','trainer.num_iterations=5','model.num_layers=1']"
+    config, rows, jobs = study(variant("a"), variant("b", "model.num_layers=2"), options=(own, *ONE_SEED))
+    for row, num_layers in zip(rows, (1, 2), strict=True):
+        found = row.config
+        assert (found.model.context_len, found.trainer.num_iterations) == (20, 10)
+        assert found.model.num_layers == num_layers
+    assert config.model.context_len == 20 and value(jobs[-1].commands[0], "model.context_len") == "20"
+    assert not [option for job in jobs for command in job.commands for option in command if "study." in option]
+    for wrong in ("seed=1", "name=x", "study.scale=2", "launch=dask"):
+        assert wrong in refusal(variant("a"), options=(f"study.options=['{wrong}']",))
 
 
 def finish(row: Row, seed: int, index: int) -> None:

@@ -8,25 +8,26 @@ from typing import Any
 
 import critics
 import pytest
-from icrl.plots.study_plots import row_name, shared_references, study_figure
-from icrl.studies import report as study_report
-from icrl.studies.plan import Row
-from icrl.studies.report import answer, cpu_model, result_of, study_cells, study_table, write_report
 from matplotlib.axes import Axes
 from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 from PIL import Image
 from results import write_results
 
-from icrl.config.compose import load_config
+from icrl.config.compose import compose_config
 from icrl.config.options import replace
-from icrl.config.root import Config
 from icrl.contracts import PipelineError
+from icrl.evaluation.report import shared_references
+from icrl.extensions.studies import report as study_report
+from icrl.extensions.studies.options import StudiedConfig
+from icrl.extensions.studies.pictures import row_name, study_figure
+from icrl.extensions.studies.plan import Row
+from icrl.extensions.studies.report import answer, cpu_model, result_of, study_cells, study_table, write_report
 from icrl.plots.style import PALETTE, save_figure
 from icrl.runs.files import Identity, read_json, write_json, write_owned
 
 NUM_EPISODES = 12
-STUDY = load_config(["study.question=works", "study.xlabel=tasks"]).study
+STUDY = compose_config(StudiedConfig, ["study.question=works", "study.xlabel=tasks"]).study
 
 
 def interval(mean: float) -> dict[str, float]:
@@ -242,7 +243,7 @@ def model_folder(folder: Path, *started: float) -> Path:
     return folder
 
 
-def rows_in(root: Path, config: Config) -> list[Row]:
+def rows_in(root: Path, config: StudiedConfig) -> list[Row]:
     """A row of models, and one of the same models guided by critics."""
     models = [model_folder(root / "whole" / "gpt", 20), model_folder(root / "other" / "gpt", 40)]
     models.append(model_folder(root / "continued" / "gpt", 500, 10))
@@ -259,7 +260,7 @@ def rows_in(root: Path, config: Config) -> list[Row]:
 
 def test_a_report_is_of_the_models_that_are_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(study_report, "combined", lambda *_: found(0.5))
-    plain, guided = rows_in(tmp_path, load_config([f"root={tmp_path}"]))
+    plain, guided = rows_in(tmp_path, compose_config(StudiedConfig, [f"root={tmp_path}"]))
     folder, (model, critic) = guided.folders[0], guided.models[0]
     for row, played in ((plain, "whole gpt"), (guided, "whole gpt+whole ilql")):
         write_results(folder, checkpoint=played)
@@ -277,7 +278,7 @@ def test_a_report_is_of_the_models_that_are_there(tmp_path: Path, monkeypatch: p
 
 
 def test_a_report_is_complete(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    config = load_config([f"root={tmp_path}", "study.seeds=[4]", "seed=4"])
+    config = compose_config(StudiedConfig, [f"root={tmp_path}", "study.seeds=[4]", "seed=4"])
     asked: list[Any] = []
     monkeypatch.setattr(study_report, "combined", lambda *arguments: asked.append(arguments) or found(0.5))
     rows = rows_in(tmp_path, config)

@@ -11,13 +11,13 @@ from typing import Any
 
 import pytest
 from harness import TINY
-from icrl.programs.study import main
-from icrl.runs.units import Job
 from kin import all_gone, family, killed_parent
 
 from icrl.config.compose import load_config
 from icrl.config.paths import PROJECT
 from icrl.contracts import ConfigError, PipelineError
+from icrl.extensions.scaling.units import Job
+from icrl.extensions.studies.programs.study import main
 from icrl.runs.files import read_json
 
 SMALL = [option for option in TINY if not option.startswith(("name=", "num_threads="))]

@@ -11,15 +11,15 @@ from pathlib import Path
 import pytest
 import torch
 from harness import TINY
-from icrl.programs.study import main
-from icrl.runs.units import TORCHRUN, environment
-from icrl.studies.plan import plan
 from kin import all_gone, family
 from toy import weights_of
 
 from icrl.config.compose import load_config
 from icrl.contracts import ConfigError
-from icrl.programs import train_agents, train_gpt
+from icrl.extensions.scaling.units import TORCHRUN, environment
+from icrl.extensions.studies.plan import plan
+from icrl.extensions.studies.programs.study import main
+from icrl.programs import train_gpt
 from icrl.runs.files import read_json
 
 SMALL = [option for option in TINY if not option.startswith(("name=", "num_threads="))]
@@ -91,6 +91,3 @@ def test_a_killed_process_of_a_cell_changes_no_bit(tmp_path):
 def test_processes_that_cannot_share_a_batch_are_refused(tmp_path):
     with pytest.raises(ConfigError, match=r"study\.variants, one: trainer\.mini_batch_size=4 must be a multiple of 3 "):
         plan(options(tmp_path, "launch.num_processes=3", "trainer.gradient_accumulation_steps=1"))
-    given = options(tmp_path, "shard.count=2", "launch.num_processes=2")
-    with pytest.raises(ConfigError, match=r"launch\.num_processes=2: a shard is collected by one process"):
-        train_agents.main(load_config(given), given)

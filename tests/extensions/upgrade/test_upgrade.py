@@ -12,6 +12,7 @@ import torch
 from harness import done, files_of, flip, refusal
 from shards import union_of
 
+from icrl import extensions
 from icrl.__main__ import PROGRAMS, run
 from icrl.contracts import ConfigError, PipelineError
 from icrl.data.history_store import open_histories, read_manifest
@@ -260,6 +261,7 @@ def test_a_recorded_call_is_not_made(finished, tmp_path, tasks):
     assert not (tmp_path / "mark").exists()
 
 
+@pytest.mark.skipif("scaling" not in extensions.NAMES, reason="it reads unions")
 def test_a_union_of_shards_stays_as_it_is(finished, tmp_path):
     root = shutil.copytree(finished, tmp_path / "root")
     union_of(open_histories(root / "histories/tiny"), root / "histories/united", [3, 2])

@@ -1,4 +1,4 @@
-"""What the extension registers: unions of shards as stores."""
+"""Registration of unions of shards as stores."""
 
 from icrl.extensions.scaling import unions
 

@@ -97,7 +97,7 @@ def plan(options: Sequence[str]) -> Plan:
     splits = config.study.splits
     refuse(len({*splits}) < len(splits), f"study.splits={splits}: must differ")
     given = [option for option in options if re.split("[.=]", option.lstrip("+~"))[0] not in _ALONE]
-    planner, rows = _Planner(config, [*shared, *given]), list[Row]()
+    planner, rows = _Planner(config, [f"name={config.name}", *shared, *given]), list[Row]()
     for variant in variants:
         try:
             rows += planner.rows_of(variant)

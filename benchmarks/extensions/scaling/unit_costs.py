@@ -1,6 +1,6 @@
-"""Unit costs of a large run, measured on one core of this machine, for the simulation of `benchmarks.thousand_gpus`.
+"""Unit costs of a large run, measured on one core of this machine, for the simulation of `thousand_gpus`.
 
-python -m benchmarks.unit_costs [PART ...]      -> results/scale/unit_costs.json
+python -m benchmarks.extensions.scaling.unit_costs [PART ...]      -> results/scale/unit_costs.json
 
 Parts: engine, checkpoint, stage_one, histories. Without one all are measured; the file keeps those that are not.
 
@@ -23,7 +23,6 @@ import torch
 from benchmarks.large_store import random_steps
 from benchmarks.measure import RESULTS, about
 from benchmarks.source_throughput import unrolls
-from icrl.collection.shards import unite
 from icrl.config.compose import load_config
 from icrl.config.root import Config
 from icrl.contracts import Json
@@ -32,12 +31,14 @@ from icrl.data.history_store import HistoryWriter, open_histories
 from icrl.data.windows import Mixture, Windows
 from icrl.envs import make_env
 from icrl.envs.tasks import split_tasks
+from icrl.extensions.scaling.launch import run_jobs
+from icrl.extensions.scaling.options import DaskLaunch
+from icrl.extensions.scaling.shards import unite
+from icrl.extensions.scaling.units import Job, environment
 from icrl.nn.gpt import GPT
 from icrl.runs.checkpoint import save
 from icrl.runs.device import recorded
 from icrl.runs.files import Identity, read_json, sha256, write_json
-from icrl.runs.launch import DaskLaunch, run_jobs
-from icrl.runs.units import Job, environment
 from icrl.training.optimizers import make_optimizer
 
 COSTS = RESULTS / "scale" / "unit_costs.json"
@@ -68,7 +69,7 @@ def write_shards(root: Path, number: int, size: int) -> tuple[Config, float]:
     for index in range(number):
         train = split.train[len(split.train) * index // number : len(split.train) * (index + 1) // number]
         steps = random_steps(env.spec, STEPS, len(train))
-        about_run = recorded(config) | {"shard": {"count": number, "index": index}}
+        about_run = recorded(config)
         shards.append(folder / f"shard-{index}-of-{number}")
         start = time.process_time()
         writer = HistoryWriter(shards[-1], env.spec, STEPS, tasks | {"train": train}, rows, about_run)

@@ -5,8 +5,17 @@ from dataclasses import replace
 
 import pytest
 
-from benchmarks.cluster_simulation import HOUR, Cluster, Failures, Load, Steps, any_node, stage_one, stage_two
-from benchmarks.thousand_gpus import Training, update_of
+from benchmarks.extensions.scaling.cluster_simulation import (
+    HOUR,
+    Cluster,
+    Failures,
+    Load,
+    Steps,
+    any_node,
+    stage_one,
+    stage_two,
+)
+from benchmarks.extensions.scaling.thousand_gpus import Training, update_of
 
 ONE = Cluster(num_nodes=1, workers_per_node=1, bandwidth=10.0, repair=100.0)
 LOAD = Load(units=3, parts=4, seconds=5.0, size=20.0, start=1.0, schedule=0.5)

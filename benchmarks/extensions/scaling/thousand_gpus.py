@@ -1,6 +1,6 @@
-"""What a run on 1 000 GPUs with 1e12 transitions needs, from the unit costs that `benchmarks.unit_costs` measured.
+"""What a run on 1 000 GPUs with 1e12 transitions needs, from the unit costs that `unit_costs` measured.
 
-python -m benchmarks.thousand_gpus      -> results/scale/thousand_gpus.json
+python -m benchmarks.extensions.scaling.thousand_gpus      -> results/scale/thousand_gpus.json
 
 `Cluster` (in `cluster_simulation`) and `Training` are assumptions. Costs come from `results/scale/unit_costs.json`.
 """
@@ -9,7 +9,7 @@ import statistics
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from benchmarks.cluster_simulation import (
+from benchmarks.extensions.scaling.cluster_simulation import (
     HOUR,
     Cluster,
     Load,
@@ -228,7 +228,8 @@ def table(name: str) -> str:
     head, *lines = read_json(FOLDER / "thousand_gpus.json")["tables"][name]
     about = [part["about"] for part in read_json(FOLDER / "unit_costs.json").values()]
     dates, commits, machines = (", ".join(sorted({one[key] for one in about})) for key in ("date", "commit", "machine"))
-    origin = f"(`python -m benchmarks.thousand_gpus`; costs: `python -m benchmarks.unit_costs`, {dates}, {commits}, "
+    here = "python -m benchmarks.extensions.scaling"
+    origin = f"(`{here}.thousand_gpus`; costs: `{here}.unit_costs`, {dates}, {commits}, "
     written = [f"| {' | '.join(line)} |" for line in (head, ["---"] * len(head), *lines)]
     return "\n".join([*written, "", f"{origin}{machines})"])
 
@@ -241,7 +242,7 @@ def main() -> None:
     write_json(FOLDER / "thousand_gpus.json", {"seeds": [*SEEDS], "tables": found})
     for name in found:
         print(f"\n{table(name)}")
-    print("\npython -m benchmarks.learning --tables writes them into docs/thousand_gpus.md")
+    print("\npython -m benchmarks.extensions.studies.learning --tables writes them into docs/thousand_gpus.md")
 
 
 if __name__ == "__main__":

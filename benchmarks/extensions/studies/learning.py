@@ -1,7 +1,7 @@
 """Results of learning: run the studies that the documentation shows, keep their figures, write the tables from them.
 
-python -m benchmarks.learning [STUDY ...]    # all of `STUDIES`, or those named; the same command continues
-python -m benchmarks.learning --tables       # only the tables, from the figures that are kept
+python -m benchmarks.extensions.studies.learning [STUDY ...]    # all of `STUDIES`, or these; the same command continues
+python -m benchmarks.extensions.studies.learning --tables       # only the tables, from the figures that are kept
 
 The figures of a study are in `results/studies/<study>.json`; its picture is beside it if a page shows it. A table of a
 page stands between `<!-- results: NAME -->` and `<!-- end -->`: NAME is one of `tables.TABLES`, or a study, for all its
@@ -15,9 +15,8 @@ from pathlib import Path
 
 import numpy as np
 
-from benchmarks import thousand_gpus
-from benchmarks.measure import RESULTS
-from benchmarks.tables import (
+from benchmarks.extensions.scaling import thousand_gpus
+from benchmarks.extensions.studies.tables import (
     ABOVE_OPTIMUM,
     AFTER,
     AFTER_MOVE,
@@ -38,6 +37,7 @@ from benchmarks.tables import (
     Line,
     Table,
 )
+from benchmarks.measure import RESULTS
 from icrl.config.paths import PROJECT
 from icrl.contracts import Json
 from icrl.evaluation.measures import LATER

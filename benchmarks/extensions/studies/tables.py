@@ -1,4 +1,4 @@
-"""Tables of the documentation: which figures of which studies are in which line. `benchmarks.learning` writes them."""
+"""Tables of the documentation: which figures of which studies are in which line. `learning` writes them."""
 
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
