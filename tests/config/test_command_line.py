@@ -16,9 +16,10 @@ import pytest
 import torch
 
 import icrl.__main__
+from icrl import extensions
 from icrl.__main__ import PROGRAMS
 from icrl.config.command_line import description, help_text, run_program
-from icrl.config.compose import compose_config, groups_of, load_config, presets_of
+from icrl.config.compose import CONF, compose_config, load_config, presets_of
 from icrl.config.options import walk
 from icrl.config.root import Config
 from icrl.contracts import ConfigError, Stopped
@@ -137,7 +138,7 @@ def test_a_clone_has_every_program_and_each_helps_on_one_screen(name, monkeypatc
 
 
 def test_every_preset_says_what_it_is() -> None:
-    paths = [path for group in groups_of(Config) for path in presets_of(group).values()]
+    paths = [path for folder in (CONF, *extensions.preset_folders()) for path in folder.glob("*/*.yaml")]
     assert len(paths) > 100 and not [path for path in paths if not description(path)]
 
 
