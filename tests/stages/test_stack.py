@@ -161,4 +161,4 @@ def test_what_cannot_be_trained_as_one_is_refused(histories: Path, options: tupl
 
 
 def test_only_stage_two_trains_several_seeds(histories: Path) -> None:
-    assert "only train_gpt takes several" in refusal("train_ilql", histories, *TOGETHER)
+    assert "only train_gpt takes several" in refusal("finetune", histories, *TOGETHER)

@@ -6,7 +6,7 @@ also those of programs with options of their own. `presets=FOLDER` among the ove
 """
 
 import copy
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from functools import cache, lru_cache
 from pathlib import Path
 from types import ModuleType
@@ -46,8 +46,15 @@ def load_config(overrides: Iterable[str] = ()) -> Config:
 @cache
 def groups_of(root: type[RootOptions]) -> list[str]:
     """Groups with presets, in the order of the defaults list of `root`."""
-    page = OmegaConf.load(_folder_of(root.page) / f"{root.page}.yaml")
-    return [next(iter(entry)) for entry in page.defaults if OmegaConf.is_config(entry)]
+    return list(_groups_in(root.page))
+
+
+def _groups_in(page: str) -> Iterator[str]:
+    for entry in OmegaConf.load(_folder_of(page) / f"{page}.yaml").defaults:
+        if OmegaConf.is_config(entry):
+            yield next(iter(entry))
+        elif entry != "_self_":
+            yield from _groups_in(entry)
 
 
 def _folders() -> list[Path]:

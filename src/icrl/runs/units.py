@@ -24,7 +24,7 @@ PATIENCE = 20.0  # seconds that a stopped process has to save its work
 ICRL = (sys.executable, "-m", "icrl")
 TORCHRUN = (sys.executable, "-m", "icrl.runs.distributed")  # see its `run_together`
 ATTEMPTS = 3  # of a unit whose process is killed
-SHARED = ("train_gpt", "finetune", "train_ilql", "extract_policy")  # programs that several processes can run together
+SHARED = {"train_gpt", "finetune"}  # programs that several processes can run together; a plug-in may add its own
 _GLANCE = 0.1  # seconds between two looks at a process, or at a lock
 _stopped: set[str] = set()  # folders of launches that were stopped, in this process
 

@@ -27,8 +27,6 @@ from icrl.training.updates import Updater
 if TYPE_CHECKING:
     from icrl.training.program import RunContext
 
-_LOWERED = {"train_ilql": "critic.reward_scale, ", "extract_policy": "awr.advantage_threshold, "}  # by program
-
 
 class Request(NamedTuple):
     """Update that a training run asks for; it is answered with the metrics of the update."""
@@ -100,13 +98,15 @@ def fitting(
     after_step: Callable[[], None] | None = None,
     start: dict[str, Any] | None = None,
     parts: Mapping[str, Stateful] | None = None,
+    lowered: str = "",
 ) -> Run:
     """Train `model` in place for `num_updates` (0: `trainer.num_iterations`), from the newest checkpoint of the run or,
     if there is none, from `start`, the state of another run. It ends bit-identical to an uninterrupted run.
 
     `batch_at(update)` is this rank's share of a batch. `evaluator` evaluates a state `{"step", "model"}`. `after_step`,
-    called after each optimizer step, may change the model. `parts` are saved and restored too. Raises `Stopped` when a
-    signal asked the run to end; `DivergedError` on all ranks when a number is not finite."""
+    called after each optimizer step, may change the model. `parts` are saved and restored too. `lowered` are options,
+    "KEY, ", that may be lowered if the run diverges. Raises `Stopped` when a signal asked the run to end;
+    `DivergedError` on all ranks when a number is not finite."""
     config, ranks, total = context.config, context.ranks, num_updates or context.config.trainer.num_iterations
     saving, owner, device = config.checkpoints, Identity.of(context.description), context.device
     updater = Updater(model.train(), objective, config, device, ranks, after_step)
@@ -115,7 +115,7 @@ def fitting(
     snapshot = Interval(0, -(-saving.snapshot_interval // config.trainer.mini_batch_size), total)
     with ExitStack() as stack:
         logger, evaluations = _services(stack, context, run, evaluator, model, updater)
-        finite = FiniteCheck(owner.program, {"": model}, lambda _: _cure(owner.program, updater), ranks)
+        finite = FiniteCheck(owner.program, {"": model}, lambda _: _cure(lowered, updater), ranks)
         run.before_save = lambda: finite.check(run.done)
         if ranks.rank:  # own dropout on each rank; rank 0 draws as a single process would
             torch.manual_seed(torch.initial_seed() + ranks.rank)
@@ -187,6 +187,6 @@ def _evaluate(
         evaluations.poll()
 
 
-def _cure(program: str, updater: Updater) -> str:
+def _cure(lowered: str, updater: Updater) -> str:
     precise = "device.amp_dtype=bfloat16 or " if updater.scaler.is_enabled() else ""
-    return f"{precise}a lower {_LOWERED.get(program, '')}optimizer.learning_rate or optimizer.max_gradient_norm"
+    return f"{precise}a lower {lowered}optimizer.learning_rate or optimizer.max_gradient_norm"
