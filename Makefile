@@ -52,7 +52,7 @@ bench: .venv/bench.stamp
 	$(BIN)/python -m benchmarks.extensions.scaling.thousand_gpus
 	$(BIN)/python -m benchmarks.recipe
 	$(BIN)/python -m benchmarks.trunks
-	$(BIN)/python -m benchmarks.offline
+	$(BIN)/python -m benchmarks.extensions.offline_rl.offline
 	$(BIN)/python -m benchmarks.hugging_face
 	$(BIN)/python -m benchmarks.extensions.point_game.games
 	$(BIN)/python -m benchmarks.extensions.point_game.players

@@ -1,4 +1,4 @@
-from icrl.__main__ import run  # see icrl/programs/extract_policy.py
+from icrl.__main__ import run  # see icrl/extensions/offline_rl/programs/extract_policy.py
 
 if __name__ == "__main__":
-    run("extract_policy")
+    run("extract_policy", "offline_rl")

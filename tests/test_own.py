@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 import torch
-from critics import SPEC, batch_of
 from harness import TINY, done, kill_late, refusal
+from small_models import SPEC, batch_of
 from toy import curves
 
 import icrl

@@ -30,7 +30,7 @@ from icrl.envs import make_env as make_world
 from icrl.envs.core import EnvConfig, TensorEnv, world
 from icrl.evaluation.exported import ABOUT, WEIGHTS, read_exported, write_exported
 from icrl.evaluation.in_context import Adaptation, play_episodes
-from icrl.evaluation.trained import plain_gpt
+from icrl.evaluation.kinds import plain_gpt
 from icrl.nn.encoders import encoder
 from icrl.nn.gpt_policy import GPTPolicy, InContextPolicy, column_of
 from icrl.objectives import objective
@@ -38,7 +38,7 @@ from icrl.runs.checkpoint import FINISHED, DamagedCheckpointError, sidecar_of
 from icrl.runs.files import content_of, read_owned
 from icrl.sources import source
 from icrl.spaces import EnvSpec
-from icrl.training.critics import open_finished
+from icrl.training.finished import open_finished
 
 __all__ = [
     "InContextPolicy",
@@ -57,7 +57,7 @@ __all__ = [
     "world",
 ]
 
-Stage = Literal["all", "train_agents", "train_gpt", "train_ilql", "extract_policy", "finetune", "evaluate"]
+Stage = Literal["all", "train_agents", "train_gpt", "finetune", "evaluate"]
 
 
 def load(
@@ -71,8 +71,8 @@ def load(
     """Load a model of the run in `run_folder`, such as `logs/dark_room-a2c`, as a policy; also that of a folder that
     `src.export_model` wrote.
 
-    `model` is "gpt", of stage two, or the folder of a fine-tuned model or an extracted policy beside it (None: the one
-    that the run acts with: fine-tuned if its `policy.model` says so, else of stage two).
+    `model` is "gpt", of stage two, or the folder of another sequence model beside it, such as a fine-tuned one
+    (None: the one that the run acts with: fine-tuned if its `policy.model` says so, else of stage two).
     `checkpoint` is "last", "best" or the number of an update, such as that of a snapshot. Actions are drawn at
     `temperature` (None: as the run was configured; 0: the most probable action), with luck that follows from
     `seed`.

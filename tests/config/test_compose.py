@@ -46,7 +46,7 @@ PLAIN = (
     *("trainer.mini_batch_size=32", "evals.num_evals=8", "evals.num_eval_episodes=256"),
     *("evals.num_eval_environments=16", "checkpoints.num_checkpoints=10", "summaries.num_summaries=100"),
     *("evaluation.num_episodes=40", "evaluation.checkpoint=best"),
-    *("critic.imitation_scaling=0", "awr.inverse_temperature=10", "policy.advantage_scale=0"),
+    "policy.advantage_scale=0",
 )
 
 
@@ -203,35 +203,10 @@ def test_names_sizes_and_folders_follow_each_other() -> None:
     other = load_config(["name=mine", "histories=[a,b]", "run=theirs"])
     assert [folder.name for folder in other.histories_folders] == ["a", "b"] and other.run_folder.name == "theirs"
     assert load_config(["histories=a"]).histories == ["a"]
-    config = load_config(["model.embed_dim=32", "model.ff_dim=48"])
-    assert (config.encoder.embed_dim, config.encoder.ff_dim, config.decoder.ff_dim) == (32, 48, 48)
-    assert load_config(["encoder=mini"]).encoder.embed_dim == 256
     config = load_config(["experiment=reference"])
     assert (config.model.tokens, config.model.context_len, config.model.ff_dim) == ("interleaved", 256, 2048)
     pace = (config.trainer.num_iterations, config.optimizer.name, config.source.num_env_steps)
     assert pace == (22000, "adam", 2500000)
-
-
-def test_presets_of_the_reference_offline_programs_have_its_defaults() -> None:
-    """Numbers of its option tables: ILQL, BERT, LAMB, and the newer of its two AWR programs."""
-    config = load_config(["experiment=offline_reference"])
-    expected = {
-        **{"critic.discount_factor": 1.0, "critic.return_lambda": 0.0, "critic.v_loss_scaling": 1.0},
-        **{"critic.target_update_interval": 1, "critic.target_update_rate": 0.1, "critic.conservative_scaling": 0.0},
-        **{"critic.backup": "expectile", "critic.separate_value": False, "critic.reward_plugin": "identity"},
-        **{"encoder.position": "learned", "encoder.embed_dim": 768, "encoder.num_heads": 12, "encoder.num_layers": 12},
-        **{"encoder.ff_dim": 3072, "encoder.activation": "gelu", "encoder.dropout": 0.1, "encoder.load_from": "none"},
-        **{"decoder.num_layers": 2, "decoder.ff_dim": 3072, "decoder.activation": "gelu", "decoder.dropout": 0.1},
-        **{"optimizer.name": "lamb", "optimizer.learning_rate": 1e-3, "optimizer.epsilon": 1e-6},
-        **{"optimizer.max_gradient_norm": 1.0, "optimizer.weight_decay": 0.01, "optimizer.initialize": False},
-        **{"trainer.gradient_accumulation_steps": 1, "trainer.activation_checkpointing": False},
-        **{"awr.temperature": 0.05, "awr.inverse_temperature": None, "awr.advantage_threshold": 20.0},
-        **{"awr.normalize": "none", "awr.num_epochs": 1, "awr.initial_encoder": "none"},
-        "checkpoints.snapshot_interval": 0,
-    }
-    assert {key: value_of(config, key) for key in expected} == expected
-    parts = load_config(["critic=reference", "awr=reference"])
-    assert (parts.critic, parts.awr) == (config.critic, config.awr)
 
 
 @pytest.fixture

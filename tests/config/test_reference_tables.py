@@ -13,7 +13,6 @@ from icrl.config.options import walk
 CHOSEN = [f"{group}={name}" for group in ("source", "optimizer") for name in presets_of(group)]
 HEADINGS = {
     "trainer.md": "## Settings of the reference, and ours",
-    "offline_rl.md": "## Options of the reference and ours",
 }
 NUM_SETTINGS = 61  # of the reference trainer
 # The default here, as the last column shows it, by document and first name of a row: option, preset, value.
@@ -86,83 +85,6 @@ DEFAULTS: list[tuple[str, str, str, list[str], Any, str]] = [
         ("trainer.md", "rl_train_after_update_steps", f"source.{name}", ["source=dqn"], default, "equal: 0, 1")
         for name, default in (("rl_train_after_update_steps", 0), ("rl_train_every_update_steps", 1))
     ),
-    ("offline_rl.md", "device.type", "device.type", [], "auto", "; `auto`"),
-    ("offline_rl.md", "device.dtype", "device.dtype", [], "float32", "float32 on both"),
-    ("offline_rl.md", "device.amp_dtype", "device.amp_dtype", [], "none", "none on both"),
-    ("offline_rl.md", "encoder.position", "encoder.position", [], "env_time", "`env_time` with `encoder=model`"),
-    (
-        "offline_rl.md",
-        "encoder.position",
-        "encoder.position",
-        ["encoder=bert_base"],
-        "learned",
-        "`learned` in the other",
-    ),
-    ("offline_rl.md", "encoder.activation", "encoder.activation", [], "gelu", "equal: gelu"),
-    ("offline_rl.md", "encoder.dropout", "encoder.dropout", [], 0.0, "0.0 with `encoder=model`"),
-    ("offline_rl.md", "encoder.dropout", "encoder.dropout", ["encoder=tiny"], 0.1, "0.1 in the other"),
-    ("offline_rl.md", "decoder", "decoder.num_layers", [], 2, "two layers, in both"),
-    ("offline_rl.md", "reward_plugin", "critic.reward_plugin", [], "identity", "`identity`"),
-    ("offline_rl.md", "discount_factor", "critic.discount_factor", [], 0.9, "1.0; 0.9"),
-    ("offline_rl.md", "discount_factor", "critic.discount_factor", ["critic=reference"], 1.0, "1.0 with `critic="),
-    ("offline_rl.md", "expectile", "critic.expectile", [], 0.8, "required; 0.8"),
-    ("offline_rl.md", "v_loss_scaling", "critic.v_loss_scaling", [], 1.0, "equal: 1.0"),
-    ("offline_rl.md", "target_update_interval", "critic.target_update_interval", [], 1, "equal: 1"),
-    ("offline_rl.md", "target_update_rate", "critic.target_update_rate", [], 0.2, "0.1; 0.2"),
-    (
-        "offline_rl.md",
-        "target_update_rate",
-        "critic.target_update_rate",
-        ["critic=reference"],
-        0.1,
-        "0.1 with `critic=",
-    ),
-    ("offline_rl.md", "checkpointing", "trainer.activation_checkpointing", [], False, "equal: false"),
-    ("offline_rl.md", "batch_size", "trainer.mini_batch_size", [], 32, "32 windows of 160 steps"),
-    (
-        "offline_rl.md",
-        "batch_size",
-        "trainer.mini_batch_size",
-        ["experiment=default"],
-        16,
-        "16 in `experiment=default`",
-    ),
-    ("offline_rl.md", "batch_size", "model.context_len", [], 160, "of 160 steps"),
-    ("offline_rl.md", "gradient_accumulation_steps", "trainer.gradient_accumulation_steps", [], 1, "equal: 1"),
-    ("offline_rl.md", "max_gradient_norm", "optimizer.max_gradient_norm", [], 1.0, "1.0 in both"),
-    ("offline_rl.md", "optimizer", "optimizer.name", [], "adamw", "`lamb`; `adamw`"),
-    ("offline_rl.md", "optimizer", "optimizer.name", ["experiment=default"], "muon", "in `experiment=default` `muon`"),
-    ("offline_rl.md", "momentum", "optimizer.momentum", ["optimizer=sgd"], 0.9, "; 0.9"),
-    ("offline_rl.md", "epsilon", "optimizer.epsilon", ["optimizer=lamb"], 1e-6, "1e-6 for LAMB"),
-    ("offline_rl.md", "epsilon", "optimizer.epsilon", ["optimizer=adam"], 1e-8, "1e-8 for the others"),
-    (
-        "offline_rl.md",
-        "weight decay",
-        "optimizer.weight_decay",
-        ["optimizer=lamb"],
-        0.01,
-        "0.01 for LAMB, AdamW and Muon",
-    ),
-    ("offline_rl.md", "weight decay", "optimizer.weight_decay", ["optimizer=mtadam"], 0.0, "0 for MTAdam"),
-    *(
-        ("offline_rl.md", "learning_rate", "optimizer.learning_rate.initial", [f"optimizer={name}"], rate, shown)
-        for name, rate, shown in (
-            *(("adamw", 4e-3, "Muon 4e-3"), ("radam", 4e-3, "Muon 4e-3"), ("muon", 4e-3, "Muon 4e-3")),
-            *(("lamb", 1e-2, "LAMB 1e-2"), ("mtadam", 1e-3, "MTAdam 1e-3"), ("adam", 3e-4, "Adam 3e-4")),
-            ("sgd", 0.1, "sgd 0.1"),
-        )
-    ),
-    ("offline_rl.md", "initialize", "optimizer.initialize", [], False, "else false; false"),
-    ("offline_rl.md", "snapshot_interval", "checkpoints.snapshot_interval", [], 0, "equal: 0"),
-    ("offline_rl.md", "AWR: `inverse_temperature`", "awr.inverse_temperature", [], 10.0, "inverse temperature 10"),
-    ("offline_rl.md", "AWR: `inverse_temperature`", "awr.temperature", ["awr=reference"], 0.05, "0.05 with `awr="),
-    ("offline_rl.md", "AWR: `advantage_threshold`", "awr.advantage_threshold", [], 20.0, "here 20"),
-    ("offline_rl.md", "AWR: `initial_encoder`", "awr.initial_encoder", [], "none", "equal: none"),
-    ("offline_rl.md", "AWR: `num_epochs`", "awr.num_epochs", [], 0, "1; 0"),
-    ("offline_rl.md", "AWR: `experiment_name`", "awr.experiment_name", [], "awr", "; `awr`"),
-    ("offline_rl.md", "AWR: `resume`", "awr.resume", [], True, "false; true"),
-    ("offline_rl.md", "CQL: quantile Q", "critic.conservative_scaling", ["critic=cql"], 0.1, "0.1 with `critic=cql`"),
-    ("offline_rl.md", "CQL: quantile Q", "critic.conservative_scaling", [], 0.0, "else 0"),
 ]
 
 

@@ -18,9 +18,8 @@ from icrl.envs.rollout import rollout, start_streams
 from icrl.evaluation.in_context import play_steps
 from icrl.evaluation.references import Blanked, OtherLife, Rewritten, Wiped, probes_for, shuffled
 from icrl.evaluation.trained import policy_of
-from icrl.nn.critic import ValueNetwork, trunk_config
 from icrl.nn.gpt import GPT, Window, context_of
-from icrl.nn.gpt_policy import GPTPolicy, Guided
+from icrl.nn.gpt_policy import GPTPolicy
 from icrl.randomness import Noise, mix, stream_seeds
 
 SMALL = ("model.context_len=10", "model.embed_dim=16", "model.num_layers=2", "model.num_heads=2", "model.ff_dim=32")
@@ -41,7 +40,7 @@ def gpt(*options: str) -> GPT:
 
 
 class Spied(GPTPolicy):
-    def __init__(self, *options: str, model: GPT | Guided | None = None) -> None:
+    def __init__(self, *options: str, model: GPT | None = None) -> None:
         super().__init__(model or gpt(*options), 1.0, 1.0, 0.5)
         self.noted: list[Tensor] = []
 
@@ -90,18 +89,12 @@ def test_a_past_that_stays_as_it_is_changes_nothing(form: str) -> None:
     check_logits(probe, theirs, unchanged)
 
 
-def guided(*options: str) -> Guided:
-    config = config_of(*options)
-    critic = ValueNetwork(trunk_config(config.model, config.encoder), config.decoder, config.critic, ENV.spec)
-    return Guided(gpt(*options), outspoken(critic), 1.3)
-
-
 @pytest.mark.parametrize("context_len", [10, 4])
-@pytest.mark.parametrize("form", [*FORMS, "model.position=learned", "guided"])
+@pytest.mark.parametrize("form", [*FORMS, "model.position=learned"])
 def test_a_wiped_context_is_that_of_a_fresh_policy(form: str, context_len: int) -> None:
     """Which starts with each episode of each stream; also where an episode is longer than the context."""
     length = f"model.context_len={context_len}"
-    policy = Spied(model=guided(length, FORMS[1]) if form == "guided" else gpt(length, form))
+    policy = Spied(length, form)
     played = play(Wiped(policy), 14)
     ends = played.terminated | played.truncated
     assert (ends.any(dim=1) & ~ends.all(dim=1)).any()

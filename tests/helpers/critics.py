@@ -1,52 +1,33 @@
 """Small critics, their windows and their checkpoints for tests."""
 
-import json
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import small_models
 import torch
 from models import outspoken
-from torch import Tensor, nn
+from small_models import LENGTH, OPTIONS, RUN, SPEC, SPLIT, batch_of, same_weights, shown
+from torch import nn
 
-from icrl.config.compose import load_config
-from icrl.config.options import replace
-from icrl.config.root import Config
+from icrl.config.compose import compose_config
 from icrl.contracts import Batch, Json
-from icrl.nn.critic import Critic, ValueNetwork
-from icrl.nn.gpt import Context, Window, context_of
-from icrl.runs import checkpoint
-from icrl.runs.device import recorded
-from icrl.runs.files import Identity, write_owned
-from icrl.spaces import EnvSpec, discrete_spec
-from icrl.training.critics import make_critic
+from icrl.extensions.offline_rl.critic import Critic, ValueNetwork
+from icrl.extensions.offline_rl.critics import PROGRAM, make_critic
+from icrl.extensions.offline_rl.options import OfflineConfig
+from icrl.nn.gpt import Window, context_of
+from icrl.spaces import EnvSpec
 
-SPEC = discrete_spec(num_obs=9, num_actions=4, reward_values=(-1.0, 0.0, 2.0), width=3, max_episode_steps=5)
-LENGTH = 7
-SPLIT = {"all": [[0], [1], [2], [3], [4], [5]], "train": [0, 1, 2, 3], "held_out": [4, 5], "development": [3]}
-CONFIG = load_config(
-    [
-        *(
-            "experiment=four_layers",
-            f"model.context_len={LENGTH}",
-            "model.embed_dim=8",
-            "model.num_layers=1",
-            "model.num_heads=2",
-        ),
-        *("model.ff_dim=16", "model.position=learned", "model.obs_encoding=cell"),
-        *("critic=ilql", "critic.return_lambda=0", "trainer.mini_batch_size=4", "summaries.num_summaries=0"),
-        *("trainer.evaluate=false", "evaluation.checkpoint=last", "data.kept_steps=0"),
-    ]
-)
-RUN = "f00d"  # run of all checkpoints that are saved here
+__all__ = ["LENGTH", "RUN", "SPEC", "SPLIT", "batch_of", "same_weights", "shown"]
+
+CONFIG = compose_config(OfflineConfig, [*OPTIONS, "critic=ilql", "critic.return_lambda=0"])
 
 
-def config_of(base: Config = CONFIG, **changes: dict[str, Any]) -> Config:
+def config_of(base: OfflineConfig = CONFIG, **changes: dict[str, Any]) -> OfflineConfig:
     """`base` with some options of a group changed: `critic={"backup": "max"}`."""
-    return replace(base, **{group: replace(getattr(base, group), **some) for group, some in changes.items()})
+    return small_models.config_of(base, **changes)
 
 
-def fresh_critic(config: Config = CONFIG, spec: EnvSpec = SPEC) -> Critic:
+def fresh_critic(config: OfflineConfig = CONFIG, spec: EnvSpec = SPEC) -> Critic:
     return make_critic(config, spec)
 
 
@@ -55,41 +36,6 @@ def critic_of(**changes: dict[str, Any]) -> Critic:
     critic = outspoken(fresh_critic(config_of(**changes)))
     critic.updates.zero_()
     return critic.train()
-
-
-def batch_of(
-    num_windows: int = 3,
-    length: int = LENGTH,
-    seed: int = 0,
-    terminated: Sequence[int] = (),
-    truncated: Sequence[int] = (),
-) -> Batch:
-    """Random windows whose steps have nothing to do with each other. Episodes end where the flat flags say."""
-    generator = torch.Generator().manual_seed(seed)
-
-    def below(high: int) -> Tensor:
-        return torch.randint(high, (num_windows, length), generator=generator)
-
-    def flags(given: Sequence[int]) -> Tensor:
-        return torch.tensor(given or [0] * (num_windows * length)).view(num_windows, length)
-
-    return Batch(
-        obs=below(SPEC.num_obs),
-        action=below(SPEC.num_actions),
-        reward=SPEC.reward_of(below(SPEC.num_rewards)),
-        next_obs=below(SPEC.num_obs),
-        timestep=below(SPEC.max_episode_steps),
-        terminated=flags(terminated),
-        truncated=flags(truncated),
-        optimal_action=below(SPEC.num_actions),
-        weight=torch.ones(num_windows, length),
-        training_reward=torch.randn(num_windows, length, generator=generator),
-    )
-
-
-def shown(batch: Batch) -> Context:
-    """Context of a batch."""
-    return context_of(Window.of(batch))
 
 
 @torch.no_grad()
@@ -102,24 +48,16 @@ def value_at_the_end(network: ValueNetwork, batch: Batch, row: int, step: int) -
     return float(network(context_of(Window(*cut))).value[0, -1])
 
 
-def described(config: Config = CONFIG, program: str = "train_ilql", tasks: Json = SPLIT) -> Json:
+def described(config: OfflineConfig = CONFIG, program: str = PROGRAM, tasks: Json = SPLIT) -> Json:
     """Description of a model in its checkpoint's sidecar."""
-    about = {"program": program, "config": recorded(config), "env": SPEC.to_json(), "tasks": tasks}
-    made_of = {"histories": [{"name": "mine", "sha256": "abc"}], "inputs": {"histories": ["abc"]}}
-    return json.loads(json.dumps(about | {"run": RUN} | made_of))
+    return small_models.described(config, program, tasks)
 
 
 def saved(folder: Path, model: nn.Module, update: int = 3, **about: Any) -> str:
     """Path of a new checkpoint of `model`; `about` are arguments of `described`."""
-    state = {"step": update, "model": model.state_dict(), "updater": {"optimizer": "of then"}}
-    checkpoint.save(folder, "last", update, state, described(**about), 1)
-    return str(folder / f"last-{update:09d}.pt")
+    return small_models.saved(folder, model, update, **{"config": CONFIG, "program": PROGRAM} | about)
 
 
-def finish(folder: Path, update: int, program: str = "train_ilql", run: str = RUN) -> None:
+def finish(folder: Path, update: int, program: str = PROGRAM, run: str = RUN) -> None:
     """Mark a run of `program` in `folder` as finished at this update."""
-    write_owned(folder / "finished.json", Identity(program, run), update, {"updates": update})
-
-
-def same_weights(one: dict[str, Tensor], other: dict[str, Tensor]) -> bool:
-    return one.keys() == other.keys() and all(torch.equal(one[name], other[name]) for name in one)
+    small_models.finish(folder, update, program, run)

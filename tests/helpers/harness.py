@@ -6,7 +6,7 @@ import os
 import resource
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from importlib import import_module
 from pathlib import Path
@@ -18,24 +18,15 @@ from toy import curves, plain
 
 from icrl import extensions
 from icrl.config.command_line import run_program
+from icrl.config.options import RootOptions
 from icrl.config.paths import PROJECT
 from icrl.config.root import Config
-from icrl.programs import (
-    evaluate,
-    export_model,
-    extract_policy,
-    finetune,
-    pipeline,
-    train_agents,
-    train_gpt,
-    train_ilql,
-)
+from icrl.programs import evaluate, export_model, finetune, pipeline, train_agents, train_gpt
 from icrl.runs import record as run_record
 from icrl.runs.files import sha256
 
 STAGES = {"train_agents": train_agents.main, "train_gpt": train_gpt.main, "evaluate": evaluate.main}
-PROGRAMS = STAGES | {"pipeline": pipeline.main, "train_ilql": train_ilql.main, "extract_policy": extract_policy.main}
-PROGRAMS |= {"finetune": finetune.main, "export_model": export_model.main}
+PROGRAMS = STAGES | {"pipeline": pipeline.main, "finetune": finetune.main, "export_model": export_model.main}
 
 # A run of 6 updates in both stages, with checkpoints amid it, lives that are longer than what is recorded of them,
 # dropout (so that the generator's state counts), mixed precision, accumulation, and evaluations that fall on
@@ -91,6 +82,14 @@ class Outcome(NamedTuple):
         return messages[0].removeprefix("error: ")
 
 
+def program_of(stage: str) -> tuple[Callable[..., Any], type[RootOptions]]:
+    """Function of a program of the core or an extension, and the class of its options."""
+    if stage in PROGRAMS:
+        return PROGRAMS[stage], Config
+    module = import_module(extensions.programs()[stage])
+    return module.main, getattr(module, "OPTIONS", Config)
+
+
 def run(stage: str, root: Path, *options: str, preset: Sequence[str] = TINY) -> Outcome:
     """Run a stage in this process, as its command line would."""
     out, err, code = io.StringIO(), io.StringIO(), 0
@@ -98,9 +97,7 @@ def run(stage: str, root: Path, *options: str, preset: Sequence[str] = TINY) -> 
     clean = patch.object(run_record, "git_state", lambda _: {"revision": "0", "dirty": False, "diff": ""})
     with clean, patch.object(sys, "argv", arguments), redirect_stdout(out), redirect_stderr(err):
         try:
-            of_extension = import_module(extensions.programs()[stage]) if stage not in PROGRAMS else None
-            main, kind = (of_extension.main, of_extension.OPTIONS) if of_extension else (PROGRAMS[stage], Config)
-            run_program(main, kind, stage, "", "all options")
+            run_program(*program_of(stage), stage, "", "all options")
         except SystemExit as end:
             code = int(end.code or 0)
     return Outcome(code, out.getvalue(), err.getvalue())

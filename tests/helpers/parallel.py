@@ -10,27 +10,22 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-import critics
 import torch
 import torch.distributed as dist
 from torch import nn
-from toy import CPU, batch_at, config_of, dying, look, model_of, run
+from toy import CPU, batch_at, config_of, dying, model_of, run
 
 from icrl.contracts import Batch, ConfigError, PipelineError, Stopped
-from icrl.objectives.ilql import ImplicitQLearning
 from icrl.runs.distributed import Ranks, joined
-from icrl.training.fit import fit
-from icrl.training.program import RunContext
 
 NOISE = {"grads_and_vars": True, "gradient_noise_scale": "alternative", "action_distributions": True}
-FORM = {"separate_value": True, "imitation_scaling": 0.5, "horizon": "across_episodes", "target_update_interval": 2}
 
 
-def main(folder: Path) -> None:
+def main(folder: Path, cases: dict[str, Callable[[Path, Ranks], Any]]) -> None:
     torch.manual_seed(0)
     with suppress(Stopped), joined(CPU) as (ranks, _):
         group = weakref.ref(dist.group.WORLD)
-        found = {name: case(folder / name, ranks) for name, case in CASES.items()}
+        found = {name: case(folder / name, ranks) for name, case in cases.items()}
         found["rank"], found["size"] = ranks.rank, ranks.size
         if ranks.is_writer:
             raise Stopped
@@ -110,25 +105,6 @@ def broken_down_in_half(folder: Path, ranks: Ranks) -> str:
     return fitted(folder, ranks, model, 4, spoil, trainer={"evaluate": False}, device={"amp_dtype": "float16"})
 
 
-def critic(folder: Path, ranks: Ranks, **form: Any) -> str:
-    """Q, V on a trunk of its own, and a policy, unless `form` says otherwise."""
-    config = critics.config_of(
-        critic=form or FORM,
-        encoder={"dropout": 0.0},
-        decoder={"dropout": 0.0},
-        trainer={"num_iterations": 6, "parameter_check_interval": 1},
-    )
-    torch.manual_seed(0)
-    model = critics.fresh_critic(config)
-    context = RunContext(config, folder, CPU, ranks, {"program": "train_ilql", "run": "f00d"}, [])
-
-    def batches(update: int) -> Batch:
-        return part_of(critics.batch_of(4, seed=update, truncated=[0, 1, 0, 1, 0, 0, 0] * 4), ranks)
-
-    objective = ImplicitQLearning(model)
-    return message_of(lambda: fit(context, model, objective, batches, look, after_step=model.after_update))
-
-
 def of_all(folder: Path, ranks: Ranks) -> list[Any]:
     own = torch.tensor([1.0, 10.0]) * (ranks.rank + 1)
     gathered = [value.tolist() for value in ranks.gather(own)]
@@ -141,8 +117,7 @@ CASES: dict[str, Callable[[Path, Ranks], Any]] = {
         folder, ranks, model_of(0, dropout=0.0), trainer={"gradient_accumulation_steps": 2}
     ),
     "with_dropout": lambda folder, ranks: fitted(folder, ranks, model_of(0)),
-    "critic_on_fixed_trunk": lambda folder, ranks: critic(folder, ranks, value_trunk_grad="none", horizon="episode"),
-} | {case.__name__: case for case in (resumed, grown, differing, broken_down, broken_down_in_half, critic, of_all)}
+} | {case.__name__: case for case in (resumed, grown, differing, broken_down, broken_down_in_half, of_all)}
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    main(Path(sys.argv[1]), CASES)

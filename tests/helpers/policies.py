@@ -3,8 +3,8 @@
 from typing import Any
 
 import torch
-from critics import CONFIG as OFFLINE
 from models import outspoken
+from small_models import CONFIG
 from torch import Tensor
 
 from icrl.config.options import replace
@@ -12,7 +12,7 @@ from icrl.contracts import Rollout, Step
 from icrl.envs.core import TensorEnv
 from icrl.envs.rollout import rollout, start_streams, step_of
 from icrl.nn.gpt import GPT, Window, context_of
-from icrl.nn.gpt_policy import GPTCarry, GPTPolicy, Guided
+from icrl.nn.gpt_policy import Acting, GPTCarry, GPTPolicy
 from icrl.randomness import Noise, stream_seeds
 from icrl.spaces import EnvSpec
 
@@ -21,13 +21,13 @@ FRACTIONS = ((0.1, 0.0), (0.1, 0.3), (0.1, 1.0), (30.0, 0.0), (30.0, 0.3), (30.0
 
 
 def gpt(spec: EnvSpec, std: float = 0.3, **form: Any) -> GPT:
-    return outspoken(GPT(replace(OFFLINE.model, **form), spec), std).eval()
+    return outspoken(GPT(replace(CONFIG.model, **form), spec), std).eval()
 
 
 class Recorded(GPTPolicy):
     """A policy that keeps the logits of every step."""
 
-    def __init__(self, model: GPT | Guided, epsilon: float = 1.0, temperature: float = 1.0, kept: float = 0.5) -> None:
+    def __init__(self, model: GPT | Acting, epsilon: float = 1.0, temperature: float = 1.0, kept: float = 0.5) -> None:
         super().__init__(model, epsilon, temperature, kept)
         self.noted = []
 
@@ -48,7 +48,7 @@ def columns_of(played: Rollout) -> list[Tensor]:
 
 
 @torch.no_grad()
-def slow_logits(model: GPT | Guided, played: Rollout, num_kept: int) -> list[Tensor]:
+def slow_logits(model: GPT | Acting, played: Rollout, num_kept: int) -> list[Tensor]:
     """Logits `[B, A]` at each step, by one forward over the context. A full one begins again with its newest steps."""
     start, logits = 0, []
     for t in range(len(played.obs)):

@@ -8,43 +8,21 @@ import math
 import numpy as np
 import pytest
 import torch
-import torch.nn.functional as F
-from critics import CONFIG, SPEC, config_of, fresh_critic
-from critics import batch_of as windows
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from models import outspoken
-from torch import Tensor
+from legal_world import LEGAL, MASKS, Fixed, batch_of, context_in, masks
+from small_models import CONFIG, SPEC
+from small_models import batch_of as windows
 
 from icrl.config.options import replace
-from icrl.contracts import Batch
-from icrl.nn.critic import Critic
-from icrl.nn.gpt import Context, Window, context_of
-from icrl.objectives.ilql import ImplicitQLearning
-from icrl.objectives.imitation import AdvantageWeightedRegression, AlgorithmDistillation, DecisionPretraining
-from icrl.spaces import EnvSpec, discrete_spec
+from icrl.objectives.imitation import AlgorithmDistillation, DecisionPretraining
+from icrl.spaces import EnvSpec
 
-LEGAL = discrete_spec(4, 3, (0.0, 1.0), 0, max_episode_steps=5, points=(1, 1))
 TARGETS = {AlgorithmDistillation: "action", DecisionPretraining: "optimal_action"}
-
-
-class Fixed:
-    """A model that returns given logits and keeps its input."""
-
-    def __init__(self, logits: Tensor) -> None:
-        self.logits = logits.clone().requires_grad_()
-
-    def __call__(self, context: Context) -> Tensor:
-        self.shown = context
-        return self.logits
 
 
 def objective(smoothing: float, kind: type = AlgorithmDistillation, spec: EnvSpec = LEGAL) -> AlgorithmDistillation:
     return kind(replace(CONFIG.objective, label_smoothing=smoothing), spec)
-
-
-def context_in(batch: Batch, spec: EnvSpec = LEGAL) -> Context:
-    return context_of(Window.of(batch))
 
 
 def by_hand(logits: list[float], action: int, smoothing: float) -> tuple[float, list[float]]:
@@ -54,31 +32,6 @@ def by_hand(logits: list[float], action: int, smoothing: float) -> tuple[float, 
     target = [smoothing / len(logits) + (1 - smoothing) * (i == action) for i in range(len(logits))]
     loss = sum(t * (total - x) for t, x in zip(target, logits, strict=True))
     return loss, [math.exp(x - total) - t for t, x in zip(target, logits, strict=True)]
-
-
-MASKS = [[True, True, False], [False, True, True], [True, False, True], [True, True, True], [False, True, False]]
-masks = st.lists(st.sampled_from(MASKS), min_size=4, max_size=4)
-
-
-def batch_of(legal: list[list[bool]], seed: int = 0) -> Batch:
-    """One window in which random legal actions were taken, and others would have been best."""
-    generator = torch.Generator().manual_seed(seed)
-    flags = torch.tensor(legal)[None]
-    obs = torch.cat([torch.randint(4, (1, len(legal), 2), generator=generator), flags], dim=-1)
-    action, best = ((torch.rand(flags.shape, generator=generator) * flags).argmax(-1) for _ in range(2))
-    zero = torch.zeros_like(action)
-    return Batch(obs, action, zero, obs, zero, zero, zero, best, zero + 1.0, zero.float())
-
-
-def critic_of(**critic) -> Critic:
-    config = config_of(critic=critic, encoder={"dropout": 0.0}, decoder={"dropout": 0.0})
-    return outspoken(fresh_critic(config, LEGAL)).train()
-
-
-def restricted(logits: Tensor, batch: Batch, t: int) -> tuple[Tensor, Tensor]:
-    """Logits at step `t` of a model that knows the legal actions alone, and the index among them of the one taken."""
-    legal = batch.obs[0, t, -3:].bool()
-    return logits[0, t][legal], legal[: int(batch.action[0, t])].sum()
 
 
 @pytest.mark.parametrize("kind", TARGETS)
@@ -113,34 +66,7 @@ def test_loss_and_gradient_equal_those_by_hand(kind, legal, smoothing, seed, siz
     assert all(torch.equal(a, b) for a, b in zip(model.shown, context_in(batch, spec), strict=True))
 
 
-@settings(max_examples=10, deadline=None)
-@given(legal=masks, seed=st.integers(0, 99))
-def test_other_imitation_equals_that_of_a_model_of_legal_actions(legal: list[list[bool]], seed: int) -> None:
-    """Advantage-weighted regression, and imitation beside values."""
-    batch, critic = batch_of(legal, seed), critic_of(imitation_scaling=1.0)
-    model = Fixed(torch.randn(1, 4, 3, generator=torch.Generator().manual_seed(seed)) * 9)
-    awr = AdvantageWeightedRegression(CONFIG.awr, critic_of().target)
-    terms, _ = awr(model, batch)
-    terms["imitation"].backward()
-    assert model.logits.grad.isfinite().all()
-    weights = awr.log_weights(awr.advantage(batch).flatten())[0].exp()
-    losses = torch.stack([F.cross_entropy(*restricted(model.logits.detach(), batch, t)) for t in range(4)])
-    torch.testing.assert_close(terms["imitation"].detach(), (losses * weights).mean())
-    terms, _ = ImplicitQLearning(critic)(critic, batch)
-    terms["imitation"].backward()
-    logits = critic(context_in(batch)).logits.detach()
-    expected = sum(F.cross_entropy(*restricted(logits, batch, t)).item() for t in range(4)) / 4
-    assert terms["imitation"].item() == pytest.approx(expected, rel=1e-4)
-    assert all(parameter.grad is None or parameter.grad.isfinite().all() for parameter in critic.parameters())
-
-
 def test_no_objective_gives_an_illegal_action_a_probability() -> None:
-    batch, critic, plain, legal = batch_of(MASKS), critic_of(), torch.randn(1, 5, 3), torch.tensor(MASKS)
-    for one, model, unmasked in (
-        (objective(0.1), Fixed(plain), plain),
-        (AdvantageWeightedRegression(CONFIG.awr, critic.target), Fixed(plain), plain),
-        (ImplicitQLearning(critic), critic, critic(context_in(batch)).least_q),
-    ):
-        logits = one.logits(model, batch)[0]
-        assert torch.equal(logits.softmax(-1) > 0, legal)
-        assert torch.equal(logits[legal], unmasked[0][legal])
+    batch, plain, legal = batch_of(MASKS), torch.randn(1, 5, 3), torch.tensor(MASKS)
+    logits = objective(0.1).logits(Fixed(plain), batch)[0]
+    assert torch.equal(logits.softmax(-1) > 0, legal) and torch.equal(logits[legal], plain[0][legal])

@@ -5,7 +5,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from critics import fresh_critic
 from space_worlds import ARM, HORIZON, IMAGE, WORLDS, elements, spec_of, window_of
 from torch import Tensor
 
@@ -79,12 +78,6 @@ def test_options_of_stage_two_that_need_integers_are_refused(options: dict, mess
     check_stage_two(config, HOST)
     with pytest.raises(ConfigError, match=message):
         check_stage_two(config, WORLDS["vector to arm"])
-
-
-def test_critics_are_for_integers() -> None:
-    message = r"a critic needs Discrete actions, .*; this world has actions in Box.* and any number of rewards"
-    with pytest.raises(ConfigError, match=message):
-        fresh_critic(CONFIG, WORLDS["vector to arm"])
 
 
 def mixture_of(folder: Path, spec: EnvSpec, *windows: Window) -> Mixture:

@@ -2,9 +2,9 @@
 
 from pathlib import Path
 
-import critics
 import numpy as np
 import pytest
+import small_models
 
 from icrl.config.compose import load_config
 from icrl.contracts import ConfigError
@@ -74,26 +74,12 @@ def logged(**values: float) -> dict[str, tuple[np.ndarray, np.ndarray]]:
     return {f"train/{name}": (STEPS, value + STEPS / 10) for name, value in values.items()}
 
 
-@pytest.mark.parametrize("bounded", [True, False])
-def test_figure_of_a_critic_shows_the_curves_there_are(bounded: bool) -> None:
-    curves = logged(td_error=1, q1=2, q=5, v=6, largest_q=7) | (logged(value=3, conservative=4) if bounded else {})
-    curves["train/q_over_bound"] = (STEPS, curves["train/largest_q"][1] / 20 if bounded else 0 * STEPS)
-    figure = plots.critic_figure(curves, "run")
-    bold = [[line.get_ydata() for line in axes.lines if line.get_alpha() is None] for axes in figure.axes]
-    for lines, starts in zip(bold, ([1], [2, 3, 4] if bounded else [2], [5, 6]), strict=False):
-        np.testing.assert_allclose(lines, [start + STEPS / 10 for start in starts])
-    largest, *bound = bold[3]
-    np.testing.assert_allclose(largest, 7 + STEPS / 10)
-    np.testing.assert_allclose(bound, [[20, 20]] if bounded else np.empty((0,)))
-    assert legend(figure) == (["Q", "V", "conservative", "bound"] if bounded else ["Q", "V"])
-
-
 def test_curves_of_a_training_are_drawn_beside_it_and_a_missing_or_unlogged_one_is_refused(tmp_path, monkeypatch):
     config, drawn = load_config(["experiment=tiny", f"root={tmp_path}"]), []
     with pytest.raises(ConfigError, match="train-gpt"):
         plots.write_training_curves(config)
     folder, draw = config.folder("logs") / "gpt", plots.model_figure
-    checkpoint.save(folder, "best", 2, {}, critics.described(program="train_gpt"), 1)
+    checkpoint.save(folder, "best", 2, {}, small_models.described(), 1)
     log(folder, 0, 4)
     with MetricLogger(folder / "evals") as logger:
         logger.scalars("in_context", {"development_first_success": 0.5}, 2)
@@ -103,7 +89,7 @@ def test_curves_of_a_training_are_drawn_beside_it_and_a_missing_or_unlogged_one_
     assert plots.write_training_curves(config) == folder / "training.png"
     assert (folder / "training.png").stat().st_size > 0
     checkpoint.prune(folder, "best", [])
-    checkpoint.save(folder, "last", 4, {}, critics.described(program="train_gpt"), 1)
+    checkpoint.save(folder, "last", 4, {}, small_models.described(), 1)
     plots.write_training_curves(config)
     (folder / "elsewhere").mkdir()
     for events in folder.glob("events.*"):
@@ -116,11 +102,4 @@ def test_curves_of_a_training_are_drawn_beside_it_and_a_missing_or_unlogged_one_
     plots.write_training_curves(config)
     assert curves.pop() == {"train/nll", "train/accuracy"} and drawn.pop()
     assert curves[0] - curves[1] == {"in_context/development_first_success"}
-    assert drawn == [(critics.SPEC.num_actions, best, "Training on histories") for best in (2, None)]
-    with pytest.raises(ConfigError, match="train-ilql"):
-        plots.write_value_curves(config)
-    folder = config.folder("logs") / "ilql"
-    checkpoint.save(folder, "last", 1, {"model": {}}, critics.described(), 1)
-    critics.finish(folder, 1)
-    with pytest.raises(ConfigError, match=r"summaries\.num_summaries=0"):
-        plots.write_value_curves(config)
+    assert drawn == [(small_models.SPEC.num_actions, best, "Training on histories") for best in (2, None)]

@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 import torch
 from kin import all_gone
-from parallel import critic
 from torch import Tensor
 from toy import CPU, config_of, left_in, model_of, run, steps_of, values_of, weights_of
 
@@ -18,7 +17,7 @@ from icrl.config.paths import PROJECT
 from icrl.contracts import ConfigError, PipelineError
 from icrl.runs import distributed
 from icrl.runs.checkpoint import load_newest
-from icrl.runs.distributed import Ranks, joined
+from icrl.runs.distributed import joined
 
 TORCHRUN = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
 ENVIRONMENT = os.environ | {"OMP_NUM_THREADS": "1"}
@@ -92,18 +91,6 @@ def test_what_goes_wrong_with_one_stops_all_and_they_say_the_same(parallel, foun
     ):
         assert all(one.startswith(expected) for one in found[case]), found
         assert steps_of(parallel / case) == [3] and not [*(parallel / case).glob("crash-*")]
-
-
-@pytest.mark.long
-def test_two_processes_learn_the_values_that_one_learns(parallel, found, tmp_path):
-    """And their slow copies; in all forms both have the same parameters after every update."""
-    assert found["critic"] == found["critic_on_fixed_trunk"] == ["", ""]
-    assert critic(tmp_path, Ranks()) == ""
-    theirs, ours = weights_of(tmp_path), weights_of(parallel / "critic")
-    assert theirs["updates"] == ours["updates"] == 6
-    torch.testing.assert_close(ours, theirs, rtol=0, atol=1e-5)
-    fixed, head = weights_of(parallel / "critic_on_fixed_trunk"), "q_heads.0.0.weight"
-    assert fixed["updates"] == 6 and not torch.equal(fixed[f"target.{head}"], fixed[f"online.{head}"])
 
 
 @pytest.mark.long

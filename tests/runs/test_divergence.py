@@ -1,18 +1,15 @@
 """Training that loses its numbers ends at once, says where, and leaves what it had before."""
 
 import math
-import re
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
-import critics
 import pytest
 import torch
 from harness import run as run_stage
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from toy import CPU, config_of, curves, doing, left_in, look, model_of, run, steps_of, use_worker_here
+from toy import CPU, config_of, curves, doing, left_in, model_of, run, steps_of, use_worker_here
 
 from icrl.collection.collect import LocalUnrollWorker, collect, make_learners
 from icrl.collection.experience import make_experience
@@ -20,13 +17,9 @@ from icrl.config.compose import load_config
 from icrl.contracts import Batch
 from icrl.data.history_store import read_manifest
 from icrl.envs import make_env
-from icrl.objectives.ilql import ImplicitQLearning
 from icrl.programs import train_agents
-from icrl.runs.distributed import Ranks
 from icrl.runs.divergence import DivergedError, Watch
-from icrl.training.fit import fit
 from icrl.training.optimizers import rules
-from icrl.training.program import RunContext
 
 PLACES = st.tuples(st.integers(0, 5), st.sampled_from("ab"), st.integers(0, 2))  # update, name, row
 
@@ -131,38 +124,6 @@ def test_with_float16_an_infinite_gradient_is_no_end_and_an_infinite_loss_is(tmp
     with pytest.raises(DivergedError, match=r"in update 5: loss not finite.*device\.amp_dtype=bfloat16 or a lower"):
         run(tmp_path / "loss", config, model, spoiling(model, 4, "loss"))
     assert steps_of(tmp_path / "loss") == [3]
-
-
-# ---- critics
-
-
-def fit_critic(folder: Path, bound: float = math.inf, program: str = "train_ilql", **critic: Any) -> None:
-    """Four updates of a small critic."""
-    config = critics.config_of(critic=critic, trainer={"num_iterations": 4}, summaries={"summary_interval": 1})
-    model = critics.fresh_critic(config)
-    objective = ImplicitQLearning(model, bound)
-    batches = lambda update: critics.batch_of(4, seed=update)  # noqa: E731
-    context = RunContext(config, folder, CPU, Ranks(), {"program": program, "run": "f00d"}, [])
-    fit(context, model, objective, batches, look, after_step=model.after_update)
-
-
-@pytest.mark.parametrize(
-    ("program", "lower"), [("train_ilql", "critic.reward_scale"), ("extract_policy", "awr.advantage_threshold")]
-)
-def test_terms_that_overflow_are_named_with_what_to_lower(tmp_path, program, lower):
-    expected = f"{program}, in update 1: loss, q1, q2, gradient_norm not finite.* lower {re.escape(lower)}, "
-    with pytest.raises(DivergedError, match=expected):
-        fit_critic(tmp_path, program=program, reward_scale=1e30)
-    assert not steps_of(tmp_path)
-
-
-@pytest.mark.parametrize(("bound", "warnings"), [(1e-3, 1), (1e3, 0), (math.inf, 0)])
-def test_values_over_their_bound_are_warned_of_once(tmp_path, capsys, bound, warnings):
-    fit_critic(tmp_path, bound)
-    over = [float(value) > 1 for _, value in curves(tmp_path)["train/q_over_bound"]]
-    assert over == [bool(warnings)] * 4
-    told = [line for line in capsys.readouterr().out.splitlines() if "largest |Q|" in line]
-    assert len(told) == warnings and all(line.startswith("update 1: ") for line in told)
 
 
 # ---- stage one

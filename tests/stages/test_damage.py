@@ -19,7 +19,7 @@ from icrl.config.options import replace
 from icrl.config.root import Config
 from icrl.contracts import PipelineError
 from icrl.plots import figures, source_agents
-from icrl.programs import evaluate, extract_policy, train_agents, train_gpt, train_ilql
+from icrl.programs import evaluate, finetune, train_agents, train_gpt
 from icrl.runs import record as run_record
 from icrl.runs.files import read_json, write_json
 
@@ -57,18 +57,16 @@ def told(finished: Path, tiny: Config) -> str:
 
 @pytest.fixture(scope="module")
 def others(tmp_path_factory: pytest.TempPathFactory, finished: Path, tiny: Config) -> dict[str, Path]:
-    """Roots of finished runs of another seed, of longer training, and of programs that have the folder gpt/."""
+    """Roots of finished runs of another seed, of longer training, and of trials in the folder gpt/."""
     seed, longer, programs = (tmp_path_factory.mktemp(name) for name in ("seed", "longer", "programs"))
     run_all(replace(tiny, seed=1, root=str(seed)), MAINS)
     for root in (longer, programs):
         shutil.copytree(finished / "histories", root / "histories")
     run_all(replace(tiny, root=str(longer), trainer=replace(tiny.trainer, num_iterations=8)), MAINS[1:2])
-    run_all(replace(tiny, root=str(programs)), (train_ilql.main, extract_policy.main))
-    found = {"seed": seed, "longer": longer}
-    for program in ("ilql", "awr"):
-        found[program] = tmp_path_factory.mktemp(program)
-        shutil.copytree(programs / "logs/tiny" / program, found[program] / GPT)
-    return found
+    trials = replace(tiny.finetune, start="none", kl_coefficient=0.0, trial_steps=8, num_iterations=2)
+    run_all(replace(tiny, root=str(programs), finetune=trials), (finetune.main,))
+    (programs / "logs/tiny/finetuned").rename(programs / GPT)
+    return {"seed": seed, "longer": longer, "trials": programs}
 
 
 def run_all(config: Config, mains: Sequence[Callable[[Config], Any]]) -> str:
@@ -250,7 +248,7 @@ def check_harmless(root: Path, finished: Path, config: Config, names: Sequence[s
     [
         ("seed", "", [HISTORIES, SOURCE, GPT, EVALUATION]),
         ("seed", SOURCE, [SOURCE]),
-        *(("longer", GPT, [GPT]), ("ilql", "", [GPT]), ("awr", GPT, [GPT])),
+        *(("longer", GPT, [GPT]), ("trials", "", [GPT]), ("trials", GPT, [GPT])),
     ],
 )
 def test_files_of_another_run(finished, tmp_path, others, tiny, told, other, killed, folders):

@@ -11,7 +11,6 @@ from typing import Any
 
 import pytest
 import torch
-from harness import run
 from torch import Tensor
 
 from icrl.data.history_store import open_histories
@@ -34,7 +33,7 @@ def numbers_of(root: Path) -> dict[str, float]:
     """Means of the history columns, norms of trained parameters, and results of the run `tiny` under `root`."""
     columns = open_histories(root / "histories/tiny").columns
     found = {f"histories.{name}": float(column.mean()) for name, column in columns.items()}
-    for program, part in (("source", "learner"), ("gpt", "model"), ("ilql", "model"), ("awr", "model")):
+    for program, part in (("source", "learner"), ("gpt", "model")):
         loaded = checkpoint.load_newest(root / "logs/tiny" / program, "last", CPU)
         assert loaded, program
         norms = [float(tensor.double().norm()) for tensor in tensors(loaded[0][part])]
@@ -44,8 +43,6 @@ def numbers_of(root: Path) -> dict[str, float]:
 
 
 def test_a_tiny_run_has_the_recorded_numbers(root: Path) -> None:
-    for program in ("train_ilql", "extract_policy"):
-        assert run(program, root).code == 0
     found, recorded = numbers_of(root), json.loads(GOLDEN.read_text())
     assert found.keys() == recorded.keys()
     for name, value in recorded.items():

@@ -47,9 +47,8 @@ def test_held_out_tasks_are_played_in_their_evaluation_alone(tmp_path, monkeypat
     train, held_out = ([tasks["all"][task][0] for task in tasks[side]] for side in ("train", "held_out"))
     assert sorted(held_out) == [tasks["all"][task][0] for task in (0, 3, 7)] and played == set(train)
     played.clear()
-    for program in ("train_gpt", "train_ilql", "extract_policy"):
-        done(program, tmp_path, *ROOM)
-        assert played == set(train[-3:]), program
+    done("train_gpt", tmp_path, *ROOM)
+    assert played == set(train[-3:])
     done("finetune", tmp_path, *ROOM, "finetune.trial_steps=8", "finetune.num_iterations=1")
     assert played == set(train)
     done("evaluate", tmp_path, *ROOM, "evaluation.tasks=development")

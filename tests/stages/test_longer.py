@@ -91,14 +91,10 @@ def test_models_before_and_after_are_evaluated_each_in_its_own_folder(fresh):
 @pytest.mark.parametrize(
     ("program", "folder", "budget", "options"),
     [
-        ("train_ilql", "ilql", "trainer.num_iterations", CONSTANT),
-        pytest.param("extract_policy", "awr", "awr.num_epochs", CONSTANT, marks=pytest.mark.long),
         ("finetune", "finetuned", "finetune.num_iterations", TRIALS),
     ],
 )
 def test_every_gradient_loop_can_be_extended(root, tmp_path, program, folder, budget, options):
-    if program == "extract_policy":
-        done("train_ilql", root)
     whole = Path(shutil.copytree(root, tmp_path / "whole"))
     done(program, whole, *options, f"{budget}=2")
     done(program, root, *options, f"{budget}=1")

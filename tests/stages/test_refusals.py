@@ -115,7 +115,6 @@ TOO_LARGE = [  # program, options, and start of the message
     ("train_gpt", (*NEW, "model.embed_dim=4096"), "model.num_layers=1 x model.embed_dim=4096 x model.ff_dim=16 needs"),
     ("train_gpt", (*NEW, "trainer.mini_batch_size=1000000"), "trainer.mini_batch_size=1000000 x model.context_len=8"),
     ("train_gpt", (*NEW, *MANY), "evals.num_eval_env"),
-    ("train_ilql", (*NEW, "decoder.num_layers=1000", "decoder.ff_dim=1024"), "decoder.num_layers=1000 x deco"),
     ("evaluate", (*EVALUATED, "evaluation.num_streams=100000"), "evaluation.num_streams=1"),
     ("evaluate", (*EVALUATED, "evaluation.num_train_streams=100000"), "evaluation.num_train_"),
 ]

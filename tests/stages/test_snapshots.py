@@ -28,8 +28,7 @@ def trained(finished: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A root with snapshots of every program; only to be read."""
     root = tmp_path_factory.mktemp("snapshots")
     shutil.copytree(finished / "histories", root / "histories")
-    for program in ("train_gpt", "train_ilql", "extract_policy"):
-        done(program, root, *SNAPSHOTS, *LAST)
+    done("train_gpt", root, *SNAPSHOTS, *LAST)
     done("finetune", root, *LAST, *TRIALS, "trainer.evaluate=false", "checkpoints.snapshot_interval=48")
     return root
 
@@ -38,8 +37,6 @@ def trained(finished: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     ("folder", "player"),
     [
         ("gpt", ()),
-        ("ilql", ("policy.model=critic", "policy.advantage_scale=1")),
-        ("awr", ("policy.model=awr",)),
         ("finetuned", ("policy.model=finetuned", *TRIALS)),
     ],
 )

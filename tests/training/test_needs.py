@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 import torch
-from critics import LENGTH, SPEC, config_of, fresh_critic
+from small_models import SPEC, config_of
 from torch import Tensor, nn
 
 from icrl.collection.collect import LocalUnrollWorker, make_learners
@@ -14,7 +14,6 @@ from icrl.config.compose import load_config
 from icrl.config.options import replace
 from icrl.contracts import ConfigError
 from icrl.envs import make_env
-from icrl.nn.critic import trunk_config
 from icrl.nn.gpt import GPT, Window, context_of
 from icrl.runs.device import Need
 from icrl.training import needs
@@ -122,17 +121,6 @@ def test_training_a_model(kind: str, induction: bool, checkpointing: bool) -> No
     assert size(found, STATE) == bytes_of(model.parameters()) * 2 + bytes_of(state)
 
 
-@pytest.mark.parametrize("trunk_grad", ["full", "none"])
-def test_training_a_critic(trunk_grad: str) -> None:
-    config = config_of(critic={"value_trunk_grad": trunk_grad})
-    critic = fresh_critic(config)
-    found = needs.fitting_critic(config, trunk_config(config.model, config.encoder), SPEC, 1)
-    trained = [parameter for parameter in critic.parameters() if parameter.requires_grad]
-    assert size(found, STATE) == bytes_of(critic.parameters()) + 3 * bytes_of(trained)
-    heads = 4 * LENGTH * 4 * 4 * config.decoder.ff_dim  # 4 windows, 4 bytes; a hidden layer keeps 4 numbers per unit
-    assert (size(found, "activations of a batch") > heads) == (trunk_grad == "full")
-
-
 @pytest.mark.parametrize(
     "form", [{"tokens": "transition"}, {"tokens": "cross"}, {"num_kv_heads": 1}, {"trunk": "delta"}, {"trunk": "gru"}]
 )
@@ -150,7 +138,6 @@ def test_a_machine_of_4_gb_runs_every_default() -> None:
     for found in (
         needs.stage_one(config, spec, config.tasks.num_train),
         needs.fitting_gpt(config, spec, 1),
-        needs.fitting_critic(config, trunk_config(config.model, config.encoder), spec, 1),
         needs.playing(config, config.model, spec, 80 * 8, 16, CPU, needs.EVALS),
         needs.playing(config, config.model, spec, 20 * config.evaluation.num_streams, 40, CPU, ()),
         [needs.bootstrap(config, 80)],

@@ -74,9 +74,9 @@ def run_program(main: Callable[[AnyRoot], object], root: type[AnyRoot], program:
 def _configured(root: type[AnyRoot], program: str, arguments: Sequence[str]) -> AnyRoot:
     """Configuration of a program, whose seed is printed if it was drawn."""
     _check_form(arguments)
+    config = compose_config(root, arguments)  # which loads plug-ins
     if program not in (*SHARED, *_REFUSES):
         check_alone(program, "its updates are too small to be shared; several runs at a time need a name= each")
-    config = compose_config(root, arguments)
     if "seed=null" in arguments:
         print(f"seed={config.seed}")
     return config

@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable, Mapping, Sized
 from typing import Any
 
-from omegaconf import DictConfig
+from omegaconf import DictConfig, OmegaConf
 
 from icrl.config.options import LARGEST
 from icrl.sources.options import LEARN_NOTHING
@@ -57,9 +57,22 @@ def _episodes(horizon: Any, _root_: DictConfig) -> int:
     return int(max(2, min(_EPISODES, source.history_steps // source.num_envs // horizon - 1)))
 
 
-def _room_window(length: Any, model: Any, critic: Any) -> int:
+def _learns_positions(root: DictConfig) -> bool:
+    """True if the model, or another network of the configuration, learns an embedding of each position."""
+    groups = [
+        root[name] for name in root if not OmegaConf.is_interpolation(root, name) and OmegaConf.is_dict(root[name])
+    ]
+    return any(group.get("position") == "learned" for group in groups)
+
+
+def _room_context(_root_: DictConfig) -> int:
+    """Steps of a context in a dark room."""
+    return 160 if _learns_positions(_root_) else 400
+
+
+def _room_window(length: Any, _root_: DictConfig) -> int:
     """Steps of a window of stage two in a dark room (0: the context), because learned positions need all steps."""
-    return 160 if _number_of(length) and length > 160 and "learned" not in (model, critic) else 0
+    return 160 if _number_of(length) and length > 160 and not _learns_positions(_root_) else 0
 
 
 RESOLVERS: dict[str, Callable[[Any], object] | Callable[[Any, Any], object] | Callable[[Any, Any, Any], object]] = {
@@ -77,7 +90,7 @@ RESOLVERS: dict[str, Callable[[Any], object] | Callable[[Any, Any], object] | Ca
     "each": lambda name, number: [{name: value} for value in range(number)],
     "numbers": lambda first, end: [*range(first, end)],
     "development": lambda number: max(1, min(_DEVELOPMENT, number // 3)) if _number_of(number) else _DEVELOPMENT,
-    "room_context": lambda model, critic: 160 if "learned" in (model, critic) else 400,
+    "room_context": _room_context,
     "room_window": _room_window,
     "first_starts": lambda length, steps: length + steps - 1 if _number_of(length, steps) else 0,  # from episode 1
 }

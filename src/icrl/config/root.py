@@ -12,6 +12,7 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 from pydantic import model_validator
 
 from icrl.config.options import (
+    OR_ELSEWHERE,
     Choice,
     Name,
     OneOrMore,
@@ -30,13 +31,13 @@ from icrl.envs import env_options
 from icrl.envs.core import EnvConfig
 from icrl.envs.rooms import DarkRoomConfig
 from icrl.envs.tasks import TasksConfig
+from icrl.evaluation.kinds import kind_of, named_kinds
 from icrl.evaluation.protocol import EvaluationConfig
-from icrl.nn.critic import CriticConfig, DecoderConfig, EncoderConfig
 from icrl.nn.encoders import OF_ROWS
 from icrl.nn.gpt import GPTConfig
 from icrl.nn.gpt_policy import PolicyConfig
 from icrl.objectives import objective_options
-from icrl.objectives.imitation import AwrConfig, ObjectiveConfig
+from icrl.objectives.imitation import ObjectiveConfig
 from icrl.runs.checkpoint import CheckpointsConfig
 from icrl.runs.device import DeviceConfig
 from icrl.runs.evaluations import EvalsConfig
@@ -59,7 +60,7 @@ AnySource = Annotated[SourceConfig, Choice("source", CHOICES["source"])]
 AnyObjective = Annotated[ObjectiveConfig, Choice("objective", CHOICES["objective"])]
 AnyOptimizer = Annotated[OptimizerConfig, Choice("optimizer", CHOICES["optimizer"])]
 
-_FITS = "2, ilql, awr, finetune"  # stages with a gradient loop
+_FITS = "2, finetune"  # stages with a gradient loop
 Rule = Callable[["Config"], Iterator[str]]  # messages about options that conflict
 _RULES: list[Rule] = []  # of extensions
 
@@ -79,12 +80,12 @@ class Config(RootOptions):
     histories: Annotated[list[Name], OneOrMore] = option(
         ["dark_room-a2c"],
         "name of the histories that stages two and three read; a list of several is a mixture",
-        stages="2, 3, ilql, awr, finetune, export",
+        stages="2, 3, finetune, export",
     )
     run: Name = option(
         "dark_room-a2c",
-        "name of the run whose models are rolled out or fine-tuned, or whose critic a policy is extracted from",
-        stages="3, awr, finetune",
+        "name of the run whose models are rolled out or fine-tuned",
+        stages="3, finetune",
     )
     root: PathName = option(".", "folder of histories/, logs/ and videos/; relative to the project", stages="all")
     presets: PathName = presets_option("all")
@@ -112,21 +113,15 @@ class Config(RootOptions):
     tasks: TasksConfig = group(TasksConfig, "training and held-out tasks", "all")
     source: AnySource = group(A2CConfig, "source agents and pace of stage one", "1")
     data: DataConfig = group(DataConfig, "part of the histories that is used", _FITS)
-    model: GPTConfig = group(GPTConfig, "the sequence model", "2, 3, ilql, awr, finetune")
+    model: GPTConfig = group(GPTConfig, "the sequence model", "2, 3, finetune")
     objective: AnyObjective = group(ObjectiveConfig, "what the model learns to predict", "2")
-    optimizer: AnyOptimizer = group(AdamWConfig, "how parameters are updated", "2, ilql, awr")
-    trainer: TrainerConfig = group(TrainerConfig, "budget, batches, memory of training", "2, ilql, awr, finetune")
-    encoder: EncoderConfig = group(EncoderConfig, "the trunk of a critic", "ilql")
-    decoder: DecoderConfig = group(DecoderConfig, "the heads of a critic", "ilql")
-    critic: CriticConfig = group(CriticConfig, "values, and how they are learned", "ilql")
-    awr: AwrConfig = group(AwrConfig, "extraction of a policy from values", "awr")
+    optimizer: AnyOptimizer = group(AdamWConfig, "how parameters are updated", "2")
+    trainer: TrainerConfig = group(TrainerConfig, "budget, batches, memory of training", "2, finetune")
     finetune: FinetuneConfig = group(FinetuneConfig, "policy gradients over whole trials", "finetune")
     evals: EvalsConfig = group(EvalsConfig, "evaluations during training", f"1, {_FITS}")
     checkpoints: CheckpointsConfig = group(CheckpointsConfig, "what survives a crash", f"1, {_FITS}")
-    summaries: SummariesConfig = group(
-        SummariesConfig, "what TensorBoard shows of training", "1, 2, ilql, awr, finetune"
-    )
-    policy: PolicyConfig = group(PolicyConfig, "how the model acts", "2, 3, ilql, awr, finetune")
+    summaries: SummariesConfig = group(SummariesConfig, "what TensorBoard shows of training", "1, 2, finetune")
+    policy: PolicyConfig = group(PolicyConfig, "how the model acts", "2, 3, finetune")
     evaluation: EvaluationConfig = group(EvaluationConfig, "the in-context protocol", "3")
 
     def folder(self, kind: str) -> Path:
@@ -149,7 +144,7 @@ class Config(RootOptions):
             value = attrgetter(key[1])(self)
             return f"{key[1]}={str(value).lower() if isinstance(value, bool) else value}"
 
-        rules = (_in_world, _in_splits, _in_lengths, _in_model, _in_training, _in_policy, _in_starts)
+        rules = (_in_world, _in_splits, _in_lengths, _in_model, _in_training, _in_policy)
         for conflicts in (*_RULES, *rules):
             for message in conflicts(self):
                 raise ConfigError(re.sub(r"\$(\w+(\.\w+)?)", shown, message))
@@ -211,20 +206,15 @@ def _in_lengths(config: Config) -> Iterator[str]:
 
 
 def _in_model(config: Config) -> Iterator[str]:
-    model, encoder, length = config.model, config.encoder, config.trainer.mini_batch_length
+    model, length = config.model, config.trainer.mini_batch_length
     side = "size" if hasattr(config.env, "size") else "width"
     if model.obs_encoding in OF_ROWS and model.max_size < getattr(config.env, side, 0):
         least = getattr(config.env, side)
         yield f"$model.max_size must be at least $env.{side} with $model.obs_encoding: give model.max_size={least}"
     if length > model.context_len:
         yield "$trainer.mini_batch_length is longer than $model.context_len: give trainer.mini_batch_length=0"
-    for key in ("model.position", "encoder.position"):
-        if attrgetter(key)(config) == "learned" and 0 < length < model.context_len:
-            yield f"$trainer.mini_batch_length leaves positions untrained with ${key} and $model.context_len"
-    if encoder.position == "rope" and model.trunk != "transformer":
-        yield "$encoder.position needs attention, whose queries and keys it rotates: $model.trunk has none"
-    if encoder.position == "env_time" and not model.add_env_time:
-        yield "$encoder.position needs the embedding that $model.add_env_time leaves out"
+    if model.position == "learned" and 0 < length < model.context_len:
+        yield "$trainer.mini_batch_length leaves positions untrained with $model.position and $model.context_len"
 
 
 def _in_training(config: Config) -> Iterator[str]:
@@ -239,33 +229,10 @@ def _in_training(config: Config) -> Iterator[str]:
         yield "$trainer.empty_cache: $device.type has no cache to empty; give trainer.empty_cache=false"
     if config.summaries.gradient_noise_scale != "none" and trainer.mini_batch_size < 2:
         yield "$summaries.gradient_noise_scale needs parts of $trainer.mini_batch_size: give trainer.mini_batch_size=2"
-    if config.awr.normalize != "none" and trainer.gradient_accumulation_steps > 1:
-        yield "$awr.normalize needs $trainer.gradient_accumulation_steps to be 1; otherwise give awr.normalize=none"
 
 
 def _in_policy(config: Config) -> Iterator[str]:
     policy = config.policy
-    if policy.model not in ("gpt", "critic", config.awr.experiment_name, config.finetune.experiment_name):
-        yield "$policy.model: must be gpt, critic, $awr.experiment_name or $finetune.experiment_name"
-    if config.awr.experiment_name == config.finetune.experiment_name:
-        yield "$awr.experiment_name and $finetune.experiment_name must differ: each has its own folder"
-    if policy.model == "critic" and not policy.advantage_scale:
-        yield "$policy.model acts on the critic alone, so $policy.advantage_scale must be above 0"
-
-
-def _in_starts(config: Config) -> Iterator[str]:
-    """Conflicts of trained models: each part of a critic is initialized from at most one."""
-    critic, alone = config.critic, config.critic.initial_model_prefix == "none"
-    parts = ("encoder.load_from", "decoder.load_from", "critic.initial_model")
-    whole = [("critic.initial_model", part) for part in parts[:2]]
-    for pair in (*whole, *(("critic.initial_model_prefix", part) for part in parts)):
-        if "none" not in attrgetter(*pair)(config):
-            yield f"${pair[0]} and ${pair[1]} both set the same part: one of them must be none"
-    if alone and critic.initial_model_index >= 0:
-        yield "$critic.initial_model_index needs critic.initial_model_prefix"
-    if alone and config.optimizer.initialize:
-        yield "$optimizer.initialize: critic.initial_model_prefix is none; give optimizer.initialize=false"
-    fixed = critic.value_trunk_grad == "none" and (critic.separate_value or not critic.imitation_scaling)
-    if fixed and alone and config.encoder.load_from == critic.initial_model == "none":
-        parts = "$critic.value_trunk_grad with $critic.imitation_scaling and $critic.separate_value"
-        yield f"{parts} leaves a trunk that nothing trains; give a trained one by encoder.load_from"
+    if not kind_of(policy, config.finetune):
+        known = ", ".join(["gpt", *named_kinds()])
+        yield f"$policy.model with $policy.advantage_scale: must be {known} or $finetune.experiment_name{OR_ELSEWHERE}"

@@ -19,7 +19,7 @@ from icrl.evaluation import tables
 from icrl.runs.checkpoint import DamagedCheckpointError
 from icrl.runs.files import content_of, read_json, sha256, write_atomically, write_json
 from icrl.spaces import EnvSpec
-from icrl.training.critics import check_described
+from icrl.training.finished import check_described
 
 WEIGHTS, ABOUT, CARD = "model.safetensors", "config.json", "README.md"
 _FORM = {"step": int, "weights_sha256": str, "description": dict}

@@ -28,7 +28,7 @@ from icrl.evaluation.moved_goal import Counterfactual, can_move
 from icrl.evaluation.protocol import COVERING_PLAN, TEMPERATURE, WALKS, decoding_name
 from icrl.evaluation.trained import policy_of
 from icrl.nn.gpt import GPT, Window, context_of
-from icrl.nn.gpt_policy import GPTCarry, GPTPolicy, Guided
+from icrl.nn.gpt_policy import Acting, GPTCarry, GPTPolicy
 from icrl.randomness import mix, seeds_of
 from icrl.sources.noise_distillation import NoiseDistillation, Optimal, Random
 from icrl.sources.pace import BLOCK
@@ -89,7 +89,7 @@ def unlearned(source: type[NoiseDistillation], env: TensorEnv, config: Config) -
     return policy
 
 
-def probes_for(config: Config, model: GPT | Guided, env: TensorEnv, tasks: Tensor) -> dict[str, Policy[Any]]:
+def probes_for(config: Config, model: GPT | Acting, env: TensorEnv, tasks: Tensor) -> dict[str, Policy[Any]]:
     """The configured probes by the names of `protocol.numbers_of`, for `evaluation.num_probe_streams` streams of each
     of `tasks` `[G, task_dim]`. A single task has no other task for the ablation `other_task`."""
     options, plain = config.evaluation, policy_of(config, model)

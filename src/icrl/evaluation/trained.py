@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from contextlib import closing
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import torch
 from gymnasium.spaces import Discrete
@@ -24,17 +23,16 @@ from icrl.envs.core import EnvConfig, TensorEnv
 from icrl.envs.tasks import permuted
 from icrl.evaluation.calibration import calibration, development_windows, target_of
 from icrl.evaluation.in_context import play_episodes, summary_of
+from icrl.evaluation.kinds import PolicyLoader, TrainedPolicy, kind_of, plain_gpt
 from icrl.nn.encoders import OF_ROWS
 from icrl.nn.gpt import GPT
-from icrl.nn.gpt_policy import GPTPolicy, Guided
-from icrl.nn.networks import Unfilled
-from icrl.objectives.imitation import inverse_temperature
-from icrl.runs.device import device_of, dtype_of
+from icrl.nn.gpt_policy import Acting, GPTPolicy
+from icrl.runs.device import device_of
 from icrl.runs.evaluations import Evaluation
 from icrl.runs.files import content_of
 from icrl.sources.noise_distillation import NoiseDistillation
 from icrl.spaces import EnvSpec
-from icrl.training.critics import PROGRAM, check_critic, check_weights, load_critic, make_critic, open_finished
+from icrl.training.finished import open_finished
 from icrl.training.program import RunContext
 
 if TYPE_CHECKING:
@@ -42,25 +40,8 @@ if TYPE_CHECKING:
     from icrl.objectives.imitation import ObjectiveConfig
     from icrl.runs.evaluations import EvalsConfig
 
-PolicyLoader = Callable[["Config", EnvSpec, dict[str, Any], torch.device], GPT | Guided]
 
-
-def plain_gpt(config: Config, spec: EnvSpec, weights: dict[str, Any], device: torch.device) -> GPT:
-    """Loader of a sequence model or an extracted policy. Raises `ConfigError` if the weights are not those of one."""
-    with Unfilled():
-        check_weights(model := GPT(config.model, spec), weights)
-    model.load_state_dict(weights)
-    return model.to(device, dtype_of(config))
-
-
-def lone_critic(config: Config, spec: EnvSpec, weights: dict[str, Any], device: torch.device) -> Guided:
-    """Loader of a critic in training, which acts as the policy that AWR extracts from it."""
-    critic = make_critic(config, spec).to(device, dtype_of(config))
-    critic.load_state_dict(weights)
-    return Guided(None, critic.target, inverse_temperature(config.awr))
-
-
-def policy_of(config: Config, model: GPT | Guided) -> GPTPolicy:
+def policy_of(config: Config, model: GPT | Acting) -> GPTPolicy:
     """The model as a policy with the configured decoding and context."""
     return GPTPolicy(model, config.evaluation.sample_probability, config.policy.temperature, config.policy.context_kept)
 
@@ -143,57 +124,17 @@ def streams_and_episodes(options: EvalsConfig) -> tuple[int, int]:
     return options.num_eval_environments, math.ceil(options.num_eval_episodes / options.num_eval_environments)
 
 
-class TrainedPolicy(NamedTuple):
-    """The checkpoint that `policy.model` and `policy.advantage_scale` choose, before a model is made of it."""
-
-    folder: Path  # of its checkpoints; for a guided model, those of the model
-    described: Json  # description in the checkpoint
-    compared: tuple[str, ...]  # groups of options that must equal those of the training
-    checksum: str
-    step: int  # of the checkpoint
-    suffixes: dict[str, Any]  # see `policy_suffixes`
-    weights: dict[str, Any] | None  # of the model; None: the critic acts alone
-
-    def make(self, config: Config, spec: EnvSpec, device: torch.device) -> GPT | Guided:
-        """The model for a world with `spec` (see `readable_spec`)."""
-        model = plain_gpt(config, spec, self.weights, device) if self.weights else None
-        if model and not config.policy.advantage_scale:
-            return model
-        critic, _ = load_critic(config, device, spec, "last" if model else config.evaluation.checkpoint)
-        return Guided(model, critic.target, config.policy.advantage_scale)
-
-
-def policy_suffixes(config: Config) -> dict[str, Any]:
-    """Options of the policy in the name of a results folder, for `suffix_of`."""
-    model, scale, update = config.policy.model, config.policy.advantage_scale, config.evaluation.checkpoint
-    found = ({"policy": model} if model != "gpt" else {}) | ({"advantage": scale} if scale else {})
-    return found | ({"update": update} if isinstance(update, int) else {})
-
-
 def open_trained(config: Config, device: torch.device) -> TrainedPolicy:
-    """The trained policy that `config` chooses. Raises `ConfigError` if its training is not finished, or if a critic
-    does not fit the model that it guides."""
-    name, values = config.policy.model, ("encoder", "decoder", "critic")
-    tuned = config.finetune.experiment_name
-    known = {"gpt": ("gpt", "train_gpt", ("objective",)), "critic": ("ilql", PROGRAM, values)}
-    known |= {tuned: (tuned, "finetune", ("objective", "finetune"))}
-    subfolder, program, own = known.get(name, (name, "extract_policy", ("awr", *values)))
-    folder = config.run_folder / subfolder
-    state, about = open_finished(folder, config.evaluation.checkpoint, program, device)
-    checksum, described = about["state_sha256"], about["description"]
-    if config.policy.advantage_scale and name != "critic":
-        _, advisor = open_finished(config.run_folder / "ilql", "last", PROGRAM, device)
-        check_critic(config, advisor["description"], described)
-        checksum = f"{checksum}+{advisor['state_sha256']}"
-    compared = ("data", "model", "optimizer", "trainer", "device", *own)
-    weights = state["model"] if name != "critic" else None
-    return TrainedPolicy(folder, described, compared, checksum, about["step"], policy_suffixes(config), weights)
+    """The trained policy that `config` chooses. Raises `ConfigError` if its training is not finished."""
+    kind = kind_of(config.policy, config.finetune)
+    assert kind, "a rule of Config"
+    return kind.open(config, device)
 
 
 def open_start(config: Config, trained: TrainedPolicy, spec: EnvSpec, device: torch.device) -> GPT | None:
     """The distilled model that a fine-tuned one started from, for a world with `spec`; None if another kind acts."""
     start = trained.described.get("inputs", {}).get("start", "none")
-    if start == "none" or config.policy.advantage_scale:
+    if start == "none" or trained.weights is None:
         return None
     before, about = open_finished(config.run_folder / "gpt", "last", "train_gpt", device)
     refuse(about["state_sha256"] != start, f"{config.run_folder / 'gpt'} is not the model that {trained.folder} tuned")

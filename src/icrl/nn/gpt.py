@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple, Self
+from typing import Annotated, Any, Literal, NamedTuple, Self
 
 import torch
 import torch.nn.functional as F
@@ -31,9 +31,6 @@ from icrl.nn.heads import make_head
 from icrl.nn.recurrent import RECURRENT
 from icrl.nn.transformer import NO_VISIT, NUM_STREAMS, Induction, Transformer
 from icrl.spaces import EnvSpec
-
-if TYPE_CHECKING:
-    from icrl.nn.critic import EncoderConfig
 
 
 class GPTConfig(Options):
@@ -87,7 +84,7 @@ class GPTConfig(Options):
 
     @model_validator(mode="after")
     def _check(self) -> Self:
-        check_heads("model", self)
+        check_heads("model", self.num_heads, self.embed_dim, self.position)
         check_encoding(self.obs_encoding)
         lacking = "model.position=env_time needs the embedding that model.add_env_time=false leaves out"
         refuse(self.position == "env_time" and not self.add_env_time, lacking)
@@ -107,12 +104,11 @@ class GPTConfig(Options):
         return self.embed_dim // self.num_heads
 
 
-def check_heads(name: str, config: GPTConfig | EncoderConfig) -> None:
-    """Refuse a width that the heads cannot share; `name` is the group of the options."""
-    heads, width = config.num_heads, config.embed_dim
+def check_heads(name: str, heads: int, width: int, position: str) -> None:
+    """Refuse a width that the heads cannot share, with this position code; `name` is the group of the options."""
     refuse(width % heads, f"{name}.num_heads={heads} must divide {name}.embed_dim={width}")
     rotary = f"{name}.position=rope needs an even {name}.embed_dim / {name}.num_heads, not {width} / {heads}"
-    refuse(config.position == "rope" and width // heads % 2, rotary)
+    refuse(position == "rope" and width // heads % 2, rotary)
 
 
 def check_spaces(config: GPTConfig, spec: EnvSpec) -> None:

@@ -1,4 +1,4 @@
-"""The in-context model as a policy, which learns from its context alone, or is guided by a critic.
+"""The in-context model as a policy, which learns from its context alone.
 
 A full context is *rebuilt*: its newest part is read again into an empty cache, as a window that starts there. (A rolled
 cache would not do, because the keys of deeper layers would still carry the dropped steps.) At every step the logits
@@ -18,10 +18,10 @@ from icrl.config.options import Name, Options, option
 from icrl.contracts import Json, Step
 from icrl.envs.rollout import check_form, check_ranges, step_of
 from icrl.nn.cache import Cache, TokenCache
-from icrl.nn.critic import ValueNetwork
-from icrl.nn.gpt import GPT, Context, Window, context_of
+from icrl.nn.gpt import GPT, Context, GPTConfig, Window, context_of
 from icrl.nn.heads import Categorical
 from icrl.randomness import Noise, draw_possible, epsilon_greedy, spread, stream_seeds
+from icrl.spaces import EnvSpec
 
 if TYPE_CHECKING:
     from icrl.config.root import Config
@@ -29,37 +29,32 @@ if TYPE_CHECKING:
 
 class PolicyConfig(Options):
     model: Name = option(
-        "gpt", "acting model: gpt, of stage two; critic, the values alone; or an extracted policy's awr.experiment_name"
+        "gpt", "acting model: gpt, of stage two; that of trials, finetune.experiment_name; or one of an extension"
     )
-    advantage_scale: float = option(0.0, "factor of a critic's advantages, added to the logits (0: no critic)", ge=0)
+    advantage_scale: float = option(
+        0.0, "factor of advantages that a model of an extension adds to the logits (0: none)", ge=0
+    )
     temperature: float = option(1.0, "sampling temperature of actions", ge=0.001)
     context_kept: float = option(0.75, "fraction of a full context that is kept in a rebuilt one", ge=0.01, le=0.99)
 
 
-class Guided(nn.Module):
-    """pi(a | context) ~ prior(a | context) exp(scale (min(Q1, Q2)(o, a) - V(o)))  (Snell et al., 2022), with the
-    interface of a GPT. The prior is another model of the same context length, else the critic's own policy head, else
-    uniform."""
+class Acting(nn.Module):
+    """A model of an extension that acts, with the interface of a GPT."""
 
-    def __init__(self, prior: GPT | None, critic: ValueNetwork, scale: float) -> None:
-        super().__init__()
-        self.prior, self.critic, self.scale = prior, critic, scale
-        self.config, self.spec = critic.config, critic.spec
+    config: GPTConfig
+    spec: EnvSpec
 
     @property
     def device(self) -> torch.device:
-        return self.critic.trunk.device
+        raise NotImplementedError
 
     def forward(self, context: Context, cache: Sequence[TokenCache] = ()) -> Tensor:
         """Action logits `[B, T, A]`. With a cache the T steps continue it."""
-        values = self.critic(context, cache[1 + bool(self.prior.induction) :] if self.prior else cache)
-        logits = self.prior(context, cache) if self.prior else values.logits
-        guidance = self.scale * values.advantage
-        return guidance if logits is None else logits + guidance
+        raise NotImplementedError
 
     def new_cache(self, num_streams: int) -> Cache:
-        """An empty cache for a whole context, of the prior before the critic."""
-        return Cache(one for model in (self.prior, self.critic) if model for one in model.new_cache(num_streams))
+        """An empty cache for a whole context."""
+        raise NotImplementedError
 
 
 class GPTCarry(NamedTuple):
@@ -74,7 +69,7 @@ class GPTCarry(NamedTuple):
 
 
 class GPTPolicy:
-    def __init__(self, model: GPT | Guided, epsilon: float, temperature: float, context_kept: float) -> None:
+    def __init__(self, model: GPT | Acting, epsilon: float, temperature: float, context_kept: float) -> None:
         """An action is sampled at `temperature` with probability `epsilon`, else it is the most probable one."""
         self.model, self.epsilon, self.temperature = model.eval(), epsilon, temperature
         self.num_kept = max(1, min(int(context_kept * model.config.context_len), model.config.context_len - 1))

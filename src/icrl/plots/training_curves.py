@@ -1,4 +1,4 @@
-"""Curves of the training of a sequence model or a critic, from TensorBoard's event files or tables."""
+"""Curves of the training of a sequence model, from TensorBoard's event files or tables."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
-import torch
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from tensorboard.backend.event_processing.event_accumulator import SCALARS, EventAccumulator
@@ -19,12 +18,11 @@ from icrl.plots import style
 from icrl.runs.checkpoint import check, sidecars
 from icrl.runs.writers import CSV
 from icrl.spaces import EnvSpec
-from icrl.training.critics import PROGRAM, open_finished
 
 if TYPE_CHECKING:
     from icrl.config.root import Config
 
-_UNLOGGED = (
+UNLOGGED = (
     "it was trained with summaries.num_summaries=0 and summaries.summary_interval=0, or with a summaries.writer other "
     "than tensorboard and csv"
 )
@@ -38,18 +36,6 @@ MODEL_PANELS = (
     "success in a stream's last episode, dotted: in its first",
     "reward per env step in the second half of a stream",
 )
-CRITIC_PANELS = {  # title of a panel: tags of its curves, each with name and colour
-    "mean absolute TD error": {"td_error": ("Q", BLUE)},
-    "terms of the loss": {
-        "q1": ("Q", BLUE),
-        "value": ("V", RED),
-        "conservative": ("conservative", GREEN),
-        "imitation": ("imitation", PINK),
-    },
-    "mean of Q and V": {"q": ("Q", BLUE), "v": ("V", RED)},
-    "largest |Q|": {"largest_q": ("Q", BLUE)},
-}
-
 Scalars = dict[str, tuple[style.Floats, style.Floats]]  # tag -> steps and values, in order of steps
 
 
@@ -64,20 +50,9 @@ def write_training_curves(config: Config) -> Path:
     num_actions = math.prod(np.atleast_1d(getattr(actions, "nvec", getattr(actions, "n", 0))).tolist())
     curves = read_scalars(folder) | (read_scalars(folder / "evals") if best else {})
     if not {f"train/{tag}" for tag in _FIT} & curves.keys():
-        raise ConfigError(f"no curves in {folder}: {_UNLOGGED}")
+        raise ConfigError(f"no curves in {folder}: {UNLOGGED}")
     figure = model_figure(curves, num_actions, about["step"] if best else None, title)
     return style.save_figure(folder / "training.png", figure)
-
-
-def write_value_curves(config: Config) -> Path:
-    """Draw the training of the run's critic as `training.png` beside its event files; returns the picture's path.
-    Raises `ConfigError` if its training is not finished, or was not logged."""
-    folder = config.folder("logs") / "ilql"
-    open_finished(folder, "last", PROGRAM, torch.device("cpu"))
-    curves = read_scalars(folder)
-    if "train/q_over_bound" not in curves:
-        raise ConfigError(f"no curves in {folder}: {_UNLOGGED}")
-    return style.save_figure(folder / "training.png", critic_figure(curves, "Training of values"))
 
 
 def read_scalars(folder: Path) -> Scalars:
@@ -112,7 +87,7 @@ def model_figure(curves: Scalars, num_actions: int, best_update: int | None, tit
     guesses = (math.log(num_actions), 1 / num_actions) if num_actions else (None, None)
     tags = ("nll", "accuracy" if num_actions else "action_error")
     for axes, tag, guess in zip((likelihood, accuracy), tags, guesses, strict=True):
-        lines["one batch"], lines["running mean"] = _draw_noisy(axes, curves[f"train/{tag}"], BLUE)
+        lines["one batch"], lines["running mean"] = draw_noisy(axes, curves[f"train/{tag}"], BLUE)
         if guess is not None:
             lines["uniform guess"] = axes.axhline(guess, **style.BASELINE)
     for place, measure, suffix, dashes in (
@@ -141,25 +116,7 @@ def model_figure(curves: Scalars, num_actions: int, best_update: int | None, tit
     return figure
 
 
-def critic_figure(curves: Scalars, title: str) -> Figure:
-    """Curves of `CRITIC_PANELS` over gradient updates, as far as logged, and the bound of |Q| if known; 1200 x 700
-    pixels."""
-    figure, panels = style.new_panels(title, 2, 2, sharex=True)
-    lines: style.Handles = {}
-    for axes, (label, tags) in zip(panels, CRITIC_PANELS.items(), strict=True):
-        for tag, (name, color) in tags.items():
-            if found := curves.get(f"train/{tag}"):
-                _, lines[name] = _draw_noisy(axes, found, color)
-        axes.set_title(label, fontsize=13)
-        style.tidy(axes, "gradient update" if axes in panels[2:] else "", "")
-    panels[1].set_yscale("log")
-    if (share := curves["train/q_over_bound"][1][-1]) > 0:
-        lines["bound"] = panels[3].axhline(curves["train/largest_q"][1][-1] / share, **style.BASELINE)
-    style.legend_below(figure, lines, num_columns=5)
-    return figure
-
-
-def _draw_noisy(axes: Axes, curve: tuple[style.Floats, style.Floats], color: str) -> tuple[style.Artist, style.Artist]:
+def draw_noisy(axes: Axes, curve: tuple[style.Floats, style.Floats], color: str) -> tuple[style.Artist, style.Artist]:
     """Draw values of single batches as a faint line, and their running mean; returns both lines."""
     (faint,) = axes.plot(*curve, color=color, alpha=0.3, linewidth=1.0)
     (line,) = axes.plot(curve[0], running_mean(curve[1], SMOOTHED_PART), color=color, linewidth=2.2)

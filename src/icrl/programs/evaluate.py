@@ -4,9 +4,8 @@ python -m src.evaluate [KEY=VALUE ...]      logs/<run>/gpt/ -> logs/<name>/evalu
 
 If options of the world differ from the training, such as `env.size=13`, all tasks without training are held out:
 logs/<name>/evaluation-size=13/, videos/<name>/in_context-size=13/. Folders of other policies are named likewise:
-`policy.model=awr` plays an extracted policy, `policy.model=critic` the values alone, `policy.advantage_scale=1` the
-model guided by them. `evaluation.checkpoint=500` plays the snapshot or other checkpoint of update 500, also of a
-training that is not finished: logs/<name>/evaluation-update=500/.
+`policy.model=<finetune.experiment_name>` plays a fine-tuned model. `evaluation.checkpoint=500` plays the snapshot or
+other checkpoint of update 500, also of a training that is not finished: logs/<name>/evaluation-update=500/.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -32,7 +31,8 @@ from icrl.evaluation.calibration import calibration, development_windows, target
 from icrl.evaluation.in_context import Adaptation
 from icrl.evaluation.report import RESULTS, read_results, save_episodes
 from icrl.nn.gpt import GPT
-from icrl.nn.gpt_policy import GPTPolicy, Guided
+from icrl.nn.gpt_policy import Acting, GPTPolicy
+from icrl.objectives.imitation import ObjectiveConfig
 from icrl.plots.figures import write_figures
 from icrl.plots.walks import compared_tasks, tell_not_filmed, write_lives
 from icrl.runs.device import check_memory, prepare, recorded
@@ -80,7 +80,8 @@ def main(config: Config) -> Path:
             # In another world a source appears only in videos, and is the configured one unless there is a mixture.
             if not changes or (config.evaluation.videos and is_mixture):
                 store = trained.training_store(config, opened.described)
-                sections = _calibration(config, model, env.spec, opened.described["tasks"], store)
+                objective = config.objective if "objective" in opened.compared else unweighted(config.objective)
+                sections = _calibration(config, objective, model, env.spec, opened.described["tasks"], store)
             check_room(config, model, env.spec, parts)
         with only_writer(folder):  # not before it is clear that there will be results
             if path.exists():
@@ -102,7 +103,7 @@ def main(config: Config) -> Path:
 def evaluate(
     config: Config,
     env: TensorEnv,
-    model: GPT | Guided,
+    model: GPT | Acting,
     start: GPT | None,
     tasks: Mapping[str, Tensor],
     store: Histories | None,
@@ -216,15 +217,15 @@ def _source_episodes(config: Config, store: Histories, tasks: Tensor) -> dict[st
     return {f"{label}, start of life": ends[0], f"{label}, end of life": ends[1]}
 
 
-def _calibration(config: Config, model: GPT | Guided, spec: EnvSpec, split: Json, store: Histories) -> dict[str, Any]:
-    """Section with the calibration of `model` on the development tasks of the histories that it learned from; empty
-    unless it is asked for."""
+def _calibration(
+    config: Config, objective: ObjectiveConfig, model: GPT | Acting, spec: EnvSpec, split: Json, store: Histories
+) -> dict[str, Any]:
+    """Section with the calibration of `model` on the development tasks of the histories that it learned from, for
+    the targets of `objective`; empty unless it is asked for."""
     if not config.evaluation.calibration:
         return {}
     given, tasks = "evaluation.calibration=true", split["development"]
     refuse(not tasks, f"{given} needs development tasks: data.num_development_tasks=0 sets none aside")
-    imitates = config.policy.model in ("gpt", config.finetune.experiment_name)
-    objective = config.objective if imitates else unweighted(config.objective)
     windows = development_windows(config, [store], tasks, objective, spec)
     on_device = Batch(*(column.to(model.device) for column in windows))
     return {"calibration": calibration(model.eval(), spec, on_device, target_of(objective))}
@@ -269,7 +270,7 @@ def _results(parts: Sequence[tuple[str, Any]]) -> dict[str, tuple[Adaptation, Ro
     return {name: in_context.joined([part for place, part in parts if place == name]) for name in names}
 
 
-def check_room(config: Config, model: GPT | Guided, spec: EnvSpec, parts: dict[str, list[int]]) -> None:
+def check_room(config: Config, model: GPT | Acting, spec: EnvSpec, parts: dict[str, list[int]]) -> None:
     """Raise `ConfigError` if the device of `model` has too little memory to play the tasks of `parts`."""
     options = config.evaluation
     num_shown, *further = map(len, parts.values())

@@ -23,10 +23,9 @@ LARGE = "model.num_layers, model.embed_dim"
 
 def main(config: Config) -> Path:
     """Export a model; returns the folder."""
-    scale = config.policy.advantage_scale
-    refuse(config.policy.model == "critic", "policy.model=critic: only sequence models are exported; give another one")
-    refuse(scale, f"policy.advantage_scale={scale}: a model is exported without its critic; give 0")
-    opened = trained.open_trained(config, prepare(config))
+    opened, policy = trained.open_trained(config, prepare(config)), config.policy
+    given = f"policy.model={policy.model} and policy.advantage_scale={policy.advantage_scale:g}"
+    refuse(opened.weights is None, f"{given}: only a sequence model by itself is exported")
     suffix = trained.suffix_of(opened.suffixes)
     folder = config.folder("logs") / f"export{suffix}"
     about = {"step": opened.step, "state_sha256": opened.checksum, "description": opened.described}

@@ -21,13 +21,14 @@ from icrl.data.recorded import check_playable
 from icrl.data.windows import check_stores
 from icrl.envs import make_env
 from icrl.envs.core import Family, TensorEnv
-from icrl.evaluation.trained import evaluator_of, plain_gpt
+from icrl.evaluation.kinds import plain_gpt
+from icrl.evaluation.trained import evaluator_of
 from icrl.nn.embeddings import ObsEmbedding
 from icrl.nn.encoders import OF_ROWS
 from icrl.nn.gpt import GPT, check_discrete
 from icrl.runs.device import dtype_of
 from icrl.runs.files import check_same
-from icrl.training.critics import open_finished
+from icrl.training.finished import open_finished
 from icrl.training.fit import fit
 from icrl.training.needs import fitting_gpt, playing
 from icrl.training.optimizers import MuonConfig

@@ -48,7 +48,7 @@ class CheckpointsConfig(SavingConfig):
         "training windows between snapshots, which are kept and can be evaluated (0: none)",
         ge=0,
         may_change=True,
-        stages="2, ilql, awr, finetune",
+        stages="2, finetune",
     )
 
 

@@ -22,7 +22,7 @@ from icrl.config.options import Options, option, refuse, refuse_both
 from icrl.contracts import Json, Metrics
 from icrl.runs import checkpoint
 from icrl.runs.checkpoint import step_of
-from icrl.runs.files import Identity, check_owner, read_owned, write_owned
+from icrl.runs.files import Identity, check_owner, read_json, read_owned, write_owned
 from icrl.runs.metrics import CurvesConfig, MetricLogger
 from icrl.runs.processes import Worker, progress_bar
 from icrl.runs.writers import clear
@@ -39,7 +39,7 @@ class EvalsConfig(Options):
     uncertainty: bool = option(
         False,
         "also measure on windows of the development tasks how well action probabilities are calibrated",
-        stages="2, ilql, awr, finetune",
+        stages="2, finetune",
     )
     async_eval: bool = option(True, "evaluate in another process while training continues", may_change=True)
     timeout: float = option(
@@ -226,6 +226,11 @@ class Evaluations(AbstractContextManager["Evaluations"]):
         """Delete the first waiting state."""
         del self._waiting[0]
         checkpoint.prune(self._folder, "pending", [sidecar.stem for sidecar in self._waiting])
+
+
+def last_score(folder: Path) -> float:
+    """Score of the last evaluation of the run in `folder`."""
+    return float(read_json(folder / "evaluations.json")["evaluations"][-1]["score"])
 
 
 def _state(sidecar: Path) -> dict[str, Any]:

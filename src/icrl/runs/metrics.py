@@ -61,14 +61,14 @@ class CurvesConfig(Options):
 
 
 class SummariesConfig(CurvesConfig):
-    writer: Annotated[list[Name], OneOrMore] = writer_option("1, 2, 3, ilql, awr, finetune")
+    writer: Annotated[list[Name], OneOrMore] = writer_option("1, 2, 3, finetune")
     summarize_first_interval: bool = option(False, "also log every iteration of the first interval", may_change=True)
     grads_and_vars: bool = option(False, "norm and histogram of every parameter and its gradient", may_change=True)
     gradient_noise_scale: Literal["none", "alternative", "paper"] = option(
         "none",
         "log the gradient noise scale, the largest batch size that helps much",
         may_change=True,
-        stages="2, ilql, awr, finetune",
+        stages="2, finetune",
     )
     metric_buffer_size: int = option(
         10,

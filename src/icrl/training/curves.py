@@ -37,7 +37,7 @@ class UpdateCurves:
     objective: Objective
     ranks: Ranks
     logger: MetricLogger
-    warned: bool = False  # of values above their bound
+    warned: bool = False  # by the objective
 
     def show(
         self,
@@ -54,13 +54,9 @@ class UpdateCurves:
         values = dict(zip(metrics, means.tolist(), strict=True)) | others
         if not self.logger.is_shown:
             return
-        if values.get("q_over_bound", 0.0) > 1 and not self.warned:
+        if not self.warned and (line := getattr(self.objective, "warning", _none)(values)):
             self.warned = True
-            say(
-                f"update {update}: the largest |Q| is {values['q_over_bound']:.3g} times the largest return "
-                "(train/q_over_bound). If it stays above 1 the critic diverges: under another name=, a lower "
-                "optimizer.learning_rate or critic.target_update_rate may help"
-            )
+            say(f"update {update}: {line}")
         self.logger.scalars("train", values, update)
 
         def policy() -> tuple[Tensor, dict[str, Tensor]]:
@@ -72,6 +68,11 @@ class UpdateCurves:
         inspect(self.logger, self.config.summaries, update, model.named_parameters(), policy, batch._asdict())
         told = [shown({name: values[name] for name in (_OF_TRIALS if "return" in values else _TOLD) if name in values})]
         self.logger.tell(update, "  ".join(told + newest(evaluations.results if evaluations else {})))
+
+
+def _none(values: Metrics) -> str:
+    """Warning of an objective that has none."""
+    return ""
 
 
 def newest(results: Mapping[int, Evaluation]) -> list[str]:

@@ -26,8 +26,6 @@ from icrl.training.updates import Updater
 if TYPE_CHECKING:
     from icrl.training.program import RunContext
 
-_LOWERED = {"train_ilql": "critic.reward_scale, ", "extract_policy": "awr.advantage_threshold, "}  # by program
-
 
 def fit(
     context: RunContext,
@@ -40,15 +38,17 @@ def fit(
     after_step: Callable[[], None] | None = None,
     start: dict[str, Any] | None = None,
     parts: Mapping[str, Stateful] | None = None,
+    lowered: str = "",
 ) -> None:
     """Train `model` in place for `num_updates` (0: `trainer.num_iterations`), from the newest checkpoint of the run or,
     if there is none, from `start`, the state of another run. It ends bit-identical to an uninterrupted run.
 
     `batch_at(update)` is this rank's share of a batch. `evaluator` evaluates a state `{"step", "model"}`. `after_step`,
-    called after each optimizer step, may change the model. `parts` are saved and restored too. Raises `Stopped` when a
-    signal asked the run to end; `DivergedError` on all ranks when a number is not finite."""
+    called after each optimizer step, may change the model. `parts` are saved and restored too. `lowered` are options,
+    "KEY, ", that may be lowered if the run diverges. Raises `Stopped` when a signal asked the run to end;
+    `DivergedError` on all ranks when a number is not finite."""
     updater = Updater(model.train(), objective, context.config, context.device, context.ranks, after_step)
-    with opened(context, updater, evaluator, num_updates, start, parts) as training:
+    with opened(context, updater, evaluator, num_updates, start, parts, lowered) as training:
         for update in range(training.done, training.total):
             training.evaluate_and_save(update)
             batch = batch_at(update)
@@ -66,6 +66,7 @@ def opened(
     num_updates: int = 0,
     start: dict[str, Any] | None = None,
     parts: Mapping[str, Stateful] | None = None,
+    lowered: str = "",
 ) -> Iterator[Training]:
     """Training with the model, optimizer and `parts` of its newest checkpoint or of `start`, see `fit`. It is marked as
     finished when the block ends without an error."""
@@ -73,7 +74,7 @@ def opened(
     total = num_updates or config.trainer.num_iterations
     run = RunState(context.folder, context.description, config.checkpoints, total, device, ranks=ranks, start=start)
     with ExitStack() as stack:
-        training = Training(stack, context, run, evaluator, updater)
+        training = Training(stack, context, run, evaluator, updater, lowered)
         if ranks.rank:  # own dropout on each rank; rank 0 draws as a single process would
             torch.manual_seed(torch.initial_seed() + ranks.rank)
         own = {"generators": Generators(device, ranks), **(parts or {})}
@@ -92,7 +93,13 @@ class Training:
     """Evaluations, checkpoints and curves of a run: all that the loop does beside updates. `stack` closes the rest."""
 
     def __init__(
-        self, stack: ExitStack, context: RunContext, run: RunState, evaluator: Evaluator, updater: Updater
+        self,
+        stack: ExitStack,
+        context: RunContext,
+        run: RunState,
+        evaluator: Evaluator,
+        updater: Updater,
+        lowered: str = "",
     ) -> None:
         config, ranks, program = context.config, context.ranks, Identity.of(run.description).program
         saving = config.checkpoints
@@ -101,7 +108,7 @@ class Training:
         self._evaluates_at = Interval(config.evals.num_evals, config.evals.eval_interval, run.total, end=True)
         self._snapshot = Interval(0, -(-saving.snapshot_interval // config.trainer.mini_batch_size), run.total)
         self._logger, self.evaluations = _services(stack, context, run, evaluator, updater)
-        self._finite = FiniteCheck(program, {"": updater.model}, lambda _: _lower(program, updater), ranks)
+        self._finite = FiniteCheck(program, {"": updater.model}, lambda _: _lower(lowered, updater), ranks)
         run.before_save = lambda: self._finite.check(run.done)
         self.noise_scale = make_noise_scale(config, ranks)
         self._scale: dict[str, float] = {}
@@ -186,6 +193,6 @@ def _services(
     return logger, stack.enter_context(evaluations)
 
 
-def _lower(program: str, updater: Updater) -> str:
+def _lower(lowered: str, updater: Updater) -> str:
     precise = "device.amp_dtype=bfloat16 or " if updater.scaler.is_enabled() else ""
-    return f"{precise}a lower {_LOWERED.get(program, '')}optimizer.learning_rate or optimizer.max_gradient_norm"
+    return f"{precise}a lower {lowered}optimizer.learning_rate or optimizer.max_gradient_norm"

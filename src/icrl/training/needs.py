@@ -13,7 +13,6 @@ import numpy as np
 import torch
 
 from icrl.data.columns import column_forms, step_dtypes
-from icrl.nn.critic import ValueNetwork
 from icrl.nn.gpt import GPT
 from icrl.nn.networks import parameters_of
 from icrl.nn.recurrent import CHUNK, RECURRENT
@@ -33,7 +32,7 @@ Keys = tuple[str, ...]  # dotted keys of options
 
 _INT, _FLOAT, _HALF = 8, 4, 2  # bytes of an int64, of a float32, and of numbers in mixed precision
 EVALS = ("evals.num_eval_environments", "evals.num_eval_episodes")
-_META = torch.device("meta")  # modules built there take no memory and draw no random numbers
+META = torch.device("meta")  # modules built there take no memory and draw no random numbers
 
 
 def check_stage_one(config: Config, spec: EnvSpec, num_tasks: int, device: torch.device) -> None:
@@ -74,30 +73,26 @@ def stage_one(
 
 def fitting_gpt(config: Config, spec: EnvSpec, num_ranks: int, num_frozen: int = 0) -> list[Need]:
     """Needs of training a sequence model, beside the `num_frozen` parameters of a teacher."""
-    with _META:
+    with META:
         trained, _ = parameters_of(GPT(config.model, spec))
-    return _fitting(config, config.model, spec, num_ranks, "model", trained, num_frozen)
+    return fitting(config, config.model, spec, num_ranks, "model", trained, num_frozen)
 
 
-def fitting_critic(config: Config, trunk: GPTConfig, spec: EnvSpec, num_ranks: int) -> list[Need]:
-    """Needs of training a critic whose trunks have the form `trunk`."""
-    decoder = config.decoder
-    with _META:
-        trained, frozen = parameters_of(ValueNetwork(trunk, decoder, config.critic, spec))
-    frozen, heads = trained + 2 * frozen, 4 * decoder.ff_dim * (decoder.num_layers - 1)  # the target is frozen
-    state, *others = _fitting(config, trunk, spec, num_ranks, "encoder", trained, frozen, heads)
-    if decoder.ff_dim > config.encoder.embed_dim:
-        state = state._replace(options=("decoder.num_layers", "decoder.ff_dim"))
-    return [state, *others]
-
-
-def _fitting(
-    config: Config, model: GPTConfig, spec: EnvSpec, ranks: int, group: str, trained: int, frozen: int, heads: int = 0
+def fitting(
+    config: Config,
+    model: GPTConfig,
+    spec: EnvSpec,
+    ranks: int,
+    group: str,
+    trained: int,
+    frozen: int,
+    heads: int = 0,
+    learns: bool = True,
 ) -> list[Need]:
     """Needs of the `trained` and `frozen` parameters, a batch, and the activations that a backward pass reads: `heads`
-    numbers per step, and those of each block but the last, which may have fewer tokens. A block keeps the inputs of
-    norms and linear layers, queries, keys, values, and both sides of the activation; the delta rule also what it writes
-    and the matrices between the tokens of a chunk."""
+    numbers per step, and, if the trunk `learns`, those of each block but the last, which may have fewer tokens. A block
+    keeps the inputs of norms and linear layers, queries, keys, values, and both sides of the activation; the delta rule
+    also what it writes and the matrices between the tokens of a chunk."""
     trainer, optimizer, width, amp = config.trainer, config.optimizer, model.embed_dim, config.device.amp_dtype
     element = dtype_of(config).itemsize
     states = int(optimizer.momentum > 0) if isinstance(optimizer, SGDConfig) else 2
@@ -108,7 +103,6 @@ def _fitting(
     if model.trunk == "delta":
         mixing += 6 * width + 4 * model.num_heads * min(CHUNK, tokens * length)
     of_block = width if trainer.activation_checkpointing else mixing + 2 * model.ff_dim
-    learns = group == "model" or config.critic.value_trunk_grad == "full"
     numbers = heads + learns * tokens * (1 + (model.num_layers - 1) * of_block)  # per step
     scores = learns * model.induction * length * model.num_heads * _FLOAT  # per step: one for each step before it
     rounded = {"none": element, "auto": min(element, _HALF)}.get(amp, _HALF)  # bytes of a number that is kept

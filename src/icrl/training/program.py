@@ -31,7 +31,7 @@ from icrl.runs.metrics import check_writers
 from icrl.runs.record import check_snapshots
 from icrl.sources.searchers.searcher import relabelled, searcher_of
 from icrl.spaces import EnvSpec
-from icrl.training.critics import check_described
+from icrl.training.finished import check_described
 from icrl.training.needs import EVALS, playing
 
 if TYPE_CHECKING:

@@ -54,7 +54,6 @@ def test_a_finished_run_becomes_a_page_with_its_goals_and_references(
             r"env\.name=gymnasium: the page shows rooms with one goal, so it must be",
         ),
         (["env=dark_room_permuted"], r"env\.permute_actions=true: the page shows rooms where it is false"),
-        (["policy.advantage_scale=1"], r"policy\.advantage_scale=1\.0: the page runs one model"),
         ([], r"no finished training in .*run `icrl finetune`"),
     ],
 )

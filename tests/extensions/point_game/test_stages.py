@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from harness import SMALL, STAGES, done, kill_late, refusal, results_of
 
+from icrl import extensions
 from icrl.data.history_store import open_histories
 from icrl.runs.files import read_json
 
@@ -75,9 +76,10 @@ def test_opponents_that_were_learned_from_are_not_new(root):
     assert len(read_json(folder / "results.json")["held_out_tasks"]) == 24 - len(tasks["train"])
 
 
-def test_offline_learning_of_the_game(root):
-    done("train_ilql", root, preset=POINTS)
-    done("extract_policy", root, preset=POINTS)
+def test_trials_of_the_game(root):
+    if "offline_rl" in extensions.NAMES:
+        done("train_ilql", root, preset=POINTS)
+        done("extract_policy", root, preset=POINTS)
     assert "give finetune.bonus=0" in refusal("finetune", root, preset=POINTS)
     done("finetune", root, "finetune.bonus=0", preset=POINTS)
 

@@ -28,7 +28,7 @@ from icrl.extensions.search.options import SearchedConfig
 from icrl.extensions.search.pictures import PLOTS, search_table, write_search_plots
 from icrl.extensions.search.programs import search_params
 from icrl.extensions.search.programs.search_params import main, score, searched_task
-from icrl.programs import train_agents, train_gpt, train_ilql
+from icrl.programs import train_agents, train_gpt
 from icrl.runs import device
 from icrl.runs.device import recorded
 from icrl.runs.divergence import DivergedError
@@ -174,8 +174,7 @@ WHOLE = (  # a run of all stages that takes seconds
     ),
 )
 BEFORE = {  # programs whose results a trial needs
-    **{"train_gpt": [train_agents.main], "train_ilql": [train_agents.main]},
-    "extract_policy": [train_agents.main, train_ilql.main],
+    "train_gpt": [train_agents.main],
     "finetune": [train_agents.main, train_gpt.main],
     "evaluate": [train_agents.main, train_gpt.main],
 }
@@ -185,8 +184,6 @@ BEFORE = {  # programs whose results a trial needs
     ("program", "space", "more"),
     [
         ("train_gpt", "{optimizer.learning_rate.initial: {low: 1e-4, high: 1e-2, log: true}}", ()),
-        ("train_ilql", "{critic.expectile: [0.5, 0.9], encoder.num_layers: {low: 1, high: 2}}", ()),
-        ("extract_policy", "{awr.inverse_temperature: [1.0, 10.0]}", ()),
         ("finetune", "{finetune.discount: [0.9, 0.99]}", ("finetune.num_iterations=1", "finetune.trial_steps=20")),
         ("evaluate", "{policy.temperature: [0.5, 1.0]}", ("evaluation.tasks=development", "search.num_trials=1")),
         ("pipeline", "{source.learning_rate: [0.01]}", ("evaluation.tasks=development", "search.num_trials=1")),

@@ -10,15 +10,13 @@ from results import write_results
 from icrl.config.command_line import description
 from icrl.config.compose import load_config, presets_of
 from icrl.config.options import replace, walk
-from icrl.contracts import ConfigError, Json
+from icrl.contracts import ConfigError
 from icrl.envs import make_env
 from icrl.envs.rooms import DarkRoomConfig
 from icrl.envs.tasks import split_tasks
 from icrl.extensions.scaling.units import Job
-from icrl.extensions.studies.plan import Plan, Row, plan, trained_for
-from icrl.nn.gpt_policy import PolicyConfig
+from icrl.extensions.studies.plan import Plan, Row, plan
 from icrl.runs.device import recorded
-from icrl.training.policy_gradient import FinetuneConfig
 
 PRESETS = sorted(name for name in presets_of("study") if name != "none")
 ONE_SEED = ("study.seeds=[0]",)
@@ -95,57 +93,18 @@ def test_models_are_shared_if_only_the_evaluation_differs() -> None:
     assert [job.name for job in jobs if job.needs] == ["mine-warm-seed0", "mine-cold-seed0"]
 
 
-GUIDED = variant("guided", "policy.advantage_scale=2.5")
-EXTRACTED = variant("extracted", "policy.model=awr")
-CRITIC = variant("critic", "policy.model=critic", "policy.advantage_scale=1")
-
-
-def test_policies_share_everything_that_is_trained() -> None:
-    _, rows, jobs = study(variant("plain"), GUIDED, EXTRACTED, CRITIC, options=QUIET)
-    (job,) = [job for job in jobs if job.needs]
-    assert job.name == "mine-plain-seed0" and job.updates == 3 * 10
-    assert [(command[0], value(command, "name").split("-")[1]) for command in job.commands] == [
-        *(("train_gpt", "plain"), ("evaluate", "plain"), ("train_ilql", "plain"), ("evaluate", "guided")),
-        *(("extract_policy", "plain"), ("evaluate", "extracted"), ("evaluate", "critic")),
-    ]
-    assert {value(command, "run") for command in job.commands} == {"mine-plain-seed0"}
-    logs = Path("/tmp/none/logs")
-    suffixes = ["", "-advantage=2.5", "-policy=awr", "-policy=critic-advantage=1.0"]
-    for row, suffix in zip(rows, suffixes, strict=True):
-        assert row.folders == [logs / f"mine-{row.variant}-seed0" / f"evaluation{suffix}"]
-    own = PolicyConfig(model="hot", advantage_scale=0.5, temperature=1.0, context_kept=0.5)
-    assert [*trained_for(own, FinetuneConfig()).items()] == [("ilql", "train_ilql"), ("hot", "extract_policy")]
-    tuned = FinetuneConfig(experiment_name="hot")
-    assert [*trained_for(own, tuned).values()] == ["train_gpt", "train_ilql", "finetune"]
-    tuned, own = FinetuneConfig(experiment_name="hot", start="none", kl_coefficient=0), PolicyConfig(model="hot")
-    assert [*trained_for(own, tuned).values()] == ["finetune"]
-    parts = [["gpt"], ["gpt", "ilql"], ["ilql", "awr"], ["ilql"]]
-    assert [row.models for row in rows] == [[[logs / job.name / part for part in needed]] for needed in parts]
-
-
-def test_a_critic_of_another_kind_has_a_run_of_its_own_and_no_model() -> None:
-    other = variant("other", "critic=iql", "policy.model=awr")
-    _, rows, jobs = study(EXTRACTED, variant("plain"), other, options=QUIET)
-    shared, own = [job for job in jobs if job.needs]
-    trained = ["train_ilql", "extract_policy", "evaluate"]
-    assert modules(shared) == [*trained, "train_gpt", "evaluate"] and shared.updates == 30
-    assert modules(own) == trained and own.updates == 20 and own.needs == shared.needs
-    assert {part.parent.name for part in rows[2].models[0]} == {"mine-other-seed0"}
-    assert all(load_config(command[1:]).critic.separate_value for command in own.commands)
-
-
 def test_a_variant_may_be_evaluated_in_other_worlds_and_with_another_policy() -> None:
-    more = ", test: {5: [], 7: ['env.size=7', 'tasks.num_held_out=8'], guided: ['policy.advantage_scale=2.0']}"
+    more = ", test: {5: [], 7: ['env.size=7', 'tasks.num_held_out=8'], greedy: ['policy.temperature=0.5']}"
     with pytest.raises(ConfigError, match="all a name"):
         study(variant("a", more=more), options=QUIET)  # two labels are numbers
-    _, rows, jobs = study(variant("a", more=more.replace("guided", "9")), options=QUIET)
+    _, rows, jobs = study(variant("a", more=more.replace("greedy", "9")), options=QUIET)
     assert [(row.variant, row.test, row.x, row.line) for row in rows] == [("a", n, float(n), "a") for n in "579"]
-    assert [row.folders[0].name for row in rows] == ["evaluation", "evaluation-size=7", "evaluation-advantage=2.0"]
-    assert [[part.name for part in row.models[0]] for row in rows] == [["gpt"], ["gpt"], ["gpt", "ilql"]]
+    assert [row.folders[0].name for row in rows] == ["evaluation", "evaluation-size=7", "evaluation"]
+    assert [[part.name for part in row.models[0]] for row in rows] == [["gpt"], ["gpt"], ["gpt"]]
     (job,) = [job for job in jobs if job.needs]
-    assert modules(job) == ["train_gpt", "evaluate", "evaluate", "train_ilql", "evaluate"]
+    assert modules(job) == ["train_gpt", "evaluate", "evaluate", "evaluate"]
     sides = [load_config(command[1:]).env for command in job.commands]
-    assert [side.size for side in sides if isinstance(side, DarkRoomConfig)] == [5, 5, 7, 5, 5]
+    assert [side.size for side in sides if isinstance(side, DarkRoomConfig)] == [5, 5, 7, 5]
     assert rows[1].config.tasks.num_held_out == 8
 
 
@@ -254,21 +213,12 @@ def test_finished_work_is_not_repeated_and_must_be_the_same(tmp_path: Path) -> N
 
 
 def test_results_count_as_long_as_their_own_options_are_the_same(tmp_path: Path) -> None:
-    policies = {"plain": variant("plain"), "guided": GUIDED, "extracted": EXTRACTED, "critic": CRITIC}
-    for row in study(*policies.values(), options=QUIET, root=tmp_path).rows:
+    for row in study(variant("plain"), options=QUIET, root=tmp_path).rows:
         finish(row, 0, 0)
-    imitation, inverse = "objective.label_smoothing=0.1", "awr.inverse_temperature=3.0"
-    values = ("critic.expectile=0.6", "encoder.num_layers=1", "decoder.num_layers=3")
-    for name, matters, does_not in (
-        ("plain", ["device.dtype=float64"], [*values, inverse]),
-        ("guided", [imitation, values[0]], [inverse]),
-        ("extracted", [inverse], []),
-        ("critic", values[1:], [imitation, inverse]),
-    ):
-        assert study(policies[name], options=(*QUIET, *does_not), root=tmp_path).jobs == []
-        for option in matters:
-            with pytest.raises(ConfigError, match=re.escape(option.partition("=")[0])):
-                study(policies[name], options=(*QUIET, option), root=tmp_path)
+    assert study(variant("plain"), options=(*QUIET, "finetune.clip_range=0.3"), root=tmp_path).jobs == []
+    for option in ("device.dtype=float64", "objective.label_smoothing=0.1"):
+        with pytest.raises(ConfigError, match=re.escape(option.partition("=")[0])):
+            study(variant("plain"), options=(*QUIET, option), root=tmp_path)
 
 
 @cache
@@ -282,7 +232,7 @@ def test_every_preset_can_be_run(preset: str) -> None:
     if package := {"half_cheetah": "mujoco", "minigrid": "minigrid", "meta_world": "metaworld"}.get(preset):
         pytest.importorskip(package)
     config, rows, jobs = preset_plan(preset)
-    once = ("offline_settings", "regions", "region_parts", "source_trials", "trial_parts", "larger_rooms")
+    once = ("regions", "region_parts", "source_trials", "trial_parts", "larger_rooms")
     few = dict.fromkeys((*once, "reference_recipe"), 1) | {"search_parts": 5}
     seeds = ({"search": 5, "terminating": 5} | few).get(preset, 3)
     assert config.name == f"study-{preset}" and len(config.study.seeds) == seeds
@@ -316,25 +266,3 @@ def test_presets_take_options_and_compare_what_they_promise() -> None:
     splits = [split_tasks(make_env(row.config.env), row.config) for row in rows]
     assert len({tuple(split.held_out) for split in splits}) == 1 and len(splits[0].held_out) == 10
     assert [len(split.train) for split in splits] == [row.x for row in rows]
-
-
-def test_methods_of_offline_rl_cost_the_same_and_were_searched_equally() -> None:
-    """An update costs 1 (imitation), 2.1 (critic) or 1.4 (extraction): `python -m benchmarks.offline`. In each world a
-    method has one of the four settings that were tried for it."""
-    costs = {"train_gpt": 1.0, "train_ilql": 2.1, "extract_policy": 1.4}
-    groups = ("source", "data", "model", "objective", "optimizer", "trainer", "device", "policy", "critic", "awr")
-    rows, tried = (preset_plan(preset).rows for preset in ("offline", "offline_settings"))
-    settings: dict[str, list[Json]] = {}
-    for row in (*tried, *rows):
-        updates = row.config.trainer.num_iterations
-        programs = trained_for(row.config.policy, row.config.finetune).values()
-        assert updates * sum(costs[program] for program in programs) == pytest.approx(1400, rel=0.01)
-        assert row.config.data.history_len / row.config.source.history_steps == 0.3
-        setting = {group: recorded(row.config)[group] for group in groups}
-        if row in tried:
-            settings.setdefault(row.line, []).append(setting)
-        else:
-            assert setting in settings[row.line]
-    assert {*map(len, settings.values())} == {4}
-    assert {(row.line, row.x) for row in rows} == {(line, row.x) for line in settings for row in rows}
-    assert len({row.x for row in rows}) == 3

@@ -6,8 +6,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-import critics
 import pytest
+import small_models
 from matplotlib.axes import Axes
 from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
@@ -233,13 +233,13 @@ def test_references_are_shown_if_all_share_a_world() -> None:
 def model_folder(folder: Path, *started: float) -> Path:
     """A model whose training started at these times, in seconds before its end."""
     folder.mkdir(parents=True)
-    critics.finish(folder, 100)
+    small_models.finish(folder, 100)
     write_json(folder / "last-000000100.json", {"state_sha256": f"{folder.parent.name} {folder.name}"})
     end = (folder / "finished.json").stat().st_mtime
     times = [datetime.fromtimestamp(end - seconds, UTC).isoformat() for seconds in started]
     git = {"revision": f"{len(started)}ab", "dirty": len(started) > 1}
     sessions = [{"started": time, "git": git} for time in times]
-    write_owned(folder / "run.json", Identity("train_ilql", critics.RUN), 0, {"sessions": sessions})
+    write_owned(folder / "run.json", Identity("train_gpt", small_models.RUN), 0, {"sessions": sessions})
     return folder
 
 
@@ -271,8 +271,8 @@ def test_a_report_is_of_the_models_that_are_there(tmp_path: Path, monkeypatch: p
     write_results(folder, checkpoint="whole gpt")
     for name in ("finished.json", "run.json"):
         content = (critic / name).read_bytes()
-        write_owned(critic / name, Identity("train_ilql", "beef"), 0, read_json(critic / name))
-        with pytest.raises(PipelineError, match=r"run\.json is from train_ilql \(run (f00d|beef)\), but "):
+        write_owned(critic / name, Identity("train_gpt", "beef"), 0, read_json(critic / name))
+        with pytest.raises(PipelineError, match=r"run\.json is from train_gpt \(run (f00d|beef)\), but "):
             result_of(guided)
         (critic / name).write_bytes(content)
 

@@ -70,23 +70,6 @@ def test_all_runs_are_there_and_reported(finished, capsys):
     assert "; undecided with 2 seeds" in told and "; 2 seeds are too few: give 3 or more." in told
 
 
-@pytest.mark.long
-def test_policies_share_what_is_trained_for_them(tmp_path):
-    """A model, the same guided by a critic, the policy extracted from the critic, and the critic alone."""
-    guided, critic = "'policy.advantage_scale=2'", "'policy.model=critic'"
-    policies = {"plain": "", "guided": guided, "extracted": "'policy.model=awr'", "alone": f"{critic}, {guided}"}
-    variants = ", ".join(f"{{label: {label}, set: [{changes}]}}" for label, changes in policies.items())
-    asked = options(tmp_path, "study.seeds=[0]", f"study.variants=[{variants}]")
-    rows = read_json(main(asked, run_here) / "results.json")["rows"]
-    assert [row["updates"] for row in rows] == [6, 12, 12, 6]
-    seconds = {row["variant"]: row["training_seconds"] for row in rows}
-    assert seconds["guided"] == pytest.approx(seconds["plain"] + seconds["alone"])
-    assert seconds["extracted"] > seconds["alone"] > 0
-    trained = [path.parent for path in tmp_path.glob("logs/*/*/finished.json") if path.parent.name != "source"]
-    assert set(trained) == {tmp_path / "logs" / "mine-plain-seed0" / part for part in ("gpt", "ilql", "awr")}
-    main(asked, never)
-
-
 def test_refused_and_failed_runs_are_named(finished):
     before = (finished / "logs/mine/results.json").stat().st_mtime_ns
     with pytest.raises(ConfigError, match=r"study.variants, one: .*model\.ff_dim=16.* has 32"):

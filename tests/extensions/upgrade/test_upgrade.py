@@ -48,6 +48,9 @@ PLAYERS = (
 )
 
 
+pytestmark = pytest.mark.skipif("train_ilql" not in PROGRAMS, reason="the extension offline_rl is not installed")
+
+
 @pytest.fixture(scope="module")
 def archive(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("archive")

@@ -4,9 +4,9 @@ import pytest
 import torch
 from task_maps import figure_of, outlined, printed, world
 
+from icrl import extensions
 from icrl.config.compose import load_config
 from icrl.envs import make_env
-from icrl.plots import offline_plots as plots
 
 
 @pytest.mark.parametrize("show_key", [False, True])
@@ -26,8 +26,12 @@ def test_doors_show_the_mean_over_keys_and_are_outlined_if_all_are_held_out(show
     assert figure_of(env, one_key).get_suptitle() == "success", "one task for each door"
 
 
+@pytest.mark.skipif("offline_rl" not in extensions.NAMES, reason="the extension offline_rl is not installed")
 def test_key_and_door_are_marked_and_no_start_if_starts_vary() -> None:
     env = make_env(load_config(["env=dark_key_to_door", "env.size=3"]).env)
-    cells = plots.CellValues(torch.arange(9.0), torch.ones(9, dtype=torch.long))
-    (stars,) = plots.maps_figure(env, torch.tensor([[2, 3]]), [[cells] * 3], "values").axes[0].lines
-    assert stars.get_xydata().tolist() == [[2, 0], [0, 1]]
+    if "offline_rl" in extensions.NAMES:
+        from icrl.extensions.offline_rl.pictures import CellValues, maps_figure  # noqa: PLC0415
+
+        cells = CellValues(torch.arange(9.0), torch.ones(9, dtype=torch.long))
+        (stars,) = maps_figure(env, torch.tensor([[2, 3]]), [[cells] * 3], "values").axes[0].lines
+        assert stars.get_xydata().tolist() == [[2, 0], [0, 1]]

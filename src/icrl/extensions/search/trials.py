@@ -12,17 +12,16 @@ from icrl import extensions
 from icrl.config.compose import AnyRoot, compose_config
 from icrl.config.root import Config
 from icrl.extensions.search.options import SearchedConfig
-from icrl.programs import evaluate, extract_policy, finetune, pipeline, train_gpt, train_ilql
+from icrl.programs import evaluate, finetune, pipeline, train_gpt
 from icrl.runs.device import recorded
+from icrl.runs.evaluations import last_score
 from icrl.runs.files import read_json
 
-_LATE = "reward per env step in later episodes"
+LATE = "reward per env step in later episodes"
 SUCCESS = "success on development tasks over the last episodes"
 PROGRAMS: dict[str, tuple[Callable[[Any], Path], str, str]] = {  # main, stages of options, value
-    "train_gpt": (train_gpt.main, "2", _LATE),
-    "train_ilql": (train_ilql.main, "ilql", _LATE),
-    "extract_policy": (extract_policy.main, "awr", _LATE),
-    "finetune": (finetune.main, "finetune", _LATE),
+    "train_gpt": (train_gpt.main, "2", LATE),
+    "finetune": (finetune.main, "finetune", LATE),
     "evaluate": (evaluate.main, "3", SUCCESS),
     "pipeline": (pipeline.main, "1 2 3", SUCCESS),
 }
@@ -69,4 +68,4 @@ def value_of(program: str, trial: Any) -> float:
         return OTHERS[program].value(folder, trial)
     if PROGRAMS[program][2] == SUCCESS:
         return read_json(folder / "results.json")["final"]["development"]["success"]["mean"]
-    return read_json(folder / "evaluations.json")["evaluations"][-1]["score"]
+    return last_score(folder)

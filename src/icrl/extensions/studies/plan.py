@@ -8,26 +8,29 @@ trained: model, critic and extracted policy.
 import re
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import closing, suppress
+from importlib import import_module
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 
 from pydantic import BaseModel, Field, ValidationError
 
-from icrl.config.compose import compose_config, load_config
+from icrl import extensions
+from icrl.config.compose import compose_config, groups_of
 from icrl.config.options import in_words, refuse, replace
 from icrl.config.root import Config
 from icrl.contracts import ConfigError, PipelineError
 from icrl.envs import make_env
 from icrl.envs.tasks import development_of, split_tasks
+from icrl.evaluation.kinds import kind_of, policy_suffixes
 from icrl.evaluation.report import read_results
-from icrl.evaluation.trained import changes_of, new_tasks, policy_suffixes, readable_spec, suffix_of
+from icrl.evaluation.trained import changes_of, new_tasks, readable_spec, suffix_of
 from icrl.extensions.scaling.units import Job
 from icrl.extensions.studies.options import StudiedConfig
 from icrl.nn.gpt_policy import PolicyConfig
-from icrl.runs import SHARED
+from icrl.runs import SHARED, checkpoint
 from icrl.runs.device import recorded
 from icrl.runs.distributed import Ranks
-from icrl.runs.files import check_same, digest
+from icrl.runs.files import check_same, digest, read_json
 from icrl.training.policy_gradient import FinetuneConfig
 
 _OF_STUDY = ("seed", "histories", "run", "num_threads")  # options that the study sets for each run
@@ -36,8 +39,7 @@ _ALONE = ("study", "launch")  # groups of the study, which its runs do not have
 _OF_HISTORIES = ("seed", "env", "tasks", "source", "evals")
 _OF_EVALUATION = ("name", "run", "evaluation")
 _OF_ALL = ("seed", "env", "tasks", "source", "data", "model", "optimizer", "trainer", "device", "policy", "evaluation")
-_OF_PROGRAM = {"train_gpt": ("objective",), "train_ilql": ("encoder", "decoder", "critic"), "extract_policy": ("awr",)}
-_OF_PROGRAM |= {"finetune": ("objective", "finetune")}
+_OF_PROGRAM = {"train_gpt": ("objective",), "finetune": ("objective", "finetune")}
 
 
 class Row(NamedTuple):
@@ -85,9 +87,11 @@ def plan(options: Sequence[str]) -> Plan:
 
     Raises `ConfigError` for a variant that cannot be run, and for results that were made with other options."""
     _check_not_reserved(options, _OF_STUDY)
-    shared = compose_config(StudiedConfig, options).study.options
+    of_study = _groups(StudiedConfig)
+    own = [option for option in options if _group_of(option) in of_study]
+    shared = compose_config(StudiedConfig, own).study.options
     _check_not_reserved(shared, (*_OF_STUDY, *_OF_RUNS))
-    config = compose_config(StudiedConfig, [*shared, *options])
+    config = compose_config(StudiedConfig, [*(one for one in shared if _group_of(one) in of_study), *own])
     variants = [_read_variant(written) for written in config.study.variants]
     slugs, seeds = [variant.slug for variant in variants], config.study.seeds
     refuse(not slugs, "study.variants=[]: must have a variant; study=NAME chooses a study, --help lists the names")
@@ -96,7 +100,7 @@ def plan(options: Sequence[str]) -> Plan:
     refuse(not seeds or len({*seeds}) < len(seeds), f"study.seeds={seeds}: must be one seed, or several that differ")
     splits = config.study.splits
     refuse(len({*splits}) < len(splits), f"study.splits={splits}: must differ")
-    given = [option for option in options if re.split("[.=]", option.lstrip("+~"))[0] not in _ALONE]
+    given = [option for option in options if _group_of(option) not in _ALONE]
     planner, rows = _Planner(config, [f"name={config.name}", *shared, *given]), list[Row]()
     for variant in variants:
         try:
@@ -124,7 +128,7 @@ def _read_variant(written: dict[str, Any]) -> _Variant:
 def _check_not_reserved(options: Iterable[str], reserved: Collection[str]) -> None:
     for option in options:
         refuse(
-            re.split("[.=]", option.lstrip("+~"))[0] in reserved,
+            _group_of(option) in reserved,
             f"{option}: a study sets this for all of its runs; give study.seeds or name= to the study",
         )
 
@@ -150,18 +154,18 @@ class _Planner:
         }
         options = options or {name: [*self._options, *variant.set]}
         draws = [(f"{name}-seed{seed}", seed, given) for name, given in options.items() for seed in study.seeds]
-        runs = [self._trained(load_config(given), given, seed, name) for name, seed, given in draws]
-        first, composed = draws[0][2], load_config(draws[0][2])
+        runs = [self._trained(_composed(given), given, seed, name) for name, seed, given in draws]
+        first, composed = draws[0][2], _composed(draws[0][2])
         for test, changes in variant.test.items():
-            there = load_config([*first, *changes]) if changes else composed
+            there = _composed([*first, *changes]) if changes else composed
             parts = trained_for(there.policy, there.finetune)
             suffix = suffix_of(_changes(there, composed) | policy_suffixes(there), there.evaluation.tasks)
             evaluated: list[Config] = []
             for (name, seed, given), run in zip(draws, runs, strict=True):
                 world = [*given, *changes]
-                played = self._run(load_config(world), world, seed, name, run.config.histories[0], run.config.run)
+                played = self._run(_composed(world), world, seed, name, run.config.histories[0], run.config.run)
                 evaluated.append(played.config)
-                self._add(run, parts.values(), played, played.config.folder("logs") / f"evaluation{suffix}")
+                self._add(run, parts, played, played.config.folder("logs") / f"evaluation{suffix}")
             folders = [config.folder("logs") / f"evaluation{suffix}" for config in evaluated]
             models = [[config.run_folder / part for part in parts] for config in evaluated]
             x, line = variant.x, str(variant.line or (variant.label if isinstance(variant.x, str) else ""))
@@ -177,28 +181,31 @@ class _Planner:
         source = {group: recorded(composed)[group] for group in _OF_HISTORIES} | {"seed": seed}
         histories = f"{self._study.name}-histories-{digest(source)[:8]}-seed{seed}"
         collected = self._run(composed, options, seed, histories, histories, histories)
-        self._jobs.setdefault(histories, Job(histories, [["train_agents", *collected.options]], "", 0))
+        command = ["train_agents", *_read_by("train_agents", collected.options)]
+        self._jobs.setdefault(histories, Job(histories, [command], "", 0))
         ignored = {*_OF_EVALUATION, *(() if composed.trainer.evaluate else ("policy",))}
         made_with = {key: value for key, value in recorded(collected.config).items() if key not in ignored}
         model = self._models.setdefault(digest(made_with), name)
         return self._run(composed, options, seed, model, histories, model)
 
-    def _add(self, run: _Run, programs: Iterable[str], played: _Run, folder: Path) -> None:
-        """Add the training `programs` of `run`, and the evaluation `played`. Raises `ConfigError` if `folder` has its
-        results, made with other options."""
+    def _add(self, run: _Run, parts: dict[str, str], played: _Run, folder: Path) -> None:
+        """Add the training of the `parts` of `run`, and the evaluation `played`. Raises `ConfigError` if `folder` has
+        its results, made with other options."""
         config = run.config
         job = self._jobs.setdefault(config.run, Job(config.run, [], config.histories[0], 0))
-        for program in programs:
+        for program in parts.values():
             if program in SHARED:
                 trainer, ranks = config.trainer, Ranks(0, self._study.launch.num_processes)
                 ranks.check_divides(trainer.mini_batch_size, trainer.gradient_accumulation_steps)
             if program not in (command[0] for command in job.commands):
-                job.commands.append([program, *run.options])
+                job.commands.append([program, *_read_by(program, run.options)])
                 job.updates += config.trainer.num_iterations
-        job.commands.append(["evaluate", *played.options])
+        job.commands.append(["evaluate", *_read_by("evaluate", played.options)])
         if (folder / "results.json").exists():
-            compared = [group for program in programs for group in _OF_PROGRAM[program]]
+            compared = [group for program in parts.values() for group in _OF_PROGRAM.get(program, ())]
             check_same(played.config, read_results(folder)[0]["config"], (*_OF_ALL, *compared), str(folder))
+            for part, program in parts.items():
+                _check_extended(run, part, program)
         else:
             job.done = False
 
@@ -214,13 +221,53 @@ class _Planner:
 
 def trained_for(policy: PolicyConfig, finetune: FinetuneConfig) -> dict[str, str]:
     """Parts to train before `policy` can act: folders of a run and the programs that fill them, in order."""
-    tuned = policy.model == finetune.experiment_name
-    parts = {"gpt": "train_gpt"} if policy.model == "gpt" or (tuned and finetune.start == "gpt") else {}
-    if policy.advantage_scale or not (tuned or policy.model == "gpt"):
-        parts["ilql"] = "train_ilql"
-    if policy.model not in ("gpt", "critic"):
-        parts[policy.model] = "finetune" if tuned else "extract_policy"
-    return parts
+    kind = kind_of(policy, finetune)
+    return kind.parts if kind else {}
+
+
+def _module_of(program: str) -> Any:
+    """Module of a program of an extension; None for one of the core."""
+    module = extensions.programs().get(program)
+    return import_module(module) if module else None
+
+
+def _class_of(program: str) -> type[Config]:
+    """Class of the options of a program of a run."""
+    return getattr(_module_of(program), "OPTIONS", Config)
+
+
+def _check_extended(run: _Run, part: str, program: str) -> None:
+    """Raise `ConfigError` if a model in the folder `part` was made with other options of an extension's groups, which
+    the results of an evaluation do not record."""
+    own = [group for group in _class_of(program).model_fields if group not in Config.model_fields]
+    own = [group for group in own if group in getattr(_module_of(program), "COMPARED", ())]
+    for sidecar in checkpoint.sidecars(run.config.run_folder / part, "last")[-1:] if own else ():
+        made_with = read_json(sidecar)["description"]["config"]
+        check_same(compose_config(_class_of(program), run.options), made_with, own, str(sidecar.parent))
+
+
+def _composed(options: Sequence[str]) -> Config:
+    """The configuration with `options`, with all groups of the programs of an extension if some are only theirs."""
+    kinds = [one for one in map(_class_of, extensions.programs()) if issubclass(one, Config)]
+    beyond = {_group_of(option) for option in options} - _groups(Config)
+    return compose_config(next((one for one in kinds if beyond & _groups(one)), Config), options)
+
+
+def _read_by(program: str, options: Sequence[str]) -> list[str]:
+    """Those of the `options` of a run that a program has, which lacks groups of an extension's other programs."""
+    more = {*map(_group_of, options)} & {
+        one for name in extensions.programs() if issubclass(kind := _class_of(name), Config) for one in _groups(kind)
+    }
+    lacking = more - _groups(_class_of(program))
+    return [option for option in options if _group_of(option) not in lacking]
+
+
+def _group_of(option: str) -> str:
+    return re.split("[.=]", option.lstrip("+~"))[0]
+
+
+def _groups(kind: type[Config]) -> set[str]:
+    return {*kind.model_fields, *groups_of(kind)}
 
 
 def _changes(there: Config, trained: Config) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from importlib import import_module
 from typing import Any
 
 from icrl import extensions
-from icrl.config.compose import compose_config, load_config
+from icrl.config.compose import compose_config
 from icrl.config.modules import recorded_options
 from icrl.config.root import Config
 from icrl.contracts import Json, PipelineError
@@ -43,10 +43,13 @@ def present_config(before: Json) -> tuple[Any, Json]:
         no_code = [key for key in ("model.position", "encoder.position") if new.get(key) == "none"]
         new |= dict.fromkeys(no_code, "env_time")
     if "game" in before:
-        root = _players().OPTIONS
+        root = program_of("train_players", "point_game").OPTIONS
         present = flat(recorded(compose_config(root, [])))
     else:
-        root, present = Config, flat(recorded(load_config([f"{key.split('.')[0]}={new[key]}" for key in PRESETS])))
+        offline = "critic" in before and "train_ilql" in extensions.programs()
+        root = program_of("train_ilql", "offline_rl").OPTIONS if offline else Config
+        present = flat(recorded(compose_config(root, [f"{key.split('.')[0]}={new[key]}" for key in PRESETS])))
+        new = {key: value for key, value in new.items() if key.partition(".")[0] in root.model_fields}
     if unknown := [key for key in new if key not in present and key.partition(".")[0] not in UNIONS]:
         raise PipelineError(f"{', '.join(unknown)}: this version has no such options, and cannot convert the run")
     kept = {key: value for key, value in new.items() if key in present and not key.startswith("study.")}
@@ -59,16 +62,16 @@ def present_config(before: Json) -> tuple[Any, Json]:
     return config, json.loads(json.dumps(recorded(config) | study))
 
 
-def _players() -> Any:
-    """Module of the program that trains players, in an extension. Raises `PipelineError` if it is not installed."""
-    if (module := extensions.programs().get("train_players")) is None:
-        raise PipelineError("a run of train_players can be upgraded only where the extension point_game is installed")
+def program_of(name: str, extension: str) -> Any:
+    """Module of the program `name` of an `extension`. Raises `PipelineError` if that is not installed."""
+    if (module := extensions.programs().get(name)) is None:
+        raise PipelineError(f"a run of {name} can be upgraded only where the extension {extension} is installed")
     return import_module(module)
 
 
 def owner_of_players(config: Any) -> Identity:
     """Identity of a run of train_players."""
-    return _players().owner_of(config)
+    return program_of("train_players", "point_game").owner_of(config)
 
 
 def flat(config: Json) -> Json:

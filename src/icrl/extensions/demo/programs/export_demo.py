@@ -16,6 +16,7 @@ from icrl.config.root import Config
 from icrl.contracts import Json
 from icrl.envs import make_env
 from icrl.evaluation import trained
+from icrl.evaluation.kinds import policy_suffixes
 from icrl.evaluation.report import RESULTS, read_results
 from icrl.extensions.demo.checkpoint import check_room, file_content
 from icrl.extensions.demo.page import page_files
@@ -28,12 +29,11 @@ LARGE = "model.num_layers, model.embed_dim, env.size"
 def main(config: Config) -> Path:
     """Write the page of the configured checkpoint; returns its folder."""
     device = prepare(config)
-    critic = f"policy.model={config.policy.model} and policy.advantage_scale={config.policy.advantage_scale}"
-    guided = config.policy.model == "critic" or config.policy.advantage_scale
     with closing(make_env(config.env, device)) as env:
         room = check_room(env, config.env.name)
-        refuse(guided, f"{critic}: the page runs one model, which is not a critic and has none")
         opened = trained.open_trained(config, device)
+        policy = f"policy.model={config.policy.model} and policy.advantage_scale={config.policy.advantage_scale}"
+        refuse(opened.weights is None, f"{policy}: the page runs one sequence model by itself")
         last = config.evaluation.checkpoint == "last"
         compared = ("env", "tasks", *opened.compared)
         check_same(config, opened.described["config"], compared, str(opened.folder), budgets=last)
@@ -55,7 +55,7 @@ def main(config: Config) -> Path:
 
 def curves_of(config: Config, checkpoint: str) -> Json:
     """Curves of the evaluation of a checkpoint, by its checksum; none if there is no such evaluation."""
-    folder = config.folder("logs") / f"evaluation{trained.suffix_of(trained.policy_suffixes(config))}"
+    folder = config.folder("logs") / f"evaluation{trained.suffix_of(policy_suffixes(config))}"
     if (folder / RESULTS).exists():
         results = read_results(folder)[0]
         if results["checkpoint"] == checkpoint:

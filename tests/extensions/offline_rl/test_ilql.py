@@ -13,8 +13,8 @@ from torch import Tensor
 
 from icrl.config.schedules import Clock
 from icrl.contracts import Batch
-from icrl.nn.critic import Critic
-from icrl.objectives.ilql import ImplicitQLearning, value_bound
+from icrl.extensions.offline_rl.critic import Critic
+from icrl.extensions.offline_rl.ilql import ImplicitQLearning, value_bound
 from icrl.runs.distributed import Ranks
 from icrl.training.updates import Updater
 

@@ -24,13 +24,14 @@ next observation and weight 0: to use it only after a termination would select s
 """
 
 import math
+from collections.abc import Mapping
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from icrl.contracts import Batch
-from icrl.nn.critic import NUM_CRITICS, Critic, CriticConfig, Values
+from icrl.extensions.offline_rl.critic import NUM_CRITICS, Critic, CriticConfig, Values
 from icrl.objectives.imitation import batch_context
 
 
@@ -76,6 +77,16 @@ class ImplicitQLearning:
             "td_error": (errors.abs() * counts).sum() / (2 * usable),
         }
         return terms, {name: metric.detach() for name, metric in metrics.items()}
+
+    def warning(self, metrics: Mapping[str, float]) -> str:
+        """Line for a user if the critic may diverge, else ""."""
+        if (share := metrics.get("q_over_bound", 0.0)) <= 1:
+            return ""
+        return (
+            f"the largest |Q| is {share:.3g} times the largest return (train/q_over_bound). If it stays above 1 "
+            "the critic diverges: under another name=, a lower optimizer.learning_rate or "
+            "critic.target_update_rate may help"
+        )
 
     @torch.no_grad()
     def targets(self, batch: Batch) -> tuple[Tensor, Tensor, Tensor]:

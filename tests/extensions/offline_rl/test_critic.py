@@ -5,10 +5,12 @@ import torch
 from critics import CONFIG, LENGTH, SPEC, batch_of, config_of, critic_of, fresh_critic, shown
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from space_worlds import WORLDS
 from torch import Tensor, nn
 
 from icrl.config.options import replace
-from icrl.nn.critic import Head, ValueNetwork, Values, trunk_config
+from icrl.contracts import ConfigError
+from icrl.extensions.offline_rl.critic import Head, ValueNetwork, Values, trunk_config
 from icrl.nn.gpt import Context
 from icrl.spaces import discrete_spec
 
@@ -111,3 +113,9 @@ def test_the_target_network_follows_at_its_rate_and_interval(rate: float, interv
     assert critic.state_dict()["updates"] == number
     torch.testing.assert_close(slow.double(), expected, atol=1e-5, rtol=1e-5)
     assert torch.equal(slow, fast) or rate < 1 or number < interval
+
+
+def test_critics_are_for_integers() -> None:
+    message = r"a critic needs Discrete actions, .*; this world has actions in Box.* and any number of rewards"
+    with pytest.raises(ConfigError, match=message):
+        fresh_critic(CONFIG, WORLDS["vector to arm"])

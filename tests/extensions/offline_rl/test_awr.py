@@ -12,8 +12,9 @@ from models import outspoken
 from torch import Tensor
 
 from icrl.config.options import replace
+from icrl.extensions.offline_rl.awr import AdvantageWeightedRegression
 from icrl.nn.gpt import GPT
-from icrl.objectives.imitation import AdvantageWeightedRegression, AlgorithmDistillation
+from icrl.objectives.imitation import AlgorithmDistillation
 
 NORMALIZE = ("none", "mean", "softmax")
 

@@ -14,20 +14,21 @@ from hypothesis import strategies as st
 from matplotlib.quiver import Quiver
 from PIL import Image
 
-from icrl.config.compose import load_config
+from icrl.config.compose import compose_config
 from icrl.contracts import ConfigError
 from icrl.data.windows import Mixture
 from icrl.envs import make_env
 from icrl.envs.rooms import next_cells
 from icrl.evaluation.in_context import Adaptation
+from icrl.extensions.offline_rl import pictures as plots
+from icrl.extensions.offline_rl.awr import AdvantageWeightedRegression
+from icrl.extensions.offline_rl.critics import make_critic
+from icrl.extensions.offline_rl.curves import write_value_curves
+from icrl.extensions.offline_rl.options import OfflineConfig
+from icrl.extensions.offline_rl.programs import extract_policy, train_ilql
 from icrl.nn.gpt import Window, context_of
-from icrl.objectives.imitation import AdvantageWeightedRegression
-from icrl.plots import offline_plots as plots
 from icrl.plots import style
-from icrl.plots.training_curves import write_value_curves
-from icrl.programs import extract_policy, train_ilql
 from icrl.runs import checkpoint
-from icrl.training.critics import make_critic
 
 CRITIC = critic_of().target
 
@@ -58,7 +59,9 @@ def test_ages() -> None:
 
 
 def test_maps_show_values_and_moves() -> None:
-    env = make_env(load_config(["env=dark_room_permuted", "env.size=3", "env.random_start=false"]).env)
+    env = make_env(
+        compose_config(OfflineConfig, ["env=dark_room_permuted", "env.size=3", "env.random_start=false"]).env
+    )
     tasks = env.all_tasks()[[0, 7 * 120 + 3]]  # goals 0 and 8
     values, best = torch.rand(2, 3, 9), torch.randint(5, (2, 3, 9))
     maps = [[*map(plots.CellValues, *row)] for row in zip(values, best, strict=True)]
@@ -82,7 +85,7 @@ def test_maps_show_values_and_moves() -> None:
 @pytest.fixture
 def config(tmp_path: Path):
     """Configuration of a finished critic with its initial weights."""
-    config = load_config(["experiment=tiny", "device=cpu", f"root={tmp_path}"])
+    config = compose_config(OfflineConfig, ["experiment=tiny", "device=cpu", f"root={tmp_path}"])
     spec = make_env(config.env).spec
     about = critics.described(config) | {"env": spec.to_json()}
     tasks = {
@@ -125,7 +128,7 @@ def test_maps_that_cannot_be_drawn_are_refused(config, tmp_path: Path) -> None:
         (["env=gymnasium"], "env.name=gymnasium"),
     ):
         with pytest.raises(ConfigError, match=message):
-            plots.write_value_maps(load_config([*options, "device=cpu", f"root={tmp_path}"]))
+            plots.write_value_maps(compose_config(OfflineConfig, [*options, "device=cpu", f"root={tmp_path}"]))
 
 
 def test_weights_are_those_of_the_objective() -> None:
@@ -172,7 +175,7 @@ def test_the_figure_shows_the_weights() -> None:
 
 
 def test_shown_batches_are_those_the_policy_learned_from(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    extracted = lambda *options: load_config([*TINY, f"root={root}", *options])  # noqa: E731
+    extracted = lambda *options: compose_config(OfflineConfig, [*TINY, f"root={root}", *options])  # noqa: E731
     config = extracted()
     train_ilql.main(config)
     extract_policy.main(config)
@@ -184,7 +187,7 @@ def test_shown_batches_are_those_the_policy_learned_from(root: Path, monkeypatch
     with pytest.raises(ConfigError, match="awr.inverse_temperature"):
         plots.write_weight_plot(extracted("awr.inverse_temperature=1"))
     with pytest.raises(ConfigError, match="extract-policy"):
-        plots.write_weight_plot(extracted("awr.experiment_name=other"))
+        plots.write_weight_plot(extracted("awr.experiment_name=awr-other"))
     for path in config.folder("logs").glob("ilql/*"):
         if path.is_file():
             path.unlink()
@@ -211,7 +214,7 @@ def test_comparison(tmp_path: Path, monkeypatch, terminating: bool, shared: bool
     monkeypatch.setattr(style, "save_figure", lambda path, figure: figures.append(figure))
     searcher = 0.9 if shared else 0.8
     folders = {"one": write_results(tmp_path / "1", 0.3, 0.9), "two": write_results(tmp_path / "2", 0.5, searcher)}
-    config = load_config(["experiment=tiny", f"env.terminate_on_goal={terminating}"])
+    config = compose_config(OfflineConfig, ["experiment=tiny", f"env.terminate_on_goal={terminating}"])
     plots.write_comparison(config, folders, tmp_path / "both.png")
     ((left, right),) = [figure.axes for figure in figures]
     assert (left.get_ylabel(), right.get_ylabel()) == ("success", "steps to goal" if terminating else "return")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Collection
 from copy import deepcopy
 from pathlib import Path
@@ -11,15 +10,17 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import nn
 
-from icrl.config.modules import command_of
-from icrl.config.options import quoted, refuse, walk
-from icrl.contracts import ConfigError, Json, PipelineError
-from icrl.nn.critic import Critic, ValueNetwork, trunk_config
+from icrl.config.modules import recorded_options
+from icrl.config.options import refuse, walk
+from icrl.contracts import ConfigError, Json
+from icrl.extensions.offline_rl.critic import Critic, ValueNetwork, trunk_config
+from icrl.extensions.offline_rl.options import OfflineConfig
 from icrl.nn.gpt import Trunk
 from icrl.runs import checkpoint
 from icrl.runs.device import dtype_of, recorded
-from icrl.runs.files import Identity, check_same, content_of, fits
-from icrl.spaces import SPEC_FORM, EnvSpec
+from icrl.runs.files import check_same
+from icrl.spaces import EnvSpec
+from icrl.training.finished import check_described, open_finished
 from icrl.training.optimizers import make_optimizer
 
 if TYPE_CHECKING:
@@ -27,52 +28,13 @@ if TYPE_CHECKING:
 
 PROGRAM = "train_ilql"
 _PREFIX = "critic.initial_model_prefix"
-_PARTS = ("train", "held_out", "development")
-_DESCRIBED = {
-    "config": {"env": {"name": str}, "tasks": dict, "data": dict, "model": dict, "optimizer": dict, "device": dict},
-    "env": SPEC_FORM,
-    "tasks": {"all": [[float]], **{part: [int] for part in _PARTS}},
-    "histories": [{"name": str, "sha256": str}],
-    "inputs": dict,
-}
 _KEPT = {"optimizer": ("name", "beta1", "beta2", "beta3", "epsilon", "momentum"), "device": ("dtype", "amp_dtype")}
 
 
-def make_critic(config: Config, spec: EnvSpec, recompute: bool = False) -> Critic:
+def make_critic(config: OfflineConfig, spec: EnvSpec, recompute: bool = False) -> Critic:
     """New critic with the options `model`, `encoder`, `decoder` and `critic` of `config`."""
     trunk = trunk_config(config.model, config.encoder)
     return Critic(ValueNetwork(trunk, config.decoder, config.critic, spec, recompute))
-
-
-def open_finished(folder: Path, kind: str | int, program: str, device: torch.device) -> tuple[dict[str, Any], Json]:
-    """State and sidecar as by `checkpoint.open_finished`, or those of the update `kind`, if it is a number, also of a
-    run that is not finished. Raises `ConfigError` if there are none."""
-    if isinstance(kind, int):
-        there = checkpoint.by_step(folder)
-        known = f"{folder} has checkpoints of the updates {', '.join(map(str, sorted(there))) or '(none)'}"
-        refuse(kind not in there, f"evaluation.checkpoint={kind}: {known}; checkpoints.snapshot_interval keeps more")
-        found = checkpoint.load(there[kind], device)
-        checkpoint.check_run(folder, found[1], Identity(program, found[1]["description"].get("run")))
-    else:
-        found = checkpoint.open_finished(folder, kind, program, device)
-    if found is None:
-        raise ConfigError(f"no finished training in {folder}: run `{command_of(program)}` with the same options")
-    check_described(found[1]["description"], folder)
-    if not isinstance(found[0], dict) or not isinstance(found[0].get("model"), dict):
-        raise PipelineError(f"a checkpoint in {folder} holds no model: another program wrote it")
-    return found
-
-
-def check_described(described: Json, folder: Path) -> None:
-    """Raise `PipelineError` unless a checkpoint in `folder` records the options of its model."""
-    if not fits(described, _DESCRIBED):
-        raise PipelineError(f"a checkpoint in {folder} lacks the options of its model: another version wrote it")
-    with content_of(folder, checkpoint.DamagedCheckpointError):
-        json.dumps(described["env"], allow_nan=False)
-        EnvSpec.of(described["env"])
-    tasks = described["tasks"]
-    if not all(0 <= task < len(tasks["all"]) for part in _PARTS for task in tasks[part]):
-        raise PipelineError(f"a checkpoint in {folder} names tasks that its world has not: restore it")
 
 
 def load_critic(
@@ -83,8 +45,10 @@ def load_critic(
     those of `config`."""
     state, about = open_finished(config.run_folder / "ilql", kind, PROGRAM, device)
     described, where = about["description"], f"the critic of run={config.run}"
-    check_same(config, described["config"], ("model", "encoder", "decoder", "critic"), where)
-    critic = make_critic(config, spec or EnvSpec.of(described["env"])).to(device, dtype_of(config))
+    own = [one for one in ("encoder", "decoder", "critic") if hasattr(config, one)]
+    check_same(config, described["config"], ("model", *own), where)
+    made_with = recorded_options(OfflineConfig, described["config"], config.run_folder / "ilql")
+    critic = make_critic(made_with, spec or EnvSpec.of(described["env"])).to(device, dtype_of(config))
     _load_weights(critic, state["model"], where)
     return critic.eval(), about
 
@@ -124,7 +88,7 @@ def read_model(
     return state, described
 
 
-def checksums(config: Config, options: Collection[str]) -> Json:
+def checksums(config: OfflineConfig, options: Collection[str]) -> Json:
     """Checksums, by option, of the models named by `options`, for the record of a new run. Raises `ConfigError` if one
     is missing."""
     named = {key: value for key, value, _ in walk(config) if key in options and value != "none"}
@@ -143,7 +107,7 @@ def load_trunk(option: str, path: str, trunks: list[Trunk], split: Json, device:
         _load_weights(trunk, parts, f"{option}={path}")
 
 
-def initialize(config: Config, critic: Critic, split: Json, device: torch.device) -> None:
+def initialize(config: OfflineConfig, critic: Critic, split: Json, device: torch.device) -> None:
     """Initialize a critic with the models in `encoder.load_from` (a trunk), `decoder.load_from` (the heads of another
     critic's target network) and `critic.initial_model` (a whole critic)."""
     if (path := config.encoder.load_from) != "none":
@@ -162,7 +126,7 @@ def initialize(config: Config, critic: Critic, split: Json, device: torch.device
         _load_weights(critic, state["model"], f"critic.initial_model={path}")
 
 
-def snapshot_state(config: Config, critic: Critic, split: Json, device: torch.device) -> dict[str, Any] | None:
+def snapshot_state(config: OfflineConfig, critic: Critic, split: Json, device: torch.device) -> dict[str, Any] | None:
     """Full state of the snapshot named by `critic.initial_model_prefix` and `initial_model_index`, from which `critic`
     continues; None without these options. `optimizer.initialize` replaces the optimizer by a new one. Raises
     `ConfigError` if `critic` cannot continue it."""
@@ -187,7 +151,7 @@ def snapshot_state(config: Config, critic: Critic, split: Json, device: torch.de
     return state
 
 
-def _sidecar(option: str, path: str, config: Config | None = None) -> Path:
+def _sidecar(option: str, path: str, config: OfflineConfig | None = None) -> Path:
     """Sidecar of the checkpoint at `path`, or of the snapshot in the folder `path` that `config` chooses."""
     if option == _PREFIX and config:
         index, folder = config.critic.initial_model_index, Path(path)
@@ -200,16 +164,6 @@ def _sidecar(option: str, path: str, config: Config | None = None) -> Path:
     exists = path.endswith(".pt") and Path(path).is_file()
     refuse(not exists, f"{option}={path}: must be an existing checkpoint, a .pt with its .json beside it")
     return Path(path).with_suffix(".json")
-
-
-def check_weights(module: nn.Module, weights: Any) -> None:
-    """Raise `ConfigError` unless `weights` has a finite tensor of the right shape for each parameter of `module`."""
-    needed, found = module.state_dict(), weights if isinstance(weights, dict) else {}
-    for name in sorted(needed.keys() | found.keys(), key=str):
-        one, like = found.get(name), needed.get(name)
-        if not isinstance(one, torch.Tensor) or like is None or one.shape != like.shape or one.layout != torch.strided:
-            raise ConfigError(f"the weights do not fit the options: {quoted(name)}")
-        refuse(not one.isfinite().all(), f"the weights are not finite: {name}")
 
 
 def _load_weights(module: nn.Module, state: dict[str, Any], where: str) -> None:

@@ -9,22 +9,26 @@ from pathlib import Path
 
 import torch
 
-from icrl.config.root import Config
 from icrl.contracts import ConfigError, Json
 from icrl.evaluation.trained import evaluator_of
+from icrl.extensions.offline_rl.awr import AdvantageWeightedRegression
+from icrl.extensions.offline_rl.critics import check_critic, checksums, load_critic, load_trunk
+from icrl.extensions.offline_rl.options import OfflineConfig
 from icrl.nn.gpt import GPT
-from icrl.objectives.imitation import AdvantageWeightedRegression
 from icrl.runs import checkpoint
 from icrl.runs.device import dtype_of
-from icrl.training.critics import check_critic, checksums, load_critic, load_trunk
+from icrl.runs.evaluations import last_score
 from icrl.training.fit import fit
 from icrl.training.needs import fitting_gpt
 from icrl.training.program import compared, open_run, unweighted
 
+OPTIONS = OfflineConfig
 LARGE = "trainer.mini_batch_size, model.context_len, model.embed_dim"
+COMPARED = ("awr",)  # groups of options that must be the same for a model
+SEARCHED = ("2 awr", "reward per env step in later episodes")  # options, and the value of a run
 
 
-def main(config: Config) -> Path:
+def main(config: OfflineConfig) -> Path:
     """Train, or resume training; returns the folder with the checkpoints."""
     awr, folder = config.awr, config.folder("logs") / config.awr.experiment_name
     if not awr.resume and checkpoint.sidecars(folder, "last"):
@@ -37,7 +41,7 @@ def main(config: Config) -> Path:
         start = before["inputs"].get("warm_start") if before else checksums(config, ["awr.initial_encoder"])
         return {"critic": about["state_sha256"], "warm_start": start}
 
-    with open_run(config, "extract_policy", folder, compared(config, "awr"), inputs) as context:
+    with open_run(config, "extract_policy", folder, compared(config, *COMPARED), inputs) as context:
         if context:
             check_critic(config, about["description"], context.description)
             if awr.normalize != "none" and (size := context.ranks.size) > 1:
@@ -52,5 +56,11 @@ def main(config: Config) -> Path:
             objective = AdvantageWeightedRegression(awr, critic.target.to(context.device))
             evaluator = evaluator_of(context, unweighted(config.objective))
             updates = -(-awr.num_epochs * mixture.num_windows // config.trainer.mini_batch_size)
-            fit(context, model, objective, context.batches(mixture), evaluator, num_updates=updates)
+            own = {"num_updates": updates, "lowered": "awr.advantage_threshold, "}
+            fit(context, model, objective, context.batches(mixture), evaluator, **own)
     return folder
+
+
+def value(folder: Path, config: OfflineConfig) -> float:
+    """Value of a run in a search: the score of its last evaluation."""
+    return last_score(folder)

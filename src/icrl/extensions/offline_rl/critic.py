@@ -38,7 +38,7 @@ class EncoderConfig(Options):
 
     @model_validator(mode="after")
     def _check(self) -> Self:
-        check_heads("encoder", self)
+        check_heads("encoder", self.num_heads, self.embed_dim, self.position)
         return self
 
 

@@ -8,22 +8,23 @@ import torch
 from critics import config_of, fresh_critic
 from torch import Tensor
 
-from icrl.config.compose import load_config
-from icrl.config.root import Config
+from icrl.config.compose import compose_config
 from icrl.config.schedules import Clock
 from icrl.contracts import Batch, Step
 from icrl.envs import make_env
 from icrl.envs.rollout import rollout, start_streams
 from icrl.envs.rooms import next_cells
-from icrl.nn.critic import Critic
+from icrl.extensions.offline_rl.critic import Critic
+from icrl.extensions.offline_rl.ilql import ImplicitQLearning
+from icrl.extensions.offline_rl.options import OfflineConfig
 from icrl.nn.gpt import Window, context_of
-from icrl.objectives.ilql import ImplicitQLearning
 from icrl.randomness import Noise, stream_seeds
 from icrl.runs.distributed import Ranks
 from icrl.training.updates import Updater
 
 CPU = torch.device("cpu")
-WORLD = load_config(
+WORLD = compose_config(
+    OfflineConfig,
     [
         *("env=tiny_room", "env.size=3", "env.max_episode_steps=6", "tasks.num_train=3"),
         *("data.num_development_tasks=0", "trainer.evaluate=false"),
@@ -32,7 +33,7 @@ WORLD = load_config(
         *("critic=ilql", "critic.conservative_scaling=0", "critic.return_lambda=0"),
         *("critic.target_update_rate=0.3", "optimizer=adamw", "optimizer.weight_decay=0"),
         "optimizer.learning_rate={kind: linear, progress: percent, points: [[0, 0.01], [0.5, 0.01], [1, 0.0005]]}",
-    ]
+    ],
 )
 ENV, SIZE, LIMIT, GOAL, START = make_env(WORLD.env), 3, 6, 1, 4  # the goal is at most two moves away
 
@@ -74,7 +75,7 @@ def values_on(seen: Batch, critic: Critic) -> tuple[Tensor, Tensor]:
     return values.q.mean(0).gather(-1, seen.action[..., None])[..., 0], values.value
 
 
-def exact_values(config: Config, value_of: Callable[[list[float]], float]) -> tuple[Tensor, Tensor]:
+def exact_values(config: OfflineConfig, value_of: Callable[[list[float]], float]) -> tuple[Tensor, Tensor]:
     """Q `[time, cell, action]` and V `[time, cell]` by dynamic programming; V is `value_of` the Q of a cell."""
     critic, to = config.critic, next_cells(SIZE).view(SIZE**2, 5).tolist()
     q, value = np.zeros((LIMIT, SIZE**2, 5)), np.zeros((LIMIT, SIZE**2))
@@ -92,7 +93,7 @@ def exact_values(config: Config, value_of: Callable[[list[float]], float]) -> tu
     return torch.from_numpy(q), torch.from_numpy(value)
 
 
-def learned_from(columns: dict[str, Tensor], config: Config, num_updates: int, size: int = 64) -> Critic:
+def learned_from(columns: dict[str, Tensor], config: OfflineConfig, num_updates: int, size: int = 64) -> Critic:
     """A critic after `num_updates` updates on `size` windows."""
     torch.manual_seed(0)
     critic = fresh_critic(config, ENV.spec).train()

@@ -23,19 +23,21 @@ from icrl.envs.core import TensorEnv
 from icrl.evaluation.in_context import Adaptation, play_episodes
 from icrl.evaluation.references import references_of
 from icrl.evaluation.report import read_results, shared_references, shown_curve
-from icrl.nn.critic import ValueNetwork
+from icrl.extensions.offline_rl.awr import AdvantageWeightedRegression
+from icrl.extensions.offline_rl.critic import ValueNetwork
+from icrl.extensions.offline_rl.critics import check_critic, load_critic
 from icrl.nn.gpt import Window, context_of
-from icrl.objectives.imitation import AdvantageWeightedRegression
 from icrl.plots import style
 from icrl.plots.figures import Panel, adaptation_figure
 from icrl.runs.device import device_of, recorded
 from icrl.runs.distributed import Ranks
 from icrl.runs.files import check_same
-from icrl.training.critics import check_critic, load_critic, open_finished
+from icrl.training.finished import open_finished
 from icrl.training.program import RunContext, unweighted
 
 if TYPE_CHECKING:
     from icrl.config.root import Config
+    from icrl.extensions.offline_rl.options import OfflineConfig
 
 NUM_GOALS = 2
 VIEWS = {0: "not found yet", 1: "reached once", 4: "reached 4 times"}  # by how often the goal was reached
@@ -148,7 +150,7 @@ class Weights(NamedTuple):
     optimal: NDArray[np.bool_]  # whether the action is the planner's
 
 
-def write_weight_plot(config: Config) -> Path:
+def write_weight_plot(config: OfflineConfig) -> Path:
     """Draw which steps of the histories the extracted policy imitates, as `weights.png` beside it; returns its path.
     Raises `ConfigError` if the policy was extracted with other options or critic."""
     device, folder = device_of(config), config.folder("logs") / config.awr.experiment_name

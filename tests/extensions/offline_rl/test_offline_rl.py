@@ -3,7 +3,6 @@
 import json
 import shutil
 from copy import deepcopy
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,14 +13,15 @@ from harness import TINY, files_of, kill_late, results_of, run
 from toy import plain
 
 from icrl.config.modules import command_of
-from icrl.config.root import Config
 from icrl.envs import make_env
 from icrl.evaluation.in_context import play_episodes
-from icrl.nn.gpt_policy import GPTPolicy, Guided
+from icrl.extensions.offline_rl.acting import Guided
+from icrl.extensions.offline_rl.critics import make_critic
+from icrl.extensions.offline_rl.options import OfflineConfig
+from icrl.nn.gpt_policy import GPTPolicy
 from icrl.runs import checkpoint
 from icrl.runs.files import read_json, write_json
 from icrl.spaces import EnvSpec
-from icrl.training.critics import make_critic
 
 CPU = torch.device("cpu")
 # Truncations are drawn, dropout is on (of the tiny run), targets move between updates.
@@ -30,8 +30,20 @@ SNAPSHOTS = ("checkpoints.snapshot_interval=8",)  # every two updates of 4 windo
 SHORT = ("evaluation.ablations=false", "evaluation.temperatures=[]", "evaluation.num_streams=1")
 NEW = ("name=new", "histories=tiny")
 CRITIC = ("policy.model=critic", "policy.advantage_scale=1")
-go = partial(harness.done, preset=(*TINY, *OFFLINE))
-refusal = partial(harness.refusal, preset=(*TINY, *OFFLINE))
+GROUPS = ("encoder", "decoder", "critic", "awr")  # that the programs of the core lack
+
+
+def read_by(stage: str, *options: str) -> list[str]:
+    """Those of the `options` that a stage has."""
+    return [one for one in options if stage in ("train_ilql", "extract_policy") or not one.startswith(GROUPS)]
+
+
+def go(stage: str, root: Path, *options: str) -> str:
+    return harness.done(stage, root, *read_by(stage, *OFFLINE, *options))
+
+
+def refusal(stage: str, root: Path, *options: str) -> str:
+    return harness.refusal(stage, root, *read_by(stage, *OFFLINE, *options), preset=TINY)
 
 
 @pytest.fixture(scope="module")
@@ -74,7 +86,7 @@ def test_a_snapshot_is_all_that_is_needed_to_play(offline, tmp_path):
     found = sorted(path.name for path in snapshots.glob("snapshot-*.pt"))
     assert found == [f"snapshot-00000000{update}.pt" for update in (2, 4, 6)]
     state, about = checkpoint.load(snapshots / "snapshot-000000004.json", CPU)
-    config = Config.model_validate(about["description"]["config"])
+    config = OfflineConfig.model_validate(about["description"]["config"])
     env = make_env(config.env)
     critic = make_critic(config, env.spec)
     critic.load_state_dict(state["model"])
@@ -111,8 +123,8 @@ def test_programs_start_from_the_models_that_options_name(offline):
         assert name.startswith("policy_head.") or all(torch.equal(now[f"{part}{name}"], value) for part in trunks)
     heads = [name for name in critic if name.startswith("target.") and "_head" in name]
     assert heads and all(torch.equal(now[name], critic[name]) for name in heads)
-    go("extract_policy", offline, "awr.experiment_name=new", *still[:1], f"awr.initial_encoder={path % 'ilql'}")
-    for name, value in newest(offline, "tiny/new")["model"].items():
+    go("extract_policy", offline, "awr.experiment_name=awr-new", *still[:1], f"awr.initial_encoder={path % 'ilql'}")
+    for name, value in newest(offline, "tiny/awr-new")["model"].items():
         assert name.startswith("policy_head.") or torch.equal(critic[f"target.trunk.{name}"], value)
 
 
@@ -121,7 +133,7 @@ def test_models_that_cannot_be_started_from(offline):
     logs, prefix, seed = offline / "logs/tiny", "critic.initial_model_prefix", "tasks.seed=1"
     go("train_agents", offline, "name=split", seed)
     split = ("train_ilql", "name=split", seed)
-    new, policy = ("train_ilql", *NEW), ("extract_policy", "histories=tiny", "awr.experiment_name=new")
+    new, policy = ("train_ilql", *NEW), ("extract_policy", "histories=tiny", "awr.experiment_name=awr-new")
     for (stage, *names), option, path, said, *more in (
         (new, "encoder.load_from", logs / "ilql/last-000000006.pt", "size mismatch", "encoder.embed_dim=4"),
         (new, prefix, logs / "ilql", "optimizer.initialize=true", "optimizer=sgd", "optimizer.learning_rate=0.01"),
@@ -140,11 +152,11 @@ def test_models_that_cannot_be_started_from(offline):
 def test_epochs_are_counted_in_windows(offline):
     """Also with weights that are those of whole batches."""
     whole = ("awr.normalize=mean", "trainer.gradient_accumulation_steps=1")
-    out = go("extract_policy", offline, "awr.experiment_name=other", "awr.num_epochs=1", *whole).splitlines()
+    out = go("extract_policy", offline, "awr.experiment_name=awr-other", "awr.num_epochs=1", *whole).splitlines()
     windows = sum(int(line.split(" windows")[0].replace(",", "")) for line in out if " windows of 8" in line)
     expected = -(-windows // 4)
-    assert expected > 6 and newest(offline, "tiny/other")["step"] == expected
-    assert read_json(offline / "logs/tiny/other/finished.json")["updates"] == expected
+    assert expected > 6 and newest(offline, "tiny/awr-other")["step"] == expected
+    assert read_json(offline / "logs/tiny/awr-other/finished.json")["updates"] == expected
 
 
 def test_the_presets_of_the_reference_train(offline):
@@ -155,8 +167,8 @@ def test_the_presets_of_the_reference_train(offline):
 
 
 def test_a_run_that_is_there_is_gone_on_with_only_if_asked(offline):
-    go("extract_policy", offline, "awr.resume=false", "awr.experiment_name=other")
-    for more in ((), ("awr.experiment_name=other",)):
+    go("extract_policy", offline, "awr.resume=false", "awr.experiment_name=awr-other")
+    for more in ((), ("awr.experiment_name=awr-other",)):
         assert "awr.resume=false" in refusal("extract_policy", offline, "awr.resume=false", *more)
         assert "are done" in go("extract_policy", offline, *more)
 
@@ -185,7 +197,7 @@ def test_critics_of_other_worlds_and_histories_are_refused(offline):
     for about, said in ((other_world, "env.max_episode_steps=5"), (other_histories, "different histories")):
         write_json(sidecar, about)
         for stage, option in (("extract_policy", "seed=0"), ("evaluate", "policy.advantage_scale=1")):
-            assert said in run(stage, offline, *OFFLINE, option).refusal
+            assert said in refusal(stage, offline, option)
 
 
 # ---- play
@@ -223,12 +235,9 @@ def test_a_player_that_is_not_there_or_was_trained_with_other_options(offline):
         message = refusal("evaluate", offline, *options)
         assert f"no finished training in {folder}" in message and command_of(program) in message
         (offline / "finished.json").rename(folder / "finished.json")
-    for option, program, player in (
-        ("critic.expectile", "train_ilql", CRITIC),
-        ("awr.advantage_threshold", "extract_policy", ["policy.model=awr"]),
-    ):
+    for option, program in (("critic.expectile", "train_ilql"), ("awr.advantage_threshold", "extract_policy")):
         assert option in refusal(program, offline, f"{option}=0.7")
-        assert option in refusal("evaluate", offline, *player, f"{option}=0.7")
+    assert "model.context_len" in refusal("evaluate", offline, *CRITIC, "model.context_len=7")
 
 
 @pytest.mark.parametrize(("stage", "folder"), [("train_ilql", "ilql"), ("extract_policy", "awr")])
@@ -247,7 +256,7 @@ def test_a_critic_with_two_trunks_and_no_values_of_its_own(offline):
     for preset in ("iql", "cql"):
         options = (f"critic={preset}", "critic.horizon=episode", *NEW, f"name={preset}", f"run={preset}")
         harness.done("train_ilql", offline, *options)
-        harness.done("evaluate", offline, *options, *CRITIC, *SHORT)
+        harness.done("evaluate", offline, *read_by("evaluate", *options), *CRITIC, *SHORT)
 
 
 def test_a_reward_plugin_is_recorded_compared_and_run_by_who_learns_from_it_alone(root, tmp_path):

@@ -11,40 +11,41 @@ from critics import CONFIG, SPEC, SPLIT, batch_of, config_of, described, finish,
 from models import outspoken
 
 from icrl.config.options import replace
-from icrl.config.root import Config
 from icrl.config.schedules import Clock
 from icrl.contracts import ConfigError, Json, PipelineError
-from icrl.nn.critic import Critic
+from icrl.extensions.offline_rl import critics
+from icrl.extensions.offline_rl.critic import Critic
+from icrl.extensions.offline_rl.critics import check_critic, load_critic, load_trunk, read_model, snapshot_state
+from icrl.extensions.offline_rl.ilql import ImplicitQLearning
+from icrl.extensions.offline_rl.options import OfflineConfig
 from icrl.nn.gpt import GPT
-from icrl.objectives.ilql import ImplicitQLearning
 from icrl.runs import checkpoint
 from icrl.runs.distributed import Ranks
-from icrl.training import critics
-from icrl.training.critics import check_critic, load_critic, load_trunk, read_model, snapshot_state
+from icrl.training import finished as opening
 from icrl.training.updates import Updater
 
 CPU = torch.device("cpu")
 
 
-def config_for(root: Path, **changes: dict[str, Any]) -> Config:
+def config_for(root: Path, **changes: dict[str, Any]) -> OfflineConfig:
     return replace(config_of(**changes), root=str(root), run="mine")
 
 
 @pytest.fixture
-def finished(tmp_path: Path) -> Config:
+def finished(tmp_path: Path) -> OfflineConfig:
     """Configuration of a run with a finished critic: the newest of update 5, the best of update 3."""
     folder = tmp_path / "logs/mine/ilql"
     for kind, update, size in (("best", 3, 0.5), ("last", 5, 1.0)):
         state = {"step": update, "model": outspoken(fresh_critic(), size).state_dict()}
         checkpoint.save(folder, kind, update, state, described(), 1)
     with pytest.raises(ConfigError, match="no finished training in .*ilql: run `icrl train-ilql`"):
-        critics.open_finished(folder, "last", "train_ilql", CPU)
+        opening.open_finished(folder, "last", "train_ilql", CPU)
     finish(folder, 5)
     return config_for(tmp_path)
 
 
 @pytest.mark.parametrize(("kind", "update"), [("last", 5), ("best", 3)])
-def test_the_checkpoint_that_is_asked_for_is_loaded(finished: Config, kind: str, update: int) -> None:
+def test_the_checkpoint_that_is_asked_for_is_loaded(finished: OfflineConfig, kind: str, update: int) -> None:
     state, _ = checkpoint.load_newest(finished.run_folder / "ilql", kind, CPU) or ({}, {})
     critic, about = load_critic(finished, CPU, kind=kind)
     assert about["step"] == update and same_weights(critic.state_dict(), state["model"])
@@ -54,7 +55,7 @@ def test_the_checkpoint_that_is_asked_for_is_loaded(finished: Config, kind: str,
     assert {parameter.dtype for parameter in load_critic(double, CPU)[0].parameters()} == {torch.float64}
 
 
-def test_a_critic_with_other_options_or_unfit_weights_is_refused(finished: Config) -> None:
+def test_a_critic_with_other_options_or_unfit_weights_is_refused(finished: OfflineConfig) -> None:
     """Also where its parameters would fit, as with other heads or another dropout."""
     others = {"encoder": {"num_heads": 1}, "decoder": {"dropout": 0.1}, "critic": {"discount_factor": 0.5}}
     for group, changes in (others | {"model": {"tokens": "cross"}}).items():
@@ -67,7 +68,7 @@ def test_a_critic_with_other_options_or_unfit_weights_is_refused(finished: Confi
     with pytest.raises(ConfigError, match="the critic of run=mine: does not fit the options"):
         load_critic(finished, CPU)
     with pytest.raises(PipelineError, match=r"a checkpoint in here lacks the options of its model"):
-        critics.check_described({"config": {}}, Path("here"))
+        opening.check_described({"config": {}}, Path("here"))
 
 
 def test_a_critic_of_another_world_split_data_or_histories_guides_no_model() -> None:
@@ -100,7 +101,7 @@ def gpt() -> GPT:
     return GPT(CONFIG.model, SPEC)
 
 
-def from_there(folder: Path, **changes: dict[str, Any]) -> Config:
+def from_there(folder: Path, **changes: dict[str, Any]) -> OfflineConfig:
     """A configuration that continues the newest snapshot in `folder`."""
     return config_of(**changes | {"critic": {"initial_model_prefix": str(folder)} | changes.get("critic", {})})
 

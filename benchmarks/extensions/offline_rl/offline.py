@@ -1,6 +1,6 @@
 """Updates of the three programs of offline RL: imitation, a critic, and the extraction of a policy from it.
 
-    python -m benchmarks.offline [KEY=VALUE ...]
+    python -m benchmarks.extensions.offline_rl.offline [KEY=VALUE ...]
 
 On one thread, with the options of `study=offline` that matter here, on random windows. The study gives each method the
 number of updates that makes all methods cost the same. Options in float32, or of another room, show how far that holds
@@ -15,12 +15,13 @@ import torch
 
 from benchmarks.measure import Report, side_by_side
 from benchmarks.stage_two import our_update, random_batch, repeated, update_of
-from icrl.config.compose import load_config
+from icrl.config.compose import compose_config
 from icrl.envs import make_env
+from icrl.extensions.offline_rl.awr import AdvantageWeightedRegression
+from icrl.extensions.offline_rl.critics import make_critic
+from icrl.extensions.offline_rl.ilql import ImplicitQLearning
+from icrl.extensions.offline_rl.options import OfflineConfig
 from icrl.nn.gpt import GPT
-from icrl.objectives.ilql import ImplicitQLearning
-from icrl.objectives.imitation import AdvantageWeightedRegression
-from icrl.training.critics import make_critic
 
 UPDATES, ROUNDS = 5, 9
 OPTIONS = ("env.size=7", "model.context_len=80", "model.obs_encoding=coordinates", "trainer.mini_batch_length=0")
@@ -29,7 +30,7 @@ OPTIONS += ("objective.weighting=none", "device.amp_dtype=bfloat16", "data.num_d
 
 def main(overrides: list[str]) -> None:
     torch.set_num_threads(1)
-    config = load_config([*OPTIONS, *overrides])
+    config = compose_config(OfflineConfig, [*OPTIONS, *overrides])
     spec = make_env(config.env).spec
     batch, critic, frozen = random_batch(config, spec), make_critic(config, spec), make_critic(config, spec).target
     extraction = AdvantageWeightedRegression(config.awr, frozen)

@@ -9,27 +9,32 @@ critic=ilql|iql|cql chooses the loss of the values. `python -m src.extract_polic
 import math
 from pathlib import Path
 
-from icrl.config.root import Config
 from icrl.contracts import Json
 from icrl.data.rewards import check_plugin, described, load_plugin
-from icrl.evaluation.trained import evaluator_of, lone_critic
-from icrl.nn.critic import trunk_config
-from icrl.objectives.ilql import ImplicitQLearning, value_bound
+from icrl.evaluation.trained import evaluator_of
+from icrl.extensions.offline_rl.acting import lone_critic
+from icrl.extensions.offline_rl.critic import trunk_config
+from icrl.extensions.offline_rl.critics import checksums, initialize, make_critic, snapshot_state
+from icrl.extensions.offline_rl.ilql import ImplicitQLearning, value_bound
+from icrl.extensions.offline_rl.needs import fitting_critic
+from icrl.extensions.offline_rl.options import OfflineConfig
 from icrl.runs.device import dtype_of
-from icrl.training.critics import checksums, initialize, make_critic, snapshot_state
+from icrl.runs.evaluations import last_score
 from icrl.training.fit import fit
-from icrl.training.needs import fitting_critic
 from icrl.training.program import announce, compared, open_run, unweighted
 
+OPTIONS = OfflineConfig
 LARGE = "trainer.mini_batch_size, model.context_len, encoder.embed_dim"
+COMPARED = ("encoder", "decoder", "critic")  # groups of options that must be the same for a model
+SEARCHED = ("2 ilql", "reward per env step in later episodes")  # options, and the value of a run
 
 _STARTS = ("encoder.load_from", "decoder.load_from", "critic.initial_model", "critic.initial_model_prefix")
 
 
-def main(config: Config) -> Path:
+def main(config: OfflineConfig) -> Path:
     """Train, or resume training; returns the folder with the checkpoints."""
     folder = config.folder("logs") / "ilql"
-    groups = compared(config, "encoder", "decoder", "critic", *(["awr"] if config.trainer.evaluate else []))
+    groups = compared(config, *COMPARED, *(["awr"] if config.trainer.evaluate else []))
     plugin = load_plugin(config.critic.reward_plugin)
 
     def inputs(before: Json | None) -> Json:
@@ -56,5 +61,11 @@ def main(config: Config) -> Path:
             run = context.described_by({"reward_plugin": described(plugin)})
             objective, batches = ImplicitQLearning(critic, bound), context.batches(mixture)
             evaluator = evaluator_of(context, unweighted(config.objective), lone_critic)
-            fit(run, critic, objective, batches, evaluator, after_step=critic.after_update, start=start)
+            own = {"after_step": critic.after_update, "start": start, "lowered": "critic.reward_scale, "}
+            fit(run, critic, objective, batches, evaluator, **own)
     return folder
+
+
+def value(folder: Path, config: OfflineConfig) -> float:
+    """Value of a run in a search: the score of its last evaluation."""
+    return last_score(folder)

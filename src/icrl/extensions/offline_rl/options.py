@@ -1,0 +1,66 @@
+"""Options of offline RL: those of all programs, and of critics and the policies that are extracted from them."""
+
+from collections.abc import Iterator
+from operator import attrgetter
+from typing import ClassVar
+
+from icrl.config.options import group
+from icrl.config.root import Config, rule
+from icrl.extensions.offline_rl.awr import AwrConfig, is_extracted
+from icrl.extensions.offline_rl.critic import CriticConfig, DecoderConfig, EncoderConfig
+
+
+class OfflineConfig(Config):
+    """Options of all programs, and those of offline RL."""
+
+    page: ClassVar[str] = "offline"
+
+    encoder: EncoderConfig = group(EncoderConfig, "the trunk of a critic", "ilql")
+    decoder: DecoderConfig = group(DecoderConfig, "the heads of a critic", "ilql")
+    critic: CriticConfig = group(CriticConfig, "values, and how they are learned", "ilql")
+    awr: AwrConfig = group(AwrConfig, "extraction of a policy from values", "awr")
+
+
+@rule
+def _in_names(config: Config) -> Iterator[str]:
+    """Conflicts of folders of a run, and of policies."""
+    if (name := config.finetune.experiment_name) in ("ilql", "critic") or is_extracted(name):
+        yield "$finetune.experiment_name is a folder or a name of offline RL: give finetune.experiment_name=finetuned"
+    if config.policy.model == "critic" and not config.policy.advantage_scale:
+        yield "$policy.model acts on the critic alone, so $policy.advantage_scale must be above 0"
+
+
+@rule
+def _in_critic(config: Config) -> Iterator[str]:
+    if not isinstance(config, OfflineConfig):
+        return
+    model, encoder, trainer, length = config.model, config.encoder, config.trainer, config.trainer.mini_batch_length
+    if encoder.position == "learned" and 0 < length < model.context_len:
+        yield "$trainer.mini_batch_length leaves positions untrained with $encoder.position and $model.context_len"
+    if encoder.position == "rope" and model.trunk != "transformer":
+        yield "$encoder.position needs attention, whose queries and keys it rotates: $model.trunk has none"
+    if encoder.position == "env_time" and not model.add_env_time:
+        yield "$encoder.position needs the embedding that $model.add_env_time leaves out"
+    if config.awr.normalize != "none" and trainer.gradient_accumulation_steps > 1:
+        yield "$awr.normalize needs $trainer.gradient_accumulation_steps to be 1; otherwise give awr.normalize=none"
+
+
+@rule
+def _in_starts(config: Config) -> Iterator[str]:
+    """Conflicts of trained models: each part of a critic is initialized from at most one."""
+    if not isinstance(config, OfflineConfig):
+        return
+    critic, alone = config.critic, config.critic.initial_model_prefix == "none"
+    parts = ("encoder.load_from", "decoder.load_from", "critic.initial_model")
+    whole = [("critic.initial_model", part) for part in parts[:2]]
+    for pair in (*whole, *(("critic.initial_model_prefix", part) for part in parts)):
+        if "none" not in attrgetter(*pair)(config):
+            yield f"${pair[0]} and ${pair[1]} both set the same part: one of them must be none"
+    if alone and critic.initial_model_index >= 0:
+        yield "$critic.initial_model_index needs critic.initial_model_prefix"
+    if alone and config.optimizer.initialize:
+        yield "$optimizer.initialize: critic.initial_model_prefix is none; give optimizer.initialize=false"
+    fixed = critic.value_trunk_grad == "none" and (critic.separate_value or not critic.imitation_scaling)
+    if fixed and alone and config.encoder.load_from == critic.initial_model == "none":
+        parts = "$critic.value_trunk_grad with $critic.imitation_scaling and $critic.separate_value"
+        yield f"{parts} leaves a trunk that nothing trains; give a trained one by encoder.load_from"

@@ -1,0 +1,46 @@
+"""Program of every process of `torchrun` in the tests of critics: python parallel_critics.py FOLDER"""
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import critics
+import torch
+from parallel import main, message_of, part_of
+from toy import CPU, look
+
+from icrl.contracts import Batch
+from icrl.extensions.offline_rl.ilql import ImplicitQLearning
+from icrl.runs.distributed import Ranks
+from icrl.training.fit import fit
+from icrl.training.program import RunContext
+
+FORM = {"separate_value": True, "imitation_scaling": 0.5, "horizon": "across_episodes", "target_update_interval": 2}
+
+
+def critic(folder: Path, ranks: Ranks, **form: Any) -> str:
+    """Q, V on a trunk of its own, and a policy, unless `form` says otherwise."""
+    config = critics.config_of(
+        critic=form or FORM,
+        encoder={"dropout": 0.0},
+        decoder={"dropout": 0.0},
+        trainer={"num_iterations": 6, "parameter_check_interval": 1},
+    )
+    torch.manual_seed(0)
+    model = critics.fresh_critic(config)
+    context = RunContext(config, folder, CPU, ranks, {"program": "train_ilql", "run": "f00d"}, [])
+
+    def batches(update: int) -> Batch:
+        return part_of(critics.batch_of(4, seed=update, truncated=[0, 1, 0, 1, 0, 0, 0] * 4), ranks)
+
+    objective = ImplicitQLearning(model)
+    return message_of(lambda: fit(context, model, objective, batches, look, after_step=model.after_update))
+
+
+CASES = {
+    "critic": critic,
+    "critic_on_fixed_trunk": lambda folder, ranks: critic(folder, ranks, value_trunk_grad="none", horizon="episode"),
+}
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), CASES)
