@@ -103,7 +103,7 @@ def test_a_store_without_shards_is_refused(whole, tmp_path):
     with pytest.raises(ConfigError, match=r"whole was collected without shards"):
         collected(whole.parents[1], "name=whole")
     for program in ("train_agents", "pipeline"):
-        assert "shard.count: there is no such option" in refusal(program, tmp_path, "shard.count=8", preset=SMALL)
+        assert "shard: there is no such option" in refusal(program, tmp_path, "shard.count=8", preset=SMALL)
 
 
 def test_processes_that_share_a_shard_are_refused(tmp_path):

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from results import write_results
 
+from icrl.config.command_line import description
 from icrl.config.compose import load_config, presets_of
 from icrl.config.options import replace, walk
 from icrl.contracts import ConfigError, Json
@@ -298,6 +299,10 @@ def test_every_preset_can_be_run(preset: str) -> None:
     shown = {"development"} if chooses else {"test"}  # a recipe is chosen without a look at the test
     assert {row.config.evaluation.tasks for row in rows} == shown
     assert {folder.name.startswith("evaluation-development") for row in rows for folder in row.folders} == {chooses}
+
+
+def test_every_preset_says_what_it_is() -> None:
+    assert not [path for path in presets_of("study").values() if not description(path)]
 
 
 def test_presets_take_options_and_compare_what_they_promise() -> None:
