@@ -7,6 +7,7 @@ from functools import cache
 from pathlib import Path
 
 import pytest
+from installed import ABSENT
 
 from icrl import extensions
 
@@ -108,7 +109,7 @@ def test_every_folder_is_a_package() -> None:
 def test_presets_of_extensions_have_names_of_their_own() -> None:
     files = [path for folder in (ICRL / "conf", *extensions.preset_folders()) for path in folder.rglob("*.yaml")]
     names = [path.relative_to(path.parent.parent) for path in files if path.parent.name != "conf"]
-    assert len({*names}) == len(names) > 100
+    assert len({*names}) == len(names) > 50
 
 
 def test_the_core_knows_no_extension() -> None:
@@ -118,7 +119,7 @@ def test_the_core_knows_no_extension() -> None:
         for path in {*(PROJECT / folder).rglob("*.py")} - {*HELPERS.values()}:
             own = {*path.relative_to(PROJECT).parts[:-1]}
             own |= {other for name in own & {*extensions.NAMES} for other in extensions.needs(name)}
-            assert extensions_in(path) <= own, path
+            assert own & ABSENT or extensions_in(path) <= own, path
     for path in (PROJECT / "notebooks").glob("*.ipynb"):
         assert len({*re.findall(r"icrl\.extensions\.(\w+)", path.read_text())}) <= 1, path
 

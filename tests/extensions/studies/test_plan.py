@@ -233,7 +233,7 @@ def test_every_preset_can_be_run(preset: str) -> None:
         pytest.importorskip(package)
     config, rows, jobs = preset_plan(preset)
     once = ("regions", "region_parts", "source_trials", "trial_parts", "larger_rooms")
-    few = dict.fromkeys((*once, "reference_recipe"), 1) | {"search_parts": 5}
+    few = dict.fromkeys((*once, "reference_recipe", "offline_settings"), 1) | {"search_parts": 5}
     seeds = ({"search": 5, "terminating": 5} | few).get(preset, 3)
     assert config.name == f"study-{preset}" and len(config.study.seeds) == seeds
     evaluations = [command for job in jobs for command in job.commands if command[0] == "evaluate"]

@@ -14,10 +14,12 @@ from shards import union_of
 
 from icrl import extensions
 from icrl.__main__ import PROGRAMS, run
+from icrl.config.compose import load_config
 from icrl.contracts import ConfigError, PipelineError
 from icrl.data.history_store import open_histories, read_manifest
 from icrl.extensions.upgrade._versions import present_config
 from icrl.extensions.upgrade.programs import upgrade
+from icrl.runs.device import recorded
 from icrl.runs.files import read_json, write_json
 
 A2C = (  # the options of the runs in the archive, as they are called today
@@ -262,6 +264,12 @@ def test_a_recorded_call_is_not_made(finished, tmp_path, tasks):
     with pytest.raises(PipelineError):
         upgrade.main(root)
     assert not (tmp_path / "mark").exists()
+
+
+def test_groups_of_programs_that_start_runs_stay_in_a_record():
+    others = {"study": {"seeds": [0]}, "shard": {"count": 1, "index": -1}, "launch": {"name": "local"}}
+    record = json.loads(json.dumps(recorded(load_config()) | others))
+    assert present_config(record)[1] == record
 
 
 @pytest.mark.skipif("scaling" not in extensions.NAMES, reason="it reads unions")

@@ -24,7 +24,6 @@ OPTIONS = {  # renamed options
     "encoder.activation_function": "encoder.activation",
     "decoder.dim_feedforward": "decoder.ff_dim",
     "decoder.activation_function": "decoder.activation",
-    "study.num_workers": "launch.num_workers",
 }
 VALUES = {  # renamed values of options
     ("source.name", "noisy_expert"): "noise_distillation",
@@ -32,12 +31,14 @@ VALUES = {  # renamed values of options
 }
 PRESETS = ("env.variant", "source.name", "objective.name", "optimizer.name")  # options with the name of a preset
 UNIONS = {"env", "source", "objective", "optimizer", "critic"}  # groups without the options that have no effect
+OF_OTHERS = {"launch", "search", "shard", "study"}  # groups that no run reads, only programs that start runs
 NO_NOISE_SCALE = {"weight": 0.0, "signal": 0.0, "noise": 0.0, "valid": None, "update": 0}  # before any estimate
 
 
 def present_config(before: Json) -> tuple[Any, Json]:
     """Present configuration with the options of an older record, and its own record in JSON form."""
-    old = flat(before)
+    others = {group: before[group] for group in before.keys() & OF_OTHERS}  # stay as they are
+    old = flat({group: value for group, value in before.items() if group not in others})
     new = {OPTIONS.get(key, key): VALUES.get((key, str(value)), value) for key, value in old.items()}
     if old.get("model.add_env_time") and "presets" not in old:  # before, it was added to position=none too
         no_code = [key for key in ("model.position", "encoder.position") if new.get(key) == "none"]
@@ -52,14 +53,13 @@ def present_config(before: Json) -> tuple[Any, Json]:
         new = {key: value for key, value in new.items() if key.partition(".")[0] in root.model_fields}
     if unknown := [key for key in new if key not in present and key.partition(".")[0] not in UNIONS]:
         raise PipelineError(f"{', '.join(unknown)}: this version has no such options, and cannot convert the run")
-    kept = {key: value for key, value in new.items() if key in present and not key.startswith("study.")}
+    kept = {key: value for key, value in new.items() if key in present}
     groups: dict[str, Any] = {}
     for key, value in (present | kept).items():
         group, _, option = key.partition(".")
         groups |= {group: groups.get(group, {}) | {option: value} if option else value}
     config = recorded_options(root, groups, "a run of an older version")
-    study = {"study": before["study"]} if "study" in before else {}
-    return config, json.loads(json.dumps(recorded(config) | study))
+    return config, json.loads(json.dumps(recorded(config) | others))
 
 
 def program_of(name: str, extension: str) -> Any:
