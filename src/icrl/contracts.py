@@ -124,7 +124,7 @@ class Batch(NamedTuple):
     truncated: Tensor  # 0 or 1
     optimal_action: Tensor  # see `EnvSpec.unknown_action`
     weight: Tensor  # float32: weight of a step in the loss
-    training_reward: Tensor  # float32: reward that a critic learns from, computed by a plug-in from the observed one
+    training_reward: Tensor  # float32: reward that values are learned from, computed by a plug-in from the observed one
 
 
 AnyBatch = Any

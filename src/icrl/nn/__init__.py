@@ -1,1 +1,1 @@
-"""Networks: the in-context model and its cache, the critic, networks of source learners."""
+"""Networks: the in-context model and its cache, networks of source learners."""

@@ -112,7 +112,7 @@ def test_from_a_snapshot_a_new_run_comes_to_the_end_of_the_old_one(offline, inde
 
 
 def test_programs_start_from_the_models_that_options_name(offline):
-    """A critic is seen after an update with a rate of 0; see `tests/training/test_critics.py` for the rest."""
+    """A critic is seen after an update with a rate of 0; see `test_critics.py` for the rest."""
     gpt, critic = (newest(offline, f"tiny/{name}")["model"] for name in ("gpt", "ilql"))
     still, path = ("optimizer.learning_rate=0", "trainer.num_iterations=1"), f"{offline}/logs/tiny/%s/last-000000006.pt"
     starts = (f"encoder.load_from={path % 'gpt'}", f"decoder.load_from={path % 'ilql'}", "critic.separate_value=true")

@@ -13,9 +13,16 @@ from torch import nn
 from icrl.config.modules import recorded_options
 from icrl.config.options import refuse, walk
 from icrl.contracts import ConfigError, Json
-from icrl.extensions.offline_rl.critic import Critic, ValueNetwork, trunk_config
+from icrl.extensions.offline_rl.critic import (
+    Critic,
+    CriticConfig,
+    DecoderConfig,
+    EncoderConfig,
+    ValueNetwork,
+    trunk_config,
+)
 from icrl.extensions.offline_rl.options import OfflineConfig
-from icrl.nn.gpt import Trunk
+from icrl.nn.gpt import GPTConfig, Trunk
 from icrl.runs import checkpoint
 from icrl.runs.device import dtype_of, recorded
 from icrl.runs.files import check_same
@@ -27,6 +34,12 @@ if TYPE_CHECKING:
     from icrl.config.root import Config
 
 PROGRAM = "train_ilql"
+_OPTIONS: dict[str, Any] = {  # of a critic, by their groups
+    "model": GPTConfig,
+    "encoder": EncoderConfig,
+    "decoder": DecoderConfig,
+    "critic": CriticConfig,
+}
 _PREFIX = "critic.initial_model_prefix"
 _KEPT = {"optimizer": ("name", "beta1", "beta2", "beta3", "epsilon", "momentum"), "device": ("dtype", "amp_dtype")}
 
@@ -47,8 +60,12 @@ def load_critic(
     described, where = about["description"], f"the critic of run={config.run}"
     own = [one for one in ("encoder", "decoder", "critic") if hasattr(config, one)]
     check_same(config, described["config"], ("model", *own), where)
-    made_with = recorded_options(OfflineConfig, described["config"], config.run_folder / "ilql")
-    critic = make_critic(made_with, spec or EnvSpec.of(described["env"])).to(device, dtype_of(config))
+    model, encoder, decoder, values = (
+        recorded_options(kind, described["config"].get(group), config.run_folder / "ilql", group)
+        for group, kind in _OPTIONS.items()
+    )
+    network = ValueNetwork(trunk_config(model, encoder), decoder, values, spec or EnvSpec.of(described["env"]))
+    critic = Critic(network).to(device, dtype_of(config))
     _load_weights(critic, state["model"], where)
     return critic.eval(), about
 

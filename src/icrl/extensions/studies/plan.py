@@ -2,7 +2,7 @@
 
 Every variant is trained with every seed, on every split of the tasks if there are several. Runs with the same world,
 tasks, source and seed share their histories. Runs that differ only in how they are evaluated share everything that is
-trained: model, critic and extracted policy.
+trained.
 """
 
 import re
