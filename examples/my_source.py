@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from icrl.config.options import option
-from icrl.contracts import Learned, Sample, Step
+from icrl.contracts import Sample, Step, UpdateResult
 from icrl.sources import source
 from icrl.sources.learners import Learner, table_rows
 from icrl.sources.options import SourceConfig, named
@@ -42,7 +42,7 @@ class ExpectedSarsa(Learner):
     def action_probabilities(self, step: Step) -> Tensor:
         return self._policy(self.values[self._rows(step.obs)])
 
-    def update(self, sample: Sample) -> Learned:
+    def update(self, sample: Sample) -> UpdateResult:
         errors = []
         for step in zip(*sample.rollout, strict=True):
             obs, action, reward, next_obs, _, terminated, *_ = step
@@ -51,4 +51,4 @@ class ExpectedSarsa(Learner):
             row = self._rows(obs)
             errors.append(target - self.values[row, action])
             self.values.index_put_((row, action), self.config.step_size * errors[-1], accumulate=True)
-        return Learned({"td_error": self._per_learner(torch.stack(errors).abs())})
+        return UpdateResult({"td_error": self._per_learner(torch.stack(errors).abs())})

@@ -5,7 +5,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from icrl.randomness import Noise, cumulative, draw, integers, mix, spread, stream_seeds, uniform
+from icrl.randomness import Noise, cumulative, draw, integers, mix, several, stream_seeds, uniform
 
 INT64 = st.integers(-(2**63), 2**63 - 1)
 
@@ -85,11 +85,11 @@ def test_draw_inverts_the_distribution_at_its_steps() -> None:
 
 def test_numbers_that_a_policy_spreads_are_uniform_and_unrelated() -> None:
     noise = Noise(stream_seeds(0, 4000)).draw(1)[0]
-    numbers = spread(noise, 3)
+    numbers = several(noise, 3)
     assert numbers.shape == (4000, 3) and numbers.min() >= 0 and numbers.max() < 1
     quarters = torch.tensor([0.25, 0.5, 0.75])
     for column in numbers.T:
         assert (column.quantile(quarters) - quarters).abs().max() < 0.03
     related = torch.corrcoef(torch.cat([noise[:, None], numbers], dim=1).T)
     assert (related - torch.eye(4)).abs().max() < 0.06
-    assert torch.equal(spread(noise[5:6], 3), numbers[5:6]) and torch.equal(spread(noise, 2), numbers[:, :2])
+    assert torch.equal(several(noise[5:6], 3), numbers[5:6]) and torch.equal(several(noise, 2), numbers[:, :2])

@@ -102,7 +102,7 @@ class Sample(NamedTuple):
     targets: dict[str, Tensor]  # [T, L * W] each: computed by the learner's `targets` from the whole unroll
 
 
-class Learned(NamedTuple):
+class UpdateResult(NamedTuple):
     """Result of an update."""
 
     metrics: dict[str, Tensor]  # [L] each

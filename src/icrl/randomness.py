@@ -63,7 +63,7 @@ def seeds_of(noise: Tensor) -> Tensor:
     return (noise * (1 << _UNIFORM_BITS)).long()
 
 
-def spread(noise: Tensor, number: int, purpose: int = 0) -> Tensor:
+def several(noise: Tensor, number: int, purpose: int = 0) -> Tensor:
     """`number` uniform numbers `[B, number]` from one `noise` `[B]` of a policy, unrelated to it, to each other and to
     those of another `purpose`."""
     seed = mix(seeds_of(noise), purpose)

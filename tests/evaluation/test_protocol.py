@@ -14,7 +14,7 @@ from icrl.envs.exact import Expectation
 from icrl.evaluation.definitions import DEFINITIONS
 from icrl.evaluation.exploration import exploration_numbers
 from icrl.evaluation.in_context import Adaptation
-from icrl.evaluation.protocol import Setting, decoding_name, exact_numbers, numbers_of
+from icrl.evaluation.protocol import Setting, decoding_name, exact_numbers, summarise
 from icrl.evaluation.report import all_curves, probes_of, source_label
 from icrl.evaluation.tables import (
     coverage_table,
@@ -58,7 +58,7 @@ def paying(returns: Any) -> Adaptation:
 def report(*runs: Adaptation, references: Any = EXACT, regrets: bool = False, **others: Adaptation) -> dict[str, Any]:
     """Numbers of runs with the seeds 0, 1, ...; `others` are played in each."""
     setting = Setting({"held_out": references, "train": references}, "1", regrets)
-    return numbers_of({seed: {"held_out": run, **others} for seed, run in enumerate(runs)}, setting, OPTIONS, 0)
+    return summarise({seed: {"held_out": run, **others} for seed, run in enumerate(runs)}, setting, OPTIONS, 0)
 
 
 def explored(*runs: dict[str, Any]) -> dict[str, Any]:
@@ -132,11 +132,11 @@ def test_runs_on_the_same_tasks_are_no_further_draws_and_splits_are() -> None:
         (Setting(references, "1", False), 0.8518),
         (Setting(references, "1", False, apart=[references] * 4, num_splits=2), 0.9229),
     ):
-        found = numbers_of(runs, setting, OPTIONS, 0)["final"]["held_out"]
+        found = summarise(runs, setting, OPTIONS, 0)["final"]["held_out"]
         for name in ("success", "fraction_solved", "success_after_first"):
             assert found[name]["low"] == pytest.approx(low, abs=5e-5) and found[name]["high"] == 1
     mixed = {0: {"held_out": solving(23, 23)}, 1: {"held_out": solving(22, 23)}}
-    found = numbers_of(mixed, Setting(references, "1", False), OPTIONS, 0)["final"]["held_out"]["fraction_solved"]
+    found = summarise(mixed, Setting(references, "1", False), OPTIONS, 0)["final"]["held_out"]["fraction_solved"]
     assert found["low"] <= 0.7805 and found["high"] == 1  # t of one degree of freedom, and 22 of 23
 
 
@@ -149,13 +149,13 @@ def test_intervals_stay_within_what_is_possible() -> None:
     possible = {"steps_to_goal": (0.0, 20.0), "returns": (0.0, 20.0)}
     for bound, steps, returns in ((False, (0, 20), (0, 20)), (True, (3, 20), (0, 2))):
         setting = Setting({"held_out": references}, "1", False, possible, bound)
-        numbers = numbers_of(runs, setting, OPTIONS, 0)
+        numbers = summarise(runs, setting, OPTIONS, 0)
         for section in (numbers["final"]["held_out"], numbers["curves"]["model, held-out tasks"]):
             for name, limits in (("steps_to_goal", steps), ("success", (0, 1)), ("returns", returns)):
                 assert np.ravel([section[name]["low"], section[name]["high"]])[[0, -1]] == pytest.approx(limits)
     assert numbers["final"]["held_out"]["fraction_of_optimum"]["high"] == 1
     assert numbers["protocol"]["possible"] == {"steps_to_goal": [0, 20], "returns": [0, 20]}
-    lucky = numbers_of({0: {"held_out": paying(np.full((2, 1, 8), 3.0))}}, setting, OPTIONS, 0)["final"]["held_out"]
+    lucky = summarise({0: {"held_out": paying(np.full((2, 1, 8), 3.0))}}, setting, OPTIONS, 0)["final"]["held_out"]
     assert lucky["returns"]["high"] == lucky["returns"]["mean"] == 3  # of a world in which luck pays
 
 
@@ -169,7 +169,7 @@ def test_differences_are_those_of_each_task() -> None:
     names = {"persistent walk with goal memory": walk, "covering plan": ours, "searcher": walk}
     references = {"held_out": exact([0.0] * 3, [1.0] * 3)}
     setting = Setting(references, "1", False, {"returns": (0.0, 20.0), "steps_to_goal": (0.0, 20.0)}, True)
-    numbers = numbers_of({0: {"held_out": ours, **names}}, setting, OPTIONS, 0)
+    numbers = summarise({0: {"held_out": ours, **names}}, setting, OPTIONS, 0)
     found = numbers["differences"]
     assert list(found) == ["persistent walk with goal memory", "covering plan", "optimum"]
     walked = found["persistent walk with goal memory"]["steps_to_goal"]
@@ -182,7 +182,7 @@ def test_differences_are_those_of_each_task() -> None:
     header, _, first, *_ = differences_table(found, 8).splitlines()
     assert header.split()[-6:] == ["success", "7-8", "steps", "to", "goal", "7-8"]
     assert first.endswith("0.000 [-0.708, 0.708]  -2.00 [-3.00, -1.00]")
-    better = numbers_of({0: {"held_out": solving(3, 3), "covering plan": solving(2, 3)}}, setting, OPTIONS, 0)
+    better = summarise({0: {"held_out": solving(3, 3), "covering plan": solving(2, 3)}}, setting, OPTIONS, 0)
     plan = better["differences"]["covering plan"]["success"]
     assert plan["mean"] == pytest.approx(1 / 3) and plan["low"] == 0 and plan["high"] == 1
 
@@ -196,7 +196,7 @@ def test_differences_over_splits_have_the_t_interval_of_the_runs() -> None:
         runs[seed] = {"held_out": ours, "covering plan": walk}
     setting = Setting(references, "1", False, apart=[references] * 3, num_splits=3)
     options = OPTIONS.model_copy(update={"num_bootstrap": 20_000})
-    found = numbers_of(runs, setting, options, 0)["differences"]["covering plan"]["steps_to_goal"]
+    found = summarise(runs, setting, options, 0)["differences"]["covering plan"]["steps_to_goal"]
     ends = [3 - 4.303 * (7 / 3) ** 0.5, 3 + 4.303 * (7 / 3) ** 0.5]
     assert [found["low"], found["high"]] == pytest.approx(ends, abs=0.5) and found["mean"] == 3
 
@@ -333,7 +333,7 @@ def test_the_section_of_each_policy_and_the_definition_of_each_number() -> None:
     other, life = paying(np.ones((2, 1, 8))), "A2C, training tasks, start of life"
     names = ("train", life, "searcher", "temperature 0", "temperature 0.5", "blank", "shuffled", "other_task")
     setting = Setting({"held_out": EXACT, "train": exact([0, 0], [4, 4])}, "1", True)
-    found = numbers_of({0: {"held_out": adaptation()} | dict.fromkeys(names, other)}, setting, OPTIONS, 0)
+    found = summarise({0: {"held_out": adaptation()} | dict.fromkeys(names, other)}, setting, OPTIONS, 0)
     ours = ["model, held-out tasks", "model, training tasks"]
     assert list(found["curves"]) == [*ours, life, "searcher", "random", "optimum"]
     assert list(found["final"]) == ["held_out", "train"] and list(found["decodings"]) == ["1", "0", "0.5"]
@@ -407,7 +407,7 @@ def test_what_is_left_of_a_goal_that_moved() -> None:
     ours = paying(np.ones((2, 3, 24)))
     runs = {0: {"held_out": ours, "other_task": ours, "moved goal: model": played}}
     setting = Setting({"held_out": EXACT}, "1", False)
-    found = numbers_of(runs, setting, OPTIONS, 0, [{"moved goal: model": misled, "other_task": misled}])
+    found = summarise(runs, setting, OPTIONS, 0, [{"moved goal: model": misled, "other_task": misled}])
     moved = found["moved_goal"]["model"]
     assert found["protocol"]["goal_moves_after"] == 12 and "moved goal: model" not in found["curves"]
     assert moved["final"]["success_10_after_move"]["mean"] == pytest.approx(5 / 6)
@@ -436,7 +436,7 @@ def test_what_is_left_of_a_goal_that_moved() -> None:
         "1.000",
         "0.000",
     ]
-    short = numbers_of({0: {"held_out": adaptation(), "moved goal: model": adaptation()}}, setting, OPTIONS, 0)
+    short = summarise({0: {"held_out": adaptation(), "moved goal: model": adaptation()}}, setting, OPTIONS, 0)
     assert "success_10_after_move" not in short["moved_goal"]["model"]["final"]
     header, _, row = moved_table(short["moved_goal"]).splitlines()  # four episodes come after the move
     assert header.split()[7:11] == ["4", "5", "6", "7-8"] and row.split()[-2:] == ["-", "-"]

@@ -14,7 +14,7 @@ from icrl.config.compose import load_config
 from icrl.contracts import PipelineError
 from icrl.evaluation.exploration import exploration_numbers
 from icrl.evaluation.in_context import Adaptation
-from icrl.evaluation.protocol import Setting, numbers_of
+from icrl.evaluation.protocol import Setting, summarise
 from icrl.evaluation.report import combined, load_episodes, read_results, save_episodes
 from icrl.runs.files import Identity, sha256, write_owned
 
@@ -102,7 +102,7 @@ def written(folder: Path, seed: int, found: dict[str, Adaptation], **changes: An
         "held_out_tasks": [[7], [4]],
         "train_tasks": [[1], [2]],
         "references": setting.references,
-        **numbers_of({seed: found}, setting, OPTIONS, seed, [measured(seed)["other_goal_first"]]),
+        **summarise({seed: found}, setting, OPTIONS, seed, [measured(seed)["other_goal_first"]]),
         **exploration_numbers([measured(seed)], OPTIONS, seed),
         "checkpoint": "abc",
         "episodes": save_episodes(folder, found, OWNER, measured(seed)),
@@ -116,7 +116,7 @@ def test_runs_are_combined(tmp_path: Path) -> None:
     found = combined(folders, OPTIONS, 5)
     setting = Setting({"held_out": EXACT, "train": EXACT}, "1", regrets=True)
     assert found == {
-        **numbers_of(
+        **summarise(
             {4: life(4), 2: life(2)}, setting, OPTIONS, 5, [measured(seed)["other_goal_first"] for seed in (4, 2)]
         ),
         **exploration_numbers([measured(4), measured(2)], OPTIONS, 5),

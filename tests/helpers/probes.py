@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from icrl.config.compose import load_config
 from icrl.config.options import replace
 from icrl.config.schedules import Clock
-from icrl.contracts import Learned, Rollout, Sample, Step
+from icrl.contracts import Rollout, Sample, Step, UpdateResult
 from icrl.envs import make_env
 from icrl.envs.core import Outcomes, State, TensorEnv, certain
 from icrl.envs.rollout import rollout, start_streams
@@ -114,7 +114,7 @@ def step_of(obs: Tensor) -> Step:
     return Step(obs, zero, zero.bool(), zero.bool(), obs, zero, zero)
 
 
-def learn_from(learner: Any, transitions: Rollout, carry: Any = ()) -> Learned:
+def learn_from(learner: Any, transitions: Rollout, carry: Any = ()) -> UpdateResult:
     """One update on all of an unroll, before which the streams remembered `carry`."""
     return learner.update(sample_of(transitions, targets=learner.targets(transitions, carry)))
 

@@ -13,7 +13,7 @@ from icrl.config.compose import load_config
 from icrl.envs import make_env
 from icrl.evaluation.exploration import exploration_numbers
 from icrl.evaluation.in_context import play_episodes
-from icrl.evaluation.protocol import Setting, exact_numbers, numbers_of
+from icrl.evaluation.protocol import Setting, exact_numbers, summarise
 from icrl.evaluation.references import chance, exact_references
 from icrl.plots import figures
 from icrl.plots.figures import Panel, adaptation_figure, write_figures
@@ -45,7 +45,7 @@ def test_panels_and_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name:
     played = dict.fromkeys(["held_out", "searcher", *([] if transfer else ["train", *probes])], found)
     setting = Setting({"held_out": exact, "train": exact}, "1", regrets)
     results = {"train_tasks": env.all_tasks()[3:6].tolist(), "held_out_tasks": tasks.tolist()}
-    results |= numbers_of({0: played}, setting, config.evaluation, 0)
+    results |= summarise({0: played}, setting, config.evaluation, 0)
     if covered := name == "dark_room" and not transfer:
         shares = np.linspace(0, 1, 2 * 6).reshape(1, 2, 6)
         by_policy = dict.fromkeys(("model, context kept", "searcher", "random"), shares)
@@ -159,7 +159,7 @@ def test_a_moved_goal_has_two_panels_and_a_line_at_the_move(monkeypatch: pytest.
     found, _ = play_episodes(chance(env, config), env, tasks, 2, 4, seed=0)
     setting = Setting({"held_out": exact_numbers(exact_references(env, tasks))}, "1", False)
     played, early = {"held_out": found} | dict.fromkeys(names, found), np.linspace(0, 1, 24).reshape(3, 2, 4)
-    results = numbers_of({0: played}, setting, config.evaluation, 0, [dict.fromkeys(names, early)])
+    results = summarise({0: played}, setting, config.evaluation, 0, [dict.fromkeys(names, early)])
     drawn = []
     draw = lambda panels, **texts: drawn.append((panels, texts)) or adaptation_figure(panels, **texts)  # noqa: E731
     monkeypatch.setattr(figures, "adaptation_figure", draw)

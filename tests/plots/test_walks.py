@@ -53,10 +53,10 @@ def drawn(walks: list[Walk]) -> Frames:
     return np.concatenate([np.concatenate([clip, *[clip[-1:]] * HOLD]) for clip in clips])
 
 
-@pytest.mark.parametrize("at_once", [1, 2, 100])
-def test_films_play_one_walk_after_the_other(monkeypatch: pytest.MonkeyPatch, at_once: int) -> None:
+@pytest.mark.parametrize("in_parallel", [1, 2, 100])
+def test_films_play_one_walk_after_the_other(monkeypatch: pytest.MonkeyPatch, in_parallel: int) -> None:
     """Each walk has its own trail and its end is held, however many frames are drawn at once."""
-    monkeypatch.setattr(walks, "AT_ONCE", at_once)
+    monkeypatch.setattr(walks, "AT_ONCE", in_parallel)
     np.testing.assert_array_equal(np.stack([*play([film(WALKS, ROOM)])]), drawn(WALKS))
     together = [*play([film(WALKS[:1], ROOM), film(WALKS, ROOM), film(WALKS[1:], ROOM)])]
     np.testing.assert_array_equal(np.stack(together), tile([drawn(WALKS[:1]), drawn(WALKS), drawn(WALKS[1:])]))

@@ -20,7 +20,7 @@ from torch.profiler import record_function
 from torch.utils import tensorboard
 
 from icrl.contracts import PipelineError
-from icrl.runs.metrics import CurvesConfig, MetricLogger, Progress, profiled, spread
+from icrl.runs.metrics import CurvesConfig, MetricLogger, Progress, distribution, profiled
 
 
 def points(folder: Path) -> dict[str, list[tuple[int, float]]]:
@@ -130,8 +130,8 @@ def test_ten_lines_in_a_whole_run(capsys, interval, first, *, shown):
         assert lines[-1].endswith("  0 s left")
 
 
-def test_spread():
-    assert spread(np.array([1.0, 3.0])) == {"mean": 2.0, "p05": pytest.approx(1.1), "p95": pytest.approx(2.9)}
+def test_mean_and_percentiles():
+    assert distribution(np.array([1.0, 3.0])) == {"mean": 2.0, "p05": pytest.approx(1.1), "p95": pytest.approx(2.9)}
 
 
 @pytest.mark.parametrize(("number", "last", "expected"), [(3, 6, [2, 3, 4]), (4, 3, [2, 3]), (0, 3, []), (2, 0, [])])

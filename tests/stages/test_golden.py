@@ -29,7 +29,7 @@ def tensors(state: Any) -> list[Tensor]:
     return [tensor for part in parts for tensor in tensors(part)]
 
 
-def numbers_of(root: Path) -> dict[str, float]:
+def numbers_in(root: Path) -> dict[str, float]:
     """Means of the history columns, norms of trained parameters, and results of the run `tiny` under `root`."""
     columns = open_histories(root / "histories/tiny").columns
     found = {f"histories.{name}": float(column.mean()) for name, column in columns.items()}
@@ -43,7 +43,7 @@ def numbers_of(root: Path) -> dict[str, float]:
 
 
 def test_a_tiny_run_has_the_recorded_numbers(root: Path) -> None:
-    found, recorded = numbers_of(root), json.loads(GOLDEN.read_text())
+    found, recorded = numbers_in(root), json.loads(GOLDEN.read_text())
     assert found.keys() == recorded.keys()
     for name, value in recorded.items():
         # Rounding differs between CPUs; a rare action may differ then, and with it the results that follow.
@@ -52,4 +52,4 @@ def test_a_tiny_run_has_the_recorded_numbers(root: Path) -> None:
 
 
 if __name__ == "__main__":
-    print(json.dumps(numbers_of(Path(sys.argv[1])), indent=1))  # noqa: T201
+    print(json.dumps(numbers_in(Path(sys.argv[1])), indent=1))  # noqa: T201

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from icrl.config.options import replace
 from icrl.config.schedules import Clock
-from icrl.contracts import Learned, Rollout, Sample
+from icrl.contracts import Rollout, Sample, UpdateResult
 from icrl.randomness import integers, mix
 from icrl.sources import source_class
 from icrl.sources.options import SourceConfig
@@ -50,7 +50,7 @@ class Experience:
             clock = now._replace(updates=now.updates + update)
             yield clock, self.with_others(own, mix(mix(key, update), 1), clock)
 
-    def learned(self, clock: Clock, learned: Learned) -> None:
+    def learned(self, clock: Clock, learned: UpdateResult) -> None:
         """Record the result of the update on the last sample."""
 
     def state_dict(self) -> dict[str, Any]:

@@ -40,7 +40,7 @@ def stretches(done: Booleans, k: int, kept_steps: int, first_row: int = 0) -> St
     return Stretches(phase[kept], first_row + row[kept], start[kept], length[kept])
 
 
-def placed(
+def order_of_stretches(
     found: Sequence[Sequence[Stretches]], keep_every: Sequence[int], num_rows: int, num_steps: int
 ) -> tuple[Integers, Integers, Integers]:
     """Order of all kept steps: for each k of `keep_every` by phase, then by row. `found` has the stretches of some rows

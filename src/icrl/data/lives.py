@@ -32,7 +32,7 @@ Columns = dict[str, Any]
 Labels = Callable[..., np.ndarray]  # of columns `[N, T]`; `first_row`: the number of the first one among all
 
 
-class Lives(NamedTuple):
+class RowColumns(NamedTuple):
     """The first `num_steps` steps of the `rows` of histories, and what options make of them."""
 
     histories: Histories

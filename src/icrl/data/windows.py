@@ -19,9 +19,9 @@ from torch import Tensor
 from icrl.config.options import OneOrMore, Options, option, refuse
 from icrl.contracts import Batch, Json
 from icrl.data.columns import ACTIONS, OBSERVATIONS
-from icrl.data.episodes import placed
+from icrl.data.episodes import order_of_stretches
 from icrl.data.history_store import DamagedHistoriesError, Histories, open_histories
-from icrl.data.lives import FLOATS, Labels, Lives
+from icrl.data.lives import FLOATS, Labels, RowColumns
 from icrl.data.mapped import is_too_large
 from icrl.data.rewards import RewardPlugin
 from icrl.randomness import cumulative, draw, integers, mix, uniform
@@ -120,7 +120,7 @@ class Windows:
         steps = min(config.history_len // num_envs or num_steps, num_steps)
         least = f"must be at least the {num_envs} environments of a learner in {folder}, a step each, or 0 for all"
         refuse(0 < config.history_len < num_envs, f"data.history_len={config.history_len}: {least}")
-        lives = Lives(histories, config, objective, rows, steps, plugin, labels)
+        lives = RowColumns(histories, config, objective, rows, steps, plugin, labels)
         large = is_too_large(histories.columns, len(rows) * steps, device)
         self.is_mapped = config.storage == "disk" or (config.storage == "auto" and large)
         if self.is_mapped:
@@ -129,7 +129,7 @@ class Windows:
             self._tables, (columns, kept) = device, lives.in_memory()
             flat = ((name, column.reshape(-1, *column.shape[2:])) for name, column in columns.items())
             self.columns = {name: torch.from_numpy(column).to(device) for name, column in flat}  # [N * T, ...]
-        lengths, end, shift = placed(kept, config.keep_every, len(rows), steps)
+        lengths, end, shift = order_of_stretches(kept, config.keep_every, len(rows), steps)
         usable = lengths >= context_len
         given = f"data.keep_every={config.keep_every} and data.kept_steps={config.kept_steps}"
         longest = f"the longest row of {folder}, {lengths.max(initial=0)} steps with {given}"
@@ -139,7 +139,7 @@ class Windows:
         self._row_end = self._table(num_windows.cumsum())  # windows before the end of each row
         self._row_shift = self._table(starts - (num_windows.cumsum() - num_windows))
         if self.is_mapped:
-            self._end, self._shift = self._table(end), self._table(shift)  # of stretches, see `placed`
+            self._end, self._shift = self._table(end), self._table(shift)  # of stretches, see `order_of_stretches`
         else:
             numbers = np.arange(lengths.sum()) + np.repeat(shift, np.diff(end, prepend=0))
             self._numbers = self._table(numbers.astype(np.int32 if len(rows) * steps < 2**31 else np.int64))

@@ -198,7 +198,7 @@ def exact_numbers(expectations: Mapping[str, Expectation]) -> Exact:
     return {key: {name: getattr(one, field).tolist() for name, field in fields} for key, one in expectations.items()}
 
 
-def numbers_of(
+def summarise(
     runs: Mapping[Any, Mapping[str, Adaptation]],
     setting: Setting,
     config: EvaluationConfig,

@@ -90,7 +90,7 @@ def unlearned(source: type[NoiseDistillation], env: TensorEnv, config: Config) -
 
 
 def probes_for(config: Config, model: GPT | Acting, env: TensorEnv, tasks: Tensor) -> dict[str, Policy[Any]]:
-    """The configured probes by the names of `protocol.numbers_of`, for `evaluation.num_probe_streams` streams of each
+    """The configured probes by the names of `protocol.summarise`, for `evaluation.num_probe_streams` streams of each
     of `tasks` `[G, task_dim]`. A single task has no other task for the ablation `other_task`."""
     options, plain = config.evaluation, policy_of(config, model)
     probes: dict[str, Policy[Any]] = {}

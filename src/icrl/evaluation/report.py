@@ -13,7 +13,7 @@ from icrl.contracts import Json, PipelineError
 from icrl.evaluation.exploration import KINDS, exploration_numbers
 from icrl.evaluation.in_context import Adaptation
 from icrl.evaluation.measures import MEASURES
-from icrl.evaluation.protocol import PARTS, Setting, numbers_of, shown_part
+from icrl.evaluation.protocol import PARTS, Setting, shown_part, summarise
 from icrl.rl.statistics import Floats
 from icrl.runs.files import Identity, fits, read_owned, sha256, write_atomically
 
@@ -145,7 +145,7 @@ def combined(folders: Sequence[Path], config: EvaluationConfig, seed: int) -> Js
     else:
         kept = {key: first[key] for key in (*(f"{part}_tasks" for part in PARTS), "references") if key in first}
         by_run = {seed: episodes for (_, seed), episodes in runs.items()}
-    numbers = numbers_of(by_run, setting, config, seed, [run[MISLED] for run in measured])
+    numbers = summarise(by_run, setting, config, seed, [run[MISLED] for run in measured])
     return kept | numbers | exploration_numbers(measured, config, seed, len(splits))
 
 

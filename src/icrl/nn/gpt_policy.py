@@ -20,7 +20,7 @@ from icrl.envs.rollout import check_form, check_ranges, step_of
 from icrl.nn.cache import Cache, TokenCache
 from icrl.nn.gpt import GPT, Context, GPTConfig, Window, context_of
 from icrl.nn.heads import Categorical
-from icrl.randomness import Noise, draw_possible, epsilon_greedy, spread, stream_seeds
+from icrl.randomness import Noise, draw_possible, epsilon_greedy, several, stream_seeds
 from icrl.spaces import EnvSpec
 
 if TYPE_CHECKING:
@@ -99,7 +99,7 @@ class GPTPolicy:
         """Legal actions `[B, *action_shape]` on `obs` by the parameters of the head, `logits` `[B, P]`."""
         model = self.model
         if isinstance(model, GPT) and not isinstance(model.head, Categorical):
-            numbers = spread(noise, model.head.num_noise + 1)
+            numbers = several(noise, model.head.num_noise + 1)
             drawn = model.head.sample(logits, numbers[:, 1:], self.temperature)
             return torch.where(numbers[:, :1] < self.epsilon, drawn, model.head.mode(logits))
         logits = model.spec.legal_of(logits, obs)

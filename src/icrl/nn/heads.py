@@ -27,7 +27,7 @@ from gymnasium.spaces import Box, Discrete, MultiDiscrete, Space
 from torch import Tensor, nn
 
 from icrl.config.options import refuse
-from icrl.nn.networks import in_full
+from icrl.nn.networks import in_float32
 from icrl.randomness import cumulative, draw_possible, normal
 
 _INSIDE = 1 - 1e-4  # largest |tanh u|: actions on a bound have no finite u, so they are read as actions beside it
@@ -84,7 +84,7 @@ class MultiCategorical(Head):
 
     def _parts(self, parameters: Tensor) -> Sequence[Tensor]:
         """Logits of each number, `[..., sizes[i]]`."""
-        return in_full(parameters).split(self.sizes, dim=-1)
+        return in_float32(parameters).split(self.sizes, dim=-1)
 
 
 class Categorical(MultiCategorical):
@@ -178,7 +178,7 @@ class SquashedGaussian(_Bounded):
 
     def _normal(self, parameters: Tensor) -> tuple[Tensor, Tensor]:
         """Mean and logarithm of the deviation of u, `[..., k]` each."""
-        mean, free = in_full(parameters).chunk(2, dim=-1)
+        mean, free = in_float32(parameters).chunk(2, dim=-1)
         return mean, _LOG_STD * free.tanh()
 
 
@@ -214,7 +214,7 @@ class Binned(_Bounded):
 
     def _logits(self, parameters: Tensor) -> Tensor:
         """Logits of the bins of each number, `[..., k, n]`."""
-        return in_full(parameters).unflatten(-1, (-1, self.num_bins))
+        return in_float32(parameters).unflatten(-1, (-1, self.num_bins))
 
 
 def make_head(space: Space[Any], kind: Literal["auto", "gaussian", "binned"] = "auto", num_bins: int = 64) -> Head:

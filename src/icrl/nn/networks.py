@@ -88,7 +88,7 @@ def matrices_of(model: nn.Module) -> dict[int, tuple[int, ...]]:
     return found
 
 
-def in_full(x: Tensor) -> Tensor:
+def in_float32(x: Tensor) -> Tensor:
     """`x` in float32 at least, because half precision holds no number above 65504."""
     return x.to(torch.promote_types(x.dtype, torch.float32))
 

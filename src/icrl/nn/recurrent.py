@@ -31,7 +31,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from icrl.nn.cache import StateCache
-from icrl.nn.networks import JoinedLinear, in_full
+from icrl.nn.networks import JoinedLinear, in_float32
 
 if TYPE_CHECKING:
     from icrl.nn.gpt import GPTConfig
@@ -84,7 +84,7 @@ class GatedDelta(nn.Module):
 
     def forward(self, x: Tensor, cache: StateCache | None, layer: int) -> Tensor:
         """`[B, T, D] -> [B, T, D]`. With a cache the T tokens continue it. The rule itself is computed in float32."""
-        parts = in_full(self.inputs(x)).split(self.inputs.sizes, dim=-1)
+        parts = in_float32(self.inputs(x)).split(self.inputs.sizes, dim=-1)
         query, key, value, gate = (part.unflatten(-1, (-1, self.head_dim)).transpose(1, 2) for part in parts[:4])
         rate, kept = (part.mT[..., None] for part in parts[4:])  # [B, H, T, 1]
         state = cache.read(layer) if cache else query.new_zeros(*query.shape[:2], self.head_dim, self.head_dim)
@@ -114,7 +114,7 @@ class GRU(nn.Module):
     def forward(self, x: Tensor, cache: StateCache | None, layer: int) -> Tensor:
         """`[B, T, D] -> [B, T, D]`. With a cache the T tokens continue it. The unit is computed in float32."""
         with torch.autocast(x.device.type, enabled=False):
-            mixed, state = self.gru(in_full(x), cache.read(layer)[None] if cache else None)
+            mixed, state = self.gru(in_float32(x), cache.read(layer)[None] if cache else None)
         if cache:
             cache.write(layer, state[0])
         return self.out(mixed)

@@ -29,7 +29,7 @@ from icrl.evaluation.tables import LABELS
 from icrl.plots import style
 from icrl.plots.figures import success_figure
 from icrl.plots.walks import Film, film, play, walks_of
-from icrl.runs.metrics import MetricLogger, Progress, shown, spread
+from icrl.runs.metrics import MetricLogger, Progress, distribution, shown
 from icrl.runs.processes import progress_bar
 from icrl.sources.pace import clock_of, due_steps, env_steps, num_iterations
 from icrl.training.curves import inspect
@@ -108,7 +108,7 @@ class SourceCurves:
         all_ended = not np.isnan(summary["return"]).any()  # before, only agents that were lucky have ended an episode
         for name, values in summary.items():
             if all_ended:
-                self._logger.scalars(f"source/{name}", spread(values), steps)
+                self._logger.scalars(f"source/{name}", distribution(values), steps)
             for logger, value in zip(self._own, values, strict=False):
                 if not np.isnan(value):
                     logger.scalars("source", {name: float(value)}, steps)

@@ -38,7 +38,7 @@ from icrl.plots.walks import compared_tasks, tell_not_filmed, write_lives
 from icrl.runs.device import check_memory, prepare, recorded
 from icrl.runs.files import Identity, check_owner, check_same, identity_of, only_writer, write_owned
 from icrl.runs.metrics import check_writers
-from icrl.runs.processes import at_once
+from icrl.runs.processes import in_parallel
 from icrl.sources import source_of
 from icrl.spaces import EnvSpec
 from icrl.training.needs import bootstrap, playing
@@ -126,7 +126,7 @@ def evaluate(
     players |= {name: (learner, shown, options.num_streams) for name, learner in learners.items()}
     plays = [*_moved_plays(config, env, policy, learners, shown), *_plays(config, env, players)]
     searches = exploration.explorations(config, env, policy, learners, len(shown))
-    found = at_once([*plays, *searches], width, "evaluate", protocol.ResultSoFar(main_part))
+    found = in_parallel([*plays, *searches], width, "evaluate", protocol.ResultSoFar(main_part))
     played, explored = _results(found[: len(plays)]), exploration.by_kind(dict(found[len(plays) :]))
     episodes = {part: played[part][0] for part in tasks}
     source = source_of(store.manifest["config"], store.folder) if store else config.source
@@ -142,9 +142,9 @@ def evaluate(
     models = {"model": main_part} | ({protocol.BEFORE: protocol.BEFORE} if start else {})
     filmed = {name: played[part][1] for name, part in models.items()}
     film = (replace(config, source=source), where, env, shown, filmed, beside, shown.device)
-    numbers_of = partial(protocol.numbers_of, {config.seed: episodes}, setting, options, config.seed, [misled])
-    jobs: list[Callable[[], Any]] = [numbers_of, *([partial(write_lives, *film)] if options.videos else [])]
-    numbers, *_ = at_once(jobs, min(width, len(jobs)), "sum up")
+    summarise = partial(protocol.summarise, {config.seed: episodes}, setting, options, config.seed, [misled])
+    jobs: list[Callable[[], Any]] = [summarise, *([partial(write_lives, *film)] if options.videos else [])]
+    numbers, *_ = in_parallel(jobs, min(width, len(jobs)), "sum up")
     results = {
         "config": recorded(config),
         "episodes": checksum,

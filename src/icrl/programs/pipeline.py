@@ -29,7 +29,7 @@ from icrl.runs.processes import Worker
 
 LARGE = "source.num_learners, trainer.mini_batch_size, evaluation.num_streams"
 
-_GLANCE = 60.0  # seconds
+_POLL_SECONDS = 60.0  # seconds
 _RANKS = 2  # processes that train together
 
 
@@ -52,7 +52,7 @@ def main(config: Config) -> Path:
         if (found := helper.answer(0.0)) is None:
             print("waiting for the other process to examine and film the source agents")
         while found is None:
-            found = helper.answer(_GLANCE)
+            found = helper.answer(_POLL_SECONDS)
     finally:
         helper.end()
     if isinstance(found, str):

@@ -97,7 +97,7 @@ def double_q_target(
 
 
 @torch.no_grad()
-def blend(target: nn.Module, network: nn.Module, rate: float) -> None:
+def polyak_update(target: nn.Module, network: nn.Module, rate: float) -> None:
     """target <- target + rate * (network - target) for all parameters and running means; counters are copied."""
     for slow, fast in zip(target.state_dict().values(), network.state_dict().values(), strict=True):
         slow.lerp_(fast, rate) if slow.is_floating_point() else slow.copy_(fast)

@@ -12,7 +12,7 @@ from pathlib import Path
 
 LAUNCHER = "ICRL_ENDS_WITH_LAUNCHER"  # variable with the number of a process, for those that it starts to end with it
 _PDEATHSIG = 1  # of Linux's prctl: the signal that a process gets when its parent ends
-_GLANCE = 0.5  # seconds between two checks of the parent
+_POLL_SECONDS = 0.5  # seconds between two checks of the parent
 
 
 def tie_if_asked() -> None:
@@ -53,5 +53,5 @@ def _wait(parent: int) -> None:
     if asker := parent_process():
         asker.join()
     while parent != 1 and os.getppid() == parent:
-        time.sleep(_GLANCE)
+        time.sleep(_POLL_SECONDS)
     os._exit(1)

@@ -30,7 +30,7 @@ from icrl.runs.processes import Worker
 _VARIABLES = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT")
 _GREETING = timedelta(seconds=60)  # torchrun listens before it starts any process
 _PATIENCE = timedelta(days=1)  # ranks wait while rank 0 evaluates; torchrun ends all if one dies
-_GLANCE = 0.05  # seconds between two looks at ranks that have not joined yet
+_POLL_SECONDS = 0.05  # seconds between two looks at ranks that have not joined yet
 _EXIT = 5.0  # seconds in which a process that does not answer has ended
 _TOLERANCE = 1e-6  # between the statistics of a parameter on two ranks
 _INTERFACE = "GLOO_SOCKET_IFNAME"  # variable with the network interface of gloo
@@ -273,7 +273,7 @@ def _join_here(here: _Here) -> None:
     store, names = dist.FileStore(here.store, here.size), [f"rank-{rank}" for rank in range(here.size)]
     store.set(names[here.rank], "here")
     while here.others and not store.check(names):  # the others end with rank 0
-        if fate := _fate(here.others, _GLANCE):
+        if fate := _fate(here.others, _POLL_SECONDS):
             raise PipelineError(fate)
     before = os.environ.get(_INTERFACE)
     os.environ[_INTERFACE] = next(name for _, name in socket.if_nameindex() if name.startswith("lo"))

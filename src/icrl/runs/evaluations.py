@@ -57,7 +57,7 @@ class EvalsConfig(Options):
         return self
 
 
-_GLANCE = 1.0  # seconds between two checks of the process while waiting
+_POLL_SECONDS = 1.0  # seconds between two checks of the process while waiting
 _MAX_DEATHS = 3  # of the process during one evaluation before it is given up
 _FORM = {"evaluations": [{"step": int, "metrics": {str: float}, "score": float}]}
 
@@ -143,7 +143,7 @@ class Evaluations(AbstractContextManager["Evaluations"]):
         try:
             answer, fate = self._worker.answer(patience), ""
         except (EOFError, OSError):
-            answer, fate = None, f"died (exit code {self._worker.end(_GLANCE)})"
+            answer, fate = None, f"died (exit code {self._worker.end(_POLL_SECONDS)})"
         if isinstance(answer, Evaluation):
             self._store(step, answer)
             self._deaths = 0
@@ -172,7 +172,7 @@ class Evaluations(AbstractContextManager["Evaluations"]):
             return
         with progress_bar(total=len(self._waiting), desc="waiting for evaluations", unit="evaluation") as bar:
             while self._waiting and not until():
-                self.poll(_GLANCE)
+                self.poll(_POLL_SECONDS)
                 bar.update(bar.total - len(self._waiting) - bar.n)
                 bar.refresh()  # the time that has passed
 

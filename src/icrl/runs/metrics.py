@@ -261,7 +261,7 @@ def profiled(folder: Path, num_iterations: int) -> Iterator[Callable[[], None]]:
         yield recorded.step
 
 
-def spread(values: np.ndarray) -> dict[str, float]:
+def distribution(values: np.ndarray) -> dict[str, float]:
     """Mean, 5th and 95th percentile over learners."""
     low, high = np.percentile(values, [5, 95])
     return {"mean": float(values.mean()), "p05": float(low), "p95": float(high)}

@@ -108,7 +108,7 @@ def _serve(connection: Connection, function: Callable[[Any], Any], idle: bool) -
             connection.send(answer)
 
 
-def at_once(
+def in_parallel(
     jobs: Sequence[Callable[[], Result]], width: int, title: str, tell: Callable[[Result], str] = lambda _: ""
 ) -> list[Result]:
     """Results of independent `jobs`, with a progress bar: `width` at a time in processes with one thread each, because

@@ -18,7 +18,7 @@ from gymnasium.spaces import Box, Discrete
 from torch import Tensor
 
 from icrl.config.options import option
-from icrl.contracts import Learned, Rollout, Sample, Step
+from icrl.contracts import Rollout, Sample, Step, UpdateResult
 from icrl.nn.heads import make_head
 from icrl.nn.networks import StackedAdam, num_parameters, parameters_of, size_with_adam
 from icrl.rl.returns import gae, n_step_returns
@@ -132,7 +132,7 @@ class A2C(ActorCritic):
         """Inputs of the heads at each step of windows. Gradients of a memory end where a window begins."""
         return self.heads.unroll(rollout.obs, rollout.timestep, targets["memory"][0] if self.has_memory else None)
 
-    def update(self, sample: Sample) -> Learned:
+    def update(self, sample: Sample) -> UpdateResult:
         """One gradient step of every learner."""
         seen = self._seen(sample.rollout, sample.targets)
         log_prob, value, entropies = self.heads.evaluate_actions(seen, sample.rollout.action)
@@ -147,7 +147,7 @@ class A2C(ActorCritic):
         self.refresh()
         metrics |= {name: torch.full_like(norm, rate) for name, rate in rates.items()}
         metrics |= {"policy_loss": policy_loss.detach(), "value_loss": value_loss.detach()}
-        return Learned(metrics | {"entropy": entropy.detach(), "gradient_norm": norm})
+        return UpdateResult(metrics | {"entropy": entropy.detach(), "gradient_norm": norm})
 
     def _next_value(self, rollout: Rollout, seen: Tensor) -> Tensor:
         """Values `[T, B]` of the observations after each step, before any reset."""

@@ -20,7 +20,7 @@ from icrl.nn.heads import Categorical, Head, make_head
 from icrl.nn.networks import StackedNetwork, StackedPointNetwork
 from icrl.nn.stacked_bodies import StackedConvolutions, StackedGRU
 from icrl.nn.stacked_mlp import StackedActorCritic
-from icrl.randomness import cumulative, draw, spread
+from icrl.randomness import cumulative, draw, several
 from icrl.sources.learners import table_rows
 from icrl.spaces import EnvSpec
 
@@ -137,7 +137,7 @@ class NetworkHeads(Heads):
     def _each(self, noise: Tensor) -> Tensor:
         """Uniform numbers for a sample, `[B, k]`, from `noise` `[B]`."""
         number = self.policy.num_noise
-        return spread(noise, number) if number > 1 else noise[:, None]
+        return several(noise, number) if number > 1 else noise[:, None]
 
     @torch.no_grad()
     def mode(self, obs: Tensor) -> Tensor:

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from icrl.config.schedules import Clock, Schedule, make_schedule
-from icrl.contracts import Env, Learned, Rollout, Sample, Step
+from icrl.contracts import Env, Rollout, Sample, Step, UpdateResult
 from icrl.randomness import draw_possible, epsilon_greedy
 from icrl.spaces import EnvSpec
 
@@ -92,7 +92,7 @@ class Learner:
         """Transitions `[T, B]` that were played, as histories record them; `carry` is that before the first."""
         return transitions
 
-    def update(self, sample: Sample) -> Learned:
+    def update(self, sample: Sample) -> UpdateResult:
         """Improve every learner once on its windows; metrics are `[L]`."""
         raise NotImplementedError
 

@@ -27,11 +27,11 @@ from torch import Tensor
 from torch.nn.functional import one_hot
 
 from icrl.config.options import Name, OneOrMore, Text, option, refuse
-from icrl.contracts import Env, Learned, Rollout, Sample, Step
+from icrl.contracts import Env, Rollout, Sample, Step, UpdateResult
 from icrl.envs import make_env
 from icrl.envs.core import EnvConfig
 from icrl.envs.exact import noisy_exact
-from icrl.randomness import spread
+from icrl.randomness import several
 from icrl.sources import source
 from icrl.sources.learners import Learner
 from icrl.sources.options import Conflicts, Share, SourceConfig, falling, named
@@ -153,7 +153,7 @@ class NoiseDistillation(Learner):
 
     def _drawn_tasks(self, noise: Tensor) -> Tensor:
         """Task that the expert of each stream is told from now on, `[B]`."""
-        wrong, which = spread(noise, 2, purpose=1).unbind(1)
+        wrong, which = several(noise, 2, purpose=1).unbind(1)
         own, number = self.expert.own_tasks(len(noise)), self.expert.num_tasks
         other = (own + 1 + (which * (number - 1)).long()) % number
         return torch.where(wrong < self.rate("wrong_task"), other, own)
@@ -164,7 +164,7 @@ class NoiseDistillation(Learner):
         if not isinstance(space, Box):
             return super().act_in_evaluation(step, noise, sample_probability)
         low, high = (torch.from_numpy(bound).to(noise.device) for bound in (space.low, space.high))
-        uniform = low + (high - low) * spread(noise, low.numel()).view(-1, *low.shape)
+        uniform = low + (high - low) * several(noise, low.numel()).view(-1, *low.shape)
         share = self._shares(len(noise)).view(-1, *[1] * low.dim())
         best = self.expert.act_in_evaluation(step, noise, 0.0) if self.expert else step.optimal_action
         return torch.where(share == 1.0, uniform, share * uniform + (1 - share) * best)
@@ -193,9 +193,9 @@ class NoiseDistillation(Learner):
             best.append(self.expert.act_in_evaluation(step, zero, 0.0))  # for the right task
         return transitions._replace(optimal_action=torch.stack(best))
 
-    def update(self, sample: Sample) -> Learned:
+    def update(self, sample: Sample) -> UpdateResult:
         """Report the noise; nothing is learned."""
-        return Learned({"noise": self.noise})
+        return UpdateResult({"noise": self.noise})
 
 
 @source("optimal", OptimalConfig)
@@ -216,7 +216,7 @@ class Random(NoiseDistillation):
         if not isinstance(space, MultiDiscrete):
             return super().act_in_evaluation(step, noise, sample_probability)
         sizes = torch.from_numpy(space.nvec).to(noise.device)
-        return (spread(noise, len(sizes)) * sizes).long()
+        return (several(noise, len(sizes)) * sizes).long()
 
 
 def least_noise(config: EnvConfig, tasks: Tensor, max_performance: float) -> Tensor:

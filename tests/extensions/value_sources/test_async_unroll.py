@@ -102,8 +102,8 @@ def test_it_equals_the_rule_written_out_and_goes_on_where_it_stopped(
     if the first iterations play nothing. A3C learns from the probabilities of the policy that played."""
     config = lagging(queue, period, name, **options)
     expected, learned = written_out(config)
-    at_once, _ = written_out(lagging(1, 1, name, **options))
-    assert not torch.equal(*(joined(unroll for unroll, _, _ in played).action for played in (expected, at_once)))
+    in_parallel, _ = written_out(lagging(1, 1, name, **options))
+    assert not torch.equal(*(joined(unroll for unroll, _, _ in played).action for played in (expected, in_parallel)))
     whole, state = run(config)
     assert_same(whole, expected)
     assert_same(state["learner"], learned)

@@ -18,7 +18,7 @@ from icrl.collection.collect import EpsilonGreedy, LocalUnrollWorker, collect, m
 from icrl.collection.experience import make_experience
 from icrl.config.compose import load_config
 from icrl.config.schedules import Clock
-from icrl.contracts import Learned, Sample, Step
+from icrl.contracts import Sample, Step, UpdateResult
 from icrl.envs import make_env
 from icrl.envs.rollout import rollout
 from icrl.randomness import stream_seeds
@@ -47,10 +47,10 @@ class Recorder(Learner):
     def action_probabilities(self, step: Step) -> Tensor:
         return torch.tensor([[0.1, 0.2, 0.4, 0.0, 0.3]]).expand(len(step.obs), -1)
 
-    def update(self, sample: Sample) -> Learned:
+    def update(self, sample: Sample) -> UpdateResult:
         self.updates.append((self.clock, sample))
         td_error = sample.rollout.obs.float().mean(0)
-        return Learned({"number": torch.full((self.num_learners,), len(self.updates))}, td_error)
+        return UpdateResult({"number": torch.full((self.num_learners,), len(self.updates))}, td_error)
 
 
 def test_collect_learns_from_each_rollout() -> None:

@@ -18,7 +18,7 @@ from toy import assert_same
 
 from icrl.collection.experience import make_experience, mini_batches, without_others
 from icrl.config.compose import load_config
-from icrl.contracts import ConfigError, Learned, Rollout, Sample
+from icrl.contracts import ConfigError, Rollout, Sample, UpdateResult
 from icrl.envs import make_env
 from icrl.extensions.value_sources.memory import OfflineWindows
 from icrl.sources.pace import num_iterations
@@ -110,12 +110,12 @@ class Watched:
     """Learners whose samples and results are kept."""
 
     def __init__(self, learner: Any) -> None:
-        self._learner, self.samples, self.told = learner, list[Sample](), list[Learned]()
+        self._learner, self.samples, self.told = learner, list[Sample](), list[UpdateResult]()
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._learner, name)
 
-    def update(self, sample: Sample) -> Learned:
+    def update(self, sample: Sample) -> UpdateResult:
         self.samples.append(sample)
         self.told.append(self._learner.update(sample))
         return self.told[-1]

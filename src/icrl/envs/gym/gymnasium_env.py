@@ -26,7 +26,7 @@ from icrl.contracts import ConfigError, PipelineError, Step
 from icrl.envs.core import EXPERT, NAME, TASK_VISIBLE, EnvConfig, MapView, Outcomes, State
 from icrl.envs.gym.border import action_space, described, obs_space, read_expert, read_obs, rows_of
 from icrl.envs.gym.guard import SECONDS, Guard
-from icrl.envs.gym.making import INFO, NO_EXPERT, Maker, Task, draw_tasks, numbers_of, wrapper_of
+from icrl.envs.gym.making import INFO, NO_EXPERT, Maker, Task, draw_tasks, numbers_in, wrapper_of
 from icrl.envs.gym.registered import registered
 from icrl.envs.gym.streams import GymnasiumStreams, PlayedState, reward_indices
 from icrl.envs.tables import TableEnv
@@ -142,7 +142,7 @@ class GymnasiumEnv(TableEnv):
     def task_numbers(self, tasks: Tensor) -> Tensor:
         """The values of the mappings, in their order."""
         given = self._config.tasks
-        return torch.tensor([numbers_of(given[task]) for task in tasks[:, 0].tolist()], device=tasks.device)
+        return torch.tensor([numbers_in(given[task]) for task in tasks[:, 0].tolist()], device=tasks.device)
 
     def outcomes(self, task: Tensor, state_index: Tensor, action: Tensor) -> Outcomes:
         refuse(

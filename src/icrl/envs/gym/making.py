@@ -60,7 +60,7 @@ class Maker:
                 _set_attribute(env.unwrapped, key, value)
         experts = [] if self.expert in (NO_EXPERT, INFO) else [self.expert]
         env = reduce(lambda inner, name: wrapper_of(name)(inner), [*experts, *self.wrappers], env)
-        env = VisibleTask(env, numbers_of(self.tasks[task])) if self.task_visible else env
+        env = VisibleTask(env, numbers_in(self.tasks[task])) if self.task_visible else env
         return ActionMask(env) if self.action_mask else env
 
     @property
@@ -105,7 +105,7 @@ class VisibleTask(gymnasium.ObservationWrapper[Any, Any, Any]):
         return np.append(observation, self._numbers).astype(np.float32)
 
 
-def numbers_of(task: Task) -> list[float]:
+def numbers_in(task: Task) -> list[float]:
     """Values of a task, in the order of its keys. Raises `ConfigError` unless they are numbers."""
     for key, value in task.items():
         number = isinstance(value, (bool, int, float))

@@ -74,7 +74,7 @@ class GrownState(StateCache):
         return [torch.stack(self._grown)]
 
 
-class WrittenOut(TorchFunctionMode):
+class PlainAttention(TorchFunctionMode):
     """Mode in which attention is computed in the open. `weights` keeps those of each call, `[B, H, T, S]`."""
 
     def __init__(self) -> None:
@@ -105,7 +105,7 @@ class Exported(nn.Module):
         own = columns[: 1 if self.is_recurrent else 2]  # the columns of an induction layer follow
         cache: list[Any] = [(GrownState if self.is_recurrent else GrownKeys)(*own)]
         cache += [GrownKeys(*columns[len(own) :])] if self.model.induction else []
-        with WrittenOut() as attention:
+        with PlainAttention() as attention:
             logits = self.model(context, cache)[0]
         grown = [column for part in cache for column in part.grown()]
         if self.is_recurrent:

@@ -24,7 +24,7 @@ from torch import Tensor, nn
 from icrl.config.options import Name, Options, PathName, option, refuse
 from icrl.contracts import Batch
 from icrl.extensions.offline_rl.critic import ValueNetwork
-from icrl.nn.networks import in_full
+from icrl.nn.networks import in_float32
 from icrl.objectives.imitation import Imitation, batch_context
 
 
@@ -76,7 +76,7 @@ class AdvantageWeightedRegression(Imitation):
         logarithm of the largest weight before clipping, the share of clipped weights, and the effective sample size as
         a share of the batch, (sum w)^2 / (N sum w^2)."""
         logits = self.logits(model, batch)
-        nll = F.cross_entropy(in_full(logits).flatten(0, 1), batch.action.flatten(), reduction="none")  # [B * T]
+        nll = F.cross_entropy(in_float32(logits).flatten(0, 1), batch.action.flatten(), reduction="none")  # [B * T]
         advantage = self.advantage(batch).flatten()
         log_weight, free = self.log_weights(advantage)
         relative = (log_weight - log_weight.max()).exp()  # not all 0, however small the weights are

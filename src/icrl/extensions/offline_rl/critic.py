@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from icrl.config.options import Options, PathName, PluginName, option, refuse, replace
 from icrl.nn.cache import Cache, TokenCache
 from icrl.nn.gpt import Context, GPTConfig, Trunk, check_discrete, check_heads
-from icrl.nn.networks import ACTIVATIONS, in_full
+from icrl.nn.networks import ACTIVATIONS, in_float32
 from icrl.spaces import EnvSpec
 
 NUM_CRITICS = 2
@@ -172,12 +172,12 @@ class ValueNetwork(nn.Module):
         hidden = value_hidden = self.trunk(context, cache)
         if self.value_trunk:
             value_hidden = self.value_trunk(context, cache[len(cache) // 2 :])
-        logits = in_full(self.policy_head(hidden)) if self.policy_head else None
+        logits = in_float32(self.policy_head(hidden)) if self.policy_head else None
         if self.critic.value_trunk_grad == "none":
             hidden, value_hidden = hidden.detach(), value_hidden.detach()
-        q = torch.stack([in_full(head(hidden)) for head in self.q_heads])
+        q = torch.stack([in_float32(head(hidden)) for head in self.q_heads])
         if self.value_head:
-            return Values(q, in_full(self.value_head(value_hidden)).squeeze(-1), logits)
+            return Values(q, in_float32(self.value_head(value_hidden)).squeeze(-1), logits)
         return Values(q, self.spec.legal_of(q.amin(0), context.obs).amax(-1), logits)  # the best legal action's
 
     def new_cache(self, num_streams: int) -> Cache:

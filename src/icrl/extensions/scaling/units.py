@@ -25,7 +25,7 @@ PATIENCE = 20.0  # seconds that a stopped process has to save its work
 ICRL = (sys.executable, "-m", "icrl")
 TORCHRUN = (sys.executable, "-m", "icrl.runs.distributed")  # see its `run_together`
 ATTEMPTS = 3  # of a unit whose process is killed
-_GLANCE = 0.1  # seconds between two looks at a process, or at a lock
+_POLL_SECONDS = 0.1  # seconds between two looks at a process, or at a lock
 _stopped: set[str] = set()  # folders of launches that were stopped, in this process
 
 
@@ -89,7 +89,7 @@ def _locked(file: IO[str], is_stopped: Callable[[], bool]) -> Iterator[bool]:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
-            time.sleep(_GLANCE)
+            time.sleep(_POLL_SECONDS)
         else:
             yield True
             return
@@ -101,7 +101,7 @@ def _run(command: Sequence[str], log: IO[str], is_stopped: Callable[[], bool]) -
     environs = environment() | {LAUNCHER: str(os.getpid())}
     with subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=environs) as process:
         while process.poll() is None and not is_stopped():
-            time.sleep(_GLANCE)
+            time.sleep(_POLL_SECONDS)
         if process.poll() is None:
             process.terminate()
             try:

@@ -112,7 +112,7 @@ class Stack:
         ]
         for updater in updaters:
             updater.precision = self._first.precision  # was measured by each
-            updater.optimizer.register_state_dict_post_hook(_own_memory)
+            updater.optimizer.register_state_dict_post_hook(_cloned)
         for whole, each in self._parameters:
             states = [updater.optimizer.state[part] for updater, part in zip(updaters, each, strict=True)]
             self._optimizer.state[whole] = {
@@ -133,7 +133,7 @@ class Stack:
             parameters = self._model(batch_context(objective.spec, together))  # of the heads, `[K * B, T, P]`
 
         def loss_of(parameters: Tensor, *columns: Tensor) -> tuple[Tensor, Metrics]:
-            loss, _, metrics = self._first.loss(_Given(parameters), Batch(*columns))
+            loss, _, metrics = self._first.loss(_KnownParameters(parameters), Batch(*columns))
             return loss, metrics
 
         columns = (column.unflatten(0, (number, -1)) for column in together)
@@ -166,7 +166,7 @@ class Stack:
         self._is_shared = True
 
 
-class _Given(nn.Module):
+class _KnownParameters(nn.Module):
     """Model that has read its input already."""
 
     def __init__(self, parameters: Tensor) -> None:
@@ -181,7 +181,7 @@ def _is_like(value: Any, parameter: Tensor) -> bool:
     return isinstance(value, Tensor) and value.shape == parameter.shape
 
 
-def _own_memory(_: Optimizer, state: dict[str, Any]) -> dict[str, Any]:
+def _cloned(_: Optimizer, state: dict[str, Any]) -> dict[str, Any]:
     """Copy of the state, so that a file of it holds no other model's."""
     copied = {
         number: {key: value.clone() if isinstance(value, Tensor) else value for key, value in of_one.items()}

@@ -38,7 +38,7 @@ def stacked(models: Sequence[nn.Module]) -> nn.Module:
         alike = all(torch.equal(first, model.get_buffer(name)) for model in models[1:])
         refuse(not alike, f"models with other numbers in {name} {_ALONE}")
     for model in models:
-        model.register_state_dict_post_hook(_own_memory)
+        model.register_state_dict_post_hook(_cloned)
     return made
 
 
@@ -49,7 +49,7 @@ def check_stackable(model: nn.Module) -> None:
         refuse(not known, f"a model with a layer {type(module).__name__} {_ALONE}")
 
 
-def _own_memory(_: nn.Module, state: dict[str, Any], __: str, ___: Any) -> None:
+def _cloned(_: nn.Module, state: dict[str, Any], __: str, ___: Any) -> None:
     """Copy the parameters in `state`, so that a file of them holds no other model's."""
     state.update({name: value.clone() for name, value in state.items()})
 

@@ -16,7 +16,7 @@ from icrl.collection.experience import Columns, Experience, evenly_weighted
 from icrl.config.options import refuse
 from icrl.config.paths import PROJECT
 from icrl.config.schedules import Clock, make_schedule
-from icrl.contracts import ConfigError, Learned, Rollout, Sample
+from icrl.contracts import ConfigError, Rollout, Sample, UpdateResult
 from icrl.data.columns import bytes_of, row_chunks
 from icrl.data.history_store import Histories, open_histories
 from icrl.extensions.value_sources.options import ReplayConfig
@@ -55,7 +55,7 @@ class Memory(Experience):
             self._replay.add(transitions)
         yield from super().samples(iteration, transitions, targets)
 
-    def learned(self, clock: Clock, learned: Learned) -> None:
+    def learned(self, clock: Clock, learned: UpdateResult) -> None:
         """Record the result of the update on the last sample."""
         if self._replay and self._drawn and learned.td_error is not None:
             td_error = learned.td_error.unflatten(0, (self.num_learners, -1))  # [L, W], own windows come first

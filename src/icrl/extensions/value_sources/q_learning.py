@@ -22,12 +22,12 @@ from gymnasium.spaces import Discrete
 from torch import Tensor, nn
 
 from icrl.config.options import Rate, option, refuse
-from icrl.contracts import Learned, Sample, Step
+from icrl.contracts import Sample, Step, UpdateResult
 from icrl.envs.core import look_up
 from icrl.extensions.value_sources.memory import Memory, sizes_of
 from icrl.extensions.value_sources.options import ReplayConfig
 from icrl.nn.networks import StackedAdam, StackedNetwork, num_parameters, size_with_adam
-from icrl.rl.returns import blend, double_q_target
+from icrl.rl.returns import double_q_target, polyak_update
 from icrl.sources import source
 from icrl.sources.learners import Learner, table_rows
 from icrl.sources.options import NetworkConfig, Share, falling, named
@@ -98,7 +98,7 @@ class QLearning(ActionValues):
     def refresh(self) -> None:
         self._values = self.table
 
-    def update(self, sample: Sample) -> Learned:
+    def update(self, sample: Sample) -> UpdateResult:
         """One update of every learner's table."""
         rollout, table, row = sample.rollout, self._values, self._rows(sample.rollout.obs)
         ahead = self._spec.legal_of(table[self._rows(rollout.next_obs)], rollout.next_obs).amax(-1)
@@ -114,7 +114,7 @@ class QLearning(ActionValues):
         mass.index_add_(0, which.flatten(), weight.flatten())
         tiny = torch.finfo(mass.dtype).tiny  # a cell whose targets all have weight 0 does not move
         table.view(-1)[cells] += (self.rate("learning_rate") * total / mass.clamp(min=tiny)).float()
-        return Learned(metrics, td_error=error.abs().mean(0))
+        return UpdateResult(metrics, td_error=error.abs().mean(0))
 
     def parameters(self) -> Iterator[tuple[str, Tensor]]:
         yield "table", self._values.unflatten(0, (self.num_learners, -1))  # [L, S, A]
@@ -160,7 +160,7 @@ class DQN(ActionValues):
         self.updates = 0
         self.refresh()
 
-    def update(self, sample: Sample) -> Learned:
+    def update(self, sample: Sample) -> UpdateResult:
         """One gradient step of every learner."""
         rollout, row = sample.rollout, self._rows(sample.rollout.obs)
         next_row = self._rows(rollout.next_obs)
@@ -175,13 +175,13 @@ class DQN(ActionValues):
         norm = self.optimizer.descend(loss, self.rate("learning_rate"))
         self.updates += 1
         if self.updates % self.config.target_update_period == 0:
-            blend(self.target_network, self.network, self.rate("target_update_rate"))
+            polyak_update(self.target_network, self.network, self.rate("target_update_rate"))
             with torch.no_grad():
                 self._target_values = self.target_network().flatten(0, 1)
         self._values = self.network().flatten(0, 1)
         rate = torch.full_like(norm, self.rate("learning_rate"))
         metrics |= {"loss": loss.detach(), "gradient_norm": norm, "learning_rate": rate}
-        return Learned(metrics, td_error=error.detach().abs().mean(0))
+        return UpdateResult(metrics, td_error=error.detach().abs().mean(0))
 
     def refresh(self) -> None:
         """Tabulate both networks over all L * S rows. They are constant between updates, so one table serves acting and

@@ -26,14 +26,14 @@ from gymnasium.spaces import Box, Space
 from torch import Tensor, nn
 
 from icrl.config.options import Rate, option, refuse
-from icrl.contracts import Learned, Sample, Step
+from icrl.contracts import Sample, Step, UpdateResult
 from icrl.extensions.value_sources.memory import Memory, sizes_of
 from icrl.extensions.value_sources.options import ReplayConfig
 from icrl.nn.heads import SquashedGaussian, make_head
 from icrl.nn.networks import by_learner, by_stream, parameters_of, size_with_adam
 from icrl.nn.stacked_mlp import StackedSoftActorCritic, twin_values
 from icrl.randomness import mix, normal, uniform
-from icrl.rl.returns import blend
+from icrl.rl.returns import polyak_update
 from icrl.sources import source
 from icrl.sources.a2c import ActorCritic
 from icrl.sources.heads import VectorHeads
@@ -106,7 +106,7 @@ class SAC(ActorCritic):
     def act(self, carry: Any, step: Step, noise: Tensor) -> tuple[Tensor, Any]:
         return super().act(carry, step, noise) if self.updates else (self.heads.uniform(noise), carry)
 
-    def update(self, sample: Sample) -> Learned:
+    def update(self, sample: Sample) -> UpdateResult:
         """One gradient step of every learner. The same normal numbers make a and a'."""
         rollout, net, policy = sample.rollout, self.network, self.heads.policy
         num_steps, learners = len(rollout.obs), self.num_learners
@@ -124,13 +124,13 @@ class SAC(ActorCritic):
         excess = entropy - self.config.target_entropy * policy.num_noise
         of_temperature = self.config.learn_temperature * net.log_temperature[:, 0, 0] * excess
         norm = self.optimizer.descend(critic_loss + policy_loss + of_temperature, self.rate("learning_rate"))
-        blend(self.target, net.critics, self.rate("target_update_rate"))
+        polyak_update(self.target, net.critics, self.rate("target_update_rate"))
         self.heads.observe(rollout.obs, target)
         self.updates += 1
         td_error = by_stream(error.detach().abs().mean(1), num_steps).mean(0)
         metrics = {"value_loss": critic_loss, "policy_loss": policy_loss, "entropy": entropy, "gradient_norm": norm}
         metrics |= {"temperature": temperature[:, 0], "value": fitted.mean(1)}
-        return Learned({name: value.detach() for name, value in metrics.items()}, td_error)
+        return UpdateResult({name: value.detach() for name, value in metrics.items()}, td_error)
 
     @torch.no_grad()
     def _targets(self, sample: Sample, noise: Tensor, temperature: Tensor) -> Tensor:

@@ -14,7 +14,7 @@ from icrl.contracts import Step
 from icrl.extensions.worlds.bandit import Bandit
 from icrl.extensions.worlds.key_to_door import DarkKeyToDoor
 from icrl.extensions.worlds.random_mdps import RandomMDP
-from icrl.randomness import mix, normal, seeds_of, spread, uniform
+from icrl.randomness import mix, normal, seeds_of, several, uniform
 from icrl.sources.searchers.rooms import RoomSearcher
 from icrl.sources.searchers.searcher import searchers_in
 from icrl.spaces import EnvSpec
@@ -127,7 +127,7 @@ class LinearThompsonSampling(_LinearPolicy):
 
     def scores(self, count: Tensor, total: Tensor, context: Tensor, noise: Tensor) -> Tensor:
         mean, lower = self.posterior(count, total)
-        drawn = normal(spread(noise, mean.shape[1]))[..., None]  # L^-T x ~ N(0, P^-1) for x ~ N(0, I)
+        drawn = normal(several(noise, mean.shape[1]))[..., None]  # L^-T x ~ N(0, P^-1) for x ~ N(0, I)
         theta = mean + torch.linalg.solve_triangular(lower.mT, drawn, upper=True)[..., 0]
         return torch.einsum("bad,bd->ba", self.features_in(context, count), theta)
 

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from icrl.config.options import OneOrMore, option, refuse
 from icrl.config.schedules import Schedule, make_schedule
-from icrl.contracts import Env, Learned, Sample, Step
+from icrl.contracts import Env, Sample, Step, UpdateResult
 from icrl.envs import make_env
 from icrl.envs.rooms import DarkRoom
 from icrl.randomness import Noise, stream_seeds
@@ -122,9 +122,9 @@ class Searcher(Learner):
         action = torch.where(noise < share, at_random, action)
         return action, self.policy.replace_action(carry, action)
 
-    def update(self, sample: Sample) -> Learned:
+    def update(self, sample: Sample) -> UpdateResult:
         """Report the noise; nothing is learned."""
-        return Learned({"noise": self.noise})
+        return UpdateResult({"noise": self.noise})
 
 
 def relabelled(

@@ -35,7 +35,7 @@ from icrl.extensions.point_game.rollout import PointGame, PointGameOptions, Poin
 from icrl.extensions.point_game.rules import subset_of
 from icrl.extensions.value_sources.replay import Priorities, Replay
 from icrl.randomness import mix
-from icrl.rl.returns import blend, double_q_target
+from icrl.rl.returns import double_q_target, polyak_update
 from icrl.runs.checkpoint import is_due
 from icrl.training.curves import NoiseScale
 from icrl.training.optimizers import AdamConfig, SGDConfig, make_optimizer, set_rates
@@ -164,7 +164,7 @@ class Learner(NetworkPlayer):
         with self.watch.phase("train"):
             metrics = self._update(clock, measures)
             if is_due(clock.updates + 1, self.role.steps_before_update_target):
-                blend(self.target_network, self.network, self.role.target_update_rate)
+                polyak_update(self.target_network, self.network, self.role.target_update_rate)
         if is_due(clock.updates + 1, self.role.steps_before_rollout):
             self._rollout(clock, self.role.rollout_length)
         return metrics | {name: torch.tensor(value) for name, value in rates.items()}
