@@ -1,11 +1,11 @@
 """World that is known from histories alone: its spaces and tasks, but no rules to play by."""
 
-from typing import Literal
+from typing import ClassVar, Literal
 
 import torch
 from torch import Tensor
 
-from icrl.config.options import PathName, option, refuse
+from icrl.config.options import PathName, option
 from icrl.config.paths import PROJECT
 from icrl.data.history_store import read_manifest
 from icrl.envs.core import NAME, EnvConfig, TensorEnv
@@ -13,6 +13,11 @@ from icrl.spaces import EnvSpec
 
 
 class RecordedConfig(EnvConfig):
+    unplayable: ClassVar[str] = (
+        "the world of these histories is not known, so nothing can be played in it. Import them once more with env= "
+        "and the options of it"
+    )
+
     name: Literal["recorded"] = option("recorded", NAME)
     path: PathName = option("none", "folder of the histories, relative to the project", may_change=True)
 
@@ -33,9 +38,3 @@ class RecordedWorld(TensorEnv):
 
     def label(self, task: Tensor) -> str:
         return f"task_{int(task[0])}"
-
-
-def check_playable(config: EnvConfig) -> None:
-    """Raise `ConfigError` if nothing can be played in the world of `config`."""
-    unknown = "env=recorded: the world of these histories is not known, so nothing can be played in it"
-    refuse(isinstance(config, RecordedConfig), f"{unknown}. Import them once more with env= and the options of it")

@@ -1,7 +1,7 @@
 """Options that all sources share, and the rules among them."""
 
 from collections.abc import Iterator
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import BeforeValidator, model_validator
 
@@ -30,6 +30,8 @@ def falling(until: float) -> dict[str, Any]:
 
 class SourceConfig(Options):
     """Options of every source; each source adds its own."""
+
+    has_agents: ClassVar[bool] = True  # that are run; of others nothing but their lives is known
 
     name: str = named("")
     num_learners: int = option(10, "independent learners per training task", ge=1, le=10**5)
