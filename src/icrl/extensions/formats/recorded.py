@@ -8,7 +8,7 @@ from torch import Tensor
 from icrl.config.options import PathName, option
 from icrl.config.paths import PROJECT
 from icrl.data.history_store import read_manifest
-from icrl.envs.core import NAME, EnvConfig, TensorEnv
+from icrl.envs.core import NAME, EnvConfig, TensorEnv, world
 from icrl.spaces import EnvSpec
 
 
@@ -22,6 +22,7 @@ class RecordedConfig(EnvConfig):
     path: PathName = option("none", "folder of the histories, relative to the project", may_change=True)
 
 
+@world("recorded", RecordedConfig)
 class RecordedWorld(TensorEnv):
     """World of imported histories. It has the spaces that their columns need; nobody can play in it."""
 
