@@ -16,7 +16,7 @@ from small_models import SPEC, batch_of
 from toy import curves
 
 import icrl
-from icrl import objectives, sources
+from icrl import extensions, objectives, sources
 from icrl.config import modules
 from icrl.config.compose import load_config
 from icrl.config.paths import PROJECT
@@ -25,8 +25,10 @@ from icrl.data.history_store import open_histories
 from icrl.envs import OWN, make_env
 from icrl.nn import encoders
 from icrl.nn.gpt import GPT
-from icrl.programs import import_histories
 from icrl.runs.files import read_json, write_json
+
+if "formats" in extensions.NAMES:
+    from icrl.extensions.formats.programs import import_histories
 
 EXAMPLES = PROJECT / "examples"
 HOUSES = "env.tasks=[{house: 0}, {house: 1}, {house: 2}, {house: 3}, {house: 5}, {house: 6}, {house: 7}, {house: 8}]"
@@ -234,6 +236,7 @@ def test_no_file_of_a_run_makes_a_program_import_a_module(tmp_path, mine):
         icrl.load(root / "logs/rule")
 
 
+@pytest.mark.skipif("formats" not in extensions.NAMES, reason="its program is an extension")
 def test_histories_of_ones_own_agents_are_imported_and_learned_from(tmp_path, mine):
     command = [sys.executable, mine / "my_histories.py", tmp_path / "my.npz"]
     ran = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)

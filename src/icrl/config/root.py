@@ -152,7 +152,7 @@ class Config(RootOptions):
 
 
 def _in_world(config: Config) -> Iterator[str]:
-    if config.env.name == "recorded" and config.trainer.evaluate:
+    if config.env.unplayable and config.trainer.evaluate:
         yield "$trainer.evaluate plays, and nothing can be played in $env.name; give trainer.evaluate=false"
     for key in ("source.evaluate", "summaries.action_distributions", "summaries.outputs"):
         if config.source.name == "searcher" and attrgetter(key)(config):

@@ -18,7 +18,6 @@ if TYPE_CHECKING:
 WORLDS = {  # by `env.name`: module, class, and class of its options
     "dark_room": ("icrl.envs.rooms", "DarkRoom", "DarkRoomConfig"),
     "gymnasium": ("icrl.envs.gym.gymnasium_env", "GymnasiumEnv", "GymnasiumConfig"),
-    "recorded": ("icrl.data.recorded", "RecordedWorld", "RecordedConfig"),
 }
 
 OWN: dict[str, Any] = {}  # classes under the decorator `world`, of extensions and of the user's own, by `env.name`

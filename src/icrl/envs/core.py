@@ -9,14 +9,14 @@ import operator
 from collections.abc import Callable, Sequence
 from contextlib import closing
 from functools import cached_property
-from typing import Any, NamedTuple, Self
+from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from icrl.config.modules import registrar
-from icrl.config.options import Name, Options, option
+from icrl.config.options import Name, Options, option, refuse
 from icrl.contracts import ConfigError, Policy, Step
 from icrl.envs import OWN, WORLDS, make_env
 from icrl.randomness import integers, mix, uniform
@@ -31,6 +31,8 @@ _OUTCOMES = 1 << 40  # added to the episode number, so that outcomes and starts 
 class EnvConfig(Options):
     """Options of every world; each world adds its own."""
 
+    unplayable: ClassVar[str] = ""  # why nothing can be played in the world, and what to do about it; "" if it can
+
     name: str = option("", NAME)
     variant: Name = option("dark_room", "label of the preset, used in run names")
     max_episode_steps: int = option(20, "env steps after which an episode is truncated", ge=1, le=10000)
@@ -39,6 +41,11 @@ class EnvConfig(Options):
         """Identity of `tasks` in the world of these options, see `TensorEnv.fingerprint`."""
         with closing(make_env(self)) as env:
             return env.fingerprint(torch.tensor(tasks))
+
+
+def check_playable(config: EnvConfig) -> None:
+    """Raise `ConfigError` if nothing can be played in the world of `config`."""
+    refuse(config.unplayable, f"env={config.name}: {config.unplayable}")
 
 
 def world(name: str, options: type[EnvConfig]) -> Callable[[Any], Any]:

@@ -21,9 +21,8 @@ from icrl.config.options import refuse, replace
 from icrl.config.root import Config
 from icrl.contracts import Batch, ConfigError, Env, Json, Policy, Rollout
 from icrl.data.history_store import Histories
-from icrl.data.recorded import check_playable
 from icrl.envs import make_env
-from icrl.envs.core import State, TensorEnv
+from icrl.envs.core import State, TensorEnv, check_playable
 from icrl.envs.exact import Expectation
 from icrl.envs.rooms import Room
 from icrl.evaluation import exploration, in_context, measures, moved_goal, protocol, references, report, tables, trained

@@ -17,10 +17,9 @@ from torch import Tensor
 from icrl.config.options import refuse, replace
 from icrl.config.root import Config
 from icrl.contracts import ConfigError, Json
-from icrl.data.recorded import check_playable
 from icrl.data.windows import check_stores
 from icrl.envs import make_env
-from icrl.envs.core import Family, TensorEnv
+from icrl.envs.core import Family, TensorEnv, check_playable
 from icrl.evaluation.kinds import plain_gpt
 from icrl.evaluation.trained import evaluator_of
 from icrl.nn.embeddings import ObsEmbedding

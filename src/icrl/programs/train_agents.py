@@ -21,9 +21,8 @@ from icrl.config.paths import PROJECT
 from icrl.config.root import Config
 from icrl.contracts import ConfigError, Env, Json, PipelineError
 from icrl.data.history_store import HistoryWriter, read_manifest
-from icrl.data.recorded import check_playable
 from icrl.envs import make_env
-from icrl.envs.core import State
+from icrl.envs.core import State, check_playable
 from icrl.envs.gym.workers import ProcessEnv
 from icrl.envs.tasks import Split, changing, development_of, split_tasks
 from icrl.evaluation.tables import solved

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import BeforeValidator, model_validator
 
@@ -35,6 +35,8 @@ def falling(until: float) -> dict[str, Any]:
 
 class SourceConfig(Options):
     """Options of every source; each source adds its own."""
+
+    has_agents: ClassVar[bool] = True  # that are run; of others nothing but their lives is known
 
     name: str = named("")
     num_learners: int = option(10, "independent learners per training task", ge=1, le=10**5)

@@ -1,6 +1,6 @@
 """Source of histories that another program made: a name in their manifest, which cannot play."""
 
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 from icrl.config.modules import command_of
 from icrl.contracts import ConfigError
@@ -9,6 +9,8 @@ from icrl.sources.options import SourceConfig, named
 
 
 class ImportedConfig(SourceConfig):
+    has_agents: ClassVar[bool] = False
+
     name: Literal["imported"] = named("imported")
 
 

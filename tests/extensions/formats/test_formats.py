@@ -20,8 +20,8 @@ from icrl.config.compose import load_config
 from icrl.config.options import replace
 from icrl.contracts import ConfigError, PipelineError, Rollout
 from icrl.data.formats import FORMATS, WRITERS, read_lives
-from icrl.data.imports import checked, complete, evened, spec_of
-from icrl.programs import import_histories
+from icrl.extensions.formats.imports import checked, complete, evened, spec_of
+from icrl.extensions.formats.programs import import_histories
 
 EXTRAS = {"hdf5": "h5py", "parquet": "pyarrow", "minari": "minari"}
 N, T, HORIZON = 3, 12, 4

@@ -1,22 +1,28 @@
 """World that is known from histories alone: its spaces and tasks, but no rules to play by."""
 
-from typing import Literal
+from typing import ClassVar, Literal
 
 import torch
 from torch import Tensor
 
-from icrl.config.options import PathName, option, refuse
+from icrl.config.options import PathName, option
 from icrl.config.paths import PROJECT
 from icrl.data.history_store import read_manifest
-from icrl.envs.core import NAME, EnvConfig, TensorEnv
+from icrl.envs.core import NAME, EnvConfig, TensorEnv, world
 from icrl.spaces import EnvSpec
 
 
 class RecordedConfig(EnvConfig):
+    unplayable: ClassVar[str] = (
+        "the world of these histories is not known, so nothing can be played in it. Import them once more with env= "
+        "and the options of it"
+    )
+
     name: Literal["recorded"] = option("recorded", NAME)
     path: PathName = option("none", "folder of the histories, relative to the project", may_change=True)
 
 
+@world("recorded", RecordedConfig)
 class RecordedWorld(TensorEnv):
     """World of imported histories. It has the spaces that their columns need; nobody can play in it."""
 
@@ -33,9 +39,3 @@ class RecordedWorld(TensorEnv):
 
     def label(self, task: Tensor) -> str:
         return f"task_{int(task[0])}"
-
-
-def check_playable(config: EnvConfig) -> None:
-    """Raise `ConfigError` if nothing can be played in the world of `config`."""
-    unknown = "env=recorded: the world of these histories is not known, so nothing can be played in it"
-    refuse(isinstance(config, RecordedConfig), f"{unknown}. Import them once more with env= and the options of it")

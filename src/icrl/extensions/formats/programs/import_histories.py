@@ -19,13 +19,13 @@ from icrl.config.root import Config
 from icrl.contracts import Json, Rollout
 from icrl.data.formats import FORMATS, Life, read_lives
 from icrl.data.history_store import MANIFEST, HistoryWriter, read_manifest
-from icrl.data.imports import checked, complete, evened, spec_of
-from icrl.data.recorded import RecordedConfig
 from icrl.envs import make_env
 from icrl.envs.tasks import held_out_region, permuted
+from icrl.extensions.formats.imported import ImportedConfig
+from icrl.extensions.formats.imports import checked, complete, evened, spec_of
+from icrl.extensions.formats.recorded import RecordedConfig
 from icrl.runs.device import prepare, recorded
 from icrl.runs.files import Identity, check_owner, digest, identity_of, only_writer
-from icrl.sources.imported import ImportedConfig
 from icrl.spaces import EnvSpec
 
 LARGE = "the number of histories"

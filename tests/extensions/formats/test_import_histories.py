@@ -12,7 +12,8 @@ from icrl.config.compose import load_config
 from icrl.contracts import ConfigError, PipelineError, Rollout
 from icrl.data.formats import FORMATS
 from icrl.data.history_store import open_histories
-from icrl.programs import export_histories, import_histories
+from icrl.extensions.formats.programs import import_histories
+from icrl.programs import export_histories
 from icrl.runs.files import read_json
 
 EXTRAS = {"hdf5": "h5py", "parquet": "pyarrow", "minari": "minari"}

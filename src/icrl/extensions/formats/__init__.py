@@ -1,0 +1,1 @@
+"""Extension: import of histories that other programs made: `src.import_histories`."""
