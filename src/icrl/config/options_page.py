@@ -23,15 +23,17 @@ prints the same. Options are given as `KEY=VALUE` on the command line, or in a p
 programs of these names; others are programs of extensions. *May change*: whether a continued run may have another
 value than before; *length*: it may, unless a schedule depends on the length of the run ([longer
 training](trainer.md#longer-training)). *Schedule*: instead of a number, a mapping that says how the value changes
-([schedules](trainer.md#schedules)).
+([schedules](trainer.md#schedules)). Tables of further choices of a group leave out what is as in the first.
 """
 
 
-def table(config: Options, only: Collection[str] = ()) -> str:
-    """Markdown of the options of `config`, one section for each group, or for each of those in `only`."""
+def table(config: Options, only: Collection[str] = (), known: str = "") -> str:
+    """Markdown of the options of `config`, one section for each group, or for the groups and plain options in `only`.
+    Rows that are in the text `known` are left out."""
     lines: list[str] = []
-    for group, options in groupby(walk(config), key=lambda option: option[0].rpartition(".")[0]):
-        if only and group not in only:
+    for group, of_group in groupby(walk(config), key=lambda option: option[0].rpartition(".")[0]):
+        options = [one for one in of_group if not only or (group or one[0]) in only]
+        if not options:
             continue
         title = f"`{group}`: {type(config).model_fields[group].description}" if group else "The run"
         of_choice = f" of `{group}.name={getattr(config, group).name}`" if group in CHOICES else ""
@@ -40,30 +42,32 @@ def table(config: Options, only: Collection[str] = ()) -> str:
             shown = f"`{textwrap.shorten(str(value), LONGEST, placeholder=' ...')}`"
             change = "yes" if option.may_change else "length" if option.is_budget else ""
             cells = (f"`{key}`", option.meaning, option.allowed, shown, option.stages, change)
-            lines.append(f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |")
+            row = f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |"
+            lines += [row] if row not in known else []
     return "\n".join(lines)
 
 
 def tables(root: type[RootOptions], only: Collection[str] = ()) -> Iterator[str]:
-    """The options of `root`, or the groups `only` of them, and the other choices of each group with the defaults of the
-    first preset of each."""
+    """The options of `root`, or those in `only`, and of the other choices of each group those that the default has not, or
+    with another default in the first preset of the choice."""
     config = compose_config(root, [])
-    yield table(config, only) + "\n"
+    yield (first := table(config, only)) + "\n"
     for group in [group for group in CHOICES if group in (only or root.model_fields)]:
         shown = {getattr(config, group).name}
         for other in (compose_config(root, [f"{group}={preset}"]) for preset in presets_of(group)):
             if (name := getattr(other, group).name) not in shown:
                 shown.add(name)
-                yield table(other, [group]) + "\n"
+                yield table(other, [group], first) + "\n"
 
 
 def page() -> str:
     """Whole page: the options of the core, and those that programs of extensions have more."""
     parts, seen = [*tables(Config)], {*Config.model_fields}
     for name, module in extensions.programs().items():
-        if root := getattr(import_module(module), "OPTIONS", None):
+        if (root := getattr(import_module(module), "OPTIONS", Config)) is not Config:
             more = [key for key in root.model_fields if key not in seen] if issubclass(root, Config) else ()
-            parts += [f"\n# Settings of `{name}`\n\n{root.__doc__}\n", *tables(root, more)]
+            described = f"\n# Settings of `{name}`\n\n{root.__doc__}\n"
+            parts += [described, *(tables(root, more) if more or not issubclass(root, Config) else ())]
             seen |= {*more}
     return _HEAD + "".join(parts)
 
