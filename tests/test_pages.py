@@ -3,7 +3,6 @@
 import re
 import shlex
 import subprocess
-from argparse import Namespace
 from pathlib import Path
 
 import numpy as np
@@ -118,13 +117,6 @@ def test_the_examples_of_acting_and_evaluating(searching: Path, monkeypatch: pyt
     assert found["action"].shape == (3,) and np.isfinite(found["found"].success.mean).all()
 
 
-def test_the_reward_plug_in_of_the_page_pays_new_cells_once() -> None:
-    found = run_blocks("docs/offline_rl.md", PROJECT, pytest.MonkeyPatch())
-    columns = {"episode": [0, 0, 0, 1], "next_obs": [3, 4, 3, 3], "reward": [0.0, 0.0, 1.0, 0.0]}
-    paid = found["get_reward"](Namespace(**{name: np.array(column) for name, column in columns.items()}))
-    np.testing.assert_allclose(paid, [0.1, 0.1, 1.0, 0.1])
-
-
 def test_the_classes_shown_for_ones_own_objective_are_those_of_the_example() -> None:
     _, shown = blocks(PROJECT / "docs/your_own.md", "python")
     example = (PROJECT / "examples/my_model.py").read_text(encoding="utf-8")
@@ -143,5 +135,5 @@ def test_the_script_that_trains(tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
 
 def test_every_python_block_is_tried_here() -> None:
     """But for that of a source, whose methods are an outline, and those of extensions."""
-    tried = {"README", "start", "in_context", "offline_rl", "your_own", "api", "sources"}
+    tried = {"README", "start", "in_context", "your_own", "api", "sources"}
     assert {page.stem for page in PAGES if blocks(page, "python")} - {*extensions.NAMES} == tried

@@ -48,8 +48,8 @@ def table(config: Options, only: Collection[str] = (), known: str = "") -> str:
 
 
 def tables(root: type[RootOptions], only: Collection[str] = ()) -> Iterator[str]:
-    """The options of `root`, or those in `only`, and of the other choices of each group those that the default has not, or
-    with another default in the first preset of the choice."""
+    """The options of `root`, or those in `only`, and of the other choices of each group those that the default has not,
+    or with another default in the first preset of the choice."""
     config = compose_config(root, [])
     yield (first := table(config, only)) + "\n"
     for group in [group for group in CHOICES if group in (only or root.model_fields)]:
