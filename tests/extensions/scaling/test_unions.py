@@ -9,45 +9,21 @@ import numpy as np
 import pytest
 import torch
 from harness import flip
-from lives import ALIKE, CONFIG, CPU
 from shards import union_of
-from stage_one import play
+from stores import KINDS, NUM_STEPS, ROWS, assert_same_batches, mixture_of, written
 
-from icrl.config.compose import load_config
-from icrl.config.options import replace
 from icrl.contracts import ConfigError
 from icrl.data import columns, history_store
 from icrl.data.history_store import DamagedHistoriesError, Histories, HistoryWriter, open_histories
-from icrl.data.moments import moments_of
-from icrl.data.rewards import RewardPlugin
-from icrl.data.windows import Mixture, Windows
-from icrl.envs import make_env
 from icrl.evaluation.in_context import source_adaptation
-from icrl.evaluation.references import chance
 from icrl.plots.source_agents import learning_curves
 from icrl.programs.export_histories import exported_columns
-from icrl.runs.device import recorded
 from icrl.runs.files import read_json, write_json
-from icrl.sources.searchers.searcher import relabelled, searcher_of
-
-TRAIN, ROWS = [3, 9, 17, 20], {"num_learners": 3, "num_envs": 2}
-NUM_ROWS, NUM_STEPS = 24, 130
 
 
 @pytest.fixture(scope="module")
 def store(tmp_path_factory: pytest.TempPathFactory) -> Histories:
-    """Random walks in a room, every third learner with luck."""
-    config: Any = load_config(["env.size=5", "source=random"])
-    env = make_env(config.env)
-    goals = env.all_tasks()[TRAIN].repeat_interleave(NUM_ROWS // len(TRAIN), 0)
-    played, _ = play(chance(env, config), env, goals, NUM_STEPS)
-    tasks = {"all": env.all_tasks().tolist(), "seed": 0, "train": TRAIN, "held_out": [1]}
-    folder = tmp_path_factory.mktemp("histories") / "whole"
-    writer = HistoryWriter(folder, env.spec, NUM_STEPS, tasks, ROWS, recorded(config))
-    writer.add(played)
-    writer.commit(0)
-    writer.finish()
-    return open_histories(folder)
+    return written(tmp_path_factory.mktemp("histories") / "whole")
 
 
 @pytest.fixture(scope="module")
@@ -74,17 +50,6 @@ def test_a_union_reads_as_the_whole_store(store: Histories, union: Histories) ->
     assert union.checksum != store.checksum
 
 
-LABELS = replace(ALIKE, name="dpt", labels="persistent_walk")
-PLUGIN = RewardPlugin("code", "", "", lambda life: np.float32(100 * life.obs + life.timestep))
-KINDS: list[tuple[dict, Any, RewardPlugin | None]] = [
-    ({"keep_every": [1]}, ALIKE, None),
-    ({"keep_every": [1, 3], "kept_steps": 40}, replace(ALIKE, weighting="recency"), None),
-    ({"keep_every": [2, 4], "history_len": 220}, replace(ALIKE, weighting="improvement"), None),
-    ({"symmetries": True, "min_final_success": 0.1}, replace(ALIKE, weighting="improvement"), PLUGIN),
-    ({"kept_steps": 50}, LABELS, None),
-]
-
-
 @pytest.mark.parametrize(("options", "objective", "plugin"), KINDS)
 @pytest.mark.parametrize("chunk", [2**27, 40_000])
 def test_batches_from_disk_are_those_from_memory(
@@ -92,27 +57,10 @@ def test_batches_from_disk_are_those_from_memory(
 ) -> None:
     """Whether rows are prepared at once or few at a time; on disk nothing is left behind."""
     monkeypatch.setattr(columns, "_CHUNK", chunk)
-    labels = None
-    if objective.name == "dpt":
-        config: Any = load_config(["env.size=5", "source=random"])
-
-        def labels(seen, first_row=0):
-            return relabelled(searcher_of(objective.labels, config), seen, 5, first_row)
-
-    def mixture(histories: Histories, storage: str) -> Mixture:
-        config = replace(CONFIG, storage=storage, **options)
-        return Mixture([Windows(histories, config, objective, TRAIN[:3], 12, CPU, plugin, labels)], [])
-
-    memory, *others = mixture(store, "memory"), mixture(union, "disk"), mixture(union, "memory")
+    kind = options, objective, plugin
+    memory, *others = (mixture_of(*one, *kind) for one in ((store, "memory"), (union, "disk"), (union, "memory")))
     for other in others:
-        assert other.num_windows == memory.num_windows and other.largest_reward == memory.largest_reward
-        for update in range(3):
-            for name, one, two in zip(
-                memory.batch(0, 0, 1)._fields, memory.batch(1, update, 16), other.batch(1, update, 16), strict=True
-            ):
-                assert one.dtype == two.dtype and torch.allclose(one, two, rtol=2e-3), name
-        for one, two in zip(moments_of(memory), moments_of(other), strict=True):
-            assert torch.allclose(one, two)
+        assert_same_batches(memory, other)
     assert [other.is_mapped for other in others] == [True, False]
     assert not [*store.folder.glob(".scratch*"), *union.folder.glob(".scratch*")]
 

@@ -1,0 +1,73 @@
+"""A store of random walks in a room, and the forms in which its windows are drawn, for tests of storage."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from lives import ALIKE, CONFIG, CPU
+from stage_one import play
+
+from icrl.config.compose import load_config
+from icrl.config.options import replace
+from icrl.data.history_store import Histories, HistoryWriter, open_histories
+from icrl.data.moments import moments_of
+from icrl.data.rewards import RewardPlugin
+from icrl.data.windows import Mixture, Windows
+from icrl.envs import make_env
+from icrl.evaluation.references import chance
+from icrl.runs.device import recorded
+from icrl.sources.searchers.searcher import relabelled, searcher_of
+
+TRAIN, ROWS = [3, 9, 17, 20], {"num_learners": 3, "num_envs": 2}
+NUM_ROWS, NUM_STEPS = 24, 130
+LABELS = replace(ALIKE, name="dpt", labels="persistent_walk")
+PLUGIN = RewardPlugin("code", "", "", lambda life: np.float32(100 * life.obs + life.timestep))
+KINDS: list[tuple[dict, Any, RewardPlugin | None]] = [
+    ({"keep_every": [1]}, ALIKE, None),
+    ({"keep_every": [1, 3], "kept_steps": 40}, replace(ALIKE, weighting="recency"), None),
+    ({"keep_every": [2, 4], "history_len": 220}, replace(ALIKE, weighting="improvement"), None),
+    ({"symmetries": True, "min_final_success": 0.1}, replace(ALIKE, weighting="improvement"), PLUGIN),
+    ({"kept_steps": 50}, LABELS, None),
+]
+
+
+def written(folder: Path) -> Histories:
+    """Random walks in a room, every third learner with luck, written to `folder`."""
+    config: Any = load_config(["env.size=5", "source=random"])
+    env = make_env(config.env)
+    goals = env.all_tasks()[TRAIN].repeat_interleave(NUM_ROWS // len(TRAIN), 0)
+    played, _ = play(chance(env, config), env, goals, NUM_STEPS)
+    tasks = {"all": env.all_tasks().tolist(), "seed": 0, "train": TRAIN, "held_out": [1]}
+    writer = HistoryWriter(folder, env.spec, NUM_STEPS, tasks, ROWS, recorded(config))
+    writer.add(played)
+    writer.commit(0)
+    writer.finish()
+    return open_histories(folder)
+
+
+def mixture_of(
+    histories: Histories, storage: str, options: dict, objective: Any, plugin: RewardPlugin | None
+) -> Mixture:
+    """Windows of `histories` in memory or on disk, one of `KINDS`."""
+    labels = None
+    if objective.name == "dpt":
+        room: Any = load_config(["env.size=5", "source=random"])
+
+        def labels(seen: Any, first_row: int = 0) -> np.ndarray:
+            return relabelled(searcher_of(objective.labels, room), seen, 5, first_row)
+
+    config = replace(CONFIG, storage=storage, **options)
+    return Mixture([Windows(histories, config, objective, TRAIN[:3], 12, CPU, plugin, labels)], [])
+
+
+def assert_same_batches(memory: Mixture, other: Mixture) -> None:
+    """The same windows, batches and moments, up to rounding."""
+    assert other.num_windows == memory.num_windows and other.largest_reward == memory.largest_reward
+    for update in range(3):
+        for name, one, two in zip(
+            memory.batch(0, 0, 1)._fields, memory.batch(1, update, 16), other.batch(1, update, 16), strict=True
+        ):
+            assert one.dtype == two.dtype and torch.allclose(one, two, rtol=2e-3), name
+    for one, two in zip(moments_of(memory), moments_of(other), strict=True):
+        assert torch.allclose(one, two)
