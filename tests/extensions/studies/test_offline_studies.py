@@ -1,20 +1,20 @@
 """Studies of offline RL: what is trained for a policy, and what its variants share."""
 
 import re
-from functools import cache
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 import pytest
 from harness import TINY
+from plans import QUIET, modules, preset_plan, study, value, variant
 
 from icrl import extensions
 from icrl.config.compose import compose_config, load_config
 from icrl.config.root import Config
 from icrl.contracts import ConfigError, Json
 from icrl.extensions.scaling.units import Job
-from icrl.extensions.studies.plan import Plan, plan, trained_for
+from icrl.extensions.studies.plan import trained_for
 from icrl.extensions.studies.programs.study import main
 from icrl.nn.gpt_policy import PolicyConfig
 from icrl.runs.device import recorded
@@ -23,34 +23,6 @@ from icrl.training.policy_gradient import FinetuneConfig
 
 pytestmark = pytest.mark.skipif("offline_rl" not in extensions.NAMES, reason="the programs are an extension")
 CRITICS = import_module(extensions.programs().get("train_ilql", "icrl.programs.train_gpt"))
-
-ONE_SEED = ("study.seeds=[0]",)
-QUIET = ("trainer.evaluate=false", "evaluation.checkpoint=last", *ONE_SEED)
-SMALL = ("experiment=tiny", "name=mine", "trainer.num_iterations=10")
-
-
-def study(*variants: str, options: tuple[str, ...] = (), root: Path = Path("/tmp/none")) -> Plan:
-    return plan([*SMALL, f"root={root}", f"study.variants=[{', '.join(variants)}]", *options])
-
-
-def variant(label: str, *options: str, more: str = "") -> str:
-    quoted = ", ".join(f"'{option}'" for option in options)
-    return f"{{label: {label}, set: [{quoted}]{more}}}"
-
-
-def modules(job: Job) -> list[str]:
-    return [command[0] for command in job.commands]
-
-
-def value(command: list[str], key: str) -> str:
-    """What the last of the options that set `key` says."""
-    return [option.partition("=")[2] for option in command if option.startswith(f"{key}=")][-1]
-
-
-@cache
-def preset_plan(preset: str) -> Plan:
-    return plan([f"study={preset}", "root=/tmp/none"])
-
 
 TINIEST = [option for option in TINY if not option.startswith(("name=", "num_threads="))]
 TINIEST += ["name=mine", "trainer.evaluate=false", "evaluation.checkpoint=last", "source.evaluate=false"]

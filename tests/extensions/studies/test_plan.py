@@ -1,10 +1,10 @@
 """Plan of a study: composed and checked before any work, each thing once."""
 
 import re
-from functools import cache
 from pathlib import Path
 
 import pytest
+from plans import ONE_SEED, QUIET, modules, preset_plan, study, value, variant
 from results import write_results
 
 from icrl.config.command_line import description
@@ -14,38 +14,16 @@ from icrl.contracts import ConfigError
 from icrl.envs import make_env
 from icrl.envs.rooms import DarkRoomConfig
 from icrl.envs.tasks import split_tasks
-from icrl.extensions.scaling.units import Job
-from icrl.extensions.studies.plan import Plan, Row, plan
+from icrl.extensions.studies.plan import Row, plan
 from icrl.runs.device import recorded
 
 PRESETS = sorted(name for name in presets_of("study") if name != "none")
-ONE_SEED = ("study.seeds=[0]",)
-QUIET = ("trainer.evaluate=false", "evaluation.checkpoint=last", *ONE_SEED)
-SMALL = ("experiment=tiny", "name=mine", "trainer.num_iterations=10")
-
-
-def study(*variants: str, options: tuple[str, ...] = (), root: Path = Path("/tmp/none")) -> Plan:
-    return plan([*SMALL, f"root={root}", f"study.variants=[{', '.join(variants)}]", *options])
 
 
 def refusal(*variants: str, options: tuple[str, ...] = ()) -> str:
     with pytest.raises(ConfigError) as refused:
         study(*variants, options=options)
     return str(refused.value)
-
-
-def variant(label: str, *options: str, more: str = "") -> str:
-    quoted = ", ".join(f"'{option}'" for option in options)
-    return f"{{label: {label}, set: [{quoted}]{more}}}"
-
-
-def modules(job: Job) -> list[str]:
-    return [command[0] for command in job.commands]
-
-
-def value(command: list[str], key: str) -> str:
-    """What the last of the options that set `key` says."""
-    return [option.partition("=")[2] for option in command if option.startswith(f"{key}=")][-1]
 
 
 def test_every_variant_is_trained_and_evaluated_with_every_seed() -> None:
@@ -219,11 +197,6 @@ def test_results_count_as_long_as_their_own_options_are_the_same(tmp_path: Path)
     for option in ("device.dtype=float64", "objective.label_smoothing=0.1"):
         with pytest.raises(ConfigError, match=re.escape(option.partition("=")[0])):
             study(variant("plain"), options=(*QUIET, option), root=tmp_path)
-
-
-@cache
-def preset_plan(preset: str) -> Plan:
-    return plan([f"study={preset}", "root=/tmp/none"])
 
 
 @pytest.mark.parametrize("preset", PRESETS)
