@@ -25,7 +25,7 @@ from icrl.envs import make_env
 from icrl.envs.rooms import DarkRoom
 from icrl.envs.tasks import split_tasks
 from icrl.extensions.search.options import SearchedConfig
-from icrl.extensions.search.pictures import PLOTS, search_table, write_search_plots
+from icrl.extensions.search.pictures import PLOTS, write_search_plots
 from icrl.extensions.search.programs import search_params
 from icrl.extensions.search.programs.search_params import main, score, searched_task
 from icrl.programs import train_agents, train_gpt
@@ -118,13 +118,6 @@ def test_pictures_of_few_trials_leave_pyplot_alone(tmp_path, values):
     before, figures = dict(mpl.rcParams), plt.get_fignums()
     write_search_plots(tmp_path, study, "value")
     assert dict(mpl.rcParams) == before and plt.get_fignums() == figures and mpl.get_backend() == "svg"
-
-
-def test_table_has_the_best_first():
-    trials = [{"value": value, "learning_rate": value / 100} for value in (0.2, 0.9, 0.5)]
-    header, _, *rows = search_table(trials, num_best=2).splitlines()
-    assert header.split() == ["trial", "value", "learning_rate"]
-    assert [row.split() for row in rows] == [["2", "0.900", "0.009"], ["3", "0.500", "0.005"]]
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,7 @@
 """Pictures of a search, drawn by Optuna."""
 
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -61,14 +61,3 @@ def shown(value: Any) -> str:
     if isinstance(value, float):
         return f"{value:.4g}"
     return "null" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
-
-
-def search_table(trials: Sequence[dict[str, Any]], num_best: int = 5) -> str:
-    """Table of the best trials, best first: number, value and hyper-parameters of each."""
-    ranked = sorted(enumerate(trials, start=1), key=lambda numbered: -numbered[1]["value"])[:num_best]
-    rows = [["trial", "value", *(name for name in trials[0] if name != "value")]]
-    for number, trial in ranked:
-        rows.append([str(number), f"{trial['value']:.3f}", *(shown(trial[name]) for name in rows[0][2:])])
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    lines = ["  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True)) for row in rows]
-    return "\n".join([lines[0], "-" * len(lines[0]), *lines[1:]])
