@@ -152,7 +152,7 @@ class AsyncUnrollWorker(UnrollWorker):
         self._ours.close()
         for request in self._requests:
             request.cancel()
-        self._pool.shutdown(wait=False)
+        self._pool.shutdown(wait=not self.processes)  # a thread ends with its unroll; a process may hang
         self._pool = None
         for process in self.processes:
             process.join(_PATIENCE)
