@@ -6,6 +6,7 @@ import math
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
 from importlib.metadata import EntryPoint
 from pathlib import Path
 
@@ -53,19 +54,24 @@ def model(folder: Path) -> tuple[str, ...]:
 
 
 @pytest.fixture
-def mine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Folder of the user's own files."""
+def mine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """Folder of the user's own files. Their modules and classes are forgotten before and after."""
+
+    def forget() -> None:
+        for name in ("my_world", "my_rule", "my_source", "my_model"):
+            sys.modules.pop(name, None)
+        for registered in (OWN, sources._CLASSES, objectives._CLASSES, encoders._OWN):
+            for name in [name for name, made in registered.items() if made.__module__.startswith("my_")]:
+                del registered[name]
+
     folder = tmp_path / "mine"
     folder.mkdir()
     for path in EXAMPLES.glob("my_*.py"):
         shutil.copy(path, folder)
     monkeypatch.setattr(sys, "path", [*sys.path])
-    for name in ("my_world", "my_rule", "my_source", "my_model"):
-        monkeypatch.delitem(sys.modules, name, raising=False)
-    for registered in (OWN, sources._CLASSES, objectives._CLASSES, encoders._OWN):
-        for name in [name for name, made in registered.items() if made.__module__.startswith("my_")]:
-            monkeypatch.delitem(registered, name)
-    return folder
+    forget()
+    yield folder
+    forget()
 
 
 @pytest.mark.parametrize(
