@@ -29,7 +29,6 @@ from icrl.evaluation.tables import solved
 from icrl.evaluation.trained import SourceEvaluator, check_streams
 from icrl.plots.source_agents import SourceCurves, examine
 from icrl.plots.walks import tell_not_filmed
-from icrl.programs.export_histories import export_all
 from icrl.runs.checkpoint import FINISHED, Interval, load_newest
 from icrl.runs.device import device_of, prepare, recorded
 from icrl.runs.distributed import check_alone
@@ -65,7 +64,7 @@ FOUND = {"num_tasks": int, "unsolved": [{"task": (str, int), "success": [float]}
 def main(config: Config) -> Path:
     """Train and record, or resume, or print the results; returns the folder with the histories."""
     record(config)
-    announce(config, finish(config))
+    announce(config, examined(config))
     return config.folder("histories")
 
 
@@ -79,7 +78,7 @@ def record_teacher(config: Config) -> None:
     """Train the teacher of a run (`source.expert`), if it has one."""
     if teacher := teacher_of(config):
         record(teacher)
-        announce(teacher, finish(teacher))
+        announce(teacher, examined(teacher))
 
 
 def record_part(config: Config, part: Part = WHOLE) -> None:
@@ -128,13 +127,6 @@ def teacher_of(config: Config) -> Config | None:
     refuse(getattr(source, "teacher", "none") != "none", f"source.expert={given}: a teacher must learn by itself")
     names = {"name": config.source.teacher, "run": config.source.teacher, "histories": [config.source.teacher]}
     return replace(config, source=source, env=replace(config.env, task_visible=True), **names)
-
-
-def finish(config: Config) -> Json:
-    """Examine the trained agents, unless this is done, and export their histories if asked; returns the results."""
-    found = examined(config)
-    export_all(config)
-    return found
 
 
 def examined(config: Config, part: Part = WHOLE) -> Json:
@@ -284,8 +276,6 @@ def announce(config: Config, found: Json) -> None:
     if len(unsolved) > _NAMED:
         print(f"  ... and {len(unsolved) - _NAMED} more")
     print(f"histories  {config.folder('histories')}")
-    if config.source.export:
-        print(f"exported   {config.folder('histories') / 'export'}")
     if (videos := config.folder("videos") / "source").exists():
         print(f"videos     {videos}")
     print(f"board      tensorboard --logdir {config.folder('logs')}")

@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import BeforeValidator, model_validator
 
-from icrl.config.options import OneOrMore, Options, Rate, option
+from icrl.config.options import Options, Rate, option
 from icrl.contracts import ConfigError
 from icrl.sources.pace import env_steps
 
 if TYPE_CHECKING:
     from icrl.config.root import Config
 
-LEARN_NOTHING = ("noise_distillation", "searcher", "optimal", "random", "imported")
+LEARN_NOTHING = ("noise_distillation", "searcher", "optimal", "random")
 
 NoneOrMore = BeforeValidator(lambda value: [] if value == "none" else value if isinstance(value, list) else [value])
 NotNegative = Annotated[Any, Rate(ge=0)]
@@ -80,9 +80,6 @@ class SourceConfig(Options):
     discount: float = option(0.99, "discount factor of the returns", ge=0, le=1)
     evaluate: bool = option(False, "also play evaluation episodes during training (evals.*), and keep the best agents")
     per_agent_curves: bool = option(False, "also write one TensorBoard curve per agent", may_change=True)
-    export: Annotated[list[Literal["txt", "npz", "hdf5", "parquet", "minari"]], OneOrMore] = option(
-        [], "file formats to export the histories to, with the list of held-out tasks", may_change=True
-    )
     videos_per_task: int = option(1, "learners per task that get a video of their own (0: none)", ge=0, may_change=True)
     max_videos: int = option(64, "most learners in all that get a video (0: no limit)", ge=0, may_change=True)
 

@@ -13,17 +13,13 @@ from probes import Probe, learn_from, learners_of
 from torch import Tensor
 
 import icrl
-from icrl import extensions
 from icrl.collection.collect import EpsilonGreedy
-from icrl.contracts import ConfigError, Rollout, Sample
+from icrl.contracts import Rollout, Sample
 from icrl.data.history_store import open_histories
 from icrl.envs.gym.masks import ActionMask
 from icrl.envs.rollout import Streams, rollout, start_streams
 from icrl.randomness import Noise, stream_seeds
 from icrl.spaces import EnvSpec, with_flags
-
-if "formats" in extensions.NAMES:
-    from icrl.extensions.formats.imports import Life, checked
 
 SOURCES = {  # options of learners that explore all they can
     "a2c": {},
@@ -151,12 +147,6 @@ def test_all_stages(tmp_path) -> None:
     obs, action = (torch.from_numpy(np.array(store.columns[name])).long() for name in ("obs", "action"))
     assert store.columns["obs"].dtype == np.uint8 and store.spec.action_mask
     assert store.spec.legal(obs).gather(-1, action[..., None]).all()
-    columns = {name: np.array(column[0]) for name, column in store.columns.items()}
-    if "formats" in extensions.NAMES:  # where such histories are imported
-        checked(Life("a.npz", 0, columns | {"reward": store.rewards()[0]}), store.spec, 120)
-        columns["action"] = np.where(columns["obs"][:, 0] == 0, 0, columns["action"])  # into the wall
-        with pytest.raises(ConfigError, match=r"a.npz: column action, step \d+: 0 is not legal"):
-            checked(Life("a.npz", 0, columns | {"reward": store.rewards()[0]}), store.spec, 120)
     world = ActionMask(gymnasium.wrappers.TimeLimit(Corridor(2), 8))
     assert icrl.rollout(icrl.load(tmp_path / "logs/masked"), world, 3).shape == (1, 3)
 

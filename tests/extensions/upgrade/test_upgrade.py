@@ -272,6 +272,13 @@ def test_groups_of_programs_that_start_runs_stay_in_a_record():
     assert present_config(record)[1] == record
 
 
+def test_options_that_changed_nothing_in_a_run_are_left_out():
+    present = json.loads(json.dumps(recorded(load_config())))
+    before = json.loads(json.dumps(present | {"format": "txt", "path": "none", "columns": {}}))
+    before["trainer"]["seeds"], before["source"]["export"] = [], ["txt"]
+    assert present_config(before)[1] == present
+
+
 @pytest.mark.skipif("scaling" not in extensions.NAMES, reason="it reads unions")
 def test_a_union_of_shards_stays_as_it_is(finished, tmp_path):
     root = shutil.copytree(finished, tmp_path / "root")

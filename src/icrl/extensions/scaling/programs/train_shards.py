@@ -22,7 +22,6 @@ from icrl.extensions.scaling.launch import run_jobs
 from icrl.extensions.scaling.options import ShardedConfig
 from icrl.extensions.scaling.shards import check_shards, unite
 from icrl.extensions.scaling.units import Job
-from icrl.programs.export_histories import export_all
 from icrl.programs.train_agents import FOUND, announce, examined, record_part, record_teacher, teacher_of
 from icrl.runs.checkpoint import FINISHED
 from icrl.runs.device import device_of
@@ -87,7 +86,6 @@ def collect(config: ShardedConfig, plain: Config, train: list[int], options: Seq
             found["return"] = sum(result["return"] * result["num_tasks"] for result in results) / found["num_tasks"]
         unite(histories, [shard.folder("histories") for shard in shards], train, owner_of(plain))
         write_owned(folder / FINISHED, owner_of(plain), num_iterations(config.source), found)
-    export_all(plain)
     return found
 
 
