@@ -15,7 +15,7 @@ from icrl.evaluation.in_context import play_steps
 from icrl.evaluation.references import Wiped, references_of
 from icrl.evaluation.trained import policy_of
 from icrl.nn.gpt import GPT, context_of
-from icrl.sources.searchers.explorers import Explorer, Memory
+from icrl.evaluation.scripted.explorers import Explorer, Memory
 
 
 @pytest.mark.parametrize("terminate", [True, False])

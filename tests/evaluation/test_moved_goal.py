@@ -27,8 +27,8 @@ from icrl.evaluation.moved_goal import (
 )
 from icrl.evaluation.references import chance, references_of
 from icrl.randomness import stream_seeds
-from icrl.sources.searchers.explorers import CoveringPlan, PersistentWalk, UniformWalk
-from icrl.sources.searchers.rooms import RoomSearcher
+from icrl.evaluation.scripted.explorers import CoveringPlan, PersistentWalk, UniformWalk
+from icrl.evaluation.scripted.rooms import RoomSearcher
 
 CONFIG = load_config(["env.size=4", "env.max_episode_steps=6"])
 

@@ -13,7 +13,7 @@ from worlds import scalar_move
 from icrl.config.compose import load_config
 from icrl.envs import make_env
 from icrl.randomness import Noise, stream_seeds
-from icrl.sources.searchers.searcher import Searcher
+from icrl.extensions.searchers.searcher import Searcher
 
 
 def pick(options: list[int], noise: float) -> int:

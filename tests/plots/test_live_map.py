@@ -17,7 +17,7 @@ from icrl.plots import live_map
 from icrl.plots.live_map import live_frames, watch
 from icrl.plots.style import PALETTE, Frame
 from icrl.plots.walks import HOLD
-from icrl.sources.searchers.explorers import CoveringPlan
+from icrl.evaluation.scripted.explorers import CoveringPlan
 
 CONFIG = load_config(["env.size=3", "env.max_episode_steps=5"])
 ROOM = make_env(CONFIG.env)

@@ -16,7 +16,7 @@ from icrl.envs.rollout import OpenEpisodes, Streams, finished_episodes, numbered
 from icrl.runs import checkpoint
 from icrl.runs.files import Identity, check_same, fits
 from icrl.sources.pace import unrolled
-from icrl.sources.teachers import open_teacher
+from icrl.extensions.experts.teachers import open_teacher
 from icrl.spaces import EnvSpec
 
 if TYPE_CHECKING:

@@ -27,8 +27,8 @@ from icrl.evaluation.protocol import ABLATIONS, COVERAGE_KEPT, COVERING_PLAN, la
 from icrl.evaluation.references import Wiped, chance
 from icrl.nn.gpt_policy import GPTPolicy
 from icrl.rl.statistics import Floats
-from icrl.sources.searchers.explorers import Explorer
-from icrl.sources.searchers.rooms import RoomSearcher
+from icrl.evaluation.scripted.explorers import Explorer
+from icrl.evaluation.scripted.rooms import RoomSearcher
 
 if TYPE_CHECKING:
     from icrl.config.root import Config

@@ -17,8 +17,8 @@ from icrl.envs.rooms import DarkRoom
 from icrl.evaluation.in_context import Adaptation
 from icrl.evaluation.protocol import MISLEADING, MOVED
 from icrl.rl.statistics import Floats
-from icrl.sources.searchers.explorers import Explorer
-from icrl.sources.searchers.rooms import RoomSearcher
+from icrl.evaluation.scripted.explorers import Explorer
+from icrl.evaluation.scripted.rooms import RoomSearcher
 
 
 class MovedGoal:

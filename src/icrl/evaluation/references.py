@@ -30,11 +30,11 @@ from icrl.evaluation.trained import policy_of
 from icrl.nn.gpt import GPT, Window, context_of
 from icrl.nn.gpt_policy import Acting, GPTCarry, GPTPolicy
 from icrl.randomness import mix, seeds_of
-from icrl.sources.noise_distillation import NoiseDistillation, Optimal, Random
+from icrl.extensions.experts.noise_distillation import NoiseDistillation, Optimal, Random
 from icrl.sources.pace import BLOCK
-from icrl.sources.searchers.explorers import CoveringPlan, PersistentWalk, TurningWalk, UniformWalk, has_explorers
-from icrl.sources.searchers.searcher import searchers_in
-from icrl.sources.teachers import is_shared, restored
+from icrl.evaluation.scripted.explorers import CoveringPlan, PersistentWalk, TurningWalk, UniformWalk, has_explorers
+from icrl.extensions.searchers.searcher import searchers_in
+from icrl.extensions.experts.teachers import is_shared, restored
 
 if TYPE_CHECKING:
     from icrl.config.root import Config

@@ -30,7 +30,7 @@ from icrl.nn.gpt_policy import Acting, GPTPolicy
 from icrl.runs.device import device_of
 from icrl.runs.evaluations import Evaluation
 from icrl.runs.files import content_of
-from icrl.sources.noise_distillation import NoiseDistillation
+from icrl.extensions.experts.noise_distillation import NoiseDistillation
 from icrl.spaces import EnvSpec
 from icrl.training.finished import open_finished
 from icrl.training.program import RunContext

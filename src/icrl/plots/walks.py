@@ -31,7 +31,7 @@ from icrl.evaluation.in_context import seeds_of_play
 from icrl.evaluation.report import source_label
 from icrl.plots.growing_curve import GrowingCurve
 from icrl.plots.style import Frame, Frames, tile, write_video
-from icrl.sources.noise_distillation import NoiseDistillationConfig
+from icrl.extensions.experts.noise_distillation import NoiseDistillationConfig
 
 if TYPE_CHECKING:
     from icrl.config.root import Config

@@ -47,7 +47,7 @@ from icrl.runs.metrics import MetricLogger, check_writers, profiled
 from icrl.runs.record import check_snapshots, record_session
 from icrl.runs.run_state import RunState
 from icrl.sources import source_class
-from icrl.sources.noise_distillation import NoiseDistillationConfig
+from icrl.extensions.experts.noise_distillation import NoiseDistillationConfig
 from icrl.sources.pace import clock_of, due_steps, num_iterations
 from icrl.spaces import EnvSpec
 from icrl.training.needs import check_stage_one

@@ -29,7 +29,7 @@ from icrl.runs.distributed import Ranks, joined
 from icrl.runs.files import Identity, check_owner, check_same, identity_of, only_writer, read_owned, recorded_value
 from icrl.runs.metrics import check_writers
 from icrl.runs.record import check_snapshots
-from icrl.sources.searchers.searcher import relabelled, searcher_of
+from icrl.extensions.searchers.searcher import relabelled, searcher_of
 from icrl.spaces import EnvSpec
 from icrl.training.finished import check_described
 from icrl.training.needs import EVALS, playing

@@ -13,7 +13,7 @@ from icrl.evaluation.references import Blanked
 from icrl.extensions.demo.checkpoint import file_content
 from icrl.nn.gpt_policy import GPTPolicy
 from icrl.randomness import Noise, stream_seeds
-from icrl.sources.searchers.explorers import CoveringPlan
+from icrl.evaluation.scripted.explorers import CoveringPlan
 
 pytest.importorskip("onnx")
 pytestmark = needs_node

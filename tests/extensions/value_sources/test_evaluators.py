@@ -21,7 +21,7 @@ from icrl.extensions.value_sources.q_learning import QLearning
 from icrl.nn.gpt import GPT
 from icrl.runs.evaluations import Evaluation
 from icrl.sources.learners import Learner
-from icrl.sources.noise_distillation import NoiseDistillation
+from icrl.extensions.experts.noise_distillation import NoiseDistillation
 
 # A room of 3 x 3 cells: one step from its centre, where episodes start, leads to the goals of the tasks 1 and 6.
 ABOVE, BELOW, CENTRE = 1, 6, 4

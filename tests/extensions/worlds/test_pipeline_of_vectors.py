@@ -16,7 +16,7 @@ from icrl.envs import make_env
 from icrl.envs.core import State
 from icrl.runs.checkpoint import load_newest
 from icrl.runs.files import read_json
-from icrl.sources.teachers import trained_agents
+from icrl.extensions.experts.teachers import trained_agents
 
 ROBOT = (
     *("name=small", "device=cpu", "num_threads=1", "env=point_robot", "source=noise_distillation"),

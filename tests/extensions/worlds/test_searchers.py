@@ -12,7 +12,7 @@ from stage_one import play
 
 from icrl.contracts import ConfigError
 from icrl.extensions.worlds.learners import LinearThompsonSampling, PosteriorSamplingRL, ThompsonSampling
-from icrl.sources.searchers.rooms import PosteriorSampler, RoomSearcher
+from icrl.evaluation.scripted.rooms import PosteriorSampler, RoomSearcher
 
 
 @pytest.mark.parametrize("sampled", [False, True])

@@ -17,7 +17,7 @@ from icrl.envs import make_env
 from icrl.envs.exact import noisy_exact
 from icrl.randomness import stream_seeds
 from icrl.sources import source_class
-from icrl.sources.noise_distillation import least_noise
+from icrl.extensions.experts.noise_distillation import least_noise
 
 CONFIG = load_config(["source=noise_distillation", "env.size=4", "env.max_episode_steps=8"])
 ENV = make_env(CONFIG.env)

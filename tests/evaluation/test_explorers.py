@@ -12,7 +12,7 @@ from worlds import room, scalar_move
 from icrl.envs.rooms import next_cells
 from icrl.evaluation.in_context import play_episodes
 from icrl.randomness import Noise
-from icrl.sources.searchers.explorers import (
+from icrl.evaluation.scripted.explorers import (
     CoveringPlan,
     PersistentWalk,
     TurningWalk,

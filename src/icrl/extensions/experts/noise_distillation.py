@@ -35,7 +35,7 @@ from icrl.randomness import several
 from icrl.sources import source
 from icrl.sources.learners import Learner
 from icrl.sources.options import Conflicts, Share, SourceConfig, falling, named
-from icrl.sources.teachers import Informed, trained_agents
+from icrl.extensions.experts.teachers import Informed, trained_agents
 from icrl.spaces import EnvSpec
 
 if TYPE_CHECKING:

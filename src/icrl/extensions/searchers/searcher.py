@@ -25,8 +25,8 @@ from icrl.randomness import Noise, stream_seeds
 from icrl.sources import source
 from icrl.sources.learners import Learner
 from icrl.sources.options import Share, SourceConfig, named
-from icrl.sources.searchers.explorers import CoveringPlan, PersistentWalk, TurningWalk, UniformWalk, has_explorers
-from icrl.sources.searchers.rooms import PermutedSearcher, PosteriorSampler, RoomSearcher
+from icrl.evaluation.scripted.explorers import CoveringPlan, PersistentWalk, TurningWalk, UniformWalk, has_explorers
+from icrl.evaluation.scripted.rooms import PermutedSearcher, PosteriorSampler, RoomSearcher
 
 if TYPE_CHECKING:
     from icrl.config.root import Config

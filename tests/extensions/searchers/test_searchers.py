@@ -22,9 +22,9 @@ from icrl.config.compose import load_config
 from icrl.contracts import ConfigError
 from icrl.evaluation.exploration import explored_by
 from icrl.randomness import stream_seeds
-from icrl.sources.searchers.explorers import CoveringPlan
-from icrl.sources.searchers.rooms import PermutedSearcher, PosteriorSampler, RoomSearcher
-from icrl.sources.searchers.searcher import Searcher, relabelled, searcher_of
+from icrl.evaluation.scripted.explorers import CoveringPlan
+from icrl.evaluation.scripted.rooms import PermutedSearcher, PosteriorSampler, RoomSearcher
+from icrl.extensions.searchers.searcher import Searcher, relabelled, searcher_of
 
 
 @pytest.mark.parametrize("kind", ["room", "sampled room", "permuted room"])
