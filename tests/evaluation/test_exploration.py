@@ -13,9 +13,9 @@ from icrl.envs.rooms import NUM_ACTIONS, DarkRoom, next_cells
 from icrl.evaluation.exploration import NUM_OFF_PLAN, OffPlan, episodes_of, explored_by
 from icrl.evaluation.in_context import play_steps
 from icrl.evaluation.references import Wiped, references_of
+from icrl.evaluation.scripted.explorers import Explorer, Memory
 from icrl.evaluation.trained import policy_of
 from icrl.nn.gpt import GPT, context_of
-from icrl.evaluation.scripted.explorers import Explorer, Memory
 
 
 @pytest.mark.parametrize("terminate", [True, False])

@@ -11,7 +11,6 @@ from worlds import room, scalar_move
 
 from icrl.envs.rooms import next_cells
 from icrl.evaluation.in_context import play_episodes
-from icrl.randomness import Noise
 from icrl.evaluation.scripted.explorers import (
     CoveringPlan,
     PersistentWalk,
@@ -22,6 +21,7 @@ from icrl.evaluation.scripted.explorers import (
     coverage_bound,
     covering_plan,
 )
+from icrl.randomness import Noise
 
 
 def walked(plan: np.ndarray, size: int, start: int) -> list[int]:

@@ -26,9 +26,9 @@ from icrl.evaluation.moved_goal import (
     others_first,
 )
 from icrl.evaluation.references import chance, references_of
-from icrl.randomness import stream_seeds
 from icrl.evaluation.scripted.explorers import CoveringPlan, PersistentWalk, UniformWalk
 from icrl.evaluation.scripted.rooms import RoomSearcher
+from icrl.randomness import stream_seeds
 
 CONFIG = load_config(["env.size=4", "env.max_episode_steps=6"])
 

@@ -12,8 +12,8 @@ from worlds import scalar_move
 
 from icrl.config.compose import load_config
 from icrl.envs import make_env
-from icrl.randomness import Noise, stream_seeds
 from icrl.extensions.searchers.searcher import Searcher
+from icrl.randomness import Noise, stream_seeds
 
 
 def pick(options: list[int], noise: float) -> int:

@@ -16,8 +16,8 @@ from icrl.data.rewards import RewardPlugin
 from icrl.data.windows import Mixture, Windows
 from icrl.envs import make_env
 from icrl.evaluation.references import chance
-from icrl.runs.device import recorded
 from icrl.extensions.searchers.searcher import relabelled, searcher_of
+from icrl.runs.device import recorded
 
 TRAIN, ROWS = [3, 9, 17, 20], {"num_learners": 3, "num_envs": 2}
 NUM_ROWS, NUM_STEPS = 24, 130

@@ -13,11 +13,11 @@ from icrl.envs import make_env
 from icrl.envs.render import AGENT, CAPTION, GOALS, REWARDED, WALL
 from icrl.evaluation.in_context import play_episodes
 from icrl.evaluation.references import chance
+from icrl.evaluation.scripted.explorers import CoveringPlan
 from icrl.plots import live_map
 from icrl.plots.live_map import live_frames, watch
 from icrl.plots.style import PALETTE, Frame
 from icrl.plots.walks import HOLD
-from icrl.evaluation.scripted.explorers import CoveringPlan
 
 CONFIG = load_config(["env.size=3", "env.max_episode_steps=5"])
 ROOM = make_env(CONFIG.env)

@@ -15,9 +15,9 @@ from icrl.contracts import ConfigError, Step
 from icrl.data.history_store import open_histories
 from icrl.envs import make_env
 from icrl.envs.exact import noisy_exact
+from icrl.extensions.experts.noise_distillation import least_noise
 from icrl.randomness import stream_seeds
 from icrl.sources import source_class
-from icrl.extensions.experts.noise_distillation import least_noise
 
 CONFIG = load_config(["source=noise_distillation", "env.size=4", "env.max_episode_steps=8"])
 ENV = make_env(CONFIG.env)

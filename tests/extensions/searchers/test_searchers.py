@@ -21,10 +21,10 @@ from worlds import room
 from icrl.config.compose import load_config
 from icrl.contracts import ConfigError
 from icrl.evaluation.exploration import explored_by
-from icrl.randomness import stream_seeds
 from icrl.evaluation.scripted.explorers import CoveringPlan
 from icrl.evaluation.scripted.rooms import PermutedSearcher, PosteriorSampler, RoomSearcher
 from icrl.extensions.searchers.searcher import Searcher, relabelled, searcher_of
+from icrl.randomness import stream_seeds
 
 
 @pytest.mark.parametrize("kind", ["room", "sampled room", "permuted room"])

@@ -17,11 +17,11 @@ from icrl.envs import make_env
 from icrl.envs.rooms import NUM_ACTIONS, STAY, UP
 from icrl.evaluation import trained
 from icrl.evaluation.trained import InContextEvaluator, SourceEvaluator, check_streams
+from icrl.extensions.experts.noise_distillation import NoiseDistillation
 from icrl.extensions.value_sources.q_learning import QLearning
 from icrl.nn.gpt import GPT
 from icrl.runs.evaluations import Evaluation
 from icrl.sources.learners import Learner
-from icrl.extensions.experts.noise_distillation import NoiseDistillation
 
 # A room of 3 x 3 cells: one step from its centre, where episodes start, leads to the goals of the tasks 1 and 6.
 ABOVE, BELOW, CENTRE = 1, 6, 4

@@ -12,9 +12,9 @@ from icrl.config.compose import load_config
 from icrl.contracts import Step
 from icrl.data.history_store import open_histories
 from icrl.envs import make_env
+from icrl.extensions.experts.teachers import restored
 from icrl.runs.checkpoint import load_newest, sidecars, step_of
 from icrl.runs.files import read_json
-from icrl.extensions.experts.teachers import restored
 
 CPU = torch.device("cpu")
 LEARNER = ("source=expert", "source.num_env_steps=256", "source.history_steps=256", "source.hidden_size=8")

@@ -14,9 +14,9 @@ from icrl.contracts import Rollout, Step
 from icrl.data.history_store import open_histories
 from icrl.envs import make_env
 from icrl.envs.core import State
+from icrl.extensions.experts.teachers import trained_agents
 from icrl.runs.checkpoint import load_newest
 from icrl.runs.files import read_json
-from icrl.extensions.experts.teachers import trained_agents
 
 ROBOT = (
     *("name=small", "device=cpu", "num_threads=1", "env=point_robot", "source=noise_distillation"),

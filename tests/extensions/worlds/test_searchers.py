@@ -11,8 +11,8 @@ from small_worlds import key_to_door
 from stage_one import play
 
 from icrl.contracts import ConfigError
-from icrl.extensions.worlds.learners import LinearThompsonSampling, PosteriorSamplingRL, ThompsonSampling
 from icrl.evaluation.scripted.rooms import PosteriorSampler, RoomSearcher
+from icrl.extensions.worlds.learners import LinearThompsonSampling, PosteriorSamplingRL, ThompsonSampling
 
 
 @pytest.mark.parametrize("sampled", [False, True])

@@ -11,18 +11,18 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from icrl.config.modules import command_of
 from icrl.config.options import refuse, replace
-from icrl.config.paths import PROJECT
-from icrl.contracts import ConfigError, Json, PipelineError, Step
+from icrl.contracts import ConfigError, Step
 from icrl.envs import make_env
-from icrl.runs import checkpoint
-from icrl.runs.files import check_same, fits
-from icrl.sources import source_class, source_of
+from icrl.sources.finished import Opened, open_agents, restored
 from icrl.sources.learners import Learner
 
 if TYPE_CHECKING:
     from icrl.config.root import Config
+
+
+# As a teacher has no model: values that break no rule.
+_UNUSED = ("tasks.num_train=2", "data.num_development_tasks=1", "model.context_len=2", "evaluation.num_episodes=2")
 
 
 class Informed(Learner):
@@ -57,52 +57,65 @@ class Informed(Learner):
         return self._agents.action_probabilities(step)
 
 
-def open_teacher(config: Config, teacher: str, device: torch.device) -> tuple[dict[str, Any], Json]:
+def run_of_teacher(config: Config, teacher: str, given: list[str]) -> Config:
+    """Configuration of the run that trains the `teacher`, by the options `given` in `source.expert`. Raises
+    `ConfigError` for wrong options, or a world that cannot show its tasks."""
+    from icrl.config.compose import load_config  # noqa: PLC0415, needs Hydra, which only training does
+
+    name, shows = config.env.name, hasattr(config.env, "task_visible")
+    refuse(not shows, f"source.expert={given}: env.name={name} has no env.task_visible, so no expert can see its tasks")
+    try:
+        world = [f"env.name={name}", f"env.max_episode_steps={config.env.max_episode_steps}"]
+        source = load_config([*world, *_UNUSED, *given]).source
+    except ConfigError as error:
+        raise ConfigError(f"source.expert={given}: {error}") from error
+    refuse(getattr(source, "teacher", "none") != "none", f"source.expert={given}: a teacher must learn by itself")
+    names = {"name": teacher, "run": teacher, "histories": [teacher]}
+    return replace(config, source=source, env=replace(config.env, task_visible=True), **names)
+
+
+def open_teacher(config: Config, teacher: str, device: torch.device) -> Opened:
     """Last state and sidecar of the finished run `teacher`. Raises `ConfigError` if there is none."""
-    folder = PROJECT / config.root / "logs" / teacher / "source"
-    found = checkpoint.open_finished(folder, "last", "train_agents", device)
-    if found is None:
-        how = f"run {command_of('train_agents')} with that name"
-        raise ConfigError(f"source.teacher={teacher}: no finished run in {folder}: {how}")
-    if not fits(found[1]["description"], {"config": {"env": dict, "source": {"name": str}}}):
-        raise PipelineError(f"a checkpoint in {folder} lacks the options of its agents: another version wrote it")
-    return found
+    return open_agents(config, teacher, f"source.teacher={teacher}", device)
 
 
-def is_shared(config: Config, name: str, device: torch.device) -> bool:
-    """True if the finished run `name` trained one learner for all tasks."""
-    return open_teacher(config, name, device)[1]["description"]["config"]["source"].get("shared", False)
+def is_shared(config: Config, teacher: str, device: torch.device) -> bool:
+    """True if the finished run `teacher` trained one learner for all tasks."""
+    return open_teacher(config, teacher, device)[1]["description"]["config"]["source"].get("shared", False)
 
 
-def trained_agents(config: Config, teacher: str, tasks: Tensor, device: torch.device) -> Learner:
+def trained_agents(config: Config, teacher: str, tasks: Tensor) -> Learner:
     """Learners of `tasks` `[G, task_dim]` as the run `teacher` ended with them. They may have seen the task. Raises
     `ConfigError` if they do not fit this run."""
-    agents, source, where = restored(config, teacher, tasks, device), config.source, f"source.teacher={teacher}"
+    agents, source, where = agents_of_teacher(config, teacher, tasks), config.source, f"source.teacher={teacher}"
     moved = isinstance(agents, Informed) and source.task_change
     refuse(moved, f"{where} sees the task of a whole stream: give source.task_change=0")
     per_task = agents.num_learners // len(tasks) or 1  # one for all tasks
-    streams = f"source.num_learners={source.num_learners} x source.num_envs={source.num_envs}"
-    uneven = source.num_learners * source.num_envs % per_task
-    refuse(uneven, f"{streams} must be a multiple of the {per_task} learners per task of {where}")
+    streams = [("source.num_envs", source.num_envs, "")]
+    if source.evaluate:
+        played = config.evals.num_eval_environments
+        streams.append(("evals.num_eval_environments", played, ", with source.evaluate=true"))
+    for key, number, why in streams:
+        given = f"source.num_learners={source.num_learners} x {key}={number}"
+        of = f"of the {per_task} learners per task of {where}{why}"
+        refuse(source.num_learners * number % per_task, f"{given} must be a multiple {of}")
     return agents
 
 
-def restored(config: Config, teacher: str, tasks: Tensor, device: torch.device) -> Learner:
-    """Learners of the finished run `teacher` for `tasks` `[G, task_dim]`; of these tasks alone, unless it is one for
-    all. Raises `ConfigError` if they are of another world."""
-    state, about = open_teacher(config, teacher, device)
-    recorded, where, env = about["description"]["config"], f"source.teacher={teacher}", config.env
-    informed = recorded["env"].get("task_visible", False) and not getattr(env, "task_visible", True)
+def agents_of_teacher(config: Config, teacher: str, tasks: Tensor) -> Learner:
+    """Learners of the finished run `teacher` for `tasks` `[G, task_dim]`. Raises `ConfigError` if they cannot teach, or
+    are of another world."""
+    opened, env, where = open_teacher(config, teacher, tasks.device), config.env, f"source.teacher={teacher}"
+    shown = opened[1]["description"]["config"]["env"].get("task_visible", False)
+    informed = shown and not getattr(env, "task_visible", True)
     if informed:
         env = replace(env, task_visible=True)
-    check_same(replace(config, env=env), recorded, ("env", "tasks"), where)
-    kind, options = source_class(recorded["source"]["name"]), source_of(recorded, where)
-    refuse(options.name == "searcher", f"{where} is a searcher, which needs its own past and cannot teach")
+    agents = restored(replace(config, env=env), opened, where, tasks)
+    options = agents.config
+    refuse(options.in_context, f"{where} is a {options.name}, which needs its own past and cannot teach")
     if (above := getattr(options, "teacher", "none")) != "none":
         raise ConfigError(f"{where} does not learn, but imitates source.teacher={above}: give that one")
+    if not informed:
+        return agents
     with closing(make_env(env)) as world:
-        numbers = world.task_numbers(tasks.cpu()).to(device) if informed else None
-        seeds = torch.zeros(options.learners_for(len(tasks)), dtype=torch.long, device=device)
-        agents = kind(options, world.spec, seeds, device)
-    agents.load_state_dict(state["learner"])
-    return agents if numbers is None else Informed(agents, numbers)
+        return Informed(agents, world.task_numbers(tasks.cpu()).to(tasks.device))
