@@ -57,7 +57,13 @@ def test_streams_of_evaluations_divide_among_the_learners_of_a_teacher(
     monkeypatch: pytest.MonkeyPatch, num_teachers: int, streams: int, fits: bool
 ) -> None:
     """Two learners per task imitate `num_teachers` teachers on each of two tasks."""
-    options = ["source=noise_distillation", "source.teacher=them", "source.num_learners=2", "source.num_envs=6"]
+    options = [
+        "source=noise_distillation",
+        "source.teacher=them",
+        "source.num_learners=2",
+        "source.num_envs=6",
+        "source.num_env_steps=12000",
+    ]
     config = load_config([*options, "source.evaluate=true", f"evals.num_eval_environments={streams}"])
     with make_env(config.env) as env:
         seeds = torch.arange(2 * num_teachers)

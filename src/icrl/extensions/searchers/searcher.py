@@ -125,7 +125,7 @@ class Searcher(Learner):
 
 @labels(*get_args(Strategy))
 def labels_of(strategy: str, config: Config, spec: EnvSpec) -> Labels:
-    """What the searcher of this `source.strategy` would do."""
+    """Labels by the searcher of this `source.strategy`."""
     return partial(relabelled, searcher_of(strategy, config), num_actions=spec.num_actions)
 
 
