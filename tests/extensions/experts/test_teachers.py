@@ -1,6 +1,6 @@
 """Options of teachers that do not fit, and the streams that they are evaluated on."""
 
-from contextlib import nullcontext
+from contextlib import closing, nullcontext
 from pathlib import Path
 
 import pytest
@@ -57,15 +57,10 @@ def test_streams_of_evaluations_divide_among_the_learners_of_a_teacher(
     monkeypatch: pytest.MonkeyPatch, num_teachers: int, streams: int, fits: bool
 ) -> None:
     """Two learners per task imitate `num_teachers` teachers on each of two tasks."""
-    options = [
-        "source=noise_distillation",
-        "source.teacher=them",
-        "source.num_learners=2",
-        "source.num_envs=6",
-        "source.num_env_steps=12000",
-    ]
-    config = load_config([*options, "source.evaluate=true", f"evals.num_eval_environments={streams}"])
-    with make_env(config.env) as env:
+    few = ("source.num_learners=2", "source.num_envs=6", "source.num_env_steps=12000", "source.history_steps=12000")
+    options = ("source=noise_distillation", "source.teacher=them", *few, "source.evaluate=true")
+    config = load_config([*options, f"evals.num_eval_environments={streams}"])
+    with closing(make_env(config.env)) as env:
         seeds = torch.arange(2 * num_teachers)
         agents = source_class("a2c")(load_config().source, env.spec, seeds, torch.device("cpu"))
         monkeypatch.setattr(teachers, "agents_of_teacher", lambda *_: agents)
