@@ -139,8 +139,8 @@ class SourceConfig(Options):
         return None
 
     def alone(self) -> dict[str, Any] | None:
-        """Options with which learners have no others to learn from, where these differ from theirs; None if there are
-        none."""
+        """Options with which learners have no others to learn from, where these differ from theirs; None if they
+        cannot do without."""
         return {}
 
     def shared_agents(self, config: Config, tasks: Tensor) -> dict[str, Learner]:
