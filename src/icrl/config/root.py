@@ -148,7 +148,7 @@ def _in_world(config: Config) -> Iterator[str]:
     if config.env.unplayable and config.trainer.evaluate:
         yield "$trainer.evaluate plays, and nothing can be played in $env.name; give trainer.evaluate=false"
     for key in ("source.evaluate", "summaries.action_distributions", "summaries.outputs"):
-        if config.source.name == "searcher" and attrgetter(key)(config):
+        if config.source.in_context and attrgetter(key)(config):
             yield f"${key} starts agents without their past, but $source.name acts on its past alone: give {key}=false"
 
 

@@ -114,7 +114,7 @@ def evaluate(
     the content of `results.json`, with `sections`. `start` is the model before it was fine-tuned, which plays beside
     it. The source is that of `store`, or the configured one."""
     options, (main_part, shown), *further = config.evaluation, *tasks.items()
-    learners = references.references_of(env, config) | (references.agents_of(config, shown) if store else {})
+    learners = references.references_of(env) | (references.agents_of(config, shown) if store else {})
     policy, folder = trained.policy_of(config, model), config.folder("logs") / f"evaluation{suffix}"
     learners |= {protocol.BEFORE: trained.policy_of(config, start)} if start else {}
     width = torch.get_num_threads() if shown.is_cpu else 1

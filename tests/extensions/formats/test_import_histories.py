@@ -147,7 +147,12 @@ def test_histories_of_ones_own_agents_are_learned_from(tmp_path):
     assert ran.returncode == 0 and "20 rows of 3000 steps" in ran.stdout, ran.stderr
     options = [option for option in TINY if not option.startswith(("env.", "source.", "data.min"))]
     houses = ", ".join(f"{{house: {house}}}" for house in (0, 1, 2, 3, 5, 6, 7, 8))
-    options += ["env=gymnasium", f"env.id={tmp_path}/imported_street.py:Street", "env.max_episode_steps=12", "env.width=0"]
+    options += [
+        "env=gymnasium",
+        f"env.id={tmp_path}/imported_street.py:Street",
+        "env.max_episode_steps=12",
+        "env.width=0",
+    ]
     options += [f"env.tasks=[{houses}]", f"root={tmp_path}", "data.min_final_success=0"]
     folder = import_histories.main(compose_config(ImportConfig, [*options, f"path={tmp_path / 'my.npz'}"]))
     store = open_histories(folder)
