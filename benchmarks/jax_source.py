@@ -23,7 +23,7 @@ from torch import Tensor
 from benchmarks.jax_a2c import Transitions, make_program, new_agents
 from benchmarks.measure import Report, side_by_side
 from benchmarks.source_throughput import UPDATES, ours, unrolls
-from icrl.collection.source_run import EpisodeStatistics
+from icrl.collection.episode_statistics import EpisodeStatistics
 from icrl.config.compose import load_config
 from icrl.config.root import Config
 from icrl.contracts import Rollout

@@ -18,8 +18,8 @@ import torch
 
 from icrl.collection.async_unroll import make_unroll_worker
 from icrl.collection.collect import collect, make_learners
+from icrl.collection.episode_statistics import EpisodeStatistics
 from icrl.collection.experience import make_experience
-from icrl.collection.source_run import EpisodeStatistics
 from icrl.config.compose import load_config
 from icrl.envs import make_env
 from icrl.envs.tasks import split_tasks

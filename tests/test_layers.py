@@ -17,7 +17,7 @@ HELPERS = {path.stem: path for path in (PROJECT / "tests/helpers").glob("*.py")}
 FILES = sorted(ICRL.rglob("*.py"))
 LAYERS = (  # lowest first; a module imports from its own folder and from those before it
     *("spaces", "contracts", "randomness", "config", "runs", "envs", "rl", "nn", "data", "objectives", "sources"),
-    *("collection", "training", "evaluation", "plots", "root_config"),
+    *("collection", "training", "evaluation", "plots", "root_config", "recording"),
     *("programs", "api", "__main__", "__init__", "extensions"),
 )
 # The root model holds the options of every component, so it stands above them; others name it in annotations alone.

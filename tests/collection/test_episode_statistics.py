@@ -9,7 +9,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from icrl.collection.source_run import EpisodeStatistics
+from icrl.collection.episode_statistics import EpisodeStatistics
 from icrl.contracts import Rollout
 from icrl.spaces import discrete_spec
 

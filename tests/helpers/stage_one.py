@@ -13,10 +13,10 @@ from small_histories import write_histories
 from icrl.collection.async_unroll import make_unroll_worker
 from icrl.collection.collect import collect, make_learners
 from icrl.collection.experience import make_experience
-from icrl.collection.source_run import Position
 from icrl.contracts import Rollout
 from icrl.envs.rollout import rollout, start_streams
 from icrl.randomness import Noise, stream_seeds
+from icrl.recording.run_parts import Position
 
 CPU = torch.device("cpu")
 

@@ -17,7 +17,7 @@ from icrl.config.compose import load_config
 from icrl.contracts import Batch
 from icrl.data.history_store import read_manifest
 from icrl.envs import make_env
-from icrl.programs import train_agents
+from icrl.recording import record
 from icrl.runs.divergence import DivergedError, Watch
 from icrl.training.optimizers import rules
 
@@ -159,7 +159,7 @@ def test_source_agents_that_diverge_are_named(source, broken):
 
 def test_agents_whose_parameters_are_no_numbers_are_not_saved(tmp_path, monkeypatch):
     """After an iteration amid the run, where losses do not tell yet; the same command ends so again."""
-    real = train_agents.collect
+    real = record.collect
 
     def spoiled(learner: Any, *arguments: Any) -> Iterator[Any]:
         for transitions, metrics, now in real(learner, *arguments):
@@ -167,7 +167,7 @@ def test_agents_whose_parameters_are_no_numbers_are_not_saved(tmp_path, monkeypa
                 learner.network.heads.data[2:4] = torch.nan
             yield transitions, metrics, now
 
-    monkeypatch.setattr(train_agents, "collect", spoiled)
+    monkeypatch.setattr(record, "collect", spoiled)
     options = ("checkpoints.checkpoint_interval=1", "source.evaluate=false")
     found, again = (run_stage("train_agents", tmp_path, *options).refusal for _ in range(2))
     folder = tmp_path / "logs/tiny/source"

@@ -17,7 +17,7 @@ from icrl import extensions
 from icrl.envs import make_env
 from icrl.envs.core import TensorEnv
 from icrl.envs.rooms import DarkRoom
-from icrl.programs import train_agents
+from icrl.recording import record
 from icrl.runs import device
 from icrl.runs.files import read_json, write_json
 
@@ -76,11 +76,11 @@ def test_a_refused_source_leaves_nothing_and_its_environment_is_closed(tmp_path,
     closed: list[int] = []
     made: list[TensorEnv] = []
     monkeypatch.setattr(DarkRoom, "close", lambda env: closed.append(id(env)))
-    monkeypatch.setattr(train_agents, "make_env", lambda config, device=None: made.append(make_env(config)) or made[-1])
+    monkeypatch.setattr(record, "make_env", lambda config, device=None: made.append(make_env(config)) or made[-1])
     assert "nobody" in refusal("train_agents", tmp_path, f"source={source}", *wrong, preset=PLAIN)
     assert files_of(tmp_path) == {} and len(made) == 1 and id(made[0]) in closed
     assert run("train_agents", tmp_path, f"source={source}", "source.evaluate=false", preset=PLAIN).code == 0
-    assert len(made) == 4 and {id(env) for env in made} <= set(closed)
+    assert len(made) == 3 and {id(env) for env in made} <= set(closed)
 
 
 # ---- output of an earlier stage

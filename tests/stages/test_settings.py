@@ -19,7 +19,7 @@ from icrl.config.paths import PROJECT
 from icrl.envs import make_env
 from icrl.envs.core import TensorEnv
 from icrl.evaluation.trained import InContextEvaluator, SourceEvaluator
-from icrl.programs import train_agents
+from icrl.recording import record
 from icrl.runs.files import read_json
 from icrl.sources.a2c import A2C
 from icrl.training.updates import Updater
@@ -45,7 +45,7 @@ def rooms(finished: Path, tmp_path: Path) -> dict[str, Path]:
 @pytest.fixture
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """Stage one without the pictures at its end."""
-    monkeypatch.setattr(train_agents, "examine", lambda *_: {"num_tasks": 5, "unsolved": []})
+    monkeypatch.setattr(record, "examine", lambda *_: {"num_tasks": 5, "unsolved": []})
 
 
 def done(stage: str, root: Path, *options: str) -> Path:
@@ -216,7 +216,7 @@ def test_so_many_lives_of_such_a_length_are_recorded_in_processes_if_asked(finis
         made.append(num_workers)
         return make_env(config, device)
 
-    monkeypatch.setattr(train_agents, "ProcessEnv", in_processes)
+    monkeypatch.setattr(record, "ProcessEnv", in_processes)
     agents = ("source.num_learners=2", "source.num_envs=3", "source.history_steps=39", "source.num_env_steps=45")
     others = ("evaluation.num_episodes=2", "evaluation.num_train_streams=1")
     done("train_agents", tmp_path / "tensor", *agents, *others)

@@ -15,7 +15,7 @@ from matplotlib.ticker import EngFormatter
 from torch import Tensor
 
 from icrl.collection.collect import Learner
-from icrl.collection.source_run import EpisodeStatistics
+from icrl.collection.episode_statistics import EpisodeStatistics
 from icrl.contracts import Env, Rollout, Step
 from icrl.data.columns import rollout_of
 from icrl.data.history_store import Histories, open_histories

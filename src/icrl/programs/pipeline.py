@@ -23,6 +23,7 @@ from icrl.config.options import replace
 from icrl.config.root import Config
 from icrl.contracts import Json, PipelineError
 from icrl.programs import evaluate, finetune, train_agents, train_gpt
+from icrl.recording.record import examined
 from icrl.runs.device import device_of
 from icrl.runs.distributed import in_ranks
 from icrl.runs.processes import Worker
@@ -90,4 +91,4 @@ def _examined(config: Config) -> Json:
     """Results of the agents, without a progress bar beside that of stage two."""
     tqdm.set_lock(RLock())  # one of processes would outlive this one
     with redirect_stderr(io.StringIO()):
-        return train_agents.examined(config)
+        return examined(config)

@@ -10,7 +10,6 @@ from icrl import extensions
 from icrl.collection.async_unroll import make_unroll_worker, thread_pool
 from icrl.collection.collect import collect, make_learners
 from icrl.collection.experience import make_experience
-from icrl.collection.source_run import WHOLE, Part
 from icrl.config.compose import compose_config, load_config
 from icrl.contracts import ConfigError, Rollout
 from icrl.envs import make_env
@@ -18,6 +17,7 @@ from icrl.envs.tasks import changing, split_tasks
 from icrl.extensions.scaling.options import ShardedConfig
 from icrl.extensions.scaling.programs.train_shards import shard_of
 from icrl.extensions.scaling.shards import check_shards
+from icrl.recording.run_parts import WHOLE, Part
 
 # Sizes that are no multiple of a vector of numbers, and windows that all learners draw alike.
 ROOM = ["env.size=4", "env.max_episode_steps=8", "tasks.num_train=9", "evaluation.num_episodes=2", "data.kept_steps=0"]

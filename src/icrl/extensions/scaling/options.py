@@ -4,9 +4,9 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import model_validator
 
-from icrl.collection.source_run import Part
 from icrl.config.options import Choice, Options, Text, group, option, refuse
 from icrl.config.root import CHOICES, Config
+from icrl.recording.run_parts import Part
 
 
 class LaunchConfig(Options):

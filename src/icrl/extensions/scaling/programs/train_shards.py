@@ -11,7 +11,6 @@ from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
 
-from icrl.collection.source_run import WHOLE, Part, compared, inputs_of
 from icrl.config.options import refuse, replace
 from icrl.config.root import Config
 from icrl.contracts import Json, PipelineError
@@ -22,7 +21,9 @@ from icrl.extensions.scaling.launch import run_jobs
 from icrl.extensions.scaling.options import ShardedConfig
 from icrl.extensions.scaling.shards import check_shards, unite
 from icrl.extensions.scaling.units import Job
-from icrl.programs.train_agents import FOUND, announce, examined, record_before, record_part
+from icrl.programs.train_agents import announce, record_before
+from icrl.recording.record import FOUND, examined, record_part
+from icrl.recording.run_parts import WHOLE, Part, compared, inputs_of
 from icrl.runs.checkpoint import FINISHED
 from icrl.runs.files import Identity, identity_of, only_writer, read_json, read_owned, write_owned
 from icrl.sources.pace import num_iterations

@@ -19,13 +19,13 @@ from pathlib import Path
 
 import torch
 
-from icrl.collection import source_run
 from icrl.config.command_line import explained
 from icrl.config.modules import command_of
 from icrl.config.paths import PROJECT
 from icrl.contracts import ConfigError, Json, PipelineError
 from icrl.data import history_store
 from icrl.extensions.upgrade._versions import owner_of_players, present_config, program_of, rebuild_state
+from icrl.recording import run_parts
 from icrl.runs.checkpoint import step_of
 from icrl.runs.files import Identity, identity_of, only_writer, read_json, sha256, write_atomically, write_json
 from icrl.spaces import EnvSpec
@@ -156,7 +156,7 @@ class Conversion:
             if program in ("train_ilql", "extract_policy"):
                 program_of(program, "offline_rl")
             values = ["awr"] if program == "train_ilql" and config.trainer.evaluate else []
-            groups = compared(config, *GROUPS[program], *values) if program in GROUPS else source_run.compared(config)
+            groups = compared(config, *GROUPS[program], *values) if program in GROUPS else run_parts.compared(config)
             owner = identity_of(program, config, groups, rest["inputs"])
         return owner, record, rest | owner._asdict() | {"config": record}
 

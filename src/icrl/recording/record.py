@@ -1,0 +1,207 @@
+"""Training and recording of source agents: a run of stage one, or a block of its tasks, from its checks to its end."""
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, closing, contextmanager, nullcontext
+
+import torch
+from torch import Tensor
+from tqdm import tqdm
+
+from icrl.collection.async_unroll import make_unroll_worker
+from icrl.collection.collect import Learner, check_parameters, collect, make_learners
+from icrl.collection.experience import make_experience
+from icrl.config.paths import PROJECT
+from icrl.config.root import Config
+from icrl.contracts import ConfigError, Env, Json, PipelineError
+from icrl.data.history_store import HistoryWriter, read_manifest
+from icrl.envs import make_env
+from icrl.envs.core import State, check_playable
+from icrl.envs.gym.workers import ProcessEnv
+from icrl.envs.tasks import Split, changing, development_of, split_tasks
+from icrl.evaluation.trained import SourceEvaluator
+from icrl.plots.source_agents import SourceCurves, examine
+from icrl.plots.walks import tell_not_filmed
+from icrl.recording.run_parts import WHOLE, Part, Position, align_writer, check_continues, compared, inputs_of
+from icrl.runs.checkpoint import FINISHED, Interval, load_newest
+from icrl.runs.device import device_of, prepare, recorded
+from icrl.runs.distributed import check_alone
+from icrl.runs.evaluations import Evaluations
+from icrl.runs.files import (
+    Identity,
+    check_owner,
+    check_same,
+    identity_of,
+    only_writer,
+    read_owned,
+    write_owned,
+)
+from icrl.runs.metrics import MetricLogger, check_writers, profiled
+from icrl.runs.record import check_snapshots, record_session
+from icrl.runs.run_state import RunState
+from icrl.sources import source_class
+from icrl.sources.pace import clock_of, due_steps, num_iterations
+from icrl.spaces import EnvSpec
+from icrl.training.needs import check_stage_one
+from icrl.training.program import check_stage_two
+
+FOUND = {"num_tasks": int, "unsolved": [{"task": (str, int), "success": [float]}]}  # results of trained agents
+
+
+def record_part(config: Config, part: Part = WHOLE) -> None:
+    """Train and record, or resume, until the histories of a `part` of the training tasks are complete."""
+    check_snapshots(config.summaries.code_snapshots, PROJECT)
+    check_writers(config.summaries)
+    check_alone("train_agents", "all its agents are one batch")
+    check_playable(config.env)
+    device, source = prepare(config), config.source
+    histories, folder = config.folder("histories"), config.folder("logs") / "source"
+    with closing(make_env(config.env, device)) as env:
+        all_tasks, split = env.all_tasks(), split_tasks(env, config)
+        source_class(source.name).check_spaces(source.name, env.spec)
+        development_of(env, config, split.train)  # early checks for stage two
+        check_stage_two(config, env.spec)
+        tell_not_filmed(config, env)
+        with only_writer(histories):
+            if (histories / "manifest.json").exists():
+                check_same(config, read_manifest(histories)["config"], compared(config), str(histories))
+            elif (folder / FINISHED).exists():
+                raise ConfigError(f"{folder} belongs to histories missing from {histories}: restore them, or remove it")
+            if not (folder / FINISHED).exists():
+                check_stage_one(config, env.spec, len(split.train[part.block(len(split.train))]), device)
+                for line in unused(config):
+                    tqdm.write(line)
+                # An asynchronous unroll has its own environments; those here only start the streams.
+                has_processes = source.vectorization == "process" and not source.async_unroll
+                processes = closing(ProcessEnv(config.env, source.num_workers, device)) if has_processes else None
+                with processes or nullcontext(env) as world:
+                    train(config, world, all_tasks, split, part, device)
+
+
+def examined(config: Config, part: Part = WHOLE) -> Json:
+    """Results of the trained agents of a `part` of the training tasks, which are examined unless this is done."""
+    device, histories, folder = device_of(config), config.folder("histories"), config.folder("logs") / "source"
+    with closing(make_env(config.env, device)) as env, only_writer(histories):
+        manifest, split = read_manifest(histories), split_tasks(env, config)
+        if not (folder / FINISHED).exists():
+            tasks = env.all_tasks()[split.train[part.block(len(split.train))]].to(device)
+            learner, _, _ = make_learners(config, env, tasks, device)
+            saved = load_newest(folder, "last", device)
+            if saved is None:
+                raise ConfigError(f"the agents of {histories} are missing from {folder}: restore them")
+            state, about = saved
+            learner.load_state_dict(state["learner"])
+            learner.set_clock(clock_of(config.source, about["step"]))
+            found = examine(config, env, learner, tasks, split.held_out)
+            write_owned(folder / FINISHED, Identity.of(about["description"]), about["step"], found)
+        found, whose, _ = read_owned(folder / FINISHED, FOUND)
+    if manifest["owner"]:
+        check_owner(folder / FINISHED, whose, Identity(**manifest["owner"]))
+    if not manifest["complete"]:
+        raise PipelineError(f"{folder / FINISHED} exists, but {histories} is not complete: remove {FINISHED}")
+    return found
+
+
+def unused(config: Config) -> Iterator[str]:
+    """Lines about options that all stages share, but stage one does not use."""
+    if config.device.amp_dtype not in ("auto", "none"):
+        why = "networks of agents are small, so their updates wait for memory, not for matrix products"
+        yield f"device.amp_dtype={config.device.amp_dtype} has no effect on stage one: {why}"
+    if (scale := config.summaries.gradient_noise_scale) != "none":
+        why = "it tells how large trainer.mini_batch_size may be"
+        yield f"summaries.gradient_noise_scale={scale} has no effect on stage one: {why}"
+
+
+def train(config: Config, env: Env[State], all_tasks: Tensor, split: Split, part: Part, device: torch.device) -> None:
+    """Train learners on a `part` of the training tasks among `all_tasks` `[num_tasks, task_dim]`, from the newest
+    checkpoint if there is one, and record them."""
+    source, folder, block = config.source, config.folder("logs") / "source", part.block(len(split.train))
+    tasks = all_tasks[(own := split._replace(train=split.train[block])).train].to(device)
+    learner, streams, noise = make_learners(config, env, tasks, device, block.start)
+    experience = make_experience(config, env.spec, tasks, device)
+    owner = identity_of("train_agents", config, compared(config), inputs := inputs_of(config, part))
+    described = owner._asdict() | {"config": recorded(config), "inputs": inputs}
+    run = RunState(folder, described, config.checkpoints, num_iterations(source), device, unit="iteration")
+    if run.resumed_from:
+        check_continues(config, folder, run.resumed_from, owner, inputs)
+    run.add("learner", learner)
+    position = run.add("streams", Position(streams))
+    run.add("experience", experience)
+    writer = make_writer(config, env.spec, all_tasks, own, owner)  # after all checks: a refusal must leave no files
+    align_writer(config, writer, folder, run.done if run.resumed_from else None)
+
+    def check() -> None:
+        check_parameters(learner, source, position.streams, f"after {run.where}")
+
+    def commit() -> None:
+        check()
+        writer.commit(writer.manifest["committed"])
+
+    run.before_save = commit
+    with ExitStack() as stack:
+        curves = stack.enter_context(SourceCurves(config, env, tasks, run.done))
+        run.add("statistics", curves.statistics)
+        run.loggers += curves.loggers
+        world = changing(env, config, all_tasks.to(device), split.train)
+        unrolls = make_unroll_worker(config, world, learner, position.streams, noise, run.done)
+        worker = run.add("unroll_worker", stack.enter_context(closing(unrolls)))
+        curves.loggers[0].describe(record_session(config, folder, owner, run.done), config)
+        pretraining, first = None, clock_of(source, run.done).updates
+        if run.done < source.pretraining:  # in a folder of its own, because resuming at a step hides all later points
+            pretraining = MetricLogger(folder / "pretraining", first, config.summaries, source.pretraining)
+            run.loggers.append(stack.enter_context(pretraining))
+        iteration_done = stack.enter_context(profiled(folder, config.summaries.profiled_iterations))
+        stack.enter_context(run)
+        evaluate_if_due = stack.enter_context(evaluating(config, own.train, run, learner, check))
+        for transitions, metrics, position.streams in collect(learner, worker, experience, run.done, curves.add_update):
+            run.done += 1
+            if len(transitions.obs):
+                writer.add(transitions)
+            if run.done > source.pretraining:
+                curves.add(run.done, transitions, metrics, learner)
+            elif pretraining and pretraining.due(run.done):
+                means = {name: value.mean().item() for name, value in metrics.items()}
+                pretraining.scalars("pretraining", means, clock_of(source, run.done).updates)
+            evaluate_if_due()
+            run.save_if_due()
+            iteration_done()
+    writer.finish()
+
+
+def make_writer(config: Config, spec: EnvSpec, all_tasks: Tensor, split: Split, owner: Identity) -> HistoryWriter:
+    """Writer of the histories of the run `owner`, with disk space reserved for all of them."""
+    source = config.source
+    tasks = {"all": all_tasks.tolist(), "seed": config.tasks.seed} | split._asdict()
+    rows = {"num_learners": source.num_learners, "num_envs": source.num_envs}
+    num_steps = source.history_steps // source.num_envs
+    return HistoryWriter(config.folder("histories"), spec, num_steps, tasks, rows, recorded(config), owner)
+
+
+@contextmanager
+def evaluating(
+    config: Config, train_tasks: list[int], run: RunState, learner: Learner, check: Callable[[], None]
+) -> Iterator[Callable[[], None]]:
+    """Evaluations of the agents over env steps per learner (see `due_steps`), from step 0, after a `check`. Call the
+    yielded function after every iteration; the end of the block waits for all results."""
+    source, evals, start = config.source, config.evals, config.source.pretraining
+    if not source.evaluate:
+        yield lambda: None
+        return
+    interval = Interval(evals.num_evals, evals.eval_interval, run.total - start, end=True)
+
+    def env_steps() -> int:
+        return due_steps(source, run.done) * source.num_envs
+
+    done = env_steps() if run.done >= max(start, 1) else -1
+    place = (run.folder, "evaluation", SourceEvaluator(config, train_tasks), evals, done, run.description, tqdm.write)
+    trained = 0 if start else 1  # a pretrained agent may be the best
+    with Evaluations(*place, trained, config.summaries) as evaluations:
+
+        def start_if_due() -> None:
+            if run.done == start or interval.due(run.done - start):
+                check()
+                evaluations.start(env_steps(), {"learner": learner.state_dict()})
+            evaluations.poll()
+
+        start_if_due()
+        yield start_if_due
+        run.finish(evaluations.wait)
