@@ -28,7 +28,7 @@ from icrl.nn.cache import Cache, KVCache, StateCache, TokenCache
 from icrl.nn.embeddings import draw_corners, sinusoids, table
 from icrl.nn.encoders import OBS_ENCODINGS, check_encoding, encode_action, encode_obs, encode_reward
 from icrl.nn.heads import make_head
-from icrl.nn.recurrent import RECURRENT
+from icrl.extensions.recurrent.layers import RECURRENT
 from icrl.nn.transformer import NO_VISIT, NUM_STREAMS, Induction, Transformer
 from icrl.spaces import EnvSpec
 

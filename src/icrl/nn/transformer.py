@@ -35,7 +35,7 @@ from torch.utils.checkpoint import checkpoint
 
 from icrl.nn.cache import KVCache, TokenCache
 from icrl.nn.networks import ACTIVATIONS, JoinedLinear
-from icrl.nn.recurrent import RECURRENT
+from icrl.extensions.recurrent.layers import RECURRENT
 
 if TYPE_CHECKING:
     from icrl.nn.gpt import GPTConfig

@@ -15,7 +15,7 @@ import torch
 from icrl.data.columns import column_forms, step_dtypes
 from icrl.nn.gpt import GPT
 from icrl.nn.networks import parameters_of
-from icrl.nn.recurrent import CHUNK, RECURRENT
+from icrl.extensions.recurrent.layers import CHUNK, RECURRENT
 from icrl.nn.transformer import NUM_STREAMS
 from icrl.runs.checkpoint import interval_of
 from icrl.runs.device import Need, check_fits, check_memory, dtype_of, free_disk

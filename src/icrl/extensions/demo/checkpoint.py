@@ -16,7 +16,7 @@ from icrl.evaluation.references import exact_references
 from icrl.extensions.demo.network import empty_columns, export_network
 from icrl.extensions.demo.page import packed
 from icrl.nn.gpt import GPT
-from icrl.nn.recurrent import RECURRENT
+from icrl.extensions.recurrent.layers import RECURRENT
 from icrl.sources.searchers.explorers import cells_walked, covering_plan, has_explorers
 
 if TYPE_CHECKING:

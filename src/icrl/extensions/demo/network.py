@@ -32,7 +32,7 @@ from icrl.config.options import refuse
 from icrl.contracts import PipelineError
 from icrl.nn.cache import KVCache, StateCache
 from icrl.nn.gpt import GPT, Context, Window, context_of
-from icrl.nn.recurrent import RECURRENT
+from icrl.extensions.recurrent.layers import RECURRENT
 from icrl.rl.statistics import Floats
 
 TOLERANCE = 1e-4  # largest difference between the logits of the exported model and of PyTorch

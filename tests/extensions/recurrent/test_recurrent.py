@@ -9,7 +9,7 @@ from torch import Tensor
 from icrl.config.compose import load_config
 from icrl.config.options import replace
 from icrl.nn.gpt import GPT
-from icrl.nn.recurrent import CHUNK, GRU, RECURRENT, GatedDelta, gated_delta
+from icrl.extensions.recurrent.layers import CHUNK, GRU, RECURRENT, GatedDelta, gated_delta
 from icrl.spaces import discrete_spec
 
 CONFIG = replace(load_config().model, trunk="delta", embed_dim=8, num_heads=2, num_layers=2, ff_dim=16)
