@@ -1,4 +1,4 @@
-from icrl.__main__ import run  # see icrl/programs/export_histories.py
+from icrl.__main__ import run  # see icrl/extensions/formats/programs/export_histories.py
 
 if __name__ == "__main__":
-    run("export_histories")
+    run("export_histories", "formats")

@@ -122,7 +122,7 @@ def check(copy: Path, name: str, *collects: str) -> None:
 def had_by(name: str) -> dict[str, Any]:
     """What an extension has that no other has, with the `extensions` that build on it: `options` that choose one of its
     choices or presets or set one of its options, those of them that are `chosen` by name, its `programs`, and `words`
-    that stand for these in help; and presets that stay, `kept`."""
+    that stand for these in help; and presets that stay, `kept`, though their text names a part of the extension."""
     names = [name, *(other for other in extensions.NAMES if name in extensions.needs(other))]
     packages, folders = tuple(f"icrl.extensions.{one}." for one in names), [extensions.FOLDER / one for one in names]
     choices = {
@@ -131,12 +131,12 @@ def had_by(name: str) -> dict[str, Any]:
         for one, options in found().items()
         if group in Config.model_fields and options.__module__.startswith(packages)
     }
-    others = {
-        (path.parent.name, path.stem)
-        for conf in extensions.preset_folders()
+    others = [
+        path
+        for conf in (CONF, *extensions.preset_folders())
         for path in conf.glob("*/*.yaml")
         if conf.parent not in folders and path.parent.name in groups_of(Config)
-    }
+    ]
     presets = {(path.parent.name, path.stem) for folder in folders for path in folder.glob("conf/*/*.yaml")}
     keys = {
         key
@@ -150,6 +150,8 @@ def had_by(name: str) -> dict[str, Any]:
     plain = [f"{group}.name={one}" for group, one in sorted(choices)]
     named = {one for one in (*names, *programs, *(one for _, one in choices | presets)) if "_" in one}
     plain += [f"model.trunk={one}" for one, layer in TRUNKS.items() if layer.__module__.startswith(packages)]
+    parts = {*names, *keys, *(one for group, one in choices | presets if group in groups_of(Config))}
+    named_part = re.compile(rf"\b({'|'.join(map(re.escape, parts))})\b")
     of_config = [one for one in chosen if one.partition("=")[0] in groups_of(Config)]
     return {
         "extensions": names,
@@ -157,7 +159,7 @@ def had_by(name: str) -> dict[str, Any]:
         "options": [*chosen, *plain, *sorted(keys)],
         "programs": programs,
         "words": [*chosen, *plain, *sorted(keys | named)],
-        "kept": sorted(others | {("experiment", path.stem) for path in (CONF / "experiment").glob("*.yaml")}),
+        "kept": sorted((path.parent.name, path.stem) for path in others if named_part.search(path.read_text())),
     }
 
 

@@ -4,8 +4,8 @@ import importlib.metadata
 import json
 import math
 import shutil
-import subprocess
 import sys
+from collections.abc import Iterator
 from importlib.metadata import EntryPoint
 from pathlib import Path
 
@@ -16,19 +16,15 @@ from small_models import SPEC, batch_of
 from toy import curves
 
 import icrl
-from icrl import extensions, objectives, sources
+from icrl import objectives, sources
 from icrl.config import modules
 from icrl.config.compose import load_config
 from icrl.config.paths import PROJECT
 from icrl.contracts import ConfigError, PipelineError
-from icrl.data.history_store import open_histories
 from icrl.envs import OWN, make_env
 from icrl.nn import encoders
 from icrl.nn.gpt import GPT
 from icrl.runs.files import read_json, write_json
-
-if "formats" in extensions.NAMES:
-    from icrl.extensions.formats.programs import import_histories
 
 EXAMPLES = PROJECT / "examples"
 HOUSES = "env.tasks=[{house: 0}, {house: 1}, {house: 2}, {house: 3}, {house: 5}, {house: 6}, {house: 7}, {house: 8}]"
@@ -53,19 +49,24 @@ def model(folder: Path) -> tuple[str, ...]:
 
 
 @pytest.fixture
-def mine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Folder of the user's own files."""
+def mine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """Folder of the user's own files. Their modules and classes are forgotten before and after."""
+
+    def forget() -> None:
+        for name in ("my_world", "my_rule", "my_source", "my_model"):
+            sys.modules.pop(name, None)
+        for registered in (OWN, sources._CLASSES, objectives._CLASSES, encoders._OWN):
+            for name in [name for name, made in registered.items() if made.__module__.startswith("my_")]:
+                del registered[name]
+
     folder = tmp_path / "mine"
     folder.mkdir()
     for path in EXAMPLES.glob("my_*.py"):
         shutil.copy(path, folder)
     monkeypatch.setattr(sys, "path", [*sys.path])
-    for name in ("my_world", "my_rule", "my_source", "my_model"):
-        monkeypatch.delitem(sys.modules, name, raising=False)
-    for registered in (OWN, sources._CLASSES, objectives._CLASSES, encoders._OWN):
-        for name in [name for name, made in registered.items() if made.__module__.startswith("my_")]:
-            monkeypatch.delitem(registered, name)
-    return folder
+    forget()
+    yield folder
+    forget()
 
 
 @pytest.mark.parametrize(
@@ -234,18 +235,3 @@ def test_no_file_of_a_run_makes_a_program_import_a_module(tmp_path, mine):
     del OWN["street"]
     with pytest.raises(PipelineError, match="env.name=street: must be one of .*module=FILE"):
         icrl.load(root / "logs/rule")
-
-
-@pytest.mark.skipif("formats" not in extensions.NAMES, reason="its program is an extension")
-def test_histories_of_ones_own_agents_are_imported_and_learned_from(tmp_path, mine):
-    command = [sys.executable, mine / "my_histories.py", tmp_path / "my.npz"]
-    ran = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
-    assert ran.returncode == 0 and "20 rows of 3000 steps" in ran.stdout, ran.stderr
-    options = [option for option in street(mine) if not option.startswith(("source", "env.max"))]
-    options += [f"root={tmp_path}", "env.max_episode_steps=12", "data.min_final_success=0"]
-    folder = import_histories.main(load_config([*options, f"path={tmp_path / 'my.npz'}", "format=npz"]))
-    store = open_histories(folder)
-    assert store.tasks["train"] == [0, 2, 3, 4, 6] and sorted(store.tasks["held_out"]) == [1, 5, 7]
-    assert (store.final_success() > 0.9).all()  # the agents have learned
-    for stage in ("train_gpt", "evaluate"):
-        done(stage, tmp_path, preset=options)

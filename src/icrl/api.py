@@ -1,9 +1,9 @@
 """Public front of the library: train a model, load and save it, act with it anywhere, make worlds, play and evaluate.
 
 >>> import gymnasium, icrl
->>> folder = icrl.train("experiment=quick", "seed=1")  # doctest: +SKIP
+>>> folder = icrl.train("experiment=tour", "seed=1")  # doctest: +SKIP
 >>> policy = icrl.load(folder)  # doctest: +SKIP
->>> env = gymnasium.make("icrl:icrl/DarkRoom-v0", goal=(4, 0), size=5, max_episode_steps=10)
+>>> env = gymnasium.make("icrl:icrl/DarkRoom-v0", goal=(4, 0), size=7, max_episode_steps=15)
 >>> returns = icrl.rollout(policy, env, num_episodes=20)  # doctest: +SKIP
 
 `train`, `finetune`, `export`, and `make_env` of a preset need the packages of the extra `[train]`; all others only
@@ -173,7 +173,7 @@ def make_env(preset: str | EnvConfig = "dark_room", *overrides: str) -> TensorEn
             overrides, f'{" ".join(overrides)}: change options of a preset, such as "dark_room", not those of a model'
         )
         return make_world(preset)
-    options = [f"env={preset}", "source=random", *overrides]
+    options = [f"env={preset}", "source.num_envs=1", *overrides]  # one long row, so that all lengths fit
     return make_world(extra_module("icrl.config.compose", "icrl.make_env of a preset").load_config(options).env)
 
 

@@ -45,10 +45,9 @@ def start(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
 
 def test_help_is_short_and_explains_what_is_named() -> None:
     short = help_text("train_agents", "Meaning.\n\npython -m src.train_agents\n\nMore.", Config)
-    assert "columns" not in short and "columns" in help_text("import_histories", "", Config)
     assert "usage: icrl train-agents" in short and "Meaning." in short and "More." not in short
     assert "More." in help_text("train_agents", "Meaning.\n\nusage\n\nMore.", Config, ["all"])
-    assert all(f" {name}" in short for name in Config.model_fields if name not in ("format", "path", "columns"))
+    assert all(f" {name}" in short for name in Config.model_fields)
     for given, shown in (
         (["source=dqn", "all"], ""),
         (["source=dqn"], "source."),

@@ -28,7 +28,6 @@ from icrl.runs.device import recorded
 from icrl.runs.files import check_same, write_json
 from icrl.sources import source_options
 from icrl.sources.a2c import A2CConfig, PPOConfig
-from icrl.sources.options import LEARN_NOTHING
 
 PACKAGES = {  # of worlds by how the names of their presets begin
     **dict.fromkeys(("half_cheetah", "ant", "hopper", "walker"), "mujoco"),
@@ -184,9 +183,9 @@ def test_every_preset_composes_and_says_only_what_differs(preset: str) -> None:
 @pytest.mark.parametrize("env", [env for env in presets_of("env") if env != "recorded"])
 def test_every_world_goes_with_sources_and_has_the_tasks_its_preset_asks_for(env: str) -> None:
     """A preset with the name of a world stands for all presets of this world, with every source."""
-    for source in source_options() if env in WORLDS else ("a2c", "random"):
+    for source in source_options() if env in WORLDS else ("a2c",):
         config = load_config([f"env={env}", f"source={source}", "evaluation.num_episodes=4", "model.context_len=20"])
-        assert config.data.min_final_success == (0.0 if env == "recorded" or source in LEARN_NOTHING else 0.5)
+        assert config.data.min_final_success == (0.5 if env != "recorded" and source_options()[source].learns else 0.0)
     if env == "recorded":  # its tasks are those of histories
         return
     for name, package in PACKAGES.items():
@@ -197,9 +196,9 @@ def test_every_world_goes_with_sources_and_has_the_tasks_its_preset_asks_for(env
 
 
 def test_names_sizes_and_folders_follow_each_other() -> None:
-    config = load_config(["env=frozen_lake", "source=random", "root=/tmp/x"])
-    assert config.name == config.run == "frozen_lake-random" and config.histories == ["frozen_lake-random"]
-    assert str(config.folder("logs")) == "/tmp/x/logs/frozen_lake-random" == str(config.run_folder)
+    config = load_config(["env=frozen_lake", "source=a3c", "root=/tmp/x"])
+    assert config.name == config.run == "frozen_lake-a3c" and config.histories == ["frozen_lake-a3c"]
+    assert str(config.folder("logs")) == "/tmp/x/logs/frozen_lake-a3c" == str(config.run_folder)
     other = load_config(["name=mine", "histories=[a,b]", "run=theirs"])
     assert [folder.name for folder in other.histories_folders] == ["a", "b"] and other.run_folder.name == "theirs"
     assert load_config(["histories=a"]).histories == ["a"]
@@ -214,7 +213,7 @@ def own(tmp_path: Path) -> Path:
     """A folder with presets of one's own, which build on each other and on those of the project."""
     folder = tmp_path / "my 'own' presets"
     for name, text in {
-        "experiment/mine": "# @package _global_\n# Mine.\ndefaults: [search, override /env: closet]\nname: mine\n",
+        "experiment/mine": "# @package _global_\n# Mine.\ndefaults: [default, override /env: closet]\nname: mine\n",
         "env/closet": "defaults: [dark_room]\nsize: 5\n",
     }.items():
         (folder / name).parent.mkdir(parents=True)
@@ -227,7 +226,7 @@ def test_presets_of_ones_own_are_found_in_their_folder(own, monkeypatch) -> None
     there = "presets=" + own.name.join('""')
     config = load_config([there, "experiment=mine", "data.num_development_tasks=1", "seed=3"])
     assert (config.name, value_of(config, "env.size"), config.seed, config.presets) == ("mine", 5, 3, own.name)
-    assert config.source == load_config(["experiment=search", "env.size=5", "data.num_development_tasks=1"]).source
+    assert config.source == load_config(["env.size=5", "data.num_development_tasks=1"]).source
     assert "mine" in presets_of("experiment", own) and "mine" not in presets_of("experiment")
     (own / "env/closet.yaml").write_text("defaults: [dark_room]\nsize: 4\n")
     changed = load_config([there, "env=closet", "data.num_development_tasks=1"])

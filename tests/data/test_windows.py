@@ -23,7 +23,7 @@ from icrl.data.weights import step_weights
 from icrl.data.windows import Windows
 from icrl.envs import make_env
 from icrl.envs.rooms import next_cells, symmetries
-from icrl.evaluation.references import chance
+from icrl.evaluation.scripted.unlearned import Chance
 from icrl.runs.device import recorded
 from icrl.spaces import discrete_spec
 
@@ -179,7 +179,7 @@ def test_turned_rows_are_lives_in_the_same_room() -> None:
     config: Any = load_config(["env.size=5"])
     env, tasks = make_env(config.env), [3, 9, 17]
     goals = env.all_tasks()[tasks]
-    played, _ = play(chance(env, config), env, goals.repeat_interleave(8, 0), 120)
+    played, _ = play(Chance(env.spec), env, goals.repeat_interleave(8, 0), 120)
     columns = {name: column.T.numpy() for name, column in played._asdict().items()}
     columns["reward"] = columns["reward"].astype(np.uint8)
     rows, world = {"num_learners": 8, "num_envs": 1}, {"env": env.spec.to_json(), "config": recorded(config)}

@@ -238,9 +238,9 @@ def test_streams_change_their_task_between_episodes() -> None:
     life equal the whole, and other streams do not matter."""
     env, num_streams = room(size=5, max_episode_steps=4), 300
     tasks = env.all_tasks()[:12]
-    config: Any = load_config(["source=covering_plan", "source.task_change=0.3", "data.num_development_tasks=2"])
+    config: Any = load_config(["source.task_change=0.3", "data.num_development_tasks=2"])
     world, seeds = changing(env, config, env.all_tasks(), list(range(12))), stream_seeds(0, num_streams)
-    assert changing(env, load_config(["source=covering_plan"]), env.all_tasks(), list(range(12))) is env
+    assert changing(env, load_config([]), env.all_tasks(), list(range(12))) is env
 
     def life(streams: int, parts: list[int]) -> tuple[list[Any], list[Any]]:
         state, step = world.reset(tasks[:1].expand(streams, 1), seeds[:streams])

@@ -13,9 +13,9 @@ from icrl.envs.rooms import NUM_ACTIONS, DarkRoom, next_cells
 from icrl.evaluation.exploration import NUM_OFF_PLAN, OffPlan, episodes_of, explored_by
 from icrl.evaluation.in_context import play_steps
 from icrl.evaluation.references import Wiped, references_of
+from icrl.evaluation.scripted.explorers import Explorer, Memory
 from icrl.evaluation.trained import policy_of
 from icrl.nn.gpt import GPT, context_of
-from icrl.sources.searchers.explorers import Explorer, Memory
 
 
 @pytest.mark.parametrize("terminate", [True, False])
@@ -74,7 +74,7 @@ class ByEpisode(Explorer):
 
 def players(env: DarkRoom, config: Any) -> dict[str, Any]:
     model = policy_of(config, GPT(config.model, env.spec))
-    return {"by episode": ByEpisode(env), "model": model, **references_of(env, config)}
+    return {"by episode": ByEpisode(env), "model": model, **references_of(env)}
 
 
 @pytest.mark.parametrize("name", ["by episode", "model", "searcher", "turning walk with goal memory"])
@@ -110,7 +110,7 @@ def test_who_looks_where_it_has_not_been_finds_more_than_a_blind_replay() -> Non
     """The searcher, and not the covering plan, whose paths are set. All policies have the same random episode."""
     config = load_config(["env.size=7"])
     env = DarkRoom(config.env)
-    found = {name: explored_by(player, env, 200, seed=0) for name, player in references_of(env, config).items()}
+    found = {name: explored_by(player, env, 200, seed=0) for name, player in references_of(env).items()}
     gains = {name: (of["off_plan"] - of["blind_replay"])[0, :, -1] for name, of in found.items()}
     error = gains["searcher"].std() / 200**0.5
     assert gains["searcher"].mean() > 5 * error and not gains["covering plan"].any()

@@ -16,12 +16,13 @@ from icrl.data.history_store import Histories
 from icrl.envs import make_env
 from icrl.evaluation import in_context
 from icrl.evaluation.in_context import Adaptation, adaptation_of, evaluate_policy, play_episodes, source_adaptation
-from icrl.evaluation.references import chance, references_of
+from icrl.evaluation.references import references_of
+from icrl.evaluation.scripted.unlearned import Chance
 from icrl.spaces import EnvSpec, discrete_spec
 
 CONFIG = load_config(["env.size=3", "env.max_episode_steps=6"])
 ENV = make_env(CONFIG.env)
-RANDOM = chance(ENV, CONFIG)  # of five actions
+RANDOM = Chance(ENV.spec)  # of five actions
 ROOM = ["env.size=3", "env.max_episode_steps=6"]
 WORLDS = {"dark_room": ROOM, "dark_room_classic": ROOM}
 if "worlds" in extensions.NAMES:
@@ -60,7 +61,7 @@ def test_episodes_are_cut_where_they_end(name: str) -> None:
     config = load_config([f"env={name}", *WORLDS[name]])
     env = make_env(config.env)
     tasks = env.all_tasks()[:4]
-    adaptation, played = play_episodes(chance(env, config), env, tasks, num_streams=3, num_episodes=7, seed=1)
+    adaptation, played = play_episodes(Chance(env.spec), env, tasks, num_streams=3, num_episodes=7, seed=1)
     expected = scalar_adaptation(played, 7, env.spec).reshape(4, 4, 3, 7)
     np.testing.assert_allclose(np.stack(adaptation), expected)
     assert 0 < adaptation.success.mean() < 1
@@ -140,7 +141,7 @@ def test_any_policy_is_evaluated_with_intervals() -> None:
     config = load_config(["env.size=5", "env.max_episode_steps=10"])
     env = make_env(config.env)
     played = partial(evaluate_policy, env=env, tasks=env.all_tasks(), num_episodes=6, num_streams=4, num_resamples=200)
-    found, random = played(references_of(env, config)["searcher"]), played(RANDOM)
+    found, random = played(references_of(env)["searcher"]), played(RANDOM)
     for values, curve in ((found.episodes.returns, found.returns), (found.episodes.success, found.success)):
         assert curve.mean.tolist() == values.mean((0, 1)).tolist() and curve.mean.shape == (6,)
         assert (curve.low <= curve.mean).all() and (curve.mean <= curve.high).all()

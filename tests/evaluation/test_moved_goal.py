@@ -25,10 +25,11 @@ from icrl.evaluation.moved_goal import (
     other_goal_first,
     others_first,
 )
-from icrl.evaluation.references import chance, references_of
+from icrl.evaluation.references import references_of
+from icrl.evaluation.scripted.explorers import CoveringPlan, PersistentWalk, UniformWalk
+from icrl.evaluation.scripted.rooms import RoomSearcher
+from icrl.evaluation.scripted.unlearned import Chance
 from icrl.randomness import stream_seeds
-from icrl.sources.searchers.explorers import CoveringPlan, PersistentWalk, UniformWalk
-from icrl.sources.searchers.rooms import RoomSearcher
 
 CONFIG = load_config(["env.size=4", "env.max_episode_steps=6"])
 
@@ -38,7 +39,7 @@ def test_a_stream_plays_one_task_and_then_the_other(terminate: bool) -> None:
     """Its steps, with the optimal actions, are those of the plain world under the same actions."""
     env = room(size=4, max_episode_steps=6, terminate_on_goal=terminate)
     tasks, num_before = env.all_tasks()[[0, 5, 14]], 3
-    played = play_steps(chance(env, CONFIG), MovedGoal(env, num_before), moving(tasks), 2, 60, seed=1)
+    played = play_steps(Chance(env.spec), MovedGoal(env, num_before), moving(tasks), 2, 60, seed=1)
     assert played.reward.sum() > 0
     for stream in range(6):
         ends = (played.terminated | played.truncated)[:, stream].nonzero()[:, 0].tolist()
@@ -115,10 +116,10 @@ def test_what_a_searcher_knows_where_the_goal_is_missed() -> None:
 
 
 def test_the_model_and_references_with_a_memory_are_played() -> None:
-    env, config = room(), load_config([])
-    learners = references_of(env, config)
+    env = room()
+    learners = references_of(env)
     assert list(movers(Mock(), learners)) == [f"moved goal: {name}" for name in ("model", *learners)]
-    assert list(movers(Mock(), {"random": chance(env, config)})) == ["moved goal: model"]
+    assert list(movers(Mock(), {"random": Chance(env.spec)})) == ["moved goal: model"]
 
 
 # ---- which goal comes first
@@ -171,7 +172,7 @@ def test_goals_of_a_moved_goal_and_of_misleading_contexts() -> None:
 def test_a_room_without_its_goal_has_no_success(name: str) -> None:
     env: Any = WORLDS[name]()
     tasks = env.all_tasks()[:6]
-    found, played = play_episodes(chance(env, CONFIG), env, env.without_goal(tasks), 5, 8, seed=0)
+    found, played = play_episodes(Chance(env.spec), env, env.without_goal(tasks), 5, 8, seed=0)
     assert not found.success.any() and not played.terminated.any()
     assert (played.reward.sum() > 0) == (len(env.goal_columns) == 2)  # keys are still there
 
@@ -180,7 +181,7 @@ class Noting:
     """Plays at random and notes the rewards that it reads."""
 
     def __init__(self, env: TensorEnv) -> None:
-        self.policy, self.read = chance(env, CONFIG), list[Tensor]()
+        self.policy, self.read = Chance(env.spec), list[Tensor]()
         self.initial_carry = self.policy.initial_carry
 
     def act(self, carry: Any, step: Step, noise: Tensor) -> tuple[Tensor, Any]:

@@ -73,4 +73,4 @@ def options_of(tasks: list[dict[str, Any]], kind: str = "Corridor") -> tuple[str
 
 def corridor(vector: bool = False) -> TensorEnv:
     tasks = [{"goal": goal, "vector": str(vector).lower()} for goal in range(LENGTH)]
-    return make_env(load_config(["source=random", *options_of(tasks)]).env)
+    return make_env(load_config(options_of(tasks)).env)

@@ -2,17 +2,17 @@
 
 from torch import Tensor
 
-from icrl.config.root import Config
 from icrl.envs.core import TensorEnv
 from icrl.evaluation.in_context import play_episodes
-from icrl.evaluation.references import chance, exact_references
+from icrl.evaluation.references import exact_references
+from icrl.evaluation.scripted.unlearned import Chance
 
 
-def check_chance(config: Config, env: TensorEnv, tasks: Tensor, num_streams: int) -> None:
+def check_chance(env: TensorEnv, tasks: Tensor, num_streams: int) -> None:
     """Returns, successes and steps agree within five standard errors, and the optimum is better than chance."""
     exact = exact_references(env, tasks)
     assert list(exact) == ["random", "optimum"]
-    found, _ = play_episodes(chance(env, config), env, tasks, num_streams, 5, seed=0)
+    found, _ = play_episodes(Chance(env.spec), env, tasks, num_streams, 5, seed=0)
     fields = {"returns": "episode_return", "success": "success", "steps_to_goal": "steps_to_goal"}
     for measure, field in fields.items():
         values, expected = getattr(found, measure), getattr(exact["random"], field).numpy()

@@ -1,19 +1,15 @@
-"""Searchers in scalar Python that are told of every move in full, one stream each, and the source that distils them."""
+"""Searchers in scalar Python that are told of every move in full, one stream each."""
 
 from itertools import permutations
 from typing import Any
 
 import numpy as np
 import torch
-from probes import CPU, START
 from stage_one import play
 from torch import Tensor
 from worlds import scalar_move
 
-from icrl.config.compose import load_config
-from icrl.envs import make_env
 from icrl.randomness import Noise, stream_seeds
-from icrl.sources.searchers.searcher import Searcher
 
 
 def pick(options: list[int], noise: float) -> int:
@@ -115,11 +111,3 @@ def check_search(env: Any, policy: Any, scalar: type[ScalarSearcher], num_goals:
         expected = play_scalar(env, scalar(possible, size), task[:num_goals], does, *own)
         seen = torch.stack([played.obs % size**2, played.action, played.reward], dim=2)[:, stream]
         assert [tuple(row) for row in seen.tolist()] == expected
-
-
-def searcher_in(*options: str, noise: str = "0.3") -> tuple[Searcher, Any]:
-    config: Any = load_config(["source=searcher", f"source.noise={noise}", *options])
-    env = make_env(config.env)
-    learner = Searcher.create(config, env, env.all_tasks()[:1], stream_seeds(0, 1), CPU)
-    learner.set_clock(START)
-    return learner, env

@@ -15,13 +15,12 @@ from icrl.data.moments import moments_of
 from icrl.data.rewards import RewardPlugin
 from icrl.data.windows import Mixture, Windows
 from icrl.envs import make_env
-from icrl.evaluation.references import chance
+from icrl.evaluation.scripted.unlearned import Chance
 from icrl.runs.device import recorded
-from icrl.sources.searchers.searcher import relabelled, searcher_of
 
 TRAIN, ROWS = [3, 9, 17, 20], {"num_learners": 3, "num_envs": 2}
 NUM_ROWS, NUM_STEPS = 24, 130
-LABELS = replace(ALIKE, name="dpt", labels="persistent_walk")
+LABELS = replace(ALIKE, name="dpt")
 PLUGIN = RewardPlugin("code", "", "", lambda life: np.float32(100 * life.obs + life.timestep))
 KINDS: list[tuple[dict, Any, RewardPlugin | None]] = [
     ({"keep_every": [1]}, ALIKE, None),
@@ -34,10 +33,10 @@ KINDS: list[tuple[dict, Any, RewardPlugin | None]] = [
 
 def written(folder: Path) -> Histories:
     """Random walks in a room, every third learner with luck, written to `folder`."""
-    config: Any = load_config(["env.size=5", "source=random"])
+    config: Any = load_config(["env.size=5"])
     env = make_env(config.env)
     goals = env.all_tasks()[TRAIN].repeat_interleave(NUM_ROWS // len(TRAIN), 0)
-    played, _ = play(chance(env, config), env, goals, NUM_STEPS)
+    played, _ = play(Chance(env.spec), env, goals, NUM_STEPS)
     tasks = {"all": env.all_tasks().tolist(), "seed": 0, "train": TRAIN, "held_out": [1]}
     writer = HistoryWriter(folder, env.spec, NUM_STEPS, tasks, ROWS, recorded(config))
     writer.add(played)
@@ -46,17 +45,17 @@ def written(folder: Path) -> Histories:
     return open_histories(folder)
 
 
+def labels_of_a_row(seen: Any, first_row: int = 0) -> np.ndarray:
+    """Labels that depend on what a row has shown so far, and on its number."""
+    rows = np.arange(first_row, first_row + len(seen["obs"]))[:, None]
+    return ((seen["obs"].cumsum(1) + seen["action"] + rows) % 5).astype(np.uint8)
+
+
 def mixture_of(
     histories: Histories, storage: str, options: dict, objective: Any, plugin: RewardPlugin | None
 ) -> Mixture:
     """Windows of `histories` in memory or on disk, one of `KINDS`."""
-    labels = None
-    if objective.name == "dpt":
-        room: Any = load_config(["env.size=5", "source=random"])
-
-        def labels(seen: Any, first_row: int = 0) -> np.ndarray:
-            return relabelled(searcher_of(objective.labels, room), seen, 5, first_row)
-
+    labels = labels_of_a_row if objective is LABELS else None
     config = replace(CONFIG, storage=storage, **options)
     return Mixture([Windows(histories, config, objective, TRAIN[:3], 12, CPU, plugin, labels)], [])
 

@@ -8,6 +8,7 @@ import torch
 from space_worlds import ARM, HORIZON, IMAGE, WORLDS, elements, spec_of, window_of
 from torch import Tensor
 
+from icrl import objectives
 from icrl.config.compose import load_config
 from icrl.config.options import replace
 from icrl.contracts import Batch, ConfigError, Rollout
@@ -68,12 +69,13 @@ def test_losses_are_weighted_log_probabilities_of_the_head(world: str, target: s
             r"label_smoothing=0\.1 needs Discrete actions, not Box.*: must be 0",
         ),
         ({"summaries.action_distributions": True}, r"summaries\.action_distributions=true needs Discrete actions"),
-        ({"objective.name": "dpt", "objective.labels": "nearest"}, r"objective\.labels=nearest needs Discrete actions"),
+        ({"objective.name": "dpt", "objective.labels": "mine"}, r"objective\.labels=mine needs Discrete actions"),
         ({"model.induction": True}, r"model\.induction=true needs Discrete observations"),
     ],
     ids=str,
 )
-def test_options_of_stage_two_that_need_integers_are_refused(options: dict, message: str) -> None:
+def test_options_of_stage_two_that_need_integers_are_refused(options: dict, message: str, monkeypatch) -> None:
+    monkeypatch.setitem(objectives._LABELS, "mine", None)
     config = load_config(["model.obs_encoding=coordinates", *(f"{key}={value}" for key, value in options.items())])
     check_stage_two(config, HOST)
     with pytest.raises(ConfigError, match=message):

@@ -14,7 +14,8 @@ from icrl.envs import make_env
 from icrl.evaluation.exploration import exploration_numbers
 from icrl.evaluation.in_context import play_episodes
 from icrl.evaluation.protocol import Setting, exact_numbers, summarise
-from icrl.evaluation.references import chance, exact_references
+from icrl.evaluation.references import exact_references
+from icrl.evaluation.scripted.unlearned import Chance
 from icrl.plots import figures
 from icrl.plots.figures import Panel, adaptation_figure, write_figures
 from icrl.plots.style import figure_to_array, save_figure
@@ -38,7 +39,7 @@ def test_panels_and_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name:
     config = load_config([f"env={name}", *options, "evaluation.num_bootstrap=100"])
     env = make_env(config.env)
     tasks = env.all_tasks()[:3]
-    found, _ = play_episodes(chance(env, config), env, tasks, 2, 4, seed=0)
+    found, _ = play_episodes(Chance(env.spec), env, tasks, 2, 4, seed=0)
     exact = exact_numbers(exact_references(env, tasks))
     regrets = env.spec.success == "best_action"
     probes = ["temperature 0", "blank"]
@@ -156,7 +157,7 @@ def test_a_moved_goal_has_two_panels_and_a_line_at_the_move(monkeypatch: pytest.
     config = load_config(["env.size=3", "evaluation.num_bootstrap=100"])
     env, names = make_env(config.env), ("moved goal: model", "moved goal: searcher")
     tasks = env.all_tasks()[:3]
-    found, _ = play_episodes(chance(env, config), env, tasks, 2, 4, seed=0)
+    found, _ = play_episodes(Chance(env.spec), env, tasks, 2, 4, seed=0)
     setting = Setting({"held_out": exact_numbers(exact_references(env, tasks))}, "1", False)
     played, early = {"held_out": found} | dict.fromkeys(names, found), np.linspace(0, 1, 24).reshape(3, 2, 4)
     results = summarise({0: played}, setting, config.evaluation, 0, [dict.fromkeys(names, early)])

@@ -12,12 +12,12 @@ from icrl.contracts import ConfigError
 from icrl.envs import make_env
 from icrl.envs.render import AGENT, CAPTION, GOALS, REWARDED, WALL
 from icrl.evaluation.in_context import play_episodes
-from icrl.evaluation.references import chance
+from icrl.evaluation.scripted.explorers import CoveringPlan
+from icrl.evaluation.scripted.unlearned import Chance
 from icrl.plots import live_map
 from icrl.plots.live_map import live_frames, watch
 from icrl.plots.style import PALETTE, Frame
 from icrl.plots.walks import HOLD
-from icrl.sources.searchers.explorers import CoveringPlan
 
 CONFIG = load_config(["env.size=3", "env.max_episode_steps=5"])
 ROOM = make_env(CONFIG.env)
@@ -40,7 +40,7 @@ def has_color(chart: Frame, color: str) -> bool:
 
 def test_each_step_of_play_is_a_frame() -> None:
     """The same streams are played as in an evaluation; the last frame of an episode is held."""
-    policy, goal = chance(ROOM, CONFIG), ROOM.all_tasks()[:1]
+    policy, goal = Chance(ROOM.spec), ROOM.all_tasks()[:1]
     frames = [*live_frames(policy, ROOM, [(0, 0)], num_episodes=6, seed=3)]
     adaptation, played = play_episodes(policy, ROOM, goal, 1, num_episodes=6, seed=3)
     lengths, success = adaptation.lengths[0, 0].astype(int), adaptation.success[0, 0]
@@ -69,7 +69,7 @@ def test_chart_of_a_searcher_shows_no_miss_after_its_search() -> None:
 
 
 def test_goal_moves_after_half_of_the_episodes() -> None:
-    frames = [*live_frames(chance(ROOM, CONFIG), ROOM, [(0, 0)], num_episodes=4, then=[(2, 1)])]
+    frames = [*live_frames(Chance(ROOM.spec), ROOM, [(0, 0)], num_episodes=4, then=[(2, 1)])]
     goals = [[cell for cell in (0, 7) if pixel(frame, cell, corner=True) == GOALS[0]] for frame in frames]
     moved = goals.index([7])
     assert 0 < moved < len(frames) and goals == [[0]] * moved + [[7]] * (len(frames) - moved)
@@ -86,14 +86,14 @@ def test_goal_moves_after_half_of_the_episodes() -> None:
 )
 def test_wrong_arguments_are_named(given: dict[str, Any], named: str) -> None:
     with pytest.raises(ConfigError, match=named):
-        next(live_frames(chance(ROOM, CONFIG), ROOM, **{"num_episodes": 2, **given}))
+        next(live_frames(Chance(ROOM.spec), ROOM, **{"num_episodes": 2, **given}))
 
 
 def test_worlds_without_a_map_are_refused() -> None:
     config = load_config(["env=gymnasium", "env.width=0"])
     env = make_env(config.env)
     with pytest.raises(ConfigError, match="no map"):
-        next(live_frames(chance(env, config), env, env.all_tasks()[0].tolist(), num_episodes=2))
+        next(live_frames(Chance(env.spec), env, env.all_tasks()[0].tolist(), num_episodes=2))
 
 
 def test_frames_are_shown_in_one_place_and_not_too_fast(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -24,7 +24,6 @@ KINDS = {
     "dqn": ({"learning_rate": 0.02, "epsilon": 0.3}, 2, 30, {"epsilon": FALLING, "target_update_period": 2}),
     "q_learning": ({"epsilon": 0.3}, 2, 30, {"epsilon": FALLING, "initial_value": 0.5}),
 }
-LEARN_NOTHING: dict[str, Any] = {"searcher": ({"noise": [0.2]}, 30, 2, {}), "noise_distillation": ({}, 30, 2, {})}
 every_kind = pytest.mark.parametrize("name", KINDS)
 
 
@@ -35,14 +34,14 @@ def test_a_source_is_registered_by_its_decorator(monkeypatch: pytest.MonkeyPatch
     class Mine(Learner): ...
 
     assert source_class("mine") is Mine and Mine.options is dict
-    with pytest.raises(ConfigError, match=r"source\.name=nobody is unknown: it must be one of a2c, .*random"):
+    with pytest.raises(ConfigError, match=r"source\.name=nobody is unknown: it must be one of a2c, .*ppo"):
         source_class("nobody")
 
 
 @pytest.mark.parametrize("index", [0, 3])
-@pytest.mark.parametrize("name", KINDS | LEARN_NOTHING)
+@every_kind
 def test_a_learner_alone_equals_itself_among_others(name: str, index: int) -> None:
-    options, length, updates, _ = (KINDS | LEARN_NOTHING)[name]
+    options, length, updates, _ = KINDS[name]
     one, all_learners = probes.alone_and_among_others(name, index, length, updates, **options)
     for (_, ours), (_, theirs) in zip(one.parameters(), all_learners.parameters(), strict=True):
         assert torch.allclose(ours[0], theirs[index], atol=1e-5)

@@ -24,8 +24,10 @@ PROGRAMS = [
     Program("pipeline", (*TINY, "source.videos_per_task=1"), "histories/tiny/.lock"),
     Program("train_agents", STAGE_ONE, "histories/tiny/.lock"),
     Program("export_model", TINY, "logs/tiny/export/model.safetensors", ("logs/tiny/gpt",)),
-    Program("export_histories", (*TINY, "format=txt"), "histories/tiny/export/.lock", ("histories",)),
 ]
+if "formats" in extensions.NAMES:
+    export = (*TINY, "format=txt")
+    PROGRAMS.append(Program("export_histories", export, "histories/tiny/export/.lock", ("histories",)))
 if "scaling" in extensions.NAMES:
     PROGRAMS.append(Program("train_shards", SHARDS, "histories/tiny/.lock"))
 of_each = pytest.mark.parametrize("program", PROGRAMS, ids=lambda program: program.name)

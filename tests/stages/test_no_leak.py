@@ -17,6 +17,7 @@ import torch
 from harness import done
 from torch import Tensor
 
+from icrl import extensions
 from icrl.config.compose import load_config
 from icrl.config.options import walk
 from icrl.contracts import Rollout
@@ -262,13 +263,12 @@ SCRIPTED_TRIALS = planted(GPTPolicy, "choose", lambda choose, *at: mixed(at[3], 
 SCRIPTED_WINDOWS = planted(Windows, "at", lambda windows, *at: windows(*at)._replace(action=windows(*at).obs % 5))
 SOLVABLE = planted(RoomFamily, "unsolvable", lambda _, world, tasks: GRID.own(HELD_OUT)[[0] * len(tasks)])
 TOLD = planted(A2C, "act", lambda act, *at: (mixed(at[3], at[2].optimal_action, act(*at)[0]), at[1]))
+PLAN = "covering_plan"
 LEAKS: dict[str, tuple[Any, ...]] = {  # name: the check that finds it, where, and the stage that it is planted in
     "labels of the planner": (check_labels, "gpt", "train_gpt", "objective.name=dpt"),
-    "labels of a searcher": (check_labels, "gpt", "train_gpt", "objective.name=dpt", "objective.labels=covering_plan"),
     "evaluation": (check_labels, "gpt", "train_gpt", EVALUATED),
     "bonus for the optimum": (check_labels, "finetuned", "finetune", OPTIMUM, KNOWN),
     "optimum in agents": (check_labels, "histories", "train_agents", TOLD),
-    "script as a source": (check_actions, "agents", "train_agents", "source=searcher", "source.strategy=covering_plan"),
     "script in agents": (check_actions, "agents", "train_agents", SCRIPTED),
     "script in windows": (check_actions, "windows", "train_gpt", SCRIPTED_WINDOWS),
     "script in trials": (check_actions, "trials", "finetune", SCRIPTED_TRIALS),
@@ -279,6 +279,11 @@ LEAKS: dict[str, tuple[Any, ...]] = {  # name: the check that finds it, where, a
     "solvable trials": (check_goals, "trials", "finetune", SOLVABLE),
     "bonus for held-out goals": (check_goals, "advantages", "finetune", PAID),
 }
+if "searchers" in extensions.NAMES:
+    LEAKS |= {
+        "labels of a searcher": (check_labels, "gpt", "train_gpt", "objective.name=dpt", f"objective.labels={PLAN}"),
+        "script as a source": (check_actions, "agents", "train_agents", "source=searcher", f"source.strategy={PLAN}"),
+    }
 
 
 def test_nothing_but_rewards_of_training_tasks_and_new_cells_is_learned_from(runs):

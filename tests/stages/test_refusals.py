@@ -13,6 +13,7 @@ from unittest.mock import patch
 import pytest
 from harness import STAGES, TINY, ended, file_size_limit, files_of, refusal, results_of, run, start
 
+from icrl import extensions
 from icrl.envs import make_env
 from icrl.envs.core import TensorEnv
 from icrl.envs.rooms import DarkRoom
@@ -34,7 +35,7 @@ NEW, EVALUATED = ("name=new", "histories=tiny"), ("name=new", "histories=tiny", 
 @pytest.mark.parametrize(
     ("options", "parts"),
     [
-        (["experiment=tiny", "experiment=search"], ["experiment=tiny experiment=search: ", "only one preset"]),
+        (["experiment=tiny", "experiment=tour"], ["experiment=tiny experiment=tour: ", "only one preset"]),
         (["summaries.code_snapshots=[no.py]"], ["summaries.code_snapshots=no.py", "does not exist"]),
         (["tasks.num_train=8"], ["tasks.num_train=8", "tasks.num_held_out=0", "has 8 tasks", "one held out"]),
     ],
@@ -63,9 +64,14 @@ def test_stage_one_says_what_it_does_without(tmp_path, monkeypatch):
 OFFLINE = ("source.offline_buffer_dir=nobody", "source.mini_batch_length=1", "source.mini_batch_size=2")
 
 
-@pytest.mark.parametrize(
-    ("source", "wrong"), [("noise_distillation", ("source.teacher=nobody",)), ("q_learning", OFFLINE)]
-)
+WRONG = []
+if "experts" in extensions.NAMES:
+    WRONG.append(("noise_distillation", ("source.teacher=nobody",)))
+if "value_sources" in extensions.NAMES:
+    WRONG.append(("q_learning", OFFLINE))
+
+
+@pytest.mark.parametrize(("source", "wrong"), WRONG)
 def test_a_refused_source_leaves_nothing_and_its_environment_is_closed(tmp_path, monkeypatch, source, wrong):
     closed: list[int] = []
     made: list[TensorEnv] = []

@@ -75,11 +75,11 @@ def make_experience(config: Config, spec: EnvSpec, tasks: Tensor, device: torch.
     return kind(config, spec, tasks, device)
 
 
-def without_others(config: Config) -> Config:
-    """Configuration for tasks without recorded histories or a teacher: learners use only their own experience, and the
-    planner is the expert."""
+def without_others(config: Config) -> Config | None:
+    """Configuration for tasks of which nothing is recorded: learners use only their own experience. None if they
+    cannot."""
     changes = config.source.alone()
-    return replace(config, source=replace(config.source, **changes)) if changes else config
+    return None if changes is None else replace(config, source=replace(config.source, **changes))
 
 
 def mini_batches(

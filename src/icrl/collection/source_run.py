@@ -16,7 +16,6 @@ from icrl.envs.rollout import OpenEpisodes, Streams, finished_episodes, numbered
 from icrl.runs import checkpoint
 from icrl.runs.files import Identity, check_same, fits
 from icrl.sources.pace import unrolled
-from icrl.sources.teachers import open_teacher
 from icrl.spaces import EnvSpec
 
 if TYPE_CHECKING:
@@ -112,12 +111,10 @@ def compared(config: Config) -> tuple[str, ...]:
     return ("seed", "env", "tasks", "source", *(["evals"] if config.source.evaluate else []))
 
 
-def inputs_of(config: Config, device: torch.device, part: Part = WHOLE) -> Json:
-    """Checksums of the teacher and of other files, by the option that names them, and the `part`. Raises `ConfigError`
-    if one is missing."""
+def inputs_of(config: Config, part: Part = WHOLE) -> Json:
+    """Checksums of what the source reads, by the option that names it, and the `part`. Raises `ConfigError` if one is
+    missing."""
     inputs = config.source.inputs(config)
-    if (teacher := getattr(config.source, "teacher", "none")) != "none":
-        inputs["source.teacher"] = open_teacher(config, teacher, device)[1]["state_sha256"]
     if part.count > 1:
         inputs["shard"] = f"{part.index} of {part.count}"
     return inputs

@@ -171,14 +171,11 @@ def help_text(program: str, meaning: str, root: type[AnyRoot], arguments: Sequen
         raise ConfigError(f"--help {word}: there is no such group or option{nearest(word, known)}")
     asked = [group for group in presets if group in arguments]
     if not named and not asked:
-        of_run = [one for one in options if "." not in one[0]]
-        if not program.endswith("_histories"):
-            of_run = [one for one in of_run if not {"export", "import"}.issuperset(one[2].stages.split(", "))]
         about = {group: "presets of all groups" for group in presets}
         about |= {
             name: root.model_fields[name].description or "" for name, value in config if isinstance(value, Options)
         }
-        return _screen(program, meaning, about, presets, [key for key, _, _ in of_run])
+        return _screen(program, meaning, about, presets, [key for key, _, _ in options if "." not in key])
     lines = [explained(meaning), ""] if "all" in named else []
     for group in asked:
         lines.append(f"{group}=NAME, NAME one of:")

@@ -61,15 +61,13 @@ def reads_record() -> bool:
 
 def recorded_options(kind: type[AnyOptions], values: Any, where: object, group: str = "") -> AnyOptions:
     """Options of `kind`, or of this `group` of them, with the `values` that the file or folder `where` records. Nothing
-    that they name is imported, called or drawn; groups of options that `kind` does not have are those of an extension,
-    and left out. Raises `PipelineError`, which names `where`, for values that are not allowed."""
+    that they name is imported, called or drawn. What the root `kind` does not have, is of an extension and left out.
+    Raises `PipelineError`, which names `where`, for values that are not allowed."""
     load_plugins()  # of installed packages, which no file names
     before = _record.set(True)
     try:
         if issubclass(kind, RootOptions) and isinstance(values, dict):
-            values = {
-                key: value for key, value in values.items() if key in kind.model_fields or not isinstance(value, dict)
-            }
+            values = {key: value for key, value in values.items() if key in kind.model_fields}
         return kind.model_validate(values)
     except ValidationError as error:
         first = first_of(error)

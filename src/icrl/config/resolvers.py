@@ -10,7 +10,8 @@ from typing import Any
 from omegaconf import DictConfig, OmegaConf
 
 from icrl.config.options import LARGEST
-from icrl.sources.options import LEARN_NOTHING
+from icrl.sources import source_options
+from icrl.sources.options import SourceConfig
 
 _LAKE = "FrozenLake-v1"  # of the preset env=gymnasium
 _LIFE, _EPISODES, _DEVELOPMENT = 30_000, 40, 4  # env steps of a learner, episodes and tasks, where there is room
@@ -20,6 +21,11 @@ def _number_of(*arguments: object) -> bool:
     """True if all `arguments` of a resolver are positive numbers of a size that an option can have; other values are
     refused later, where they belong."""
     return all(isinstance(one, (int, float)) and 0 < one <= LARGEST for one in arguments)
+
+
+def _kind(source: Any) -> type[SourceConfig]:
+    """Class of the options of the source of this name."""
+    return source_options().get(str(source), SourceConfig)
 
 
 def _life(horizon: Any, num_envs: Any, unroll_length: Any) -> int:
@@ -49,10 +55,10 @@ def _two_thirds(tasks: Any) -> int:
 
 
 def _episodes(horizon: Any, _root_: DictConfig) -> int:
-    """Episodes of an evaluation: as many as the histories hold after a first one that is cut, at most 40. Searchers
-    have histories of the length that the evaluation needs."""
+    """Episodes of an evaluation: as many as the histories hold after a first one that is cut, at most 40. Agents
+    that learn in context have histories of the length that the evaluation needs."""
     source = _root_.source
-    if source.name == "searcher" or not _number_of(horizon, source.history_steps, source.num_envs):
+    if _kind(source.name).in_context or not _number_of(horizon, source.history_steps, source.num_envs):
         return _EPISODES
     return int(max(2, min(_EPISODES, source.history_steps // source.num_envs // horizon - 1)))
 
@@ -78,7 +84,7 @@ def _room_window(length: Any, _root_: DictConfig) -> int:
 RESOLVERS: dict[str, Callable[[Any], object] | Callable[[Any, Any], object] | Callable[[Any, Any, Any], object]] = {
     "train_tasks": lambda size: round((size**2 - 1) * 57 / 80) if _number_of(size) else 0,  # as in a 9 x 9 room
     "where_random": lambda split, number: number if split == "random" else 0,  # others determine the remaining tasks
-    "least_success": lambda source: 0.0 if source in LEARN_NOTHING else 0.5,  # filtered if they learn
+    "least_success": lambda source: 0.5 if _kind(source).learns else 0.0,  # filtered if they learn
     "short_life": _short_life,
     "life": _life,
     "recorded": _recorded,

@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from operator import attrgetter
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal, Self
+from typing import Annotated, Any, ClassVar, Self
 
 from pydantic import model_validator
 
@@ -80,7 +80,7 @@ class Config(RootOptions):
     histories: Annotated[list[Name], OneOrMore] = option(
         ["dark_room-a2c"],
         "name of the histories that stages two and three read; a list of several is a mixture",
-        stages="2, 3, finetune, export",
+        stages="2, 3, finetune",
     )
     run: Name = option(
         "dark_room-a2c",
@@ -101,13 +101,6 @@ class Config(RootOptions):
     )
     seed: Seed = seed_option("seed of everything random except the split of tasks", "all")
     num_threads: int = option(0, "CPU threads of PyTorch (0: all cores)", ge=0, le=1024, may_change=True, stages="all")
-    format: Literal["txt", "npz", "hdf5", "parquet", "minari"] = option(
-        "txt", "file format of the export or import; hdf5, parquet and minari need an extra", stages="export, import"
-    )
-    path: PathName = option("none", "file or folder to import, relative to the working directory", stages="import")
-    columns: dict[str, str] = option(
-        {}, "names of columns in the imported file, by their names here: {obs: states}", stages="import"
-    )
     device: DeviceConfig = group(DeviceConfig, "device of tensors, and precision", "all")
     env: AnyEnv = group(DarkRoomConfig, "the world", "all")
     tasks: TasksConfig = group(TasksConfig, "training and held-out tasks", "all")
@@ -155,7 +148,7 @@ def _in_world(config: Config) -> Iterator[str]:
     if config.env.unplayable and config.trainer.evaluate:
         yield "$trainer.evaluate plays, and nothing can be played in $env.name; give trainer.evaluate=false"
     for key in ("source.evaluate", "summaries.action_distributions", "summaries.outputs"):
-        if config.source.name == "searcher" and attrgetter(key)(config):
+        if config.source.in_context and attrgetter(key)(config):
             yield f"${key} starts agents without their past, but $source.name acts on its past alone: give {key}=false"
 
 

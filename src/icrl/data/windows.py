@@ -237,8 +237,9 @@ def open_stores(config: Config) -> list[Histories]:
         recorded = store.manifest["config"]
         if not fits(recorded, {"source": {"name": str}, "data": dict}):
             raise DamagedHistoriesError(f"{store.folder} lacks the options of its source and data")
-        imported = recorded["source"]["name"] == "imported"  # its options are no one's choice
-        check_same(config, recorded, _WORLD if imported or len(stores) > 1 else (*_WORLD, "source"), str(store.folder))
+        by_agents = (store.manifest["owner"] or {}).get("program", "train_agents") == "train_agents"
+        chosen = by_agents and len(stores) == 1  # those of others record no options that anyone chose
+        check_same(config, recorded, (*_WORLD, "source") if chosen else _WORLD, str(store.folder))
         if recorded["source"].get("task_change"):  # its streams went to all other training tasks
             both = (recorded["data"], dict(config.data))
             then, now = ({name: each.get(name) for name in _SET_ASIDE} for each in both)

@@ -24,7 +24,7 @@ from icrl.spaces import EnvSpec
 
 EXPERT = "expert, sees the task"  # in tables and plots
 NAME = "rules of the world; the preset `env=` sets all of this group"
-TASK_VISIBLE = "observations end with the numbers of the task: a world for experts (source.teacher)"
+TASK_VISIBLE = "observations end with the numbers of the task: a world for experts"
 _OUTCOMES = 1 << 40  # added to the episode number, so that outcomes and starts use different random numbers
 
 

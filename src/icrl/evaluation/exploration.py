@@ -24,11 +24,12 @@ from icrl.envs.rooms import DarkRoom
 from icrl.evaluation.in_context import play_steps
 from icrl.evaluation.measures import Cells, intervals
 from icrl.evaluation.protocol import ABLATIONS, COVERAGE_KEPT, COVERING_PLAN, label_of
-from icrl.evaluation.references import Wiped, chance
+from icrl.evaluation.references import Wiped
+from icrl.evaluation.scripted.explorers import Explorer
+from icrl.evaluation.scripted.rooms import RoomSearcher
+from icrl.evaluation.scripted.unlearned import Chance
 from icrl.nn.gpt_policy import GPTPolicy
 from icrl.rl.statistics import Floats
-from icrl.sources.searchers.explorers import Explorer
-from icrl.sources.searchers.rooms import RoomSearcher
 
 if TYPE_CHECKING:
     from icrl.config.root import Config
@@ -100,7 +101,7 @@ def explorations(
     if not (isinstance(env, DarkRoom) and COVERING_PLAN in learners):
         return []
     ours = {COVERAGE_KEPT: policy, label_of("wiped"): Wiped(policy)}
-    explorers = {**ours, **learners, "random": chance(env, config)}
+    explorers = {**ours, **learners, "random": Chance(env.spec)}
     num_streams = config.evaluation.num_probe_streams * num_tasks
     return [(name, partial(explored_by, one, env, num_streams, config.seed)) for name, one in explorers.items()]
 

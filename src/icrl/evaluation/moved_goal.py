@@ -16,9 +16,9 @@ from icrl.envs.core import State, TensorEnv
 from icrl.envs.rooms import DarkRoom
 from icrl.evaluation.in_context import Adaptation
 from icrl.evaluation.protocol import MISLEADING, MOVED
+from icrl.evaluation.scripted.explorers import Explorer
+from icrl.evaluation.scripted.rooms import RoomSearcher
 from icrl.rl.statistics import Floats
-from icrl.sources.searchers.explorers import Explorer
-from icrl.sources.searchers.rooms import RoomSearcher
 
 
 class MovedGoal:

@@ -18,23 +18,22 @@ import torch
 from torch import Tensor
 
 from icrl.collection.collect import EpsilonGreedy
-from icrl.config.schedules import Clock
 from icrl.contracts import Policy, Rollout, Step
-from icrl.envs.core import EXPERT, TensorEnv
+from icrl.envs.core import TensorEnv
 from icrl.envs.exact import Expectation, optimal_exact, random_exact
 from icrl.envs.rooms import DarkRoom, Room
 from icrl.evaluation.in_context import play_steps
 from icrl.evaluation.moved_goal import Counterfactual, can_move
 from icrl.evaluation.protocol import COVERING_PLAN, TEMPERATURE, WALKS, decoding_name
+from icrl.evaluation.scripted.explorers import CoveringPlan, PersistentWalk, TurningWalk, UniformWalk, has_explorers
+from icrl.evaluation.scripted.rooms import searchers_in
+from icrl.evaluation.scripted.unlearned import Chance, Planner
 from icrl.evaluation.trained import policy_of
 from icrl.nn.gpt import GPT, Window, context_of
 from icrl.nn.gpt_policy import Acting, GPTCarry, GPTPolicy
 from icrl.randomness import mix, seeds_of
-from icrl.sources.noise_distillation import NoiseDistillation, Optimal, Random
+from icrl.sources.finished import open_agents, restored
 from icrl.sources.pace import BLOCK
-from icrl.sources.searchers.explorers import CoveringPlan, PersistentWalk, TurningWalk, UniformWalk, has_explorers
-from icrl.sources.searchers.searcher import searchers_in
-from icrl.sources.teachers import is_shared, restored
 
 if TYPE_CHECKING:
     from icrl.config.root import Config
@@ -44,7 +43,7 @@ if TYPE_CHECKING:
 Rewrite = Callable[[Window, Tensor, int, Tensor], Window]
 
 
-def references_of(env: TensorEnv, config: Config) -> dict[str, Policy[Any]]:
+def references_of(env: TensorEnv) -> dict[str, Policy[Any]]:
     """Policies to play beside the model, by name.
 
     In rooms with one start and unpermuted actions, these are the searcher, the covering plan and three walkers with a
@@ -57,36 +56,24 @@ def references_of(env: TensorEnv, config: Config) -> dict[str, Policy[Any]]:
         return learners
     if env.is_exact:
         return {}
-    best = {env.best_name: unlearned(Optimal, env, config)} if env.has_planner else {}
-    return {"random": chance(env, config)} | best | env.references()
+    best = {env.best_name: Planner()} if env.has_planner else {}
+    return {"random": Chance(env.spec)} | best | env.references()
 
 
 def agents_of(config: Config, tasks: Tensor) -> dict[str, Policy[Any]]:
-    """Agents that learned all tasks at once, for `tasks` `[G, task_dim]`: the teacher, and the source itself. They
-    choose their most probable actions."""
-    found, teacher = dict[str, str](), getattr(config.source, "teacher", "none")
-    if teacher != "none" and is_shared(config, teacher, tasks.device):
-        found[EXPERT] = teacher
+    """Agents that learned all tasks at once, for `tasks` `[G, task_dim]`: those that the source learned from, and the
+    source itself. They choose their most probable actions."""
+    found = config.source.shared_agents(config, tasks)
     if config.source.shared and len(config.histories) == 1:
-        found["one agent for all tasks"] = config.histories[0]
-    return {name: EpsilonGreedy(restored(config, run, tasks, tasks.device), 0.0) for name, run in found.items()}
+        where = f"histories={config.histories[0]}"
+        opened = open_agents(config, config.histories[0], where, tasks.device)
+        found["one agent for all tasks"] = restored(config, opened, where, tasks)
+    return {name: EpsilonGreedy(learner, 0.0) for name, learner in found.items()}
 
 
 def exact_references(env: TensorEnv, tasks: Tensor) -> dict[str, Expectation]:
     """Exact expectations of random and of optimal play on `tasks` `[N, task_dim]`; empty without a planner."""
     return {"random": random_exact(env, tasks), "optimum": optimal_exact(env, tasks)} if env.is_exact else {}
-
-
-def chance(env: TensorEnv, config: Config) -> Policy[Any]:
-    """Uniformly random play."""
-    return unlearned(Random, env, config)
-
-
-def unlearned(source: type[NoiseDistillation], env: TensorEnv, config: Config) -> Policy[Any]:
-    """Policy of a `source` that learns nothing."""
-    policy = source(config.source, env.spec, torch.zeros(1, dtype=torch.long), torch.device("cpu"))
-    policy.set_clock(Clock(0.0, 0, 0, 0))
-    return policy
 
 
 def probes_for(config: Config, model: GPT | Acting, env: TensorEnv, tasks: Tensor) -> dict[str, Policy[Any]]:

@@ -112,7 +112,7 @@ class Setup:
         """Policies to play beside the model, by name."""
         agents = references.agents_of(self.config, self.tasks[self.main]) if self.store else {}
         before = {protocol.BEFORE: trained.policy_of(self.config, self.start)} if self.start else {}
-        return references.references_of(self.env, self.config) | agents | before
+        return references.references_of(self.env) | agents | before
 
     @cached_property
     def probes(self) -> dict[str, Policy[Any]]:

@@ -30,7 +30,6 @@ from icrl.nn.gpt_policy import Acting, GPTPolicy
 from icrl.runs.device import device_of
 from icrl.runs.evaluations import Evaluation
 from icrl.runs.files import content_of
-from icrl.sources.noise_distillation import NoiseDistillation
 from icrl.spaces import EnvSpec
 from icrl.training.finished import open_finished
 from icrl.training.program import RunContext
@@ -104,18 +103,6 @@ class SourceEvaluator:
         means = {"return": played.returns, "success": played.success, "episode_length": played.lengths}
         metrics = {name: float(values.mean()) for name, values in means.items()}
         return Evaluation(metrics, metrics["return"])
-
-
-def check_streams(config: Config, learner: Any, num_tasks: int) -> None:
-    """Raise `ConfigError` unless the evaluation streams of `learner` divide evenly among its teachers' learners."""
-    source, streams = config.source, config.evals.num_eval_environments
-    while isinstance(learner, NoiseDistillation):
-        learner = learner.expert
-        per_task = getattr(learner, "num_learners", num_tasks) // num_tasks or 1  # a planner, or one for all tasks: 1
-        given = f"source.num_learners={source.num_learners} x evals.num_eval_environments={streams}"
-        of = f"of the {per_task} learners per task of source.teacher={getattr(source, 'teacher', 'none')}"
-        uneven = source.num_learners * streams % per_task
-        refuse(uneven, f"{given} must be a multiple {of}, with source.evaluate=true")
 
 
 def streams_and_episodes(options: EvalsConfig) -> tuple[int, int]:

@@ -13,9 +13,15 @@ from typing import TYPE_CHECKING, Any
 from icrl.config.modules import load_plugins, registrar
 
 if TYPE_CHECKING:
+    from icrl.config.root import Config
+    from icrl.data.lives import Labels
     from icrl.objectives.imitation import ObjectiveConfig
+    from icrl.spaces import EnvSpec
+
+    LabelsMaker = Callable[[str, Config, EnvSpec], Labels]
 
 _CLASSES: dict[str, Any] = {}  # by `objective.name`
+_LABELS: dict[str, LabelsMaker] = {}  # by `objective.labels`, beside `planner`
 
 
 def objective(name: str, options: type[ObjectiveConfig]) -> Callable[[Any], Any]:
@@ -35,3 +41,20 @@ def objective_options() -> dict[str, type[ObjectiveConfig]]:
     import_module("icrl.objectives.imitation")
     load_plugins()
     return {name: made.options for name, made in _CLASSES.items()}
+
+
+def labels(*names: str) -> Callable[[LabelsMaker], LabelsMaker]:
+    """Decorator of a function that makes labels of histories in a world with a spec, for these values of
+    `objective.labels`: the best actions for `objective=dpt`, in place of those of the planner."""
+
+    def register(maker: LabelsMaker) -> LabelsMaker:
+        _LABELS.update(dict.fromkeys(names, maker))
+        return maker
+
+    return register
+
+
+def labels_makers() -> dict[str, LabelsMaker]:
+    """Functions that make labels, by `objective.labels`."""
+    load_plugins()
+    return _LABELS

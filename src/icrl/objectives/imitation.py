@@ -18,11 +18,12 @@ from gymnasium.spaces import Discrete
 from pydantic import model_validator
 from torch import Tensor, nn
 
-from icrl.config.options import Options, option, refuse
+from icrl.config.options import OR_ELSEWHERE, Name, Options, option, refuse
+from icrl.config.schedules import nearest
 from icrl.contracts import Batch
 from icrl.nn.gpt import Context, Window, context_of
 from icrl.nn.heads import Head
-from icrl.objectives import objective
+from icrl.objectives import labels_makers, objective
 from icrl.spaces import EnvSpec
 
 RESERVED = ("gpt", "source", "search", "evals", "in_context")  # folders of a run
@@ -32,12 +33,10 @@ class ObjectiveConfig(Options):
     name: Literal["ad", "dpt"] = option(
         "ad", "ad: predict the source's next action at every step; dpt: the best action by objective.labels"
     )
-    labels: Literal[
-        "planner", "nearest", "covering_plan", "posterior_sampling", "persistent_walk", "turning_walk", "uniform_walk"
-    ] = option(
+    labels: Name = option(
         "planner",
-        "best actions for dpt. planner: knows the task; the others: the searcher of that source.strategy, which knows "
-        "what the row of the history has shown so far (where it draws, one draw per step)",
+        "best actions for dpt. planner: knows the task; others, which an extension may have, know what the row of the "
+        "history has shown so far",
     )
     label_smoothing: float = option(0.0, "probability mass spread over all actions", ge=0, le=0.99)
     weighting: Literal["none", "improvement", "recency"] = option(
@@ -52,6 +51,9 @@ class ObjectiveConfig(Options):
     def _check(self) -> Self:
         unread = self.name != "dpt" and self.labels != "planner"
         refuse(unread, f"objective.labels={self.labels} has no effect with objective.name={self.name}: it is for dpt")
+        known = ["planner", *(labels_makers() if self.labels != "planner" else ())]
+        must = f"must be one of {', '.join(known)}{nearest(self.labels, known)}{OR_ELSEWHERE}"
+        refuse(self.labels not in known, f"objective.labels={self.labels}: {must}")
         return self
 
 
@@ -115,8 +117,7 @@ class AlgorithmDistillation(Imitation):
 @objective("dpt", ObjectiveConfig)
 class DecisionPretraining(AlgorithmDistillation):
     """Decision pretraining (Lee et al., 2023): a_t is the action of a planner that knows the task. A model trained in
-    this way performs posterior sampling. With `objective.labels` of a searcher, a_t is what this would do at that step
-    (`sources.searchers.searcher.relabelled`), and the model learns to search as it does.
+    this way performs posterior sampling. Other `objective.labels` have other actions a_t.
 
     *Differences from the paper:* the context is the stream's own past, in order and across episodes, and every step of
     it is a query, instead of a shuffled set of transitions with one query state."""

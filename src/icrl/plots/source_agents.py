@@ -24,7 +24,8 @@ from icrl.envs.core import State, TensorEnv
 from icrl.envs.rollout import OpenEpisodes, finished_episodes
 from icrl.evaluation.in_context import play_episodes, seeds_of_play
 from icrl.evaluation.protocol import exact_numbers
-from icrl.evaluation.references import chance, exact_references
+from icrl.evaluation.references import exact_references
+from icrl.evaluation.scripted.unlearned import Chance
 from icrl.evaluation.tables import LABELS
 from icrl.plots import style
 from icrl.plots.figures import success_figure
@@ -149,7 +150,7 @@ def examine(config: Config, env: TensorEnv, learner: Learner, tasks: Tensor, hel
     return, with a picture on TensorBoard and videos of agents. Agents that learn in context first play as many episodes
     as an evaluation has."""
     source, num_tasks = config.source, len(tasks)
-    num_episodes = max(NUM_EPISODES, config.evaluation.num_episodes) if source.name == "searcher" else NUM_EPISODES
+    num_episodes = max(NUM_EPISODES, config.evaluation.num_episodes) if source.in_context else NUM_EPISODES
     num_streams = source.num_learners * source.num_envs
     adaptation, played = play_episodes(learner, env, tasks, num_streams, num_episodes, config.seed)
     last = (values[..., -NUM_EPISODES:] for values in (adaptation.success, adaptation.returns))
@@ -209,7 +210,7 @@ def write_learning_curves(config: Config) -> Path:
         if exact := exact_numbers(exact_references(env, tasks)):
             random = float(np.mean(exact["random"][curves.measure]))
         else:
-            played, _ = play_episodes(chance(env, config), env, tasks, 1, CHANCE_EPISODES, config.seed)
+            played, _ = play_episodes(Chance(env.spec), env, tasks, 1, CHANCE_EPISODES, config.seed)
             random = float(getattr(played, curves.measure).mean())
         labels, title = [env.label(task) for task in tasks], "Source agents over their lives"
         figure = learning_figure(curves, labels, random, title=title)

@@ -31,7 +31,6 @@ from icrl.evaluation.in_context import seeds_of_play
 from icrl.evaluation.report import source_label
 from icrl.plots.growing_curve import GrowingCurve
 from icrl.plots.style import Frame, Frames, tile, write_video
-from icrl.sources.noise_distillation import NoiseDistillationConfig
 
 if TYPE_CHECKING:
     from icrl.config.root import Config
@@ -212,20 +211,19 @@ def write_lives(
     the returns `[G]` of others by name.
 
     Below each room grows the curve of returns over as many episodes as the model has; of the source agent the last
-    episode of its life follows. That agent, of `config.source`, is trained here on the task alone. With a teacher that
-    knows training tasks only, there is no such agent, and the model is shown alone. A world that cannot be shown has no
-    videos."""
+    episode of its life follows. That agent, of `config.source`, is trained here on the task alone. If it cannot do
+    without others, the model is shown alone. A world that cannot be shown has no videos."""
     if env.not_filmed:
         return
-    num_episodes, source = config.evaluation.num_episodes, config.source
+    num_episodes, alone = config.evaluation.num_episodes, without_others(config)
     num_streams = next(iter(played.values())).obs.shape[1] // len(tasks)
     for index in compared_tasks(env, tasks):
         task, stream = tasks[index], index * num_streams
         seed = int(seeds_of_play(config.seed, stream + 1)[stream])
         lives = {name: walks_of(env, own, stream, task, seed)[:num_episodes] for name, own in played.items()}
-        if not isinstance(source, NoiseDistillationConfig) or source.teacher == "none":
-            life, seed = _source_life(config, env, tasks[index : index + 1], device)
-            lives[source_label(source.name)] = walks_of(env, life, 0, task, seed)
+        if alone:
+            life, seed = _source_life(alone, env, tasks[index : index + 1], device)
+            lives[source_label(config.source.name)] = walks_of(env, life, 0, task, seed)
         lines = {name: float(values[index]) for name, values in references.items()}
         returns = {name: [walk.total for walk in walks[:num_episodes]] for name, walks in lives.items()}
         seen = [*lines.values(), *chain(*returns.values())]
@@ -236,7 +234,6 @@ def write_lives(
 
 def _source_life(config: Config, env: TensorEnv, task: Tensor, device: torch.device) -> tuple[Rollout, int]:
     """Whole life of a source agent of `task` `[1, task_dim]` in its first environment, `[T, 1]`, and its seed."""
-    config = without_others(config)  # the others have histories of training tasks alone
     # A learner lives as among others, and its streams do so in tensors.
     config = replace(config, source=replace(config.source, num_learners=1, vectorization="tensor"))
     learner, streams, noise = make_learners(config, env, task, device)

@@ -41,7 +41,7 @@ def main(config: Config) -> Path:
     set_forkserver_preload([__name__, "torch._dynamo"])  # which every other process of a stage needs
     threads = config.num_threads or torch.get_num_threads()
     train_agents.record(config)
-    helper = Worker(_finish, idle=False)
+    helper = Worker(_examined, idle=False)
     try:
         helper.give(config)
         if not tuned or config.finetune.start == "gpt":
@@ -86,8 +86,8 @@ def _share_streams(config: Config) -> bool:
     return divides and number >= _RANKS * options.num_mini_batches
 
 
-def _finish(config: Config) -> Json:
+def _examined(config: Config) -> Json:
     """Results of the agents, without a progress bar beside that of stage two."""
     tqdm.set_lock(RLock())  # one of processes would outlive this one
     with redirect_stderr(io.StringIO()):
-        return train_agents.finish(config)
+        return train_agents.examined(config)

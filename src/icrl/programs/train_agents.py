@@ -15,8 +15,6 @@ from icrl.collection.async_unroll import make_unroll_worker
 from icrl.collection.collect import Learner, check_parameters, collect, make_learners
 from icrl.collection.experience import make_experience
 from icrl.collection.source_run import WHOLE, Part, Position, align_writer, check_continues, compared, inputs_of
-from icrl.config.compose import load_config
-from icrl.config.options import refuse, replace
 from icrl.config.paths import PROJECT
 from icrl.config.root import Config
 from icrl.contracts import ConfigError, Env, Json, PipelineError
@@ -26,10 +24,9 @@ from icrl.envs.core import State, check_playable
 from icrl.envs.gym.workers import ProcessEnv
 from icrl.envs.tasks import Split, changing, development_of, split_tasks
 from icrl.evaluation.tables import solved
-from icrl.evaluation.trained import SourceEvaluator, check_streams
+from icrl.evaluation.trained import SourceEvaluator
 from icrl.plots.source_agents import SourceCurves, examine
 from icrl.plots.walks import tell_not_filmed
-from icrl.programs.export_histories import export_all
 from icrl.runs.checkpoint import FINISHED, Interval, load_newest
 from icrl.runs.device import device_of, prepare, recorded
 from icrl.runs.distributed import check_alone
@@ -47,16 +44,12 @@ from icrl.runs.metrics import MetricLogger, check_writers, profiled
 from icrl.runs.record import check_snapshots, record_session
 from icrl.runs.run_state import RunState
 from icrl.sources import source_class
-from icrl.sources.noise_distillation import NoiseDistillationConfig
 from icrl.sources.pace import clock_of, due_steps, num_iterations
 from icrl.spaces import EnvSpec
 from icrl.training.needs import check_stage_one
 from icrl.training.program import check_stage_two
 
 LARGE = "source.num_learners, source.num_envs, source.unroll_length"
-
-# As a teacher has no model: values that break no rule.
-_UNUSED = ("tasks.num_train=2", "data.num_development_tasks=1", "model.context_len=2", "evaluation.num_episodes=2")
 _NAMED = 10  # unsolved tasks that are printed
 
 FOUND = {"num_tasks": int, "unsolved": [{"task": (str, int), "success": [float]}]}  # results of trained agents
@@ -65,21 +58,21 @@ FOUND = {"num_tasks": int, "unsolved": [{"task": (str, int), "success": [float]}
 def main(config: Config) -> Path:
     """Train and record, or resume, or print the results; returns the folder with the histories."""
     record(config)
-    announce(config, finish(config))
+    announce(config, examined(config))
     return config.folder("histories")
 
 
 def record(config: Config) -> None:
-    """Train and record, or resume, until the histories are complete, after those of the teacher (`source.expert`)."""
-    record_teacher(config)
+    """Train and record, or resume, until the histories are complete, after those of the run that must come before."""
+    record_before(config)
     record_part(config)
 
 
-def record_teacher(config: Config) -> None:
-    """Train the teacher of a run (`source.expert`), if it has one."""
-    if teacher := teacher_of(config):
-        record(teacher)
-        announce(teacher, finish(teacher))
+def record_before(config: Config) -> None:
+    """Train and record the run that must come before, if there is one (`SourceConfig.run_before`)."""
+    if before := config.source.run_before(config):
+        record(before)
+        announce(before, examined(before))
 
 
 def record_part(config: Config, part: Part = WHOLE) -> None:
@@ -110,31 +103,6 @@ def record_part(config: Config, part: Part = WHOLE) -> None:
                 processes = closing(ProcessEnv(config.env, source.num_workers, device)) if has_processes else None
                 with processes or nullcontext(env) as world:
                     train(config, world, all_tasks, split, part, device)
-
-
-def teacher_of(config: Config) -> Config | None:
-    """Configuration of the run that trains the teacher of a run with `config`; None if its options do not say how.
-    Raises `ConfigError` for wrong options, or a world that cannot show its tasks."""
-    name = config.env.name
-    if not isinstance(config.source, NoiseDistillationConfig) or not (given := config.source.expert):
-        return None
-    shows = hasattr(config.env, "task_visible")
-    refuse(not shows, f"source.expert={given}: env.name={name} has no env.task_visible, so no expert can see its tasks")
-    try:
-        world = [f"env.name={name}", f"env.max_episode_steps={config.env.max_episode_steps}"]
-        source = load_config([*world, *_UNUSED, *given]).source
-    except ConfigError as error:
-        raise ConfigError(f"source.expert={given}: {error}") from error
-    refuse(getattr(source, "teacher", "none") != "none", f"source.expert={given}: a teacher must learn by itself")
-    names = {"name": config.source.teacher, "run": config.source.teacher, "histories": [config.source.teacher]}
-    return replace(config, source=source, env=replace(config.env, task_visible=True), **names)
-
-
-def finish(config: Config) -> Json:
-    """Examine the trained agents, unless this is done, and export their histories if asked; returns the results."""
-    found = examined(config)
-    export_all(config)
-    return found
 
 
 def examined(config: Config, part: Part = WHOLE) -> Json:
@@ -178,9 +146,7 @@ def train(config: Config, env: Env[State], all_tasks: Tensor, split: Split, part
     tasks = all_tasks[(own := split._replace(train=split.train[block])).train].to(device)
     learner, streams, noise = make_learners(config, env, tasks, device, block.start)
     experience = make_experience(config, env.spec, tasks, device)
-    if source.evaluate:
-        check_streams(config, learner, len(tasks))
-    owner = identity_of("train_agents", config, compared(config), inputs := inputs_of(config, device, part))
+    owner = identity_of("train_agents", config, compared(config), inputs := inputs_of(config, part))
     described = owner._asdict() | {"config": recorded(config), "inputs": inputs}
     run = RunState(folder, described, config.checkpoints, num_iterations(source), device, unit="iteration")
     if run.resumed_from:
@@ -284,8 +250,6 @@ def announce(config: Config, found: Json) -> None:
     if len(unsolved) > _NAMED:
         print(f"  ... and {len(unsolved) - _NAMED} more")
     print(f"histories  {config.folder('histories')}")
-    if config.source.export:
-        print(f"exported   {config.folder('histories') / 'export'}")
     if (videos := config.folder("videos") / "source").exists():
         print(f"videos     {videos}")
     print(f"board      tensorboard --logdir {config.folder('logs')}")

@@ -1,4 +1,4 @@
-"""Source algorithms, one file each (those that search in `searchers/`); many learners are one batched learner.
+"""Source algorithms, one file each; many learners are one batched learner.
 
 The folder is scanned for them. A new source is one file here, with a `Learner` under the decorator
 `@source(name, options)`, and one preset `conf/source/<name>.yaml`. A source of the user's own is a file of the same

@@ -7,14 +7,15 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import BeforeValidator, model_validator
 
-from icrl.config.options import OneOrMore, Options, Rate, option
+from icrl.config.options import Options, Rate, option
 from icrl.contracts import ConfigError
 from icrl.sources.pace import env_steps
 
 if TYPE_CHECKING:
-    from icrl.config.root import Config
+    from torch import Tensor
 
-LEARN_NOTHING = ("noise_distillation", "searcher", "optimal", "random", "imported")
+    from icrl.config.root import Config
+    from icrl.sources.learners import Learner
 
 NoneOrMore = BeforeValidator(lambda value: [] if value == "none" else value if isinstance(value, list) else [value])
 NotNegative = Annotated[Any, Rate(ge=0)]
@@ -37,6 +38,8 @@ class SourceConfig(Options):
     """Options of every source; each source adds its own."""
 
     has_agents: ClassVar[bool] = True  # that are run; of others nothing but their lives is known
+    learns: ClassVar[bool] = True  # by updates
+    in_context: ClassVar[bool] = False  # acts on all that its stream has shown, so evaluations must not cut its past
 
     name: str = named("")
     num_learners: int = option(10, "independent learners per training task", ge=1, le=10**5)
@@ -80,9 +83,6 @@ class SourceConfig(Options):
     discount: float = option(0.99, "discount factor of the returns", ge=0, le=1)
     evaluate: bool = option(False, "also play evaluation episodes during training (evals.*), and keep the best agents")
     per_agent_curves: bool = option(False, "also write one TensorBoard curve per agent", may_change=True)
-    export: Annotated[list[Literal["txt", "npz", "hdf5", "parquet", "minari"]], OneOrMore] = option(
-        [], "file formats to export the histories to, with the list of held-out tasks", may_change=True
-    )
     videos_per_task: int = option(1, "learners per task that get a video of their own (0: none)", ge=0, may_change=True)
     max_videos: int = option(64, "most learners in all that get a video (0: no limit)", ge=0, may_change=True)
 
@@ -127,13 +127,22 @@ class SourceConfig(Options):
         return 1
 
     def inputs(self, config: Config) -> dict[str, str]:
-        """Checksums of files that learners with these options read, by the option that names them. Raises
-        `ConfigError` if one is missing."""
+        """Checksums of what learners with these options read, by the option that names it. Raises `ConfigError` if one
+        is missing."""
         return {}
 
-    def alone(self) -> dict[str, Any]:
-        """Options with which learners have no others to learn from, where these differ from theirs."""
-        return {"teacher": "none"} if hasattr(self, "teacher") else {}
+    def run_before(self, config: Config) -> Config | None:
+        """Configuration of a run of stage one that must be finished before that of `config`; None if there is none."""
+        return None
+
+    def alone(self) -> dict[str, Any] | None:
+        """Options with which learners have no others to learn from, where these differ from theirs; None if they
+        cannot do without."""
+        return {}
+
+    def shared_agents(self, config: Config, tasks: Tensor) -> dict[str, Learner]:
+        """Agents of all tasks that these learn from, for `tasks` `[G, task_dim]`, by their name in tables and plots."""
+        return {}
 
     def learners_for(self, num_tasks: int) -> int:
         """Learners in all, for `num_tasks` training tasks."""
@@ -159,14 +168,14 @@ class SourceConfig(Options):
         )
         tensors = self.vectorization == "tensor"
         yield self.num_workers and tensors, "{num_workers} needs source.vectorization=process: tensors have no workers"
-        if self.name in LEARN_NOTHING:
+        if not self.learns:
             yield from self.unused(
                 ("async_", "initial_", "num_updates_", "mini_"), "has no effect: {name} learns nothing"
             )
         alone = "{shared} is one learner for all tasks: give source.num_learners=1"
         yield self.shared and self.num_learners > 1, alone
         own = "{shared} needs a learner that learns from its newest unroll alone, such as ppo, not {name}"
-        yield self.shared and (self.name in (*LEARN_NOTHING, "a3c") or self.replays or self.has_offline), own
+        yield self.shared and (not self.learns or self.name == "a3c" or self.replays or self.has_offline), own
         apart = "{task_change} needs source.vectorization=tensor and source.async_unroll=false"
         yield self.task_change and not (tensors and not self.async_unroll), apart
         yield (

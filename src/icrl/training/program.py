@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, nullcontext
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -22,14 +21,13 @@ from icrl.data.windows import Mixture, Windows, check_stores, described, open_st
 from icrl.envs import make_env
 from icrl.envs.tasks import development_of
 from icrl.nn.gpt import check_discrete, check_spaces
-from icrl.objectives import objective_class
+from icrl.objectives import labels_makers, objective_class
 from icrl.runs.checkpoint import FINISHED, check_end, check_run, load_newest
 from icrl.runs.device import Need, check_memory, prepare, recorded
 from icrl.runs.distributed import Ranks, joined
 from icrl.runs.files import Identity, check_owner, check_same, identity_of, only_writer, read_owned, recorded_value
 from icrl.runs.metrics import check_writers
 from icrl.runs.record import check_snapshots
-from icrl.sources.searchers.searcher import relabelled, searcher_of
 from icrl.spaces import EnvSpec
 from icrl.training.finished import check_described
 from icrl.training.needs import EVALS, playing
@@ -107,7 +105,7 @@ def windows_of(
     of `plugin`."""
     labels, length = None, config.trainer.mini_batch_length or config.model.context_len
     if objective.labels != "planner":
-        labels = partial(relabelled, searcher_of(objective.labels, config), num_actions=spec.num_actions)
+        labels = labels_makers()[objective.labels](objective.labels, config, spec)
     parts = [Windows(store, config.data, objective, tasks, length, device, plugin, labels) for store in stores]
     return Mixture(parts, config.data.weights)
 

@@ -218,8 +218,15 @@ def test_a_world_that_cannot_be_drawn_says_why(obs: str) -> None:
 
 
 @pytest.mark.parametrize("world", ["gymnasium_cart_pole", "gymnasium_pendulum"])
-def test_random_play_is_recorded_as_the_environment_says(world: str, tmp_path: Path) -> None:
-    options = (f"env={world}", "source=random", "source.num_envs=1", "tasks.num_train=5", "env.max_episode_steps=20")
+def test_play_is_recorded_as_the_environment_says(world: str, tmp_path: Path) -> None:
+    options = (
+        f"env={world}",
+        "source=a2c",
+        "source.num_learners=1",
+        "source.num_envs=1",
+        "tasks.num_train=5",
+        "env.max_episode_steps=20",
+    )
     done("train_agents", tmp_path, *options, "source.num_env_steps=80", "source.history_steps=80", preset=PLAIN)
     (folder,) = (tmp_path / "histories").iterdir()
     histories = open_histories(folder)

@@ -2,41 +2,24 @@
 
 import re
 from contextlib import closing
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from gymnasium.spaces import Box, Discrete, MultiDiscrete
-from harness import done
 from masked_env import LEFT, RIGHT, options_of
 
 from icrl.config.compose import load_config
 from icrl.contracts import ConfigError
-from icrl.data.history_store import open_histories
 from icrl.envs import make_env
 from icrl.envs.gym.border import read_expert
 from icrl.envs.gym.workers import ProcessEnv
 from icrl.randomness import stream_seeds
-from icrl.runs.files import read_json
 from icrl.spaces import EnvSpec
 
 TASKS = [{"goal": goal} for goal in range(5)]
 GUIDED = (*options_of(TASKS, "Guided"), "env.expert=info")
-SMALL = (
-    *("name=guided", "device=cpu", "num_threads=1", "source=noise_distillation", "objective=dpt", "tasks.num_train=3"),
-    *("source.num_env_steps=200", "source.history_steps=200", "source.num_envs=2", "source.num_learners=1"),
-    *("data.min_final_success=0", "data.num_development_tasks=1", "model.context_len=12", "model.embed_dim=8"),
-    *("model.num_layers=1", "model.num_heads=2", "model.ff_dim=16", "trainer.num_iterations=4"),
-    *("trainer.mini_batch_size=4", "evaluation.num_episodes=4", "evaluation.num_streams=2", "evaluation.videos=false"),
-    *(
-        "source.videos_per_task=0",
-        "evaluation.ablations=false",
-        "evaluation.num_bootstrap=100",
-        "trainer.evaluate=false",
-    ),
-)
 
 
 def test_the_best_action_is_what_the_environment_says() -> None:
@@ -54,16 +37,6 @@ def test_the_best_action_is_what_the_environment_says() -> None:
             state, step = env.step(state, step.optimal_action)
             other_state, other = processes.step(other_state, other.optimal_action)
             assert torch.equal(step.reward, (distance == 1).float())
-
-
-def test_noise_distillation_and_labels_follow_it(tmp_path: Path) -> None:
-    done("pipeline", tmp_path, *GUIDED, *SMALL, preset=())
-    store = open_histories(tmp_path / "histories/guided")
-    cell, best = np.array(store.columns["obs"])[..., 0], np.array(store.columns["optimal_action"])
-    goals = np.repeat(store.manifest["tasks"]["train"], 2)[:, None]  # two streams of each task
-    assert np.array_equal(best, np.where(goals > cell, RIGHT, LEFT))
-    curves = read_json(tmp_path / "logs/guided/evaluation/results.json")["curves"]
-    assert curves["expert, sees the task"]["success"]["mean"] == [1.0] * 4 and "optimum" not in curves
 
 
 @pytest.mark.parametrize(

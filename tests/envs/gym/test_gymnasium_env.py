@@ -18,7 +18,7 @@ from icrl.envs.gym.gymnasium_env import GymnasiumConfig, GymnasiumEnv
 from icrl.envs.render import render_cells
 from icrl.envs.tasks import development_of, split_tasks
 from icrl.evaluation.in_context import play_episodes
-from icrl.evaluation.references import chance
+from icrl.evaluation.scripted.unlearned import Chance
 from icrl.randomness import stream_seeds
 
 
@@ -160,7 +160,7 @@ def test_success_by_survival_or_by_a_return(success: str) -> None:
     env = GymnasiumEnv(lake(**cliff, success=success, success_return=-20.0, max_episode_steps=16))
     exact, best = random_exact(env, env.all_tasks()).success, optimal_exact(env, env.all_tasks()).success
     assert best.tolist()[0] == (0.0 if success == "survival" else 1.0)
-    policy = chance(env, load_config(["env=gymnasium"]))
+    policy = Chance(env.spec)
     played, _ = play_episodes(policy, env, env.all_tasks(), 40, num_episodes=10, seed=0)
     for rate, found in zip(exact.tolist(), played.success.mean((1, 2)).tolist(), strict=True):
         assert abs(rate - found) < 5 * (0.25 / 400) ** 0.5

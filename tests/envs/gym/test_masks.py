@@ -13,17 +13,14 @@ from probes import Probe, learn_from, learners_of
 from torch import Tensor
 
 import icrl
-from icrl import extensions
 from icrl.collection.collect import EpsilonGreedy
-from icrl.contracts import ConfigError, Rollout, Sample
+from icrl.contracts import Rollout, Sample
 from icrl.data.history_store import open_histories
 from icrl.envs.gym.masks import ActionMask
 from icrl.envs.rollout import Streams, rollout, start_streams
+from icrl.evaluation.scripted.unlearned import Chance
 from icrl.randomness import Noise, stream_seeds
 from icrl.spaces import EnvSpec, with_flags
-
-if "formats" in extensions.NAMES:
-    from icrl.extensions.formats.imports import Life, checked
 
 SOURCES = {  # options of learners that explore all they can
     "a2c": {},
@@ -32,8 +29,6 @@ SOURCES = {  # options of learners that explore all they can
     "a3c": {},
     "q_learning": {"epsilon": 0.5},
     "dqn": {"epsilon": 0.5},
-    "random": {},
-    "noise_distillation": {"noise": 0.5},
 }
 
 
@@ -61,7 +56,7 @@ def test_spaces_with_flags() -> None:
 def test_observations_end_with_the_flags(vector: bool) -> None:
     """Of the state in which the next action is chosen; an observation that ends an episode without a mask has ones."""
     env = corridor(vector)
-    played = played_by(learners_of("random", 5, env.spec), env, 40)[0]
+    played = played_by(Chance(env.spec), env, 40)[0]
     legal = env.spec.legal(played.obs)
     assert torch.equal(legal, legal_by_hand(played.obs, played.timestep))
     assert env.spec.legal(played.next_obs)[played.terminated].all()
@@ -83,16 +78,13 @@ def test_no_source_takes_an_illegal_action(name: str, vector: bool) -> None:
     """The world fails after one. Learners play, learn from it, and play again, in training and in evaluations."""
     kind, env = name.split(maxsplit=1)[0], corridor(vector)
     learner = learners_of(kind, 5, env.spec, **SOURCES[name])
-    if kind == "noise_distillation":
-        learner.expert = learners_of("ppo", 5, env.spec)
     noise, tasks = Noise(stream_seeds(1, 10)), env.all_tasks().repeat_interleave(2, 0)
     streams = start_streams(learner, env, tasks, stream_seeds(0, 10))
     for _ in range(6):
         before = streams.carry
         unroll, streams = rollout(learner, env, streams, 10, noise)
-        if kind not in ("random", "noise_distillation"):
-            learned = learn_from(learner, unroll, before)
-            assert all(value.isfinite().all() for value in learned.metrics.values())
+        learned = learn_from(learner, unroll, before)
+        assert all(value.isfinite().all() for value in learned.metrics.values())
     for epsilon in (0.0, 0.5):
         played, _ = played_by(EpsilonGreedy(learner, epsilon), env, 20)
         assert env.spec.legal(played.obs).gather(-1, played.action[..., None]).all()
@@ -111,10 +103,12 @@ class Ring(Probe):
         return torch.cat([inner[..., None], flags.long()], dim=-1)
 
 
-@pytest.mark.parametrize("name", ["a2c", "a2c with a memory", "dqn", "random"])
+@pytest.mark.parametrize("name", ["a2c", "a2c with a memory", "dqn", "chance"])
 def test_masks_of_a_tensor_world(name: str) -> None:
     env, streams = Ring(), stream_seeds(0, 8)
-    learner = learners_of(name.split(maxsplit=1)[0], 2, env.spec, **SOURCES[name])
+    learner = Chance(env.spec)
+    if name != "chance":
+        learner = learners_of(name.split(maxsplit=1)[0], 2, env.spec, **SOURCES[name])
     where = start_streams(learner, env, torch.zeros(8, 1, dtype=torch.long), streams)
     played, _ = rollout(learner, env, where, 30, Noise(streams))
     assert (played.action != played.obs[..., 0] % 3).all() and len(played.action.unique()) == 3
@@ -151,12 +145,6 @@ def test_all_stages(tmp_path) -> None:
     obs, action = (torch.from_numpy(np.array(store.columns[name])).long() for name in ("obs", "action"))
     assert store.columns["obs"].dtype == np.uint8 and store.spec.action_mask
     assert store.spec.legal(obs).gather(-1, action[..., None]).all()
-    columns = {name: np.array(column[0]) for name, column in store.columns.items()}
-    if "formats" in extensions.NAMES:  # where such histories are imported
-        checked(Life("a.npz", 0, columns | {"reward": store.rewards()[0]}), store.spec, 120)
-        columns["action"] = np.where(columns["obs"][:, 0] == 0, 0, columns["action"])  # into the wall
-        with pytest.raises(ConfigError, match=r"a.npz: column action, step \d+: 0 is not legal"):
-            checked(Life("a.npz", 0, columns | {"reward": store.rewards()[0]}), store.spec, 120)
     world = ActionMask(gymnasium.wrappers.TimeLimit(Corridor(2), 8))
     assert icrl.rollout(icrl.load(tmp_path / "logs/masked"), world, 3).shape == (1, 3)
 
@@ -170,7 +158,7 @@ def test_all_stages(tmp_path) -> None:
     ],
 )
 def test_refusals(tmp_path, tasks: list, kind: str, named: str) -> None:
-    assert re.search(named, refusal("train_agents", tmp_path, *options_of(tasks, kind), "source=random", preset=()))
+    assert re.search(named, refusal("train_agents", tmp_path, *options_of(tasks, kind), preset=()))
 
 
 def test_actions_without_a_mask_are_refused() -> None:

@@ -10,10 +10,10 @@ from demo_pages import COMMITTED, Small, needs_node, play_in_node, small_model
 
 from icrl.evaluation.in_context import play_episodes
 from icrl.evaluation.references import Blanked
+from icrl.evaluation.scripted.explorers import CoveringPlan
 from icrl.extensions.demo.checkpoint import file_content
 from icrl.nn.gpt_policy import GPTPolicy
 from icrl.randomness import Noise, stream_seeds
-from icrl.sources.searchers.explorers import CoveringPlan
 
 pytest.importorskip("onnx")
 pytestmark = needs_node

@@ -11,17 +11,19 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from gymnasium.spaces import Discrete, MultiDiscrete
 from harness import files_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
-from icrl.config.compose import load_config
-from icrl.config.options import replace
+from icrl.config.compose import compose_config
 from icrl.contracts import ConfigError, PipelineError, Rollout
-from icrl.data.formats import FORMATS, WRITERS, read_lives
+from icrl.extensions.formats.files import READERS, WRITERS, Life, read_lives
 from icrl.extensions.formats.imports import checked, complete, evened, spec_of
+from icrl.extensions.formats.options import ImportConfig
 from icrl.extensions.formats.programs import import_histories
+from icrl.spaces import EnvSpec
 
 EXTRAS = {"hdf5": "h5py", "parquet": "pyarrow", "minari": "minari"}
 N, T, HORIZON = 3, 12, 4
@@ -73,7 +75,7 @@ def read_npz(folder: Path, table: dict[str, np.ndarray]) -> list[Any]:
 
 
 @pytest.mark.parametrize("kind", COLUMNS)
-@pytest.mark.parametrize("form", FORMATS)
+@pytest.mark.parametrize("form", READERS)
 def test_every_format_gives_back_what_was_written(tmp_path, form, kind):
     if form in EXTRAS:
         pytest.importorskip(EXTRAS[form])
@@ -214,14 +216,14 @@ def spoil(form: str, path: Path, table: dict[str, np.ndarray], name: str, column
 
 
 @pytest.mark.parametrize("name", [*Rollout._fields, "task"])
-@pytest.mark.parametrize("form", FORMATS)
+@pytest.mark.parametrize("form", READERS)
 def test_a_malformed_column_is_refused_with_its_name_and_nothing_is_written(tmp_path, form, name):
     if form in EXTRAS:
         pytest.importorskip(EXTRAS[form])
     table = lives_of("integers") | {"reward": np.ones((N, T))}
     table |= {"obs": np.zeros((N, T), int), "next_obs": np.zeros((N, T), int)}
     path = written(form, tmp_path, table)
-    config = replace(load_config(["env=recorded", f"root={tmp_path}"]), path=str(path), format=form)
+    config = compose_config(ImportConfig, ["env=recorded", f"root={tmp_path}", f"path={path}", f"format={form}"])
     for kind, change in MALFORMED.items():
         if kind in ALLOWED.get(name, ()) or not spoil(form, path, table, name, change(table[name])):
             continue
@@ -331,3 +333,12 @@ def test_an_extra_that_is_missing_is_named(tmp_path, monkeypatch, form, name):
     (tmp_path / f"a.{form}").write_bytes(b"")
     with pytest.raises(ConfigError, match=rf"format={form} needs the package {name}.*pip install"):
         read_lives(form, tmp_path / "data" if form == "minari" else tmp_path / f"a.{form}", {})
+
+
+def test_an_action_that_is_not_legal_is_refused():
+    spec = EnvSpec(MultiDiscrete([3, 2, 2]), Discrete(2), (0.0, 1.0), 0, 4, action_mask=True)
+    obs, action = np.array([[0, 0, 1], [1, 1, 1], [2, 1, 0]]), np.array([1, 0, 0])
+    ends = {"terminated": np.zeros(3, bool), "reward": np.ones(3)}
+    checked(life := Life("a.npz", 0, complete(Life("a.npz", 0, ends | {"obs": obs, "action": action}))), spec, 3)
+    with pytest.raises(ConfigError, match=r"a.npz: column action, step 0: 0 is not legal"):
+        checked(life._replace(columns=life.columns | {"action": action * 0}), spec, 3)

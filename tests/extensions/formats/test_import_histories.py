@@ -2,18 +2,21 @@
 
 import math
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
 from harness import TINY, done, flip, refusal
 
-from icrl.config.compose import load_config
+from icrl.config.compose import compose_config
+from icrl.config.paths import PROJECT
 from icrl.contracts import ConfigError, PipelineError, Rollout
-from icrl.data.formats import FORMATS
 from icrl.data.history_store import open_histories
-from icrl.extensions.formats.programs import import_histories
-from icrl.programs import export_histories
+from icrl.extensions.formats.files import READERS
+from icrl.extensions.formats.options import ExportConfig, ImportConfig
+from icrl.extensions.formats.programs import export_histories, import_histories
 from icrl.runs.files import read_json
 
 EXTRAS = {"hdf5": "h5py", "parquet": "pyarrow", "minari": "minari"}
@@ -21,16 +24,18 @@ WORLD = ("name=again", "histories=again", "run=again")
 
 
 def exported(root: Path, form: str) -> Path:
-    (folder,) = export_histories.main(load_config([*TINY, f"root={root}", f"format={form}"]))
+    (folder,) = export_histories.main(compose_config(ExportConfig, [*TINY, f"root={root}", f"format={form}"]))
     return folder / ("minari" if form == "minari" else f"histories.{form}")
 
 
 def imported(root: Path, path: Path, *more: str) -> Path:
     form = path.suffix.removeprefix(".") or "minari"
-    return import_histories.main(load_config([*TINY, f"root={root}", f"path={path}", f"format={form}", *WORLD, *more]))
+    return import_histories.main(
+        compose_config(ImportConfig, [*TINY, f"root={root}", f"path={path}", f"format={form}", *WORLD, *more])
+    )
 
 
-@pytest.mark.parametrize("form", FORMATS)
+@pytest.mark.parametrize("form", READERS)
 def test_a_store_comes_back_in_every_column(root, form):
     if form in EXTRAS:
         pytest.importorskip(EXTRAS[form])
@@ -59,7 +64,7 @@ def test_histories_of_an_unknown_world_can_be_learned_from_but_not_played(root):
     left_out = ("env.", "source.", "tasks.", "data.num_dev", "evaluation.checkpoint")
     unknown = [*(option for option in TINY if not option.startswith(left_out)), "env=recorded", "name=again"]
     path = exported(root, "npz")
-    import_histories.main(load_config([*unknown, f"root={root}", f"path={path}", "format=npz"]))
+    import_histories.main(compose_config(ImportConfig, [*unknown, f"root={root}", f"path={path}", "format=npz"]))
     before, after = (open_histories(root / "histories" / name) for name in ("tiny", "again"))
     for name in Rollout._fields:
         np.testing.assert_array_equal(after.columns[name], before.columns[name], err_msg=name)
@@ -126,8 +131,32 @@ def test_files_that_do_not_fit_the_world_are_refused(root, change, message):
 
 def test_what_cannot_be_imported_is_said(root):
     for options, message in (
-        (("format=txt",), "format=txt: cannot be imported"),
+        (("format=txt",), "format=txt: must be one of npz, hdf5, parquet, minari"),
         (("format=npz",), "path=none: must be"),
     ):
         with pytest.raises(ConfigError, match=message):
-            import_histories.main(load_config([*TINY, f"root={root}", *options]))
+            import_histories.main(compose_config(ImportConfig, [*TINY, f"root={root}", *options]))
+
+
+def test_histories_of_ones_own_agents_are_learned_from(tmp_path):
+    for name in ("my_world", "my_histories"):
+        shutil.copy(PROJECT / f"examples/{name}.py", tmp_path)
+    shutil.copy(tmp_path / "my_world.py", tmp_path / "imported_street.py")  # a module that no other test imports
+    command = [sys.executable, "my_histories.py", "my.npz"]
+    ran = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert ran.returncode == 0 and "20 rows of 3000 steps" in ran.stdout, ran.stderr
+    options = [option for option in TINY if not option.startswith(("env.", "source.", "data.min"))]
+    houses = ", ".join(f"{{house: {house}}}" for house in (0, 1, 2, 3, 5, 6, 7, 8))
+    options += [
+        "env=gymnasium",
+        f"env.id={tmp_path}/imported_street.py:Street",
+        "env.max_episode_steps=12",
+        "env.width=0",
+    ]
+    options += [f"env.tasks=[{houses}]", f"root={tmp_path}", "data.min_final_success=0"]
+    folder = import_histories.main(compose_config(ImportConfig, [*options, f"path={tmp_path / 'my.npz'}"]))
+    store = open_histories(folder)
+    assert store.tasks["train"] == [0, 2, 3, 4, 6] and sorted(store.tasks["held_out"]) == [1, 5, 7]
+    assert (store.final_success() > 0.9).all()  # the agents have learned
+    for stage in ("train_gpt", "evaluate"):
+        done(stage, tmp_path, preset=options)

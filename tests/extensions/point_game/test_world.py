@@ -139,7 +139,7 @@ def test_fixed_players_are_references_beside_random_play(role: str, best: list[s
     options = {"role": role, "dimensions": [4], "clouds": CLOUDS, "opponents": opponents, "max_episode_steps": 20}
     env, config = point_game(**options), load_config(["experiment=point_game", "evaluation.num_episodes=4"])
     config.env = point_config(**options)
-    references = references_of(env, config)
+    references = references_of(env)
     assert list(references) == ["random", *best]
     tasks = env.all_tasks().repeat(10, 1)
     _, step = env.reset(tasks, stream_seeds(0, len(tasks)))

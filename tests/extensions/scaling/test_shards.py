@@ -28,8 +28,6 @@ KINDS = {
     "ppo": ["source=ppo", "source.unroll_length=10", "source.hidden_size=12", "source.mini_batch_size=2"],
     "a3c": ["source=a3c", "source.unroll_length=5", "source.hidden_size=8"],
     "moving": ["source=a2c", "source.unroll_length=5", "source.hidden_size=8", "source.task_change=0.5"],
-    "noise": ["source=noise_distillation", "source.max_performance=0.8"],
-    "searcher": ["source=searcher"],
     "vectors": [
         "source=a2c",
         "env=gymnasium_pendulum",
@@ -39,6 +37,10 @@ KINDS = {
         "source.unroll_length=5",
     ],
 }
+if "experts" in extensions.NAMES:
+    KINDS["noise"] = ["source=noise_distillation", "source.max_performance=0.8"]
+if "searchers" in extensions.NAMES:
+    KINDS["searcher"] = ["source=searcher"]
 if "value_sources" in extensions.NAMES:
     KINDS["dqn"] = ["source=dqn", "source.hidden_size=9", "source.initial_collect_steps=20"]
     KINDS["q_learning"] = ["source=q_learning"]

@@ -1,7 +1,6 @@
 """Evaluators during training: the episodes that count, the choice of actions, and the score."""
 
 import pickle
-from contextlib import nullcontext
 from dataclasses import replace as changed
 from typing import Any
 
@@ -12,16 +11,14 @@ from torch import Tensor
 from icrl.config.compose import load_config
 from icrl.config.options import replace
 from icrl.config.root import Config
-from icrl.contracts import ConfigError, Step
+from icrl.contracts import Step
 from icrl.envs import make_env
 from icrl.envs.rooms import NUM_ACTIONS, STAY, UP
 from icrl.evaluation import trained
-from icrl.evaluation.trained import InContextEvaluator, SourceEvaluator, check_streams
-from icrl.extensions.value_sources.q_learning import QLearning
+from icrl.evaluation.trained import InContextEvaluator, SourceEvaluator
 from icrl.nn.gpt import GPT
 from icrl.runs.evaluations import Evaluation
 from icrl.sources.learners import Learner
-from icrl.sources.noise_distillation import NoiseDistillation
 
 # A room of 3 x 3 cells: one step from its centre, where episodes start, leads to the goals of the tasks 1 and 6.
 ABOVE, BELOW, CENTRE = 1, 6, 4
@@ -107,21 +104,6 @@ def test_an_evaluation_depends_on_state_and_seed_alone() -> None:
     assert pickle.loads(pickle.dumps(evaluator))(table_of(UP, STAY)) == found
     others = [changed(evaluator, config=replace(evaluator.config, seed=seed)) for seed in range(1, 6)]
     assert any(other(table_of(UP, STAY)) != found for other in others)
-
-
-@pytest.mark.parametrize(("num_teachers", "streams", "fits"), [(1, 3, True), (4, 2, True), (3, 6, True), (3, 2, False)])
-def test_streams_divide_among_the_learners_of_a_teacher(num_teachers: int, streams: int, fits: bool) -> None:
-    """Two learners per task imitate `num_teachers` teachers on each of two tasks, directly or through another."""
-    options = ["source=noise_distillation", "source.teacher=them", "source.num_learners=2", "source.num_envs=4"]
-    config = config_of(100, streams, config=load_config(options))
-    learner, middle = (NoiseDistillation(config.source, ENV.spec, torch.arange(4), CPU) for _ in range(2))
-    learner.expert = object()  # a planner, which has no learners
-    check_streams(config, learner, 2)
-    fields = "source.num_learners=2 x evals.num_eval_environments=2 .* 3 learners .*source.teacher=them"
-    for expert in (QLearning(CONFIG.source, ENV.spec, torch.arange(2 * num_teachers), CPU), middle):
-        middle.expert, learner.expert = learner.expert, expert
-        with nullcontext() if fits else pytest.raises(ConfigError, match=fields):
-            check_streams(config, learner, 2)
 
 
 # ---- the model in context

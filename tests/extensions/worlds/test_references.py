@@ -18,14 +18,14 @@ WORLDS["anymdp"] = ["env.num_states=6"]
 @pytest.mark.parametrize("name", REFERENCES)
 def test_each_world_has_its_own(name: str) -> None:
     config = load_config([f"env={name}", *WORLDS.get(name, [])])
-    assert list(references_of(make_env(config.env), config)) == REFERENCES[name]
+    assert list(references_of(make_env(config.env))) == REFERENCES[name]
 
 
 @pytest.mark.parametrize(("name", "deviation"), [("bandit", None), ("bandit_gaussian", 0.7)])
 def test_thompson_sampling_knows_the_distribution_of_rewards(name: str, deviation: float | None) -> None:
     """Those of a coin are Beta, of a gaussian arm normal: only the latter may leave [0, 1]."""
     config = load_config([f"env={name}", "env.deviation=0.7"])
-    policies = references_of(make_env(config.env), config)
+    policies = references_of(make_env(config.env))
     assert vars(policies["Thompson sampling"])["_deviation"] == deviation
     assert vars(policies["UCB1"])["_deviation"] == (deviation or 0.5)
 
@@ -34,4 +34,4 @@ def test_thompson_sampling_knows_the_distribution_of_rewards(name: str, deviatio
 def test_played_chance_agrees_with_the_exact_one(name: str) -> None:
     config = load_config([f"env={name}", *WORLDS.get(name, [])])
     env = make_env(config.env)
-    check_chance(config, env, env.all_tasks()[:4], 300)
+    check_chance(env, env.all_tasks()[:4], 300)

@@ -13,7 +13,6 @@ from gymnasium.utils.env_checker import check_env, data_equivalence
 from gymnasium.vector import AutoresetMode
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from probes import START, learners_of
 from torch import Tensor
 
 from icrl.config.compose import load_config
@@ -26,10 +25,10 @@ from icrl.envs.tasks import split_tasks
 from icrl.envs.vectors import VectorEnv
 from icrl.evaluation.in_context import play_episodes
 from icrl.evaluation.references import references_of
+from icrl.evaluation.scripted.unlearned import Chance
 from icrl.extensions.worlds.control import CartPole, CartPoleConfig, Pendulum, PendulumConfig
 from icrl.extensions.worlds.point_robot import PointRobot, PointRobotConfig
 from icrl.randomness import Noise, stream_seeds
-from icrl.sources import source_class
 
 
 def robot(**options: Any) -> PointRobot:
@@ -199,52 +198,19 @@ class Scaled:
         return self._share * step.optimal_action, carry
 
 
-def test_continuous_noise_by_hand() -> None:
-    """At 0.45 of the run the noise is a half: the mean of a uniform action and the planner's."""
-    env = robot()
-    _, step = env.reset(env.all_tasks()[:6], stream_seeds(0, 6))
-    noise = torch.rand(6, generator=torch.Generator().manual_seed(1))
-    found = {}
-    for name, percent in (("random", 0.0), ("noise_distillation", 0.45), ("optimal", 0.0)):
-        learners = learners_of(name, 2, env.spec)
-        learners.set_clock(START._replace(percent=percent))
-        found[name], _ = learners.act((), step, noise)
-        again, _ = learners.act((), step._replace(obs=step.obs + 1), noise)
-        assert again.equal(found[name])
-    assert found["optimal"].equal(step.optimal_action)
-    assert (found["random"] != found["random"].flip(1)).all() and found["random"].abs().max() <= 1
-    half = (found["random"] + found["optimal"]) / 2
-    assert found["noise_distillation"].allclose(half, atol=1e-6)
-
-
 def test_random_actions_are_uniform_in_the_box_and_need_no_planner() -> None:
     env = WORLDS["pendulum"]
     _, step = env.reset(env.all_tasks()[:1].expand(4000, -1), stream_seeds(0, 4000))
     assert step.optimal_action.isnan().all()
-    action, _ = learners_of("random", 1, env.spec).act((), step, torch.rand(4000))
+    action, _ = Chance(env.spec).act((), step, torch.rand(4000))
     assert ((action[:, 0].sort().values + 2) / 4 - torch.arange(4000) / 4000).abs().max() < 0.05
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        (["env=pendulum", "source=optimal"], "needs the optimal action, which is unknown with env.name=pendulum"),
-        (["env=cart_pole", "source=noise_distillation"], "needs the optimal action, which is unknown"),
-        (["env=point_robot", "source=noise_distillation", "source.max_performance=0.5"], "needs exact expectations"),
-    ],
-)
-def test_sources_that_do_not_fit_are_refused(options: list[str], message: str) -> None:
-    config = load_config(options)
-    env, device = make_env(config.env), torch.device("cpu")
-    with pytest.raises(ConfigError, match=message):
-        source_class(config.source.name).create(config, env, env.all_tasks()[:1], stream_seeds(0, 1), device)
-
-
 def test_tasks_without_a_place_have_no_quadrants() -> None:
-    config = load_config(["env=point_robot", "source=optimal", "tasks.split=quadrant"])
+    config = load_config(["env=point_robot", "tasks.split=quadrant"])
     with pytest.raises(ConfigError, match="tasks of env.name=point_robot have no place on a map"):
         split_tasks(make_env(config.env), config)
-    split = split_tasks(make_env(config.env), load_config(["env=point_robot", "source=optimal"]))
+    split = split_tasks(make_env(config.env), load_config(["env=point_robot"]))
     assert (len(split.train), len(split.held_out)) == (80, 20)
 
 
@@ -256,9 +222,9 @@ def test_returns_of_random_play_and_of_the_planner_are_those_of_the_docs(
     world: str, random: float, optimum: float | None
 ) -> None:
     """With the options of the preset, over all tasks: docs/worlds.md."""
-    config = load_config([f"env={world}", "source=random"])
+    config = load_config([f"env={world}"])
     env = make_env(config.env)
-    players = references_of(env, config)
+    players = references_of(env)
     assert [*players] == (["random", "optimum"] if optimum else ["random"])
     for name, expected in zip(players, (random, optimum), strict=False):
         found, _ = play_episodes(players[name], env, env.all_tasks(), 4, 3, 1)

@@ -13,10 +13,10 @@ from icrl.envs.core import TensorEnv
 from icrl.envs.rooms import DarkRoom
 from icrl.evaluation.protocol import PARTS
 from icrl.evaluation.references import exact_references
+from icrl.evaluation.scripted.explorers import cells_walked, covering_plan, has_explorers
 from icrl.extensions.demo.network import empty_columns, export_network, is_recurrent
 from icrl.extensions.demo.page import packed
 from icrl.nn.gpt import GPT
-from icrl.sources.searchers.explorers import cells_walked, covering_plan, has_explorers
 
 if TYPE_CHECKING:
     from icrl.nn.gpt_policy import GPTPolicy

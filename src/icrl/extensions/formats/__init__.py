@@ -1,1 +1,1 @@
-"""Extension: import of histories that other programs made: `src.import_histories`."""
+"""Extension: histories in files of other programs: `src.import_histories`, `src.export_histories`."""

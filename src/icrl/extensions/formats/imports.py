@@ -14,7 +14,7 @@ from gymnasium.spaces import Box, Discrete, MultiDiscrete, Space
 from icrl.config.options import LARGEST, refuse
 from icrl.contracts import Rollout
 from icrl.data.columns import ACTIONS, OBSERVATIONS, require, step_dtypes
-from icrl.data.formats import Arrays, Life
+from icrl.extensions.formats.files import Arrays, Life
 from icrl.spaces import EnvSpec
 
 _NEEDED = ("obs", "action", "reward", "terminated")

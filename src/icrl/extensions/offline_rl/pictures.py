@@ -63,7 +63,7 @@ def write_value_maps(config: Config) -> Path:
     beside the critic; returns its path. Raises `ConfigError` for a world without a searcher."""
     device = device_of(config)
     with closing(make_env(config.env, device)) as env:
-        searcher = references_of(env, config).get("searcher")
+        searcher = references_of(env).get("searcher")
         if searcher is None:
             raise ConfigError(f"env.name={config.env.name}: maps of values need a dark room, which has a searcher")
         critic, about = load_critic(config, device)

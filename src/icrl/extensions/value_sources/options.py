@@ -59,12 +59,7 @@ class ReplayConfig(SourceConfig):
         return self.rl_train_every_update_steps
 
     def alone(self) -> dict[str, Any]:
-        own: dict[str, Any] = {
-            "offline_buffer_dir": [],
-            "rl_train_after_update_steps": 0,
-            "rl_train_every_update_steps": 1,
-        }
-        return super().alone() | own
+        return {"offline_buffer_dir": [], "rl_train_after_update_steps": 0, "rl_train_every_update_steps": 1}
 
     def inputs(self, config: Config) -> dict[str, str]:
         if not (names := self.offline_buffer_dir):

@@ -11,12 +11,11 @@ import torch
 from torch import Tensor
 
 from icrl.contracts import Step
+from icrl.evaluation.scripted.rooms import RoomSearcher, searchers_in
 from icrl.extensions.worlds.bandit import Bandit
 from icrl.extensions.worlds.key_to_door import DarkKeyToDoor
 from icrl.extensions.worlds.random_mdps import RandomMDP
 from icrl.randomness import mix, normal, seeds_of, several, uniform
-from icrl.sources.searchers.rooms import RoomSearcher
-from icrl.sources.searchers.searcher import searchers_in
 from icrl.spaces import EnvSpec
 
 _TRIES = 8  # candidates for each gamma number; all are rejected once in 10^10 times

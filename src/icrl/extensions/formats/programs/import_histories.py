@@ -17,25 +17,26 @@ import torch
 from icrl.config.options import refuse, replace
 from icrl.config.root import Config
 from icrl.contracts import Json, Rollout
-from icrl.data.formats import FORMATS, Life, read_lives
 from icrl.data.history_store import MANIFEST, HistoryWriter, read_manifest
 from icrl.envs import make_env
 from icrl.envs.tasks import held_out_region, permuted
+from icrl.extensions.formats.files import Life, read_lives
 from icrl.extensions.formats.imported import ImportedConfig
 from icrl.extensions.formats.imports import checked, complete, evened, spec_of
+from icrl.extensions.formats.options import ImportConfig
 from icrl.extensions.formats.recorded import RecordedConfig
 from icrl.runs.device import prepare, recorded
 from icrl.runs.files import Identity, check_owner, digest, identity_of, only_writer
 from icrl.spaces import EnvSpec
 
+OPTIONS = ImportConfig
 LARGE = "the number of histories"
 
 
-def main(config: Config) -> Path:
+def main(config: ImportConfig) -> Path:
     """Import, unless this is done; returns the folder with the histories."""
     prepare(config)
     form, folder = config.format, config.folder("histories")
-    refuse(form not in FORMATS, f"format={form}: cannot be imported; must be one of {', '.join(FORMATS)}")
     refuse(config.path == "none", "path=none: must be the file or folder to import")
     lives = read_lives(form, Path(config.path), config.columns)
     without = [life.place for life in lives if life.task is None]

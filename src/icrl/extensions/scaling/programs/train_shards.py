@@ -22,10 +22,8 @@ from icrl.extensions.scaling.launch import run_jobs
 from icrl.extensions.scaling.options import ShardedConfig
 from icrl.extensions.scaling.shards import check_shards, unite
 from icrl.extensions.scaling.units import Job
-from icrl.programs.export_histories import export_all
-from icrl.programs.train_agents import FOUND, announce, examined, record_part, record_teacher, teacher_of
+from icrl.programs.train_agents import FOUND, announce, examined, record_before, record_part
 from icrl.runs.checkpoint import FINISHED
-from icrl.runs.device import device_of
 from icrl.runs.files import Identity, identity_of, only_writer, read_json, read_owned, write_owned
 from icrl.sources.pace import num_iterations
 
@@ -41,12 +39,12 @@ def start(config: ShardedConfig, options: Sequence[str]) -> Path:
     check_shards(config, len(train))
     plain = Config.model_validate({name: value for name, value in config if name in Config.model_fields})
     if config.shard.index < 0:
-        record_teacher(plain)
+        record_before(plain)
         found = collect(config, plain, train, options)
     else:
-        teacher = teacher_of(plain)  # shards that start together find it trained
-        if teacher and not (teacher.folder("logs") / "source" / FINISHED).exists():
-            record_teacher(plain)
+        before = plain.source.run_before(plain)  # shards that start together find it trained
+        if before and not (before.folder("logs") / "source" / FINISHED).exists():
+            record_before(plain)
         plain = shard_of(plain, config.shard.part)
         record_part(plain, config.shard.part)
         found = examined(plain, config.shard.part)
@@ -87,7 +85,6 @@ def collect(config: ShardedConfig, plain: Config, train: list[int], options: Seq
             found["return"] = sum(result["return"] * result["num_tasks"] for result in results) / found["num_tasks"]
         unite(histories, [shard.folder("histories") for shard in shards], train, owner_of(plain))
         write_owned(folder / FINISHED, owner_of(plain), num_iterations(config.source), found)
-    export_all(plain)
     return found
 
 
@@ -98,4 +95,4 @@ def shard_of(plain: Config, part: Part) -> Config:
 
 def owner_of(config: Config, part: Part = WHOLE) -> Identity:
     """Identity of the run of stage one, or of its shard."""
-    return identity_of("train_agents", config, compared(config), inputs_of(config, device_of(config), part))
+    return identity_of("train_agents", config, compared(config), inputs_of(config, part))

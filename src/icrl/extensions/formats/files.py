@@ -147,7 +147,7 @@ def read_lives(form: str, path: Path, names: Mapping[str, str]) -> list[Life]:
     lives: list[Life] = []
     for number, file in enumerate(files):
         try:
-            found = [*_READERS[form](file, dict(names))]
+            found = [*READERS[form](file, dict(names))]
         except PipelineError:
             raise
         except Exception as error:  # readers raise errors of many types
@@ -283,10 +283,9 @@ def read_minari(path: Path, names: dict[str, str]) -> Iterator[Life]:
         yield Life(path.name, None, _joined(parts))
 
 
-_READERS: dict[str, Callable[[Path, dict[str, str]], Iterator[Life]]] = {
+READERS: dict[str, Callable[[Path, dict[str, str]], Iterator[Life]]] = {
     "npz": read_npz,
     "hdf5": read_hdf5,
     "parquet": read_parquet,
     "minari": read_minari,
 }
-FORMATS = tuple(_READERS)

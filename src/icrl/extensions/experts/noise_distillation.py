@@ -19,7 +19,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import closing
 from functools import cached_property, partial
-from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self
 
 import torch
 from gymnasium.spaces import Box, Discrete, MultiDiscrete
@@ -29,13 +29,21 @@ from torch.nn.functional import one_hot
 from icrl.config.options import Name, OneOrMore, Text, option, refuse
 from icrl.contracts import Env, Rollout, Sample, Step, UpdateResult
 from icrl.envs import make_env
-from icrl.envs.core import EnvConfig
+from icrl.envs.core import EXPERT, EnvConfig
 from icrl.envs.exact import noisy_exact
+from icrl.evaluation.scripted.unlearned import uniform_actions
+from icrl.extensions.experts.teachers import (
+    Informed,
+    agents_of_teacher,
+    is_shared,
+    open_teacher,
+    run_of_teacher,
+    trained_agents,
+)
 from icrl.randomness import several
 from icrl.sources import source
 from icrl.sources.learners import Learner
 from icrl.sources.options import Conflicts, Share, SourceConfig, falling, named
-from icrl.sources.teachers import Informed, trained_agents
 from icrl.spaces import EnvSpec
 
 if TYPE_CHECKING:
@@ -44,7 +52,11 @@ if TYPE_CHECKING:
 _HALVINGS = 12  # of the interval that holds the least noise
 
 
-class NoiseDistillationConfig(SourceConfig):
+class UnlearnedConfig(SourceConfig):
+    learns: ClassVar[bool] = False
+
+
+class NoiseDistillationConfig(UnlearnedConfig):
     name: Literal["noise_distillation"] = named("noise_distillation")
     noise: Share = option(falling(0.9), "probability of a uniformly random action instead of the expert's")
     max_performance: float = option(1.0, "best performance of the planner, from chance to the optimum", gt=0, le=1)
@@ -70,12 +82,28 @@ class NoiseDistillationConfig(SourceConfig):
         both = "{max_performance} limits the noisy planner, but {teacher} replaces it: give source.max_performance=1"
         yield self.teacher != "none" and self.max_performance < 1, both
 
+    def run_before(self, config: Config) -> Config | None:
+        return run_of_teacher(config, self.teacher, self.expert) if self.expert else None
 
-class OptimalConfig(SourceConfig):
+    def inputs(self, config: Config) -> dict[str, str]:
+        if self.teacher == "none":
+            return {}
+        return {"source.teacher": open_teacher(config, self.teacher, torch.device("cpu"))[1]["state_sha256"]}
+
+    def alone(self) -> dict[str, Any] | None:
+        return {} if self.teacher == "none" else None  # which knows training tasks only
+
+    def shared_agents(self, config: Config, tasks: Tensor) -> dict[str, Learner]:
+        if self.teacher == "none" or not is_shared(config, self.teacher, tasks.device):
+            return {}
+        return {EXPERT: agents_of_teacher(config, self.teacher, tasks)}
+
+
+class OptimalConfig(UnlearnedConfig):
     name: Literal["optimal"] = named("optimal")
 
 
-class RandomConfig(SourceConfig):
+class RandomConfig(UnlearnedConfig):
     name: Literal["random"] = named("random")
 
 
@@ -96,7 +124,7 @@ class NoiseDistillation(Learner):
         where, limited = f"env.name={config.env.name}", best < 1 and (not env.spec.is_discrete or env.spec.action_mask)
         refuse(limited, f"source.max_performance={best} needs exact expectations, and {where} has none: give 1")
         if teacher != "none":
-            learners.expert = trained_agents(config, teacher, tasks, device)
+            learners.expert = trained_agents(config, teacher, tasks)
             learners.has_memory = learners.expert.has_memory
             unfit = learners.is_misled and (learners.has_memory or not isinstance(learners.expert, Informed))
             needs = "must have been trained with env.task_visible=true and without a memory"
@@ -163,11 +191,10 @@ class NoiseDistillation(Learner):
         space = self._spec.action_space
         if not isinstance(space, Box):
             return super().act_in_evaluation(step, noise, sample_probability)
-        low, high = (torch.from_numpy(bound).to(noise.device) for bound in (space.low, space.high))
-        uniform = low + (high - low) * several(noise, low.numel()).view(-1, *low.shape)
-        share = self._shares(len(noise)).view(-1, *[1] * low.dim())
+        drawn = uniform_actions(self._spec, step.obs, noise)
+        share = self._shares(len(noise)).view(-1, *[1] * len(space.shape))
         best = self.expert.act_in_evaluation(step, noise, 0.0) if self.expert else step.optimal_action
-        return torch.where(share == 1.0, uniform, share * uniform + (1 - share) * best)
+        return torch.where(share == 1.0, drawn, share * drawn + (1 - share) * best)
 
     def _shares(self, num_streams: int) -> Tensor:
         """Noise of each stream, `[B]`."""
@@ -212,11 +239,9 @@ class Random(NoiseDistillation):
     constant_noise = 1.0
 
     def act_in_evaluation(self, step: Step, noise: Tensor, sample_probability: float) -> Tensor:
-        space = self._spec.action_space
-        if not isinstance(space, MultiDiscrete):
-            return super().act_in_evaluation(step, noise, sample_probability)
-        sizes = torch.from_numpy(space.nvec).to(noise.device)
-        return (several(noise, len(sizes)) * sizes).long()
+        if isinstance(self._spec.action_space, MultiDiscrete):
+            return uniform_actions(self._spec, step.obs, noise)
+        return super().act_in_evaluation(step, noise, sample_probability)
 
 
 def least_noise(config: EnvConfig, tasks: Tensor, max_performance: float) -> Tensor:

@@ -5,8 +5,7 @@ python -m src.export_histories format=txt [KEY=VALUE ...]      histories/<histor
 `txt`: one file per row with a line per step, after a line of column names. `npz`, `hdf5`, `parquet`: one compressed
 file of all columns; `minari`: a data set in the folder minari; of large histories several, each of some rows, for they
 are made in memory. `src.import_histories` reads all of them but `txt`.
-`test_tasks.txt` lists the held-out tasks, `README.md` says what the histories are. Stage one exports its histories
-itself with `source.export=[txt,npz]`.
+`test_tasks.txt` lists the held-out tasks, `README.md` says what the histories are.
 Rewards are values, in `txt` the shortest decimals that read back exactly; all other columns are integers as recorded.
 `export.json` has the checksums of the histories and of each exported file.
 """
@@ -22,19 +21,20 @@ import numpy as np
 import torch
 from tqdm import tqdm
 
-from icrl.config.root import Config
 from icrl.contracts import PipelineError, Rollout
 from icrl.data.columns import bytes_of, row_chunks
-from icrl.data.formats import WRITERS
-from icrl.data.history_store import Histories, open_histories
+from icrl.data.history_store import Histories
 from icrl.data.windows import open_stores
 from icrl.envs import make_env
 from icrl.envs.core import TensorEnv
 from icrl.envs.rollout import reward_values
+from icrl.extensions.formats.files import WRITERS
+from icrl.extensions.formats.options import ExportConfig
 from icrl.runs.device import prepare
 from icrl.runs.files import only_writer, read_json, sha256, write_atomically, write_json
 from icrl.runs.processes import progress_bar
 
+OPTIONS = ExportConfig
 LARGE = "the number of histories"
 
 _TEST_TASKS, _CARD = "test_tasks.txt", "README.md"
@@ -52,7 +52,7 @@ _MEANINGS = {
 }
 
 
-def main(config: Config) -> list[Path]:
+def main(config: ExportConfig) -> list[Path]:
     """Export complete histories; returns the folder of each export."""
     prepare(config)
     with closing(make_env(config.env)) as env:
@@ -60,16 +60,6 @@ def main(config: Config) -> list[Path]:
     for folder in folders:
         print(f"exported to {folder}")
     return folders
-
-
-def export_all(config: Config) -> None:
-    """Export the histories that a run of stage one has recorded, in the forms of `source.export`."""
-    if not config.source.export:
-        return
-    store = open_histories(config.folder("histories"))
-    with closing(make_env(config.env)) as env:
-        for form in config.source.export:
-            export(store, form, env)
 
 
 def export(store: Histories, form: str, env: TensorEnv) -> Path:
@@ -117,10 +107,8 @@ def card(histories: Histories) -> bytes:
     manifest, columns = histories.manifest, histories.columns
     config, tasks = manifest["config"], manifest["tasks"]
     num_rows, num_steps = columns["obs"].shape[:2]
-    left_out = ("tasks", "export")  # tasks are below, exports are no property of the histories
-    options = {
-        group: {key: value for key, value in config[group].items() if key not in left_out}
-        for group in ("env", "source")
+    options = {  # tasks are below
+        group: {key: value for key, value in config[group].items() if key != "tasks"} for group in ("env", "source")
     }
     lines = [
         f"# Learning histories `{histories.folder.name}`\n",

@@ -7,8 +7,9 @@ than one cell, so they leave cells behind that cost a detour later. With such a 
 G goals to find one after the other in each episode, S cells, P permutations of the actions.
 """
 
+from functools import singledispatch
 from itertools import permutations
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -84,35 +85,6 @@ class RoomSearcher:
         return (cell[..., None] // size - cells // size).abs() + (cell[..., None] % size - cells % size).abs()
 
 
-class SampledMemory(NamedTuple):
-    """Knowledge of a posterior sampler."""
-
-    memory: Memory
-    target: Tensor  # [B] int64: the cell it goes to
-
-
-class PosteriorSampler:
-    """Searcher for rooms that goes to a cell drawn uniformly from all where the goal may be: posterior sampling for a
-    uniform prior over goals (Thompson, 1933). It draws anew in each episode, and once the goal cannot be there."""
-
-    def __init__(self, env: Room) -> None:
-        self._searcher, self._size = RoomSearcher(env), env.size
-
-    def initial_carry(self, num_streams: int) -> SampledMemory:
-        return SampledMemory(self._searcher.initial_carry(num_streams), torch.zeros(num_streams, dtype=torch.long))
-
-    def act(self, carry: SampledMemory, step: Step, noise: Tensor) -> tuple[Tensor, SampledMemory]:
-        memory, target = self._searcher.learned(carry.memory, step), carry.target.to(step.obs.device)
-        wanted = self._searcher.wanted(memory)
-        wanted = wanted | ~wanted.any(dim=1, keepdim=True)  # any cell if the goal is in none
-        kept = wanted.gather(1, target[:, None])[:, 0] & (step.timestep > 0)
-        target = torch.where(kept, target, chosen(wanted, noise))
-        return first_move(step.obs % self._size**2, target, self._size), SampledMemory(memory, target)
-
-    def replace_action(self, carry: SampledMemory, action: Tensor) -> SampledMemory:
-        return carry  # does not depend on the chosen action
-
-
 class PermutedMemory(NamedTuple):
     """Knowledge of a searcher where the actions are permuted."""
 
@@ -157,6 +129,18 @@ class PermutedSearcher:
     def replace_action(self, carry: PermutedMemory, action: Tensor) -> PermutedMemory:
         """The next move must be explained by the `action` `[B]` that was done."""
         return carry._replace(action=action)
+
+
+@singledispatch
+def searchers_in(env: Any) -> dict[str, Any]:
+    """Policies that know the rules of the world `env` and learn its task in context, by name; none unless a function is
+    registered for its class."""
+    return {}
+
+
+@searchers_in.register
+def _(env: DarkRoom) -> dict[str, Any]:
+    return {"searcher": PermutedSearcher(env) if env.permute_actions else RoomSearcher(env)}
 
 
 def chosen(allowed: Tensor, noise: Tensor) -> Tensor:

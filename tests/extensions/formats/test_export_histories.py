@@ -5,23 +5,27 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from harness import TINY, flip
+from small_histories import write_histories
 
 from icrl import extensions
-from icrl.config.compose import load_config
-from icrl.config.root import Config
+from icrl.config.compose import compose_config
 from icrl.contracts import ConfigError, Rollout
 from icrl.data.history_store import DamagedHistoriesError, Histories, open_histories
+from icrl.extensions.formats.files import read_lives
+from icrl.extensions.formats.options import ExportConfig
+from icrl.extensions.formats.programs import export_histories
+from icrl.extensions.formats.programs.export_histories import main, text_content
 from icrl.programs import train_agents
-from icrl.programs.export_histories import main, text_content
 from icrl.runs.files import read_json, sha256, write_json
 from icrl.spaces import discrete_spec
 
 COLUMNS = Rollout._fields
 
 
-def config_of(root: Path, *more: str) -> Config:
-    return load_config([*TINY, f"root={root}", *more])
+def config_of(root: Path, *more: str) -> ExportConfig:
+    return compose_config(ExportConfig, [*TINY, f"root={root}", *more])
 
 
 def store_of(root: Path) -> Path:
@@ -60,12 +64,12 @@ def test_exports_equal_the_columns(tmp_path):
     if "worlds" in extensions.NAMES:  # whose bandits have rewards that are any numbers
         options = [option for option in options if not option.startswith("env.")]
         options += ["env=bandit_gaussian", "env.num_tasks=8"]
-    config = load_config(options)
+    config = compose_config(ExportConfig, options)
     train_agents.main(config)
     before = contents_of(config.histories_folders[0])
     (folder,) = main(config)
     texts = contents_of(folder)
-    assert main(load_config([*options, "format=npz"])) == [folder]
+    assert main(compose_config(ExportConfig, [*options, "format=npz"])) == [folder]
     after, histories = contents_of(folder), open_histories(config.histories_folders[0])
     check_export(histories, folder)
     assert all(after[name] == texts[name] for name in texts if name != "export.json")
@@ -76,26 +80,6 @@ def test_exports_equal_the_columns(tmp_path):
         all(shape in text for shape in shapes) and histories.checksum in text and "5 with histories and 2 held" in text
     )
     assert contents_of(config.histories_folders[0]) == before
-
-
-def test_stage_one_exports_its_histories_and_the_held_out_tasks(root, tmp_path):
-    """The same files as those of the program, on request; a finished run adds what is missing."""
-    (folder,) = main(config_of(root))
-    main(config_of(root, "format=npz"))
-    expected, store = contents_of(folder), store_of(root)
-    for forms in ("txt", "[npz,txt]"):
-        train_agents.main(config_of(tmp_path, f"source.export={forms}"))
-    found = contents_of(store_of(tmp_path) / "export")
-    assert found.keys() == expected.keys()
-    for name, (_, content) in found.items():
-        assert content == expected[name][1] or name == "export.json", name  # which names the run
-    tasks = open_histories(store).manifest["tasks"]
-    cells = [tasks["all"][task][0] for task in sorted(tasks["held_out"])]
-    lines = [
-        f"{task} goal_{cell // 3}_{cell % 3} {cell}"
-        for task, cell in zip(sorted(tasks["held_out"]), cells, strict=True)
-    ]
-    assert found["test_tasks.txt"][1].decode().splitlines() == ["task label number_0", *lines] and len(lines) == 3
 
 
 def test_an_observation_of_many_numbers_becomes_as_many_columns():
@@ -160,3 +144,18 @@ def test_unusable_histories_are_refused(root, tmp_path):
     with pytest.raises(ConfigError, match="train-agents"):
         main(config_of(tmp_path / "empty"))
     assert not (tmp_path / "empty").exists()
+
+
+@pytest.mark.parametrize("form", ["npz", "hdf5"])
+def test_large_stores_are_exported_in_parts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, form: str) -> None:
+    if form == "hdf5":
+        pytest.importorskip("h5py")
+    config = config_of(tmp_path, f"format={form}")
+    store = open_histories(write_histories(tmp_path, "tiny", config, [3, 0, 4, 1, 2], 2, torch.rand(8, 10) < 0.3))
+    monkeypatch.setattr(export_histories, "_LARGEST", 3 * sum(column[0].nbytes for column in store.columns.values()))
+    (folder,) = export_histories.main(config)
+    names = [f"histories-{part:04d}-of-0004.{form}" for part in range(4)]
+    assert sorted(path.name for path in folder.glob("histories*")) == names
+    lives = read_lives(form, folder, {})
+    assert [life.task for life in lives] == store.row_tasks.tolist()
+    assert all(np.array_equal(life.columns["obs"], obs) for life, obs in zip(lives, store.columns["obs"], strict=True))

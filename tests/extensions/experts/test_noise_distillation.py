@@ -8,16 +8,17 @@ import numpy as np
 import pytest
 import torch
 from harness import run
-from probes import CPU, START, changed, learners_of, source_options, step_of
+from probes import CPU, START, alone_and_among_others, changed, learners_of, source_options, step_of
 
 from icrl.config.compose import load_config
 from icrl.contracts import ConfigError, Step
 from icrl.data.history_store import open_histories
 from icrl.envs import make_env
 from icrl.envs.exact import noisy_exact
+from icrl.extensions.experts.noise_distillation import least_noise
 from icrl.randomness import stream_seeds
 from icrl.sources import source_class
-from icrl.sources.noise_distillation import least_noise
+from icrl.sources.a2c import A2CConfig
 
 CONFIG = load_config(["source=noise_distillation", "env.size=4", "env.max_episode_steps=8"])
 ENV = make_env(CONFIG.env)
@@ -51,6 +52,11 @@ def test_random_actions_need_no_planner_and_optimal_ones_are_its_own() -> None:
         config = changed(CONFIG, env=load_config(["env=gymnasium_pendulum"]).env, source=source_options(name))
         with pytest.raises(ConfigError, match=rf"source\.name={name} needs the optimal .* env\.name=gymnasium"):
             source_class(name).create(config, ENV, ENV.all_tasks()[:1], stream_seeds(0, 1), CPU)
+
+
+@pytest.mark.parametrize("index", [0, 3])
+def test_a_learner_alone_equals_itself_among_others(index: int) -> None:
+    alone_and_among_others("noise_distillation", index, 30, 2)
 
 
 @pytest.mark.parametrize("max_performance", [0.3, 0.95])
@@ -88,12 +94,11 @@ def optimal_at_the_end(root: Path, name: str, *options: str) -> float:
 
 @pytest.fixture(scope="module")
 def teachers(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A root with finished runs: agents that learned, agents that hardly learned, agents with a memory, a searcher."""
+    """A root with finished runs: agents that learned, agents that hardly learned, agents with a memory."""
     root = tmp_path_factory.mktemp("teachers")
     runs = (
         ("learned", 3000, LEARNED),
         ("short", 40, LEARNED),
-        ("searcher", 120, ("source=searcher",)),
         ("gru", 120, MEMORY),
     )
     for name, steps, options in runs:
@@ -124,7 +129,6 @@ def test_trained_agents_teach(teachers: Path) -> None:
     ("options", "parts"),
     [
         ("source.teacher=nobody", "source.teacher=nobody & no finished run"),
-        ("source.teacher=searcher", "source.teacher=searcher & its own past"),
         ("source.teacher=learned env.max_episode_steps=3", "env.max_episode_steps=4 & 3"),
         ("source.teacher=learned source.num_envs=5", "source.num_envs=5 & 2 learners per task of source.teacher"),
         ("source.max_performance=0.5 source.teacher=learned", "source.max_performance=0.5 & source.teacher"),
@@ -133,3 +137,9 @@ def test_trained_agents_teach(teachers: Path) -> None:
 def test_refused_teachers(teachers: Path, options: str, parts: str) -> None:
     refused = train(teachers, "x", *EXPERT, *options.split()).refusal
     assert all(part in refused for part in parts.split(" & ")), refused
+
+
+def test_agents_that_act_on_their_past_cannot_teach(teachers: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(A2CConfig, "in_context", True)
+    refused = train(teachers, "x", *EXPERT, "source.teacher=gru").refusal
+    assert "source.teacher=gru" in refused and "its own past" in refused

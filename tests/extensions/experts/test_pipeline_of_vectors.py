@@ -9,14 +9,17 @@ import pytest
 import torch
 from harness import done, kill_late, refusal, results_of
 
+from icrl import extensions
 from icrl.config.compose import load_config
 from icrl.contracts import Rollout, Step
 from icrl.data.history_store import open_histories
 from icrl.envs import make_env
 from icrl.envs.core import State
+from icrl.extensions.experts.teachers import trained_agents
 from icrl.runs.checkpoint import load_newest
 from icrl.runs.files import read_json
-from icrl.sources.teachers import trained_agents
+
+pytestmark = pytest.mark.skipif("worlds" not in extensions.NAMES, reason="its worlds are an extension")
 
 ROBOT = (
     *("name=small", "device=cpu", "num_threads=1", "env=point_robot", "source=noise_distillation"),
@@ -114,9 +117,9 @@ def test_trained_agents_teach(tmp_path: Path) -> None:
     done("train_agents", tmp_path, *short, "source=ppo", "source.hidden_size=8", "name=taught", preset=ROBOT)
     done("train_agents", tmp_path, *short, "source.teacher=taught", preset=ROBOT)
     config = load_config([*ROBOT, *short, "source.teacher=taught", f"root={tmp_path}"])
-    store, env, cpu = open_histories(tmp_path / "histories/small"), make_env(config.env), torch.device("cpu")
+    store, env = open_histories(tmp_path / "histories/small"), make_env(config.env)
     train = env.all_tasks()[store.manifest["tasks"]["train"]]
-    teacher = trained_agents(config, "taught", train, cpu)
+    teacher = trained_agents(config, "taught", train)
     obs, action = (torch.tensor(np.array(store.columns[name][:, -1])) for name in ("obs", "action"))
     zero = torch.zeros(len(obs))
     step = Step(obs, zero, zero > 0, zero > 0, obs, zero.long(), env.spec.unknown_action(obs))
@@ -161,7 +164,6 @@ def test_a_model_is_trained_and_evaluated_beside_random_play_and_the_optimum(rec
         ),
         (("source.max_performance=0.5",), "source.max_performance=0.5 needs exact expectations"),
         (("tasks.split=ring",), "tasks of env.name=point_robot have no place on a map"),
-        (("source=searcher", "source.evaluate=false"), "there is no such searcher with env.name=point_robot"),
     ],
 )
 def test_what_does_not_fit_is_refused(options: tuple[str, ...], message: str, tmp_path: Path) -> None:

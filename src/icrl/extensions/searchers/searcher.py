@@ -1,15 +1,15 @@
 """Searchers as a source: policies that learn in context with a perfect memory, whose histories show this.
 
-In rooms a searcher goes to the nearest cell where the goal may be, by all that its stream has shown (`rooms`), or looks
-for it in another way (`explorers`). Other worlds have theirs in `searchers_in`.
+In rooms a searcher goes to the nearest cell where the goal may be, by all that its stream has shown, or looks for it in
+another way (`evaluation.scripted`). Other worlds have theirs in `searchers_in`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from contextlib import closing
-from functools import cached_property, singledispatch
-from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
+from functools import cached_property, partial
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self, get_args
 
 import numpy as np
 import torch
@@ -21,24 +21,32 @@ from icrl.config.schedules import Schedule, make_schedule
 from icrl.contracts import Env, Sample, Step, UpdateResult
 from icrl.envs import make_env
 from icrl.envs.rooms import DarkRoom
+from icrl.evaluation.scripted.explorers import CoveringPlan, PersistentWalk, TurningWalk, UniformWalk, has_explorers
+from icrl.evaluation.scripted.rooms import searchers_in
+from icrl.extensions.searchers.sampler import PosteriorSampler
+from icrl.objectives import labels
 from icrl.randomness import Noise, stream_seeds
 from icrl.sources import source
 from icrl.sources.learners import Learner
 from icrl.sources.options import Share, SourceConfig, named
-from icrl.sources.searchers.explorers import CoveringPlan, PersistentWalk, TurningWalk, UniformWalk, has_explorers
-from icrl.sources.searchers.rooms import PermutedSearcher, PosteriorSampler, RoomSearcher
+from icrl.spaces import EnvSpec
 
 if TYPE_CHECKING:
     from icrl.config.root import Config
+    from icrl.data.lives import Labels
 
 _TINY = 2.0**-24  # the smallest difference of two numbers of noise
 
 
+Strategy = Literal["nearest", "covering_plan", "posterior_sampling", "persistent_walk", "turning_walk", "uniform_walk"]
+
+
 class SearcherConfig(SourceConfig):
+    learns: ClassVar[bool] = False
+    in_context: ClassVar[bool] = True
+
     name: Literal["searcher"] = named("searcher")
-    strategy: Literal[
-        "nearest", "covering_plan", "posterior_sampling", "persistent_walk", "turning_walk", "uniform_walk"
-    ] = option(
+    strategy: Strategy = option(
         "nearest",
         "how it looks for the goal. nearest: the nearest cell where it may be (in bandits and random MDPs Thompson "
         "sampling); in DarkRoom with one start also covering_plan: paths that visit all cells with few "
@@ -72,24 +80,12 @@ def searcher_of(strategy: str, config: Config) -> Any:
     return policy
 
 
-@singledispatch
-def searchers_in(env: Any) -> dict[str, Any]:
-    """Policies that know the rules of the world `env` and learn its task in context, by name; none unless a function is
-    registered for its class. The first is that of `source.strategy=nearest`."""
-    return {}
-
-
-@searchers_in.register
-def _(env: DarkRoom) -> dict[str, Any]:
-    return {"searcher": PermutedSearcher(env) if env.permute_actions else RoomSearcher(env)}
-
-
 @source("searcher", SearcherConfig)
 class Searcher(Learner):
     """L learners that act by `policy`; they learn only in the contexts of their streams, in the carry. With probability
     noise(t) an action is uniformly random instead, so that histories also show what to do after a mistake."""
 
-    policy: Any = None  # one of `searchers_in`; to be set before the first use
+    policy: Any = None  # by `searcher_of`; to be set before the first use
 
     @classmethod
     def create(cls, config: Config, env: Env[Any], tasks: Tensor, seeds: Tensor, device: torch.device) -> Self:
@@ -125,6 +121,12 @@ class Searcher(Learner):
     def update(self, sample: Sample) -> UpdateResult:
         """Report the noise; nothing is learned."""
         return UpdateResult({"noise": self.noise})
+
+
+@labels(*get_args(Strategy))
+def labels_of(strategy: str, config: Config, spec: EnvSpec) -> Labels:
+    """Labels by the searcher of this `source.strategy`."""
+    return partial(relabelled, searcher_of(strategy, config), num_actions=spec.num_actions)
 
 
 def relabelled(

@@ -8,14 +8,16 @@ import pytest
 import torch
 from harness import done, kill_late, refusal
 
+from icrl import extensions
 from icrl.config.compose import load_config
 from icrl.contracts import Step
 from icrl.data.history_store import open_histories
 from icrl.envs import make_env
+from icrl.extensions.experts.teachers import agents_of_teacher
 from icrl.runs.checkpoint import load_newest, sidecars, step_of
 from icrl.runs.files import read_json
-from icrl.sources.teachers import restored
 
+pytestmark = pytest.mark.skipif("worlds" not in extensions.NAMES, reason="its worlds are an extension")
 CPU = torch.device("cpu")
 LEARNER = ("source=expert", "source.num_env_steps=256", "source.history_steps=256", "source.hidden_size=8")
 TAUGHT = (
@@ -70,7 +72,7 @@ def test_labels_are_the_actions_of_an_expert_that_sees_the_task(taught: Path) ->
     columns = {name: torch.tensor(np.array(store.columns[name])) for name in ("obs", "action", "optimal_action")}
     tasks = env.all_tasks()[store.row_tasks]  # a row for each
     assert len(tasks) == 12
-    expert: Any = restored(config, "taught-expert", tasks, CPU)
+    expert: Any = agents_of_teacher(config, "taught-expert", tasks)
     num_steps = columns["obs"].shape[1]
     for time in (0, 7, num_steps - 1):
         obs, zero = columns["obs"][:, time], torch.zeros(len(tasks))
@@ -96,7 +98,7 @@ def test_an_expert_that_is_told_a_wrong_task_still_labels_for_the_right_one(tmp_
         kill_late(logs, min(step_of(path) for path in sidecars(logs, "last")))
     assert all(column.equal(rows[1][name]) for name, column in rows[0].items())
     config, numbers = load_config([*options, f"root={tmp_path}"]), env.all_tasks()[store.row_tasks]
-    expert: Any = restored(config, "taught-expert", numbers, CPU)
+    expert: Any = agents_of_teacher(config, "taught-expert", numbers)
     own, length = expert.own_tasks(12), 16
     fits = torch.zeros(6, 12, rows[0]["obs"].shape[1], dtype=torch.bool)  # the expert of this task would act so
     for time in range(fits.shape[-1]):
@@ -125,7 +127,7 @@ def test_an_expert_with_a_memory_teaches_where_a_step_does_not_show_the_state(tm
         kill_late(logs, min(step_of(path) for path in sidecars(logs, "last")))
     columns = stores[0]
     assert all(column.equal(stores[1][name]) for name, column in columns.items())
-    expert: Any = restored(config, "taught-expert", env.all_tasks()[store.row_tasks], CPU)
+    expert: Any = agents_of_teacher(config, "taught-expert", env.all_tasks()[store.row_tasks])
     carry, zero, forgotten = expert.initial_carry(12), torch.zeros(12), list[float]()
     for time in range(columns["obs"].shape[1]):
         obs, timestep = columns["obs"][:, time], columns["timestep"][:, time].long()

@@ -11,8 +11,7 @@ from worlds import room, scalar_move
 
 from icrl.envs.rooms import next_cells
 from icrl.evaluation.in_context import play_episodes
-from icrl.randomness import Noise
-from icrl.sources.searchers.explorers import (
+from icrl.evaluation.scripted.explorers import (
     CoveringPlan,
     PersistentWalk,
     TurningWalk,
@@ -22,6 +21,7 @@ from icrl.sources.searchers.explorers import (
     coverage_bound,
     covering_plan,
 )
+from icrl.randomness import Noise
 
 
 def walked(plan: np.ndarray, size: int, start: int) -> list[int]:

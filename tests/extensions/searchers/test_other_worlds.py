@@ -1,4 +1,4 @@
-"""Searchers of the worlds of this extension: against scalar Python, what they count, and which world has which."""
+"""Searchers of other worlds: against scalar Python, what they count, and which world has which."""
 
 from typing import Any
 
@@ -6,13 +6,21 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scalar_search import ScalarPosteriorSampler, ScalarSearcher, check_search, searcher_in
-from small_worlds import key_to_door
+from scalar_search import ScalarPosteriorSampler, ScalarSearcher, check_search
+from searching import searcher_in
 from stage_one import play
 
+from icrl import extensions
 from icrl.contracts import ConfigError
-from icrl.extensions.worlds.learners import LinearThompsonSampling, PosteriorSamplingRL, ThompsonSampling
-from icrl.sources.searchers.rooms import PosteriorSampler, RoomSearcher
+from icrl.evaluation.scripted.rooms import RoomSearcher
+from icrl.extensions.searchers.sampler import PosteriorSampler
+
+if "worlds" in extensions.NAMES:
+    from small_worlds import key_to_door
+
+    from icrl.extensions.worlds.learners import LinearThompsonSampling, PosteriorSamplingRL, ThompsonSampling
+
+pytestmark = pytest.mark.skipif("worlds" not in extensions.NAMES, reason="its worlds are an extension")
 
 
 @pytest.mark.parametrize("sampled", [False, True])
@@ -42,3 +50,5 @@ def test_every_world_has_its_own_searcher_and_a_bandit_no_plan() -> None:
         assert type(searcher_in(f"env={world}")[0].policy) is kind
     with pytest.raises(ConfigError, match=r"strategy=covering_plan: there is no such searcher with env\.name=bandit"):
         searcher_in("source=covering_plan", "env=bandit")
+    with pytest.raises(ConfigError, match=r"there is no such searcher with env\.name=point_robot"):
+        searcher_in("env=point_robot")

@@ -1,19 +1,16 @@
-"""Searchers against scalar Python that is told of every move in full, and the source that distils them."""
+"""Searchers as a source, and as labels."""
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from probes import CPU, START
-from scalar_search import (
-    ScalarPermutedSearcher,
-    ScalarPosteriorSampler,
-    ScalarSearcher,
-    check_search,
-    searcher_in,
-)
+from probes import CPU, START, alone_and_among_others
+from refusals import check_refusal, refusals
+from scalar_search import ScalarPosteriorSampler, check_search
+from searching import searcher_in
 from stage_one import play
 from toy import assert_same
 from worlds import room
@@ -21,25 +18,20 @@ from worlds import room
 from icrl.config.compose import load_config
 from icrl.contracts import ConfigError
 from icrl.evaluation.exploration import explored_by
+from icrl.evaluation.scripted.explorers import CoveringPlan
+from icrl.evaluation.scripted.rooms import PermutedSearcher, RoomSearcher
+from icrl.extensions.searchers.sampler import PosteriorSampler
+from icrl.extensions.searchers.searcher import Searcher, relabelled, searcher_of
 from icrl.randomness import stream_seeds
-from icrl.sources.searchers.explorers import CoveringPlan
-from icrl.sources.searchers.rooms import PermutedSearcher, PosteriorSampler, RoomSearcher
-from icrl.sources.searchers.searcher import Searcher, relabelled, searcher_of
 
 
-@pytest.mark.parametrize("kind", ["room", "sampled room", "permuted room"])
 @settings(max_examples=8, deadline=None)
 @given(st.integers(2, 5), st.booleans(), st.booleans(), st.integers(2, 16), st.integers(0, 10**6))
-def test_searchers_equal_a_scalar_search(kind: str, size: int, start: bool, end: bool, num_steps: int, seed: int):
+def test_posterior_sampling_equals_a_scalar_search(size: int, start: bool, end: bool, num_steps: int, seed: int):
     """Step by step, on a few tasks."""
     options: dict[str, Any] = {"size": size, "random_start": start, "max_episode_steps": num_steps}
-    env = room(terminate_on_goal=end, permute_actions=kind == "permuted room", **options)
-    searcher, scalar = {
-        "room": (RoomSearcher, ScalarSearcher),
-        "sampled room": (PosteriorSampler, ScalarPosteriorSampler),
-        "permuted room": (PermutedSearcher, ScalarPermutedSearcher),
-    }[kind]
-    check_search(env, searcher(env), scalar, 1, seed)
+    env = room(terminate_on_goal=end, **options)
+    check_search(env, PosteriorSampler(env), ScalarPosteriorSampler, 1, seed)
 
 
 # ---- the source
@@ -138,6 +130,20 @@ def test_labels_of_a_random_walk_follow_what_was_done() -> None:
     moved = (~known & (played.timestep > 0))[1:] & (played.action[:-1] > 0)
     assert (labels[1:] == played.action[:-1])[moved].double().mean().item() == pytest.approx(0.625, abs=0.03)
     assert (labels > 0)[~known].all()
+
+
+@pytest.mark.parametrize("index", [0, 3])
+def test_a_learner_alone_equals_itself_among_others(index: int) -> None:
+    alone_and_among_others("searcher", index, 30, 2, noise=[0.2])
+
+
+@pytest.mark.parametrize(("_", "overrides", "named"), refusals(Path(__file__).with_name("refusals.txt")))
+def test_conflicts_are_refused_in_one_line(_: str, overrides: list[str], named: list[str]) -> None:
+    check_refusal(load_config, overrides, named)
+
+
+def test_unknown_labels_are_refused() -> None:
+    check_refusal(load_config, ["objective=dpt", "objective.labels=nearst"], ["did you mean nearest?", "an extension"])
 
 
 def learner_config(strategy: str) -> Any:

@@ -1,0 +1,121 @@
+"""Trained agents as experts of noise distillation: they may be of each task, or one of all tasks, which sees the task.
+
+G tasks, B streams.
+"""
+
+from __future__ import annotations
+
+from contextlib import closing
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from icrl.config.options import refuse, replace
+from icrl.contracts import ConfigError, Step
+from icrl.envs import make_env
+from icrl.sources.finished import Opened, open_agents, restored
+from icrl.sources.learners import Learner
+
+if TYPE_CHECKING:
+    from icrl.config.root import Config
+
+
+# As a teacher has no model: values that break no rule.
+_UNUSED = ("tasks.num_train=2", "data.num_development_tasks=1", "model.context_len=2", "evaluation.num_episodes=2")
+
+
+class Informed(Learner):
+    """Agents as experts of streams in which no observation shows the task, though theirs do (`env.task_visible`)."""
+
+    def __init__(self, agents: Learner, numbers: Tensor) -> None:
+        """`numbers` `[G, k]` of the tasks; streams are ordered by task."""
+        self._agents, self._numbers = agents, numbers
+        self.num_learners, self.device, self.has_memory = agents.num_learners, agents.device, agents.has_memory
+        self.num_tasks = len(numbers)
+
+    def initial_carry(self, num_streams: int) -> Any:
+        return self._agents.initial_carry(num_streams)
+
+    def remember(self, carry: Any, step: Step) -> tuple[Step, Any]:
+        """`step` as the agents see it: with the numbers of its task, and what they remember."""
+        return self._agents.remember(carry, self.told(step, self.own_tasks(len(step.obs))))
+
+    def own_tasks(self, num_streams: int) -> Tensor:
+        """Task of each stream, `[B]`, by its place among the tasks."""
+        places = torch.arange(self.num_tasks, device=self.device)
+        return places.repeat_interleave(num_streams // self.num_tasks)
+
+    def told(self, step: Step, tasks: Tensor) -> Step:
+        """`step` with the numbers of these tasks `[B]` in its observations."""
+        return step._replace(obs=torch.cat([step.obs, self._numbers[tasks]], dim=-1))
+
+    def act_in_evaluation(self, step: Step, noise: Tensor, sample_probability: float) -> Tensor:
+        return self._agents.act_in_evaluation(step, noise, sample_probability)
+
+    def action_probabilities(self, step: Step) -> Tensor:
+        return self._agents.action_probabilities(step)
+
+
+def run_of_teacher(config: Config, teacher: str, given: list[str]) -> Config:
+    """Configuration of the run that trains the `teacher`, by the options `given` in `source.expert`. Raises
+    `ConfigError` for wrong options, or a world that cannot show its tasks."""
+    from icrl.config.compose import load_config  # noqa: PLC0415, needs Hydra, which only training does
+
+    name, shows = config.env.name, hasattr(config.env, "task_visible")
+    refuse(not shows, f"source.expert={given}: env.name={name} has no env.task_visible, so no expert can see its tasks")
+    try:
+        world = [f"env.name={name}", f"env.max_episode_steps={config.env.max_episode_steps}"]
+        source = load_config([*world, *_UNUSED, *given]).source
+    except ConfigError as error:
+        raise ConfigError(f"source.expert={given}: {error}") from error
+    refuse(getattr(source, "teacher", "none") != "none", f"source.expert={given}: a teacher must learn by itself")
+    names = {"name": teacher, "run": teacher, "histories": [teacher]}
+    return replace(config, source=source, env=replace(config.env, task_visible=True), **names)
+
+
+def open_teacher(config: Config, teacher: str, device: torch.device) -> Opened:
+    """Last state and sidecar of the finished run `teacher`. Raises `ConfigError` if there is none."""
+    return open_agents(config, teacher, f"source.teacher={teacher}", device)
+
+
+def is_shared(config: Config, teacher: str, device: torch.device) -> bool:
+    """True if the finished run `teacher` trained one learner for all tasks."""
+    return open_teacher(config, teacher, device)[1]["description"]["config"]["source"].get("shared", False)
+
+
+def trained_agents(config: Config, teacher: str, tasks: Tensor) -> Learner:
+    """Learners of `tasks` `[G, task_dim]` as the run `teacher` ended with them. They may have seen the task. Raises
+    `ConfigError` if they do not fit this run."""
+    agents, source, where = agents_of_teacher(config, teacher, tasks), config.source, f"source.teacher={teacher}"
+    moved = isinstance(agents, Informed) and source.task_change
+    refuse(moved, f"{where} sees the task of a whole stream: give source.task_change=0")
+    per_task = agents.num_learners // len(tasks) or 1  # one for all tasks
+    streams = [("source.num_envs", source.num_envs, "")]
+    if source.evaluate:
+        played = config.evals.num_eval_environments
+        streams.append(("evals.num_eval_environments", played, ", with source.evaluate=true"))
+    for key, number, why in streams:
+        given = f"source.num_learners={source.num_learners} x {key}={number}"
+        of = f"of the {per_task} learners per task of {where}{why}"
+        refuse(source.num_learners * number % per_task, f"{given} must be a multiple {of}")
+    return agents
+
+
+def agents_of_teacher(config: Config, teacher: str, tasks: Tensor) -> Learner:
+    """Learners of the finished run `teacher` for `tasks` `[G, task_dim]`. Raises `ConfigError` if they cannot teach, or
+    are of another world."""
+    opened, env, where = open_teacher(config, teacher, tasks.device), config.env, f"source.teacher={teacher}"
+    shown = opened[1]["description"]["config"]["env"].get("task_visible", False)
+    informed = shown and not getattr(env, "task_visible", True)
+    if informed:
+        env = replace(env, task_visible=True)
+    agents = restored(replace(config, env=env), opened, where, tasks)
+    options = agents.config
+    refuse(options.in_context, f"{where} is a {options.name}, which needs its own past and cannot teach")
+    if (above := getattr(options, "teacher", "none")) != "none":
+        raise ConfigError(f"{where} does not learn, but imitates source.teacher={above}: give that one")
+    if not informed:
+        return agents
+    with closing(make_env(env)) as world:
+        return Informed(agents, world.task_numbers(tasks.cpu()).to(tasks.device))
