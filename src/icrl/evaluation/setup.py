@@ -172,8 +172,8 @@ def open_setup(config: Config, device: torch.device) -> Iterator[Setup]:
 
 
 def jobs_of(setup: Setup) -> list[Job]:
-    """What an evaluation plays: the model on each part of the tasks; its probes, the policies beside it and the goal
-    that moves on the main part; and the exploration of a room without a goal."""
+    """Jobs of an evaluation: the model on each part of the tasks; its probes, the policies beside it and a goal that
+    moves on the main part; and the exploration of a room without a goal."""
     config, env, options, shown = setup.config, setup.env, setup.config.evaluation, setup.tasks[setup.main]
     jobs = list[Job]()
     if options.moved_goal and moved_goal.can_move(env, shown):
