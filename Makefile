@@ -51,7 +51,7 @@ bench: .venv/bench.stamp
 	$(BIN)/python -m benchmarks.extensions.scaling.unit_costs
 	$(BIN)/python -m benchmarks.extensions.scaling.thousand_gpus
 	$(BIN)/python -m benchmarks.recipe
-	$(BIN)/python -m benchmarks.trunks
+	$(BIN)/python -m benchmarks.extensions.recurrent.trunks
 	$(BIN)/python -m benchmarks.extensions.offline_rl.offline
 	$(BIN)/python -m benchmarks.hugging_face
 	$(BIN)/python -m benchmarks.extensions.point_game.games

@@ -1,8 +1,9 @@
 """In-context reinforcement learning, from source agents to a frozen model that learns from its context.
 
 Public front, all in `icrl.api`: `train`, `finetune`, `load`, `save`, `export`, `make_env`, `rollout`, `evaluate`,
-`open_histories`, and the decorators of what one adds: `world`, `source`, `objective`, `encoder`. The rest may change.
-Importing this package registers `icrl/DarkRoom-v0` and the other worlds with Gymnasium; it does not import PyTorch.
+`open_histories`, and the decorators of what one adds: `world`, `source`, `objective`, `encoder`, `trunk`. The rest may
+change. Importing this package registers `icrl/DarkRoom-v0` and the other worlds with Gymnasium; it does not import
+PyTorch.
 """
 
 import os
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
         save,
         source,
         train,
+        trunk,
         world,
     )
 
@@ -53,6 +55,7 @@ __all__ = [
     "save",
     "source",
     "train",
+    "trunk",
     "world",
 ]
 __version__ = "0.9.0.dev0"  # pyproject.toml reads it here

@@ -8,7 +8,7 @@
 
 `train`, `finetune`, `export`, and `make_env` of a preset need the packages of the extra `[train]`; all others only
 PyTorch, NumPy, Gymnasium, safetensors and pydantic. `icrl.__version__` is the version of the package.
-`world`, `source`, `objective` and `encoder` are decorators of classes of the user's own.
+`world`, `source`, `objective`, `encoder` and `trunk` are decorators of classes of the user's own.
 """
 
 import multiprocessing
@@ -33,6 +33,7 @@ from icrl.evaluation.in_context import Adaptation, play_episodes
 from icrl.evaluation.kinds import plain_gpt
 from icrl.nn.encoders import encoder
 from icrl.nn.gpt_policy import GPTPolicy, InContextPolicy, column_of
+from icrl.nn.transformer import trunk
 from icrl.objectives import objective
 from icrl.runs.checkpoint import FINISHED, DamagedCheckpointError, sidecar_of
 from icrl.runs.files import content_of, read_owned
@@ -54,6 +55,7 @@ __all__ = [
     "save",
     "source",
     "train",
+    "trunk",
     "world",
 ]
 

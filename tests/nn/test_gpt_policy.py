@@ -34,7 +34,6 @@ FORMS = [
     *(("room", {"tokens": tokens, "position": position}) for tokens in TOKENS for position in POSITIONS),
     *(("room", {"tokens": tokens, "induction": True, "obs_encoding": "framed"}) for tokens in TOKENS),
     *(("room", {"tokens": tokens, "num_kv_heads": 1, "position": "rope"}) for tokens in TOKENS),
-    *(("room", {"tokens": tokens, "trunk": trunk}) for tokens in TOKENS[:2] for trunk in ("delta", "gru")),
     *(("mask", {"tokens": tokens, "position": "rope", **MASKED}) for tokens in TOKENS),
 ]
 

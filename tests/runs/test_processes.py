@@ -29,12 +29,13 @@ def die() -> None:
 
 def test_processes_give_what_one_process_gives(capsys: pytest.CaptureFixture[str]) -> None:
     """With a line about the progress at each tenth of the jobs."""
-    jobs = [partial(look, number, torch.arange(3)) for number in range(6)]
+    jobs = [(f"job {number}", partial(look, number, torch.arange(3))) for number in range(6)]
     here, there = in_parallel(jobs, 1, "here"), in_parallel(jobs, 2, "there")
     lines = [line.partition(" jobs ")[0] for line in capsys.readouterr().out.splitlines()]
     counts = ("17%  1", "33%  2", "50%  3", "67%  4", "83%  5", "100%  6")
     assert lines == [f"{title}  {count.rjust(7)} of 6" for title in ("here", "there") for count in counts]
-    for number, (one, other) in enumerate(zip(here, there, strict=True)):
+    assert [name for name, _ in here] == [name for name, _ in there] == [name for name, _ in jobs]
+    for number, ((_, one), (_, other)) in enumerate(zip(here, there, strict=True)):
         assert one[0] == other[0] == number and torch.equal(one[1], other[1])
         assert one[2] == os.getpid() != other[2] and other[3] == 1
     assert in_parallel([], 2, "nothing") == []
@@ -57,9 +58,10 @@ def test_bars_are_drawn_on_terminals_alone(terminal: bool, monkeypatch: pytest.M
 @pytest.mark.parametrize("width", [1, 2])
 def test_an_exception_is_that_of_the_job(width: int) -> None:
     with pytest.raises(ValueError, match="job 1"):
-        in_parallel([partial(look, 0, torch.ones(1)), partial(fail, 1)], width, "jobs")
+        in_parallel([("first", partial(look, 0, torch.ones(1))), ("second", partial(fail, 1))], width, "jobs")
 
 
 def test_a_dead_process_ends_all() -> None:
+    others = [(str(number), partial(look, number, torch.ones(1))) for number in range(4)]
     with pytest.raises(PipelineError, match="died. Run the same command again, or with num_threads=1"):
-        in_parallel([die, *(partial(look, number, torch.ones(1)) for number in range(4))], 2, "jobs")
+        in_parallel([("last", die), *others], 2, "jobs")

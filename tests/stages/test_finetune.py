@@ -92,12 +92,10 @@ def test_it_starts_from_the_model_of_the_run_and_stays_there_without_a_rate(agai
     assert gpt.keys() == still.keys() and all(torch.equal(gpt[name], still[name]) for name in gpt)
 
 
-@pytest.mark.parametrize("trunk", ["transformer", "gru"])
-def test_from_random_weights_no_model_is_needed(again, trunk):
-    """The GRU is the network of RL^2."""
+def test_from_random_weights_no_model_is_needed(again):
     shutil.rmtree(again / "logs/tiny/gpt")
     assert "no finished training" in refusal("finetune", again, "finetune.experiment_name=other")
-    go("finetune", again, *SCRATCH, f"model.trunk={trunk}")
+    go("finetune", again, *SCRATCH)
     assert newest(again, "scratch")["step"] == 6
 
 

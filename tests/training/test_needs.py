@@ -99,11 +99,10 @@ def saved_by(model: nn.Module, window: Window) -> int:
 
 @pytest.mark.parametrize("checkpointing", [True, False])
 @pytest.mark.parametrize("induction", [True, False])
-@pytest.mark.parametrize("kind", ["transition", "interleaved", "cross", "delta", "gru"])
-def test_training_a_model(kind: str, induction: bool, checkpointing: bool) -> None:
+@pytest.mark.parametrize("tokens", ["transition", "interleaved", "cross"])
+def test_training_a_model(tokens: str, induction: bool, checkpointing: bool) -> None:
     """Exact state; at most the activations that autograd keeps, and a third of them without attention weights."""
-    form = {"trunk": kind} if kind in ("delta", "gru") else {"tokens": kind}
-    form |= {"induction": induction, "num_layers": 4, "embed_dim": 32, "ff_dim": 64, "context_len": 16}
+    form = {"tokens": tokens, "induction": induction, "num_layers": 4, "embed_dim": 32, "ff_dim": 64, "context_len": 16}
     trainer = {"mini_batch_size": 8, "activation_checkpointing": checkpointing}
     config = config_of(model=form, trainer=trainer)
     model = GPT(config.model, SPEC, checkpointing).train()
@@ -121,9 +120,7 @@ def test_training_a_model(kind: str, induction: bool, checkpointing: bool) -> No
     assert size(found, STATE) == bytes_of(model.parameters()) * 2 + bytes_of(state)
 
 
-@pytest.mark.parametrize(
-    "form", [{"tokens": "transition"}, {"tokens": "cross"}, {"num_kv_heads": 1}, {"trunk": "delta"}, {"trunk": "gru"}]
-)
+@pytest.mark.parametrize("form", [{"tokens": "transition"}, {"tokens": "cross"}, {"num_kv_heads": 1}])
 def test_playing_in_context(form: dict[str, Any]) -> None:
     config = config_of(model={"num_layers": 2, "context_len": 32} | form)
     found = needs.playing(config, config.model, SPEC, 6, 100, CPU, ("evaluation.num_streams",))

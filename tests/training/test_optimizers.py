@@ -147,20 +147,6 @@ def test_muon_updates_the_matrices_of_blocks() -> None:
     assert splits == expected | {f"induction.{name}.weight": rows for name, rows in induction.items()}
 
 
-@pytest.mark.parametrize("trunk", ["delta", "gru"])
-def test_muon_updates_the_matrices_of_recurrent_layers_and_weight_decay_applies_to_them(trunk: str) -> None:
-    config = replace(WHOLE.model, num_layers=1, num_heads=2, embed_dim=8, trunk=trunk)
-    model = GPT(config, make_env(WHOLE.env).spec)
-    groups = make_optimizer(model, PRESETS["muon"]).param_groups
-    found = {id(parameter): group for group in groups for parameter in group["params"]}
-    splits = {name: found[id(p)]["splits"] for name, p in model.named_parameters() if found[id(p)]["splits"]}
-    inputs = {"gru.weight_ih_l0": (8, 8, 8), "gru.weight_hh_l0": (8, 8, 8)}
-    layer = (inputs if trunk == "gru" else {"inputs.weight": (8, 8, 8, 8, 2, 2)}) | {"out.weight": (8,)}
-    block = {"widen.weight": (config.ff_dim,), "narrow.weight": (8,)} | {f"attention.{k}": v for k, v in layer.items()}
-    assert splits == {f"transformer.blocks.0.{name}": rows for name, rows in block.items()}
-    assert all(group["decays"] for group in groups if group["splits"])
-
-
 def test_a_restored_state_gives_the_next_steps() -> None:
     def moved(weights: list[nn.Parameter], optimizer: Muon, steps: range) -> list[Tensor]:
         for step in steps:

@@ -95,18 +95,15 @@ def _visits(policy: Policy[Any], env: DarkRoom, num_episodes: int, num_streams: 
 
 def explorations(
     config: Config, env: TensorEnv, policy: GPTPolicy, learners: Mapping[str, Policy[Any]], num_tasks: int
-) -> list[Callable[[], tuple[str, Explored]]]:
+) -> list[tuple[str, Callable[[], Explored]]]:
     """Jobs that measure the exploration of the model, of `learners` and of random play, by name; none in worlds without
     a covering plan. There are `evaluation.num_probe_streams` streams for each of `num_tasks`."""
     if not (isinstance(env, DarkRoom) and COVERING_PLAN in learners):
         return []
     ours = {COVERAGE_KEPT: policy, label_of("wiped"): Wiped(policy)}
     explorers = {**ours, **learners, "random": Chance(env.spec)}
-    return [partial(_explore, config, env, num_tasks, name, player) for name, player in explorers.items()]
-
-
-def _explore(config: Config, env: DarkRoom, num_tasks: int, name: str, policy: Policy[Any]) -> tuple[str, Explored]:
-    return name, explored_by(policy, env, config.evaluation.num_probe_streams * num_tasks, config.seed)
+    num_streams = config.evaluation.num_probe_streams * num_tasks
+    return [(name, partial(explored_by, one, env, num_streams, config.seed)) for name, one in explorers.items()]
 
 
 def by_kind(explored: Mapping[str, Explored]) -> dict[str, dict[str, Floats]]:

@@ -173,8 +173,7 @@ class ResultSoFar:
     def __init__(self, main: str) -> None:
         self._main, self._played = main, dict[str, list[Adaptation]]()
 
-    def __call__(self, result: tuple[str, Any]) -> str:
-        name, found = result
+    def __call__(self, name: str, found: Any) -> str:
         if isinstance(found, tuple):  # and no coverage
             self._played.setdefault(name, []).append(found[0])
         shown = self._main if self._main in self._played else next(reversed(self._played), "")

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from icrl.contracts import Json
 from icrl.evaluation.measures import LATER, SCALED, best_of, measure_of, move_of, tail_of
 from icrl.evaluation.protocol import ABLATIONS, PARTS, shown_part
-from icrl.evaluation.report import Curves, all_curves
+from icrl.evaluation.report import RESULTS, Curves, all_curves
 from icrl.spaces import EnvSpec
+
+if TYPE_CHECKING:
+    from icrl.config.root import Config
 
 _FIRST, _AFTER, _MOVED = (1, 2, 3, 5, 10), (1, 2, 5), (1, 2, 5, LATER)  # shown episodes
 LABELS = {"success": "success", "returns": "return"}
@@ -205,3 +209,25 @@ def summary(results: Json, spec: EnvSpec) -> str:
         means = f"confidence {found['confidence']:.3f}, right {found['accuracy']:.3f}"
         lines.append(f"calibration error on windows of development tasks: {found['error']:.3f} ({means})")
     return "\n".join(lines)
+
+
+def guide(config: Config, part: str, folder: Path, film: Path) -> str:
+    """Lines that name the results of an evaluation in `folder`, with what to look for in the first picture and in the
+    video `film`; `part` is the main part of its tasks."""
+    lines = [
+        f"look first    {folder / 'adaptation.png'}",
+        f"              The weights are frozen: if '{PARTS[part]}' rises, the model learns in its",
+        "              context, from near 'random' towards the other dashed lines, which are references.",
+    ]
+    if (probes := folder / "probes.png").exists():
+        lines += [f"              {probes.name} beside it: with a blanked or wiped context the curve should stay low."]
+    if film.exists():
+        lines += [
+            f"start with    {film}",
+            "              One life on the task that takes longest, with the return of each episode below. Left the",
+            "              model: it should search first and go straight later. Right the source agent of that task,",
+            "              if there is one, which learns by its own algorithm. Green walls: a reward, or a success.",
+        ]
+    lines += [f"all numbers   {folder / RESULTS}"]
+    lines += [f"all videos    {config.folder('videos')}"] if config.folder("videos").exists() else []
+    return "\n".join([*lines, f"all curves    tensorboard --logdir {config.folder('logs')}"])

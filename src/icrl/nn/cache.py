@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Self
 
-import torch
 from torch import Tensor
 
 
@@ -40,18 +39,6 @@ class KVCache(TokenCache):
     def replace(self, streams: Tensor, other: Self) -> None:
         for column, new in zip(self.columns, other.columns, strict=True):
             column[:, streams, :, : other.length] = new[:, :, :, : other.length]
-
-
-class StateCache(TokenCache):
-    """State of each recurrent layer after the tokens so far, one column `[layers, B, ...]`. It is zero at the start."""
-
-    def read(self, layer: int) -> Tensor:
-        state = self.columns[0][layer]
-        return state if self.length else torch.zeros_like(state)
-
-    def write(self, layer: int, state: Tensor) -> None:
-        """`length` itself is moved by the caller, after all layers have written."""
-        self.columns[0][layer] = state
 
 
 class Cache(tuple[TokenCache, ...]):

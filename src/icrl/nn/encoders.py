@@ -21,7 +21,7 @@ import torch
 from gymnasium.spaces import Discrete, Space
 from torch import Tensor, nn
 
-from icrl.config.modules import load_plugins, registrar
+from icrl.config.modules import registrar
 from icrl.config.options import OR_ELSEWHERE, refuse
 from icrl.nn.embeddings import STD, ObsEmbedding, PointEmbedding, lookup, table
 from icrl.spaces import EnvSpec
@@ -45,7 +45,6 @@ def encoder(name: str) -> Callable[[Any], Any]:
 
 def check_encoding(name: str) -> None:
     """Refuse a `model.obs_encoding` that no encoder has."""
-    load_plugins()
     known = (*OBS_ENCODINGS, *_OWN)
     refuse(name not in known, f"model.obs_encoding={name}: must be one of {', '.join(known)}{OR_ELSEWHERE}")
 

@@ -23,13 +23,13 @@ from gymnasium.spaces import Discrete
 from pydantic import model_validator
 from torch import Tensor, nn
 
-from icrl.config.options import OneOf, Options, option, refuse
-from icrl.nn.cache import Cache, KVCache, StateCache, TokenCache
+from icrl.config.modules import load_plugins
+from icrl.config.options import OR_ELSEWHERE, OneOf, Options, option, refuse
+from icrl.nn.cache import Cache, KVCache, TokenCache
 from icrl.nn.embeddings import draw_corners, sinusoids, table
 from icrl.nn.encoders import OBS_ENCODINGS, check_encoding, encode_action, encode_obs, encode_reward
 from icrl.nn.heads import make_head
-from icrl.nn.recurrent import RECURRENT
-from icrl.nn.transformer import NO_VISIT, NUM_STREAMS, Induction, Transformer
+from icrl.nn.transformer import NO_VISIT, NUM_STREAMS, TRUNKS, Induction, Transformer
 from icrl.spaces import EnvSpec
 
 
@@ -39,10 +39,8 @@ class GPTConfig(Options):
         "transition: one token per step with previous obs, action, reward and current obs; interleaved: three tokens, "
         "reward, state, action; cross: these as streams of their own that read each other by cross-attention",
     )
-    trunk: Literal["transformer", "delta", "gru"] = option(
-        "transformer",
-        "how a step reads those before it. transformer: attention; delta: gated delta rule; gru: gated recurrent unit; "
-        "these two are recurrent layers in place of attention, whose state has the same size at every step",
+    trunk: Annotated[str, OneOf(("transformer",), r"\w+", "the name of a layer of an extension, or of yours")] = option(
+        "transformer", "how a step reads those before it. transformer: attention; else a layer in its place"
     )
     position: Literal["env_time", "learned", "sinusoidal", "rope", "none"] = option(
         "env_time", "position code: env time step embedding, learned absolute, sinusoidal, rotary, or none"
@@ -72,18 +70,21 @@ class GPTConfig(Options):
     context_len: int = option(160, "env steps in the context, across episodes", ge=2, le=10**6)
     embed_dim: int = option(64, "width of the residual stream", ge=1, le=2**16)
     num_layers: int = option(4, "transformer blocks", ge=1, le=1000)
-    num_heads: int = option(4, "heads of attention or of the delta rule; must divide model.embed_dim", ge=1, le=2**16)
+    num_heads: int = option(4, "heads of model.trunk; must divide model.embed_dim", ge=1, le=2**16)
     num_kv_heads: int = option(
         0, "heads of keys and values, shared by groups of attention heads (0: one for each; 1: multi-query)", ge=0
     )
     ff_dim: int = option(256, "width of the feed-forward layer", ge=1, le=2**20)
     activation: Literal["relu", "gelu"] = option("gelu", "activation of the feed-forward layer")
-    attention_dropout: float = option(0.0, "dropout on attention weights; a recurrent layer has none", ge=0, le=0.99)
+    attention_dropout: float = option(0.0, "dropout on attention weights", ge=0, le=0.99)
     residual_dropout: float = option(0.0, "dropout on what a block adds", ge=0, le=0.99)
     embedding_dropout: float = option(0.0, "dropout on token embeddings", ge=0, le=0.99)
 
     @model_validator(mode="after")
     def _check(self) -> Self:
+        load_plugins()
+        known = f"must be one of {', '.join(TRUNKS)}{OR_ELSEWHERE}"
+        refuse(self.trunk not in TRUNKS, f"model.trunk={self.trunk}: {known}")
         check_heads("model", self.num_heads, self.embed_dim, self.position)
         check_encoding(self.obs_encoding)
         lacking = "model.position=env_time needs the embedding that model.add_env_time=false leaves out"
@@ -92,7 +93,7 @@ class GPTConfig(Options):
         refuse(self.num_heads % self.kv_heads, shared)
         for name, value in (("tokens", "cross"), ("position", "rope"), ("num_kv_heads", self.num_kv_heads or None)):
             given = f"model.{name}={value} is a form of attention: it needs model.trunk=transformer, not {self.trunk}"
-            refuse(self.trunk in RECURRENT and getattr(self, name) == value, given)
+            refuse(self.trunk != "transformer" and getattr(self, name) == value, given)
         return self
 
     @property
@@ -226,12 +227,9 @@ class Trunk(nn.Module):
     def new_cache(self, num_streams: int) -> Cache:
         """An empty cache for a whole context. A cache with more behind it, which others read, is as good."""
         config, like, steps = self.config, next(self.parameters()), self.config.context_len
-        layers = (config.num_layers, num_streams)
-        if recurrent := RECURRENT.get(config.trunk):
-            tokens: TokenCache = StateCache(like.new_empty(*layers, *recurrent.state_shape(config)))
-        else:
-            shape = (*layers, config.kv_heads, steps * self.tokens_per_step, config.head_dim)
-            tokens = KVCache(like.new_empty(shape), like.new_empty(shape))
+        layer = TRUNKS[config.trunk]
+        shapes = layer.cache_shapes(config, steps * self.tokens_per_step)
+        tokens = layer.cache(*(like.new_empty(config.num_layers, num_streams, *shape) for shape in shapes))
         if not self.induction:
             return Cache([tokens])
         shape = (1, num_streams, config.num_heads, steps, config.head_dim)

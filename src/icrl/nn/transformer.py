@@ -26,22 +26,30 @@ learned too, so that a head can prefer the newest visits however long ago they w
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
+from icrl.config.modules import registrar
 from icrl.nn.cache import KVCache, TokenCache
 from icrl.nn.networks import ACTIVATIONS, JoinedLinear
-from icrl.nn.recurrent import RECURRENT
 
 if TYPE_CHECKING:
     from icrl.nn.gpt import GPTConfig
 
 NUM_STREAMS = 3
 NO_VISIT = -1
+TRUNKS: dict[str, Any] = {}  # classes of layers that mix steps, by `model.trunk`
+
+
+def trunk(name: str) -> Callable[[Any], Any]:
+    """Decorator of a layer that `model.trunk=name` puts in the place of `Attention`, whose interface it has. Raises
+    `ConfigError` if another layer has this name."""
+    return registrar("trunk", name, TRUNKS)
 
 
 def rotate(x: Tensor, first: int, tokens_per_step: int = 1) -> Tensor:
@@ -94,8 +102,12 @@ def attend(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, dropo
     return torch.bmm(scores.softmax(-1), value).view(batch, heads, length, width)
 
 
+@trunk("transformer")
 class Attention(nn.Module):
-    """Causal self-attention over steps. In the last block only the last token of each step is a query."""
+    """Causal self-attention over steps. In the last block only the last token of each step is a query.
+    `cache` is the class of its cache."""
+
+    cache = KVCache
 
     def __init__(self, config: GPTConfig, *, last: bool = False) -> None:
         super().__init__()
@@ -106,6 +118,18 @@ class Attention(nn.Module):
         self.sizes = (config.embed_dim, shared, shared)
         self.qkv = (StreamLinear if cross else JoinedLinear)(config.embed_dim, *self.sizes)
         self.out = (StreamLinear if cross and not last else nn.Linear)(config.embed_dim, config.embed_dim)
+
+    @staticmethod
+    def cache_shapes(config: GPTConfig, num_tokens: int) -> tuple[tuple[int, ...], ...]:
+        """Shapes of the columns of a cache of one stream in one layer."""
+        shape = config.kv_heads, num_tokens, config.head_dim
+        return shape, shape
+
+    @staticmethod
+    def activations(config: GPTConfig, num_tokens: int) -> int:
+        """Numbers of a token in a window of `num_tokens` that a backward pass reads, at least: inputs of norms and
+        linear layers, queries, keys and values."""
+        return 6 * config.embed_dim
 
     def forward(self, x: Tensor, cache: KVCache | None, layer: int) -> Tensor:
         """`[B, L, D] -> [B, L, D]`, or `[B, L / G, D]` in the last block. With a cache the L tokens continue it."""
@@ -126,15 +150,14 @@ class Attention(nn.Module):
 
 
 class Block(nn.Module):
-    """Attention, or a recurrent layer in its place, and a feed-forward layer, each added to its input. The last block
+    """Attention, or another layer in its place, and a feed-forward layer, each added to its input. The last block
     returns one token per step."""
 
     def __init__(self, config: GPTConfig, *, last: bool = False) -> None:
         super().__init__()
         linear = StreamLinear if config.tokens == "cross" and not last else nn.Linear
-        recurrent = RECURRENT.get(config.trunk)
         self.attention_norm = nn.LayerNorm(config.embed_dim)
-        self.attention = recurrent(config) if recurrent else Attention(config, last=last)
+        self.attention = TRUNKS[config.trunk](config, last=last)
         self.feed_forward_norm = nn.LayerNorm(config.embed_dim)
         self.widen, self.narrow = linear(config.embed_dim, config.ff_dim), linear(config.ff_dim, config.embed_dim)
         self.activation, self.dropout = ACTIVATIONS[config.activation](), nn.Dropout(config.residual_dropout)

@@ -109,15 +109,24 @@ def _serve(connection: Connection, function: Callable[[Any], Any], idle: bool) -
 
 
 def in_parallel(
-    jobs: Sequence[Callable[[], Result]], width: int, title: str, tell: Callable[[Result], str] = lambda _: ""
-) -> list[Result]:
-    """Results of independent `jobs`, with a progress bar: `width` at a time in processes with one thread each, because
-    two threads of one process would wait for each other; if that is 1, in this process. `tell` takes each result as it
-    arrives, and returns words for the bar.
+    jobs: Sequence[tuple[str, Callable[[], Result]]],
+    width: int,
+    title: str,
+    tell: Callable[[str, Result], str] = lambda *_: "",
+) -> list[tuple[str, Result]]:
+    """Names and results of independent `jobs`, with a progress bar: `width` at a time in processes with one thread
+    each, because two threads of one process would wait for each other; if that is 1, in this process. `tell` takes name
+    and result as they arrive, and returns words for the bar.
 
     Jobs and results must be picklable, exceptions are those of the jobs. Raises `PipelineError` if a process dies."""
     with progress_bar(total=len(jobs), desc=title, unit="job") as bar, ticking(bar):
-        return _all_done(jobs, width, bar, tell)
+        if width > 1:
+            return _in_processes(jobs, width, bar, tell)
+        found = list[tuple[str, Result]]()
+        for name, job in jobs:
+            found.append((name, job()))
+            advance(bar, tell(*found[-1]))
+        return found
 
 
 @contextmanager
@@ -138,26 +147,22 @@ def ticking(bar: Any) -> Iterator[None]:
         clock.join()
 
 
-def _all_done(
-    jobs: Sequence[Callable[[], Result]], width: int, bar: Any, tell: Callable[[Result], str]
-) -> list[Result]:
-    results = dict[int, Result]()
-    if width == 1:
-        for number, job in enumerate(jobs):
-            results[number] = job()
-            advance(bar, tell(results[number]))
-        return [*results.values()]
+def _in_processes(
+    jobs: Sequence[tuple[str, Callable[[], Result]]], width: int, bar: Any, tell: Callable[[str, Result], str]
+) -> list[tuple[str, Result]]:
+    results, names = dict[int, Result](), [name for name, _ in jobs]
     before = active_children()
     with without_signals():
         pool = ProcessPoolExecutor(width, get_context(_START_METHOD), _alone)
         # Pickled here, tensors travel by value and not in shared memory, which would need its sender alive.
-        futures = {pool.submit(_done, pickle.dumps(job)): number for number, job in enumerate(jobs)}
+        futures = {pool.submit(_done, pickle.dumps(job)): number for number, (_, job) in enumerate(jobs)}
     kill = killed_at_the_end([process for process in active_children() if process not in before])
     try:
         for future in as_completed(futures):  # not in order, so that the bar does not wait for a long one
-            results[futures[future]] = pickle.loads(future.result())
-            advance(bar, tell(results[futures[future]]))
-        return [results[number] for number in range(len(jobs))]
+            number = futures[future]
+            results[number] = pickle.loads(future.result())
+            advance(bar, tell(names[number], results[number]))
+        return [(name, results[number]) for number, name in enumerate(names)]
     except BrokenExecutor as error:
         raise PipelineError("a process that plays died. Run the same command again, or with num_threads=1") from error
     finally:

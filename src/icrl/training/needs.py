@@ -13,10 +13,10 @@ import numpy as np
 import torch
 
 from icrl.data.columns import column_forms, step_dtypes
+from icrl.nn.cache import KVCache
 from icrl.nn.gpt import GPT
 from icrl.nn.networks import parameters_of
-from icrl.nn.recurrent import CHUNK, RECURRENT
-from icrl.nn.transformer import NUM_STREAMS
+from icrl.nn.transformer import NUM_STREAMS, TRUNKS
 from icrl.runs.checkpoint import interval_of
 from icrl.runs.device import Need, check_fits, check_memory, dtype_of, free_disk
 from icrl.sources import source_class
@@ -90,18 +90,15 @@ def fitting(
     learns: bool = True,
 ) -> list[Need]:
     """Needs of the `trained` and `frozen` parameters, a batch, and the activations that a backward pass reads: `heads`
-    numbers per step, and, if the trunk `learns`, those of each block but the last, which may have fewer tokens. A block
-    keeps the inputs of norms and linear layers, queries, keys, values, and both sides of the activation; the delta rule
-    also what it writes and the matrices between the tokens of a chunk."""
+    numbers per step, and, if the trunk `learns`, those of each block but the last, which may have fewer tokens: those
+    of the layer that mixes steps, and both sides of the activation."""
     trainer, optimizer, width, amp = config.trainer, config.optimizer, model.embed_dim, config.device.amp_dtype
     element = dtype_of(config).itemsize
     states = int(optimizer.momentum > 0) if isinstance(optimizer, SGDConfig) else 2
     size, length = trainer.mini_batch_size // ranks, trainer.mini_batch_length or config.model.context_len
     steps = size // trainer.gradient_accumulation_steps * length
     tokens = 1 if model.tokens == "transition" else NUM_STREAMS
-    mixing = 6 * width
-    if model.trunk == "delta":
-        mixing += 6 * width + 4 * model.num_heads * min(CHUNK, tokens * length)
+    mixing = TRUNKS[model.trunk].activations(model, tokens * length)
     of_block = width if trainer.activation_checkpointing else mixing + 2 * model.ff_dim
     numbers = heads + learns * tokens * (1 + (model.num_layers - 1) * of_block)  # per step
     scores = learns * model.induction * length * model.num_heads * _FLOAT  # per step: one for each step before it
@@ -122,11 +119,10 @@ def playing(
     """Needs of a `model` in context: its cache and the rollout. `options` determine streams and episodes."""
     played = _played(episodes)
     held = model.context_len if device.type == "cuda" else min(model.context_len, played)
-    numbers = 2 * held * (1 if model.tokens == "transition" else NUM_STREAMS) * model.kv_heads * model.head_dim
-    if recurrent := RECURRENT.get(model.trunk):
-        numbers = math.prod(recurrent.state_shape(model))
+    layer, tokens = TRUNKS[model.trunk], held * (1 if model.tokens == "transition" else NUM_STREAMS)
+    numbers = sum(map(math.prod, layer.cache_shapes(model, tokens)))
     cache = streams * model.num_layers * numbers * dtype_of(config).itemsize
-    length = () if recurrent else ("model.context_len",)
+    length = ("model.context_len",) if issubclass(layer.cache, KVCache) else ()
     return [
         Need("the cache of the context", cache, (*options, *length, "model.num_layers")),
         Need("the rollout", streams * played * step_bytes(spec), options),

@@ -9,6 +9,7 @@ import pytest
 import torch
 from demo_pages import small_model
 
+from icrl import extensions
 from icrl.contracts import PipelineError
 from icrl.extensions.demo.network import TOLERANCE, empty_columns, example_of, export_network, logits_of
 from icrl.nn.gpt import GPT, context_of
@@ -17,7 +18,7 @@ onnx, onnxruntime = pytest.importorskip("onnx"), pytest.importorskip("onnxruntim
 
 FORMS = (
     ("model.tokens=cross", "model.position=rope", "model.induction=true", "model.num_kv_heads=1"),
-    ("model.trunk=delta",),
+    *([("model.trunk=delta",)] if "recurrent" in extensions.NAMES else []),
 )
 
 

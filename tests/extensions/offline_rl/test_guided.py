@@ -18,6 +18,7 @@ from policies import (
 )
 from small_models import CONFIG
 
+from icrl import extensions
 from icrl.config.options import replace
 from icrl.envs import make_env
 from icrl.extensions.offline_rl.acting import Guided
@@ -36,9 +37,10 @@ CRITICS = {
     "two trunks": {"critic": {"separate_value": True}, "model": {"tokens": "interleaved", "induction": True}},
     "largest Q": {"critic": {"backup": "max", "v_loss_scaling": 0.0}},
     "with a policy": {"critic": {"imitation_scaling": 1.0}, "model": {"tokens": "cross", "position": "sinusoidal"}},
-    "recurrent": {"critic": {"separate_value": True}, "model": {"trunk": "delta", "induction": True}},
-    "gru": {"model": {"trunk": "gru"}},
 }
+if "recurrent" in extensions.NAMES:
+    CRITICS["delta"] = {"critic": {"separate_value": True}, "model": {"trunk": "delta", "induction": True}}
+    CRITICS["gru"] = {"model": {"trunk": "gru"}}
 
 
 def guided(form: str, has_prior: bool) -> Guided:
@@ -66,7 +68,7 @@ def test_guided_logits_are_the_priors_and_the_scaled_advantages(form: str, has_p
         assert got[row, t, action].item() == pytest.approx(expected, abs=1e-4)
 
 
-@pytest.mark.parametrize("form", ["two trunks", "recurrent", "gru"])
+@pytest.mark.parametrize("form", ["two trunks", *({"delta", "gru"} & {*CRITICS})])
 @torch.no_grad()
 def test_streams_of_a_cache_are_replaced_with_their_memory(form: str) -> None:
     model, some = guided(form, has_prior=True), torch.tensor([1, 3])

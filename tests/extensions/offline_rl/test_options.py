@@ -10,6 +10,7 @@ from omegaconf import OmegaConf
 from pages import check_options_of_table, rows_of
 from refusals import check_refusal, refusals
 
+from icrl import extensions
 from icrl.config.compose import compose_config, load_config, presets_of
 from icrl.config.options import Options, walk
 from icrl.contracts import ConfigError
@@ -123,6 +124,11 @@ def load(overrides: Any) -> OfflineConfig:
 @pytest.mark.parametrize(("section", "overrides", "named"), refusals(Path(__file__).with_name("refusals.txt")))
 def test_a_refusal_names_field_value_and_what_is_allowed(section: str, overrides: list[str], named: list[str]) -> None:
     check_refusal(lambda given: load([*PLAIN, *given]), overrides, named)
+
+
+@pytest.mark.skipif("recurrent" not in extensions.NAMES, reason="the layer is an extension")
+def test_rotary_positions_of_a_critic_need_attention() -> None:
+    check_refusal(load, ["model.trunk=delta", "encoder.position=rope"], ("encoder.position=rope", "model.trunk=delta"))
 
 
 @pytest.mark.parametrize("line", Path(__file__).with_name("allowed.txt").read_text().splitlines())

@@ -8,6 +8,7 @@ import torch
 from harness import TINY, done, refusal
 from torch import Tensor, load
 
+from icrl import extensions
 from icrl.extensions.offline_rl.programs import train_ilql
 from icrl.runs import checkpoint, device
 from icrl.runs.files import read_json
@@ -72,6 +73,7 @@ def test_a_run_can_be_extended(root: Path, tmp_path: Path, program: str, folder:
         assert torch.equal(value, theirs[0]["model"][name]), name
 
 
+@pytest.mark.skipif("recurrent" not in extensions.NAMES, reason="the layer is an extension")
 def test_a_critic_is_recurrent_like_the_model(root: Path) -> None:
     encoder = ("encoder.embed_dim=8", "encoder.num_layers=1", "encoder.num_heads=2", "encoder.ff_dim=16")
     options = ("name=recurrent", "histories=tiny", "model.trunk=gru", *encoder, "device.amp_dtype=none")

@@ -12,7 +12,6 @@ WORLDS = {
 }
 TOKENS = ("transition", "interleaved", "cross")
 FORMS = [
-    *(("host", {"trunk": trunk, "position": "sinusoidal"}) for trunk in ("delta", "gru")),
     *(("host", {"tokens": tokens, "position": "sinusoidal"}) for tokens in TOKENS),
     *(("agent", {"tokens": tokens, "position": "rope"}) for tokens in TOKENS),
 ]

@@ -14,10 +14,9 @@ from icrl.envs.rooms import DarkRoom
 from icrl.evaluation.protocol import PARTS
 from icrl.evaluation.references import exact_references
 from icrl.evaluation.scripted.explorers import cells_walked, covering_plan, has_explorers
-from icrl.extensions.demo.network import empty_columns, export_network
+from icrl.extensions.demo.network import empty_columns, export_network, is_recurrent
 from icrl.extensions.demo.page import packed
 from icrl.nn.gpt import GPT
-from icrl.nn.recurrent import RECURRENT
 
 if TYPE_CHECKING:
     from icrl.nn.gpt_policy import GPTPolicy
@@ -46,7 +45,7 @@ def file_content(env: DarkRoom, policy: GPTPolicy, about: Json, goals: Json, cur
     steps, plan = env.spec.max_episode_steps, None
     if start is not None and has_explorers(env):
         plan = cells_walked(covering_plan(size, steps, start), size, start).tolist()
-    recurrent = model.config.trunk in RECURRENT
+    recurrent = is_recurrent(model)
     content = {
         "about": about | {"parameters": sum(one.numel() for one in model.parameters())},
         "room": {"size": size, "max_steps": steps, "start": start, "terminates": terminates},

@@ -30,15 +30,20 @@ from torch.overrides import TorchFunctionMode
 
 from icrl.config.options import refuse
 from icrl.contracts import PipelineError
-from icrl.nn.cache import KVCache, StateCache
+from icrl.nn.cache import KVCache, TokenCache
 from icrl.nn.gpt import GPT, Context, Window, context_of
-from icrl.nn.recurrent import RECURRENT
+from icrl.nn.transformer import TRUNKS
 from icrl.rl.statistics import Floats
 
 TOLERANCE = 1e-4  # largest difference between the logits of the exported model and of PyTorch
 NUM_NUMBERS = 6  # of a step, in the table above
 _OPSET = 18
 _TRACED = 3, 4  # T and S of the example; a dimension of 0 or 1 would be taken for a constant
+
+
+def is_recurrent(model: GPT) -> bool:
+    """True for a trunk that keeps a state, and no tokens."""
+    return not issubclass(TRUNKS[model.config.trunk].cache, KVCache)
 
 
 class GrownKeys(KVCache):
@@ -59,12 +64,15 @@ class GrownKeys(KVCache):
         return [torch.stack(layers) for layers in zip(*self._grown, strict=True)]
 
 
-class GrownState(StateCache):
+class GrownState(TokenCache):
     """States of recurrent layers. Those at the start of a context are zeros."""
 
     def __init__(self, *columns: Tensor) -> None:
         super().__init__(*columns)
-        self.length, self._grown = 1, list[Tensor]()  # 1: the states are read
+        self._grown = list[Tensor]()
+
+    def read(self, layer: int) -> Tensor:
+        return self.columns[0][layer]
 
     def write(self, layer: int, state: Tensor) -> None:
         self._grown.append(state)
@@ -97,7 +105,7 @@ class Exported(nn.Module):
 
     def __init__(self, model: GPT) -> None:
         super().__init__()
-        self.model, self.is_recurrent = model.eval(), model.config.trunk in RECURRENT
+        self.model, self.is_recurrent = model.eval(), is_recurrent(model)
 
     def forward(self, steps: Tensor, prev_reward: Tensor, columns: list[Tensor]) -> tuple[Tensor, ...]:
         prev_obs, prev_action, prev_timestep, obs, timestep, first = steps.long().T[:, None]
@@ -187,7 +195,7 @@ def logits_of(content: bytes, model: GPT, window: Window) -> Floats:
     numbers = [context.prev_obs, context.prev_action, context.prev_timestep, context.obs, context.timestep]
     steps = torch.stack([*numbers, context.first.long()], dim=-1)[0].int().numpy()
     columns, logits = [column.numpy() for column in empty_columns(model)], list[Floats]()
-    ends = range(1, len(steps) + 1) if model.config.trunk in RECURRENT else (len(steps) - 2, len(steps) - 1, len(steps))
+    ends = range(1, len(steps) + 1) if is_recurrent(model) else (len(steps) - 2, len(steps) - 1, len(steps))
     for first, end in pairwise((0, *ends)):
         given = {"steps": steps[first:end], "prev_reward": context.prev_reward[0, first:end].numpy()}
         found = session.run(None, given | {f"cache_{i}": column for i, column in enumerate(columns)})

@@ -8,13 +8,14 @@ from torch import Tensor
 
 from icrl.config.compose import load_config
 from icrl.config.options import replace
+from icrl.extensions.recurrent.layers import CHUNK, GRU, GatedDelta, gated_delta
 from icrl.nn.gpt import GPT
-from icrl.nn.recurrent import CHUNK, GRU, RECURRENT, GatedDelta, gated_delta
+from icrl.nn.transformer import TRUNKS
 from icrl.spaces import discrete_spec
 
 CONFIG = replace(load_config().model, trunk="delta", embed_dim=8, num_heads=2, num_layers=2, ff_dim=16)
 HEADS, HEAD_DIM, LONG = 2, 4, 2 * CHUNK + 5
-every_trunk = pytest.mark.parametrize("trunk", RECURRENT)
+every_trunk = pytest.mark.parametrize("trunk", ["delta", "gru"])
 
 
 def columns(length: int, width: int = HEAD_DIM) -> list[Tensor]:
@@ -116,7 +117,7 @@ def test_the_gru_equals_its_equation() -> None:
 
 @every_trunk
 def test_mixed_precision_rounds_the_linear_layers_alone(trunk: str) -> None:
-    layer = outspoken(RECURRENT[trunk](CONFIG), 0.3)
+    layer = outspoken(TRUNKS[trunk](CONFIG), 0.3)
     x = torch.randn(2, LONG, 8, generator=torch.Generator().manual_seed(0))
     expected = layer(x, None, 0)
     with torch.autocast("cpu", torch.bfloat16):

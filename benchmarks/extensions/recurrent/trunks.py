@@ -1,6 +1,6 @@
 """Trunks and caches side by side: an update, steps in context, and the memory of a stream.
 
-    python -m benchmarks.trunks
+    python -m benchmarks.extensions.recurrent.trunks
 
 On one thread, with the default recipe, on random windows and in DarkRoom over 320 steps (two contexts). A cache in
 bfloat16, which is no option of the library, keeps keys and values in bfloat16 and multiplies a query with them in

@@ -30,14 +30,27 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from icrl.nn.cache import StateCache
+from icrl.nn.cache import TokenCache
 from icrl.nn.networks import JoinedLinear, in_float32
+from icrl.nn.transformer import trunk
 
 if TYPE_CHECKING:
     from icrl.nn.gpt import GPTConfig
 
 CHUNK = 32  # tokens
 _KEPT = 4.0  # logit of a at the start: half is forgotten after 38 tokens
+
+
+class StateCache(TokenCache):
+    """State of each recurrent layer after the tokens so far, one column `[layers, B, ...]`. It is zero at the start."""
+
+    def read(self, layer: int) -> Tensor:
+        state = self.columns[0][layer]
+        return state if self.length else torch.zeros_like(state)
+
+    def write(self, layer: int, state: Tensor) -> None:
+        """`length` itself is moved by the caller, after all layers have written."""
+        self.columns[0][layer] = state
 
 
 def gated_delta(
@@ -64,12 +77,13 @@ def gated_delta(
     return torch.cat(outputs, dim=2), state
 
 
+@trunk("delta")
 class GatedDelta(nn.Module):
     """The gated delta rule, in the interface of `transformer.Attention`."""
 
-    queries = slice(None)
+    cache, queries = StateCache, slice(None)
 
-    def __init__(self, config: GPTConfig) -> None:
+    def __init__(self, config: GPTConfig, *, last: bool = False) -> None:
         super().__init__()
         width, heads = config.embed_dim, config.num_heads
         self.head_dim = config.head_dim
@@ -78,9 +92,13 @@ class GatedDelta(nn.Module):
         self.norm, self.out = nn.RMSNorm(config.head_dim), nn.Linear(width, width)
 
     @staticmethod
-    def state_shape(config: GPTConfig) -> tuple[int, ...]:
-        """Shape of the state of a stream in one layer."""
-        return config.num_heads, config.head_dim, config.head_dim
+    def cache_shapes(config: GPTConfig, num_tokens: int) -> tuple[tuple[int, ...], ...]:
+        return ((config.num_heads, config.head_dim, config.head_dim),)
+
+    @staticmethod
+    def activations(config: GPTConfig, num_tokens: int) -> int:
+        """Also what is written, and the matrices between the tokens of a chunk."""
+        return 12 * config.embed_dim + 4 * config.num_heads * min(CHUNK, num_tokens)
 
     def forward(self, x: Tensor, cache: StateCache | None, layer: int) -> Tensor:
         """`[B, T, D] -> [B, T, D]`. With a cache the T tokens continue it. The rule itself is computed in float32."""
@@ -96,20 +114,24 @@ class GatedDelta(nn.Module):
         return self.out((self.norm(mixed) * F.silu(gate)).transpose(1, 2).flatten(2))
 
 
+@trunk("gru")
 class GRU(nn.Module):
     """A gated recurrent unit, in the interface of `transformer.Attention`."""
 
-    queries = slice(None)
+    cache, queries = StateCache, slice(None)
 
-    def __init__(self, config: GPTConfig) -> None:
+    def __init__(self, config: GPTConfig, *, last: bool = False) -> None:
         super().__init__()
         self.gru = nn.GRU(config.embed_dim, config.embed_dim, batch_first=True)
         self.out = nn.Linear(config.embed_dim, config.embed_dim)
 
     @staticmethod
-    def state_shape(config: GPTConfig) -> tuple[int, ...]:
-        """Shape of the state of a stream in one layer."""
-        return (config.embed_dim,)
+    def cache_shapes(config: GPTConfig, num_tokens: int) -> tuple[tuple[int, ...], ...]:
+        return ((config.embed_dim,),)
+
+    @staticmethod
+    def activations(config: GPTConfig, num_tokens: int) -> int:
+        return 6 * config.embed_dim
 
     def forward(self, x: Tensor, cache: StateCache | None, layer: int) -> Tensor:
         """`[B, T, D] -> [B, T, D]`. With a cache the T tokens continue it. The unit is computed in float32."""
@@ -118,6 +140,3 @@ class GRU(nn.Module):
         if cache:
             cache.write(layer, state[0])
         return self.out(mixed)
-
-
-RECURRENT: dict[str, type[GatedDelta | GRU]] = {"delta": GatedDelta, "gru": GRU}

@@ -1,0 +1,263 @@
+"""Setup of an evaluation: the model, the policies beside it, the tasks, and where the results go.
+
+G tasks, S streams of each.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
+from dataclasses import dataclass, replace
+from functools import cached_property, partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from icrl.contracts import ConfigError, Env, Json, Policy, Rollout
+from icrl.data.history_store import Histories
+from icrl.envs import make_env
+from icrl.envs.core import TensorEnv
+from icrl.envs.exact import Expectation
+from icrl.envs.rooms import Room
+from icrl.evaluation import exploration, moved_goal, protocol, references, report, trained
+from icrl.evaluation.in_context import Adaptation, joined, play_episodes, source_adaptation
+from icrl.evaluation.kinds import TrainedPolicy
+from icrl.evaluation.measures import move_of
+from icrl.nn.gpt import GPT
+from icrl.nn.gpt_policy import Acting, GPTPolicy
+from icrl.rl.statistics import Floats
+from icrl.runs.device import check_memory
+from icrl.runs.files import Identity, check_same, identity_of
+from icrl.sources import source_of
+from icrl.training.needs import bootstrap, playing
+
+if TYPE_CHECKING:
+    from icrl.config.root import Config
+    from icrl.sources.options import SourceConfig
+
+Job = tuple[str, Callable[[], Any]]  # a name, and what is played
+
+_WORLD = ("env", "tasks")
+_EPISODES = "evaluation.num_episodes"
+_STREAMS = 250  # that the model plays in one job: with fewer, a step costs about as much
+
+
+@dataclass(frozen=True)
+class Setup:
+    """Setup of the evaluation of a trained policy in a world."""
+
+    config: Config
+    env: TensorEnv
+    opened: TrainedPolicy
+    compared: tuple[str, ...]  # groups of options that must equal those of the training, beside the world
+    suffix: str  # of the folders with results
+    model: GPT | Acting
+    start: GPT | None  # the model before it was fine-tuned, which plays beside it
+    parts: dict[str, list[int]]  # numbers of the tasks by part, the main part first
+    store: Histories | None = None  # of the source beside the model
+
+    @property
+    def folder(self) -> Path:
+        """Folder of the results."""
+        return self.config.folder("logs") / f"evaluation{self.suffix}"
+
+    @property
+    def is_done(self) -> bool:
+        """True if there are results."""
+        return (self.folder / report.RESULTS).exists()
+
+    @property
+    def films(self) -> Path:
+        """Folder of the videos."""
+        return self.config.folder("videos") / f"in_context{self.suffix}"
+
+    @property
+    def identifying(self) -> tuple[str, ...]:
+        """Groups of options that identify the results."""
+        return (*_WORLD, *self.compared, "seed", "policy", "evaluation")
+
+    @property
+    def owner(self) -> Identity:
+        return identity_of("evaluate", self.config, self.identifying, {"model": self.opened.checksum})
+
+    @property
+    def main(self) -> str:
+        """Main part of the tasks."""
+        return protocol.shown_part(self.parts)
+
+    @property
+    def width(self) -> int:
+        """Number of jobs at a time."""
+        return torch.get_num_threads() if self.model.device.type == "cpu" else 1
+
+    @cached_property
+    def tasks(self) -> dict[str, Tensor]:
+        """Tasks by part, `[G, task_dim]` each."""
+        every = self.env.all_tasks().to(self.model.device)
+        return {part: every[numbers] for part, numbers in self.parts.items()}
+
+    @property
+    def source(self) -> SourceConfig:
+        """Options of the source that is filmed beside the model."""
+        return source_of(self.store.manifest["config"], self.store.folder) if self.store else self.config.source
+
+    @cached_property
+    def policy(self) -> GPTPolicy:
+        return trained.policy_of(self.config, self.model)
+
+    @cached_property
+    def learners(self) -> dict[str, Policy[Any]]:
+        """Policies to play beside the model, by name."""
+        agents = references.agents_of(self.config, self.tasks[self.main]) if self.store else {}
+        before = {protocol.BEFORE: trained.policy_of(self.config, self.start)} if self.start else {}
+        return references.references_of(self.env) | agents | before
+
+    @cached_property
+    def probes(self) -> dict[str, Policy[Any]]:
+        """Other decodings of the model, and ablations of its context, by name."""
+        return references.probes_for(self.config, self.model, self.env, self.tasks[self.main])
+
+    def check_room(self) -> None:
+        """Raise `ConfigError` if the device has too little memory to play the tasks."""
+        config, options = self.config, self.config.evaluation
+        num_shown, *further = map(len, self.parts.values())
+        numbers = {"num_streams": num_shown, "num_train_streams": max(further, default=0)}
+        if options.ablations or options.reward_ablations or options.temperatures or options.moved_goal:
+            numbers["num_probe_streams"] = num_shown
+        model, spec, device, episodes = self.model.config, self.env.spec, self.model.device, options.num_episodes
+        for name, num_tasks in numbers.items():
+            num_streams, deciding = num_tasks * getattr(options, name), (f"evaluation.{name}", _EPISODES)
+            check_memory(config, playing(config, model, spec, num_streams, episodes, device, deciding), device)
+        check_memory(config, [bootstrap(config, num_shown)], torch.device("cpu"))
+
+    def read_results(self) -> Json | None:
+        """Results of an earlier evaluation, None without one. Raises `ConfigError` if they are of other options or of
+        another model."""
+        if not self.is_done:
+            return None
+        results, _ = report.read_results(self.folder)
+        other = f"another name= with run={self.config.run} histories=[{','.join(self.config.histories)}]"
+        check_same(self.config, results["config"], self.identifying, str(self.folder), budgets=False, other=other)
+        if results["checkpoint"] != self.opened.checksum:
+            raise ConfigError(f"{self.folder} holds results of another model: give another name=, or remove it")
+        return results
+
+
+@contextmanager
+def open_setup(config: Config, device: torch.device) -> Iterator[Setup]:
+    """The setup that `config` describes, with its world open. Raises `ConfigError` for options that differ from those
+    of the training."""
+    opened = trained.open_trained(config, device)
+    before, is_mixture = opened.described["config"], len(config.histories) > 1
+    changes = trained.changes_of(config, before)
+    compared = opened.compared if is_mixture else (*opened.compared, "source")  # stores of a mixture record their own
+    last = config.evaluation.checkpoint == "last"  # others may be older than the extension of a run
+    check_same(config, before, compared if changes else (*_WORLD, *compared), str(opened.folder), budgets=last)
+    with closing(make_env(config.env, device)) as env:
+        spec, split = trained.readable_spec(config, env.spec, opened.described["env"]), opened.described["tasks"]
+        model, start = opened.make(config, spec, device), trained.open_start(config, opened, spec, device)
+        if changes:
+            parts = {"held_out": trained.new_tasks(config, env, before, split)}
+        else:
+            parts = trained.tasks_by_part(config, split)
+        suffix = trained.suffix_of(changes | opened.suffixes, config.evaluation.tasks)
+        # In another world a source appears only in videos, and is the configured one unless there is a mixture.
+        has_source = not changes or (config.evaluation.videos and is_mixture)
+        setup = Setup(config, env, opened, compared, suffix, model, start, parts)
+        if has_source and not setup.is_done:
+            setup = replace(setup, store=trained.training_store(config, opened.described))
+        yield setup
+
+
+def jobs_of(setup: Setup) -> list[Job]:
+    """Jobs of an evaluation: the model on each part of the tasks; its probes, the policies beside it and a goal that
+    moves on the main part; and the exploration of a room without a goal."""
+    config, env, options, shown = setup.config, setup.env, setup.config.evaluation, setup.tasks[setup.main]
+    jobs = list[Job]()
+    if options.moved_goal and moved_goal.can_move(env, shown):
+        world, pairs = moved_goal.MovedGoal(env, move_of(options.num_episodes)), moved_goal.moving(shown)
+        for name, mover in moved_goal.movers(setup.policy, setup.learners).items():
+            jobs += _plays(config, world, name, mover, pairs, options.num_probe_streams)
+    for name, probe in reversed(setup.probes.items()):
+        jobs += _plays(config, env, name, probe, shown, options.num_probe_streams)
+    for part, tasks in setup.tasks.items():  # after probes, because those take longest
+        num_streams = options.num_streams if part == setup.main else options.num_train_streams
+        jobs += _plays(config, env, part, setup.policy, tasks, num_streams)
+    for name, learner in setup.learners.items():
+        jobs += _plays(config, env, name, learner, shown, options.num_streams)
+    return jobs + exploration.explorations(config, env, setup.policy, setup.learners, len(shown))
+
+
+def _plays(
+    config: Config, env: Env[Any], name: str, policy: Policy[Any], tasks: Tensor, num_streams: int
+) -> Iterator[Job]:
+    """Jobs that play parts of `tasks` `[G, task_dim]`. The model itself plays a few tasks at a time, so that there is
+    work for all processes."""
+    at_a_time = max(1, _STREAMS // num_streams) if isinstance(policy, GPTPolicy) and tasks.is_cpu else len(tasks)
+    size = num_streams, config.evaluation.num_episodes
+    for first in range(0, len(tasks), at_a_time):
+        rows = tasks[first : first + at_a_time]
+        yield name, partial(play_episodes, policy, env, rows, *size, config.seed, first)
+
+
+class Played(NamedTuple):
+    """Results of the jobs of an evaluation."""
+
+    episodes: dict[str, Adaptation]  # by policy; those of the source agents too
+    filmed: dict[str, Rollout]  # transitions of the models
+    explored: dict[str, dict[str, Floats]]  # by kind and policy
+    misled: dict[str, Floats]  # see `moved_goal.others_first`
+
+
+def played_in(setup: Setup, found: Sequence[tuple[str, Any]]) -> Played:
+    """All parts of what was `found` in the jobs, by name."""
+    explored = {name: one for name, one in found if isinstance(one, dict)}
+    parts = dict[str, list[Any]]()
+    for name, one in found:
+        if isinstance(one, tuple):
+            parts.setdefault(name, []).append(one)
+    played = {name: joined(of_one) for name, of_one in parts.items()}
+    moved = [name for name in played if name.startswith(protocol.MOVED)]
+    episodes = {part: played[part][0] for part in setup.tasks}
+    if setup.store and "train" in setup.tasks:
+        episodes |= _source_episodes(setup, setup.store)
+    episodes |= {name: played[name][0] for name in (*setup.learners, *setup.probes, *moved)}
+    models = {"model": setup.main} | ({protocol.BEFORE: protocol.BEFORE} if setup.start else {})
+    misled = moved_goal.others_first(setup.env, setup.tasks[setup.main], played)
+    filmed = {name: played[part][1] for name, part in models.items()}
+    return Played(episodes, filmed, exploration.by_kind(explored), misled)
+
+
+def _source_episodes(setup: Setup, store: Histories) -> dict[str, Adaptation]:
+    """First and last episodes of the source agents of training tasks in `store`."""
+    label, options = f"{report.source_label(setup.source.name)}, training tasks", setup.config.evaluation
+    ends = source_adaptation(store, setup.tasks["train"], options.num_train_streams, options.num_episodes)
+    return {f"{label}, start of life": ends[0], f"{label}, end of life": ends[1]}
+
+
+def setting_of(setup: Setup, exact: Mapping[str, Mapping[str, Expectation]]) -> protocol.Setting:
+    """Setting of an evaluation with these `exact` references by part of the tasks. In rooms nothing is drawn, so no
+    episode is better than the optimum."""
+    env, rewards, num_steps = setup.env, setup.env.spec.reward_values, setup.env.spec.max_episode_steps
+    possible = {"steps_to_goal": (0.0, float(num_steps))}
+    possible |= {"returns": (min(0.0, *rewards) * num_steps, max(0.0, *rewards) * num_steps)} if rewards else {}
+    return protocol.Setting(
+        {part: protocol.exact_numbers(found) for part, found in exact.items()},
+        protocol.decoding_name(setup.policy.temperature, setup.policy.epsilon),
+        env.has_planner and env.spec.success == "best_action",
+        possible,
+        isinstance(env, Room) and env.is_exact,
+    )
+
+
+def returns_beside(
+    exact: Mapping[str, Expectation], env: TensorEnv, episodes: Mapping[str, Adaptation]
+) -> dict[str, list[float]]:
+    """Mean return on each task of random play and of the best one, as far as they are known or were played."""
+    if exact:
+        return {name: found.episode_return.tolist() for name, found in exact.items()}
+    return {
+        name: episodes[name].returns.mean((1, 2)).tolist() for name in ("random", env.best_name) if name in episodes
+    }

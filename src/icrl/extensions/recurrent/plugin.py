@@ -1,0 +1,5 @@
+"""Registration of the layers."""
+
+from icrl.extensions.recurrent import layers
+
+__all__ = ["layers"]
