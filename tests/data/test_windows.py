@@ -13,12 +13,12 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from lives import ALIKE, CONFIG, CPU, NUM_ENVS, NUM_ROWS, PER_TASK, TRAIN, Code, codes_of, histories_of, random_done
 from stage_one import play
+from stores import rewards_of_a_row
 
 from icrl.config.compose import load_config
 from icrl.config.options import replace
 from icrl.contracts import Batch, ConfigError
 from icrl.data.history_store import Histories
-from icrl.data.rewards import RewardPlugin
 from icrl.data.weights import step_weights
 from icrl.data.windows import Windows
 from icrl.envs import make_env
@@ -87,19 +87,18 @@ def test_observations_of_many_numbers_keep_their_order() -> None:
     assert torch.equal(batch.obs, torch.from_numpy(histories.columns["obs"])[batch.action, batch.timestep])
 
 
-def test_the_training_reward_is_the_recorded_one_or_that_of_a_plugin() -> None:
-    """A plug-in sees whole lives even if episodes are left out of the windows."""
+def test_the_training_reward_is_the_recorded_one_or_a_given_one() -> None:
+    """A given one is made of whole lives, even if episodes are left out of the windows."""
     histories = histories_of(random_done(20), np.indices((NUM_ROWS, 20)).sum(0) % 2)
     histories.manifest["tasks"]["all"] = [[task] for task in range(max(TRAIN) + 1)]
     histories.manifest["config"] = {"env": {"name": "dark_room"}}
     histories.manifest["env"]["reward_values"] = [0.5, -3.0]
     config = replace(CONFIG, keep_every=[2], history_len=15 * NUM_ENVS)
-    code = RewardPlugin("code", "", "", lambda life: np.float32(100 * life.obs + life.timestep - 1000 * life.reward))
-    plain, other = (Windows(histories, config, ALIKE, TRAIN, 3, CPU, plugin) for plugin in (None, code))
+    plain, other = (Windows(histories, config, ALIKE, TRAIN, 3, CPU, of) for of in (None, rewards_of_a_row))
     batch, again = whole(plain), whole(other)
     assert set(batch.reward.unique().tolist()) == {0.5, -3.0}
     assert torch.equal(batch.training_reward, batch.reward) and plain.largest_reward == 3.0
-    assert torch.equal(again.training_reward, 100 * batch.obs + batch.timestep - 1000 * batch.reward)
+    assert torch.equal(again.training_reward, 100.0 * batch.obs + batch.timestep)
     assert torch.equal(again.reward, batch.reward)
     assert other.largest_reward >= again.training_reward.abs().max()
 

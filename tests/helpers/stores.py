@@ -11,8 +11,8 @@ from stage_one import play
 from icrl.config.compose import load_config
 from icrl.config.options import replace
 from icrl.data.history_store import Histories, HistoryWriter, open_histories
+from icrl.data.lives import Rewards
 from icrl.data.moments import moments_of
-from icrl.data.rewards import RewardPlugin
 from icrl.data.windows import Mixture, Windows
 from icrl.envs import make_env
 from icrl.evaluation.scripted.unlearned import Chance
@@ -21,12 +21,19 @@ from icrl.runs.device import recorded
 TRAIN, ROWS = [3, 9, 17, 20], {"num_learners": 3, "num_envs": 2}
 NUM_ROWS, NUM_STEPS = 24, 130
 LABELS = replace(ALIKE, name="dpt")
-PLUGIN = RewardPlugin("code", "", "", lambda life: np.float32(100 * life.obs + life.timestep))
-KINDS: list[tuple[dict, Any, RewardPlugin | None]] = [
+
+
+def rewards_of_a_row(histories: Histories, rows: np.ndarray, steps: int) -> np.ndarray:
+    """Rewards to train on that are not the recorded ones."""
+    obs, timestep = (histories.columns[name][rows, :steps] for name in ("obs", "timestep"))
+    return np.float32(100) * obs + timestep
+
+
+KINDS: list[tuple[dict, Any, Rewards | None]] = [
     ({"keep_every": [1]}, ALIKE, None),
     ({"keep_every": [1, 3], "kept_steps": 40}, replace(ALIKE, weighting="recency"), None),
     ({"keep_every": [2, 4], "history_len": 220}, replace(ALIKE, weighting="improvement"), None),
-    ({"symmetries": True, "min_final_success": 0.1}, replace(ALIKE, weighting="improvement"), PLUGIN),
+    ({"symmetries": True, "min_final_success": 0.1}, replace(ALIKE, weighting="improvement"), rewards_of_a_row),
     ({"kept_steps": 50}, LABELS, None),
 ]
 
@@ -51,13 +58,11 @@ def labels_of_a_row(seen: Any, first_row: int = 0) -> np.ndarray:
     return ((seen["obs"].cumsum(1) + seen["action"] + rows) % 5).astype(np.uint8)
 
 
-def mixture_of(
-    histories: Histories, storage: str, options: dict, objective: Any, plugin: RewardPlugin | None
-) -> Mixture:
+def mixture_of(histories: Histories, storage: str, options: dict, objective: Any, rewards: Rewards | None) -> Mixture:
     """Windows of `histories` in memory or on disk, one of `KINDS`."""
     labels = labels_of_a_row if objective is LABELS else None
     config = replace(CONFIG, storage=storage, **options)
-    return Mixture([Windows(histories, config, objective, TRAIN[:3], 12, CPU, plugin, labels)], [])
+    return Mixture([Windows(histories, config, objective, TRAIN[:3], 12, CPU, rewards, labels)], [])
 
 
 def assert_same_batches(memory: Mixture, other: Mixture) -> None:

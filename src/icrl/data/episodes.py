@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from icrl.data.rewards import Booleans, Integers
+from icrl.data.columns import Booleans, Integers
 
 
 class Stretches(NamedTuple):

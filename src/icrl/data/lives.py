@@ -12,11 +12,10 @@ import numpy as np
 
 from icrl.config.options import refuse
 from icrl.contracts import Batch
-from icrl.data.columns import bytes_of, row_chunks
+from icrl.data.columns import Booleans, Floats, bytes_of, row_chunks
 from icrl.data.episodes import Stretches, stretches
 from icrl.data.history_store import Histories
 from icrl.data.mapped import MappedSteps, scratch
-from icrl.data.rewards import Booleans, RewardPlugin, training_rewards
 from icrl.data.weights import Ages, ages_of, all_ages, step_weights
 from icrl.envs import env_options
 from icrl.envs.rooms import symmetries
@@ -29,6 +28,7 @@ FLOATS = ("weight", "training_reward")
 RECORDED = tuple(name for name in Batch._fields if name not in FLOATS)
 _ENDS, _TURNED = ("terminated", "truncated"), ("obs", "next_obs", "action", "optimal_action")
 Columns = dict[str, Any]
+Rewards = Callable[[Histories, np.ndarray, int], Floats]  # to train on: of rows, `[rows, steps]` from their start on
 Labels = Callable[..., np.ndarray]  # of columns `[N, T]`; `first_row`: the number of the first one among all
 
 
@@ -40,7 +40,7 @@ class RowColumns(NamedTuple):
     objective: ObjectiveConfig
     rows: np.ndarray
     num_steps: int
-    plugin: RewardPlugin | None
+    rewards: Rewards | None
     labels: Labels | None
 
     def in_memory(self) -> tuple[Columns, list[list[Stretches]]]:
@@ -54,7 +54,7 @@ class RowColumns(NamedTuple):
         changed = {"optimal_action"} if self.labels else set[str]()
         changed |= {*_TURNED} if self.config.symmetries else set()
         changed |= {"weight"} if self.objective.weighting != "none" else set()
-        changed |= {"training_reward"} if self.plugin else set()
+        changed |= {"training_reward"} if self.rewards else set()
         read = {*_ENDS, *(changed & {*RECORDED})} | ({*RECORDED} if self.labels else set())
         read |= {"reward"} if "weight" in changed else set()
         read |= {"optimal_action"} if self.objective.name == "dpt" else set()
@@ -95,8 +95,8 @@ class RowColumns(NamedTuple):
         without = self.objective.name == "dpt" and spec.is_unknown(columns["optimal_action"]).any()
         refuse(without, f"objective.name=dpt: optimal actions are unknown in {histories.folder}")
         done = (columns["terminated"] | columns["truncated"]) > 0
-        if self.plugin:
-            columns["training_reward"] = training_rewards(self.plugin, histories, rows, steps)
+        if self.rewards:
+            columns["training_reward"] = self.rewards(histories, rows, steps)
         elif "reward" in columns:
             columns["training_reward"] = columns["reward"]
         if "reward" in columns:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from icrl.data.rewards import Booleans, Floats
+from icrl.data.columns import Booleans, Floats
 from icrl.spaces import EnvSpec
 
 if TYPE_CHECKING:

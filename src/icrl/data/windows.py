@@ -21,9 +21,8 @@ from icrl.contracts import Batch, Json
 from icrl.data.columns import ACTIONS, OBSERVATIONS
 from icrl.data.episodes import order_of_stretches
 from icrl.data.history_store import DamagedHistoriesError, Histories, open_histories
-from icrl.data.lives import FLOATS, Labels, RowColumns
+from icrl.data.lives import FLOATS, Labels, Rewards, RowColumns
 from icrl.data.mapped import is_too_large
-from icrl.data.rewards import RewardPlugin
 from icrl.randomness import cumulative, draw, integers, mix, uniform
 from icrl.runs.files import check_same, fits
 from icrl.runs.processes import say
@@ -104,14 +103,14 @@ class Windows:
         tasks: list[int],
         context_len: int,
         device: torch.device,
-        plugin: RewardPlugin | None = None,
+        rewards: Rewards | None = None,
         labels: Labels | None = None,
     ) -> None:
-        """Windows of the rows of `tasks` (indices into all tasks), with the recorded reward or that of `plugin`,
+        """Windows of the rows of `tasks` (indices into all tasks), with the recorded reward or `rewards` to train on,
         and the recorded optimal actions or the `labels` of the columns `[N, T]`, of rows from a first one on. Raises
         `ConfigError` if no window is left, or if `objective` needs optimal actions and they are unknown."""
         self.device, self.length, self.spec, folder = device, context_len, histories.spec, histories.folder
-        self._has_plugin = plugin is not None
+        self._as_recorded = rewards is None
         self._dtypes = dict.fromkeys((*FLOATS, "reward"), torch.float32)
         self._dtypes |= dict.fromkeys(OBSERVATIONS, histories.spec.obs_dtype)
         self._dtypes |= dict.fromkeys(ACTIONS, histories.spec.action_dtype)
@@ -120,7 +119,7 @@ class Windows:
         steps = min(config.history_len // num_envs or num_steps, num_steps)
         least = f"must be at least the {num_envs} environments of a learner in {folder}, a step each, or 0 for all"
         refuse(0 < config.history_len < num_envs, f"data.history_len={config.history_len}: {least}")
-        lives = RowColumns(histories, config, objective, rows, steps, plugin, labels)
+        lives = RowColumns(histories, config, objective, rows, steps, rewards, labels)
         large = is_too_large(histories.columns, len(rows) * steps, device)
         self.is_mapped = config.storage == "disk" or (config.storage == "auto" and large)
         if self.is_mapped:
@@ -170,7 +169,7 @@ class Windows:
         if not self.is_mapped:
             yield from self.columns[name].split(size)
             return
-        name = "reward" if name == "training_reward" and not self._has_plugin else name
+        name = "reward" if name == "training_reward" and self._as_recorded else name
         for chunk in self._steps.chunks(name):
             for piece in torch.from_numpy(np.array(chunk)).flatten(0, 1).split(size):
                 yield (self._values(piece) if name == "reward" else piece).to(self.device)

@@ -16,7 +16,7 @@ from icrl.config.paths import PROJECT
 from icrl.config.schedules import needs_length
 from icrl.contracts import Batch, ConfigError, Json
 from icrl.data.history_store import Histories
-from icrl.data.rewards import RewardPlugin
+from icrl.data.lives import Rewards
 from icrl.data.windows import Mixture, Windows, check_stores, described, open_stores
 from icrl.envs import make_env
 from icrl.envs.tasks import development_of
@@ -71,12 +71,12 @@ class RunContext(NamedTuple):
             needs = playing(self.config, model, self.spec(), played, each, self.device, EVALS)
             check_memory(self.config, needs, self.device)
 
-    def windows(self, objective: ObjectiveConfig, plugin: RewardPlugin | None = None) -> Mixture:
+    def windows(self, objective: ObjectiveConfig, rewards: Rewards | None = None) -> Mixture:
         """Windows of all training tasks that are not set aside, with the weights of `objective` and the rewards of
-        `plugin`. Raises `ConfigError` unless all ranks get as many of each batch."""
+        another kind. Raises `ConfigError` unless all ranks get as many of each batch."""
         self.ranks.check_divides(self.config.trainer.mini_batch_size, self.config.trainer.gradient_accumulation_steps)
         learned = [task for task in self.tasks["train"] if task not in self.tasks["development"]]
-        mixture = windows_of(self.config, self.stores, learned, objective, self.spec(), self.device, plugin)
+        mixture = windows_of(self.config, self.stores, learned, objective, self.spec(), self.device, rewards)
         for store, part, share in zip(self.stores, mixture.parts, mixture.shares, strict=True):
             what = f"{part.num_windows:,} windows of {part.length} steps from {part.num_rows:,} rows of {store.folder}"
             announce(f"{what}, drawn with probability {share:.3f}", self.ranks)
@@ -99,14 +99,14 @@ def windows_of(
     objective: ObjectiveConfig,
     spec: EnvSpec,
     device: torch.device,
-    plugin: RewardPlugin | None = None,
+    rewards: Rewards | None = None,
 ) -> Mixture:
     """Windows of the rows of `tasks`, as `config` cuts them, with the weights and labels of `objective` and the rewards
-    of `plugin`."""
+    of another kind."""
     labels, length = None, config.trainer.mini_batch_length or config.model.context_len
     if objective.labels != "planner":
         labels = labels_makers()[objective.labels](objective.labels, config, spec)
-    parts = [Windows(store, config.data, objective, tasks, length, device, plugin, labels) for store in stores]
+    parts = [Windows(store, config.data, objective, tasks, length, device, rewards, labels) for store in stores]
     return Mixture(parts, config.data.weights)
 
 

@@ -9,8 +9,6 @@ import pytest
 from icrl.config.compose import load_config
 from icrl.config.options import replace
 from icrl.contracts import ConfigError
-from icrl.data.history_store import open_histories
-from icrl.data.rewards import BUILT_IN, RewardPlugin, training_rewards
 from icrl.programs import evaluate, train_agents, train_gpt
 
 SMALL = (
@@ -50,6 +48,3 @@ def test_moving_goals_keep_the_development_tasks_that_they_were_recorded_with(tm
     with pytest.raises(ConfigError, match="'num_development_tasks': 3.*changed among the tasks with .*: 2"):
         train_gpt.main(other)
     train_gpt.main(config)
-    plugin, store = RewardPlugin("distance", "", "", BUILT_IN["distance"]), open_histories(config.folder("histories"))
-    with pytest.raises(ConfigError, match=r"critic\.reward_plugin=distance reads one task a row"):
-        training_rewards(plugin, store, [0], 10)

@@ -27,7 +27,7 @@ from icrl.config.compose import load_config
 from icrl.contracts import ConfigError, Rollout
 from icrl.envs import make_env
 from icrl.envs.rollout import rollout, start_streams
-from icrl.nn.stacked_mlp import twin_values
+from icrl.extensions.value_sources.sac_network import twin_values
 from icrl.randomness import Noise, stream_seeds
 from icrl.sources import source_class
 from icrl.spaces import EnvSpec

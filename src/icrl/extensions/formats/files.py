@@ -20,7 +20,7 @@ import numpy as np
 from icrl.config.modules import extra_module
 from icrl.config.options import refuse
 from icrl.contracts import PipelineError, Rollout
-from icrl.data.columns import RULES, check_column
+from icrl.extensions.formats.rules import RULES, check_column
 from icrl.spaces import EnvSpec
 
 ALIASES = {  # names of columns elsewhere, for those that a file does not have under the name here

@@ -13,8 +13,9 @@ from gymnasium.spaces import Box, Discrete, MultiDiscrete, Space
 
 from icrl.config.options import LARGEST, refuse
 from icrl.contracts import Rollout
-from icrl.data.columns import ACTIONS, OBSERVATIONS, require, step_dtypes
+from icrl.data.columns import ACTIONS, OBSERVATIONS, step_dtypes
 from icrl.extensions.formats.files import Arrays, Life
+from icrl.extensions.formats.rules import require
 from icrl.spaces import EnvSpec
 
 _NEEDED = ("obs", "action", "reward", "terminated")

@@ -7,10 +7,10 @@ critic=ilql|iql|cql chooses the loss of the values. `python -m src.extract_polic
 """
 
 import math
+from functools import partial
 from pathlib import Path
 
 from icrl.contracts import Json
-from icrl.data.rewards import check_plugin, described, load_plugin
 from icrl.evaluation.trained import evaluator_of
 from icrl.extensions.offline_rl.acting import lone_critic
 from icrl.extensions.offline_rl.critic import trunk_config
@@ -18,6 +18,7 @@ from icrl.extensions.offline_rl.critics import checksums, initialize, make_criti
 from icrl.extensions.offline_rl.ilql import ImplicitQLearning, value_bound
 from icrl.extensions.offline_rl.needs import fitting_critic
 from icrl.extensions.offline_rl.options import OfflineConfig
+from icrl.extensions.offline_rl.rewards import check_plugin, described, load_plugin, training_rewards
 from icrl.runs.device import dtype_of
 from icrl.runs.evaluations import last_score
 from icrl.training.fit import fit
@@ -47,7 +48,7 @@ def main(config: OfflineConfig) -> Path:
         if context:
             spec, tasks, trunk = context.spec(), context.tasks, trunk_config(config.model, config.encoder)
             context.check_memory(fitting_critic(config, trunk, spec, context.ranks.size), trunk)
-            mixture = context.windows(unweighted(config.objective), plugin)
+            mixture = context.windows(unweighted(config.objective), partial(training_rewards, plugin))
             critic = make_critic(config, spec, config.trainer.activation_checkpointing)
             critic = critic.to(context.device, dtype_of(config))
             bound = value_bound(config.critic, mixture.largest_reward, spec.max_episode_steps)

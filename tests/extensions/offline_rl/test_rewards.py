@@ -17,7 +17,15 @@ from lives import NUM_ROWS, PER_TASK, TRAIN, histories_of, random_done
 
 from icrl.contracts import ConfigError, PipelineError
 from icrl.data.history_store import Histories
-from icrl.data.rewards import BUILT_IN, History, RewardPlugin, check_plugin, described, load_plugin, training_rewards
+from icrl.extensions.offline_rl.rewards import (
+    BUILT_IN,
+    History,
+    RewardPlugin,
+    check_plugin,
+    described,
+    load_plugin,
+    training_rewards,
+)
 from icrl.spaces import discrete_spec
 
 SPEC = discrete_spec(num_obs=12, num_actions=5, reward_values=(-0.5, 0.0, 1.0), width=3, max_episode_steps=4)
@@ -116,6 +124,13 @@ def test_wrong_rewards_are_refused(tmp_path: Path, expression: str, message: str
     with pytest.raises(ConfigError) as error:
         training_rewards(load_plugin(plugin), stored(random_done(6)), [3, 5], 6)
     assert str(error.value) == f"critic.reward_plugin={plugin}: get_reward {message}, in row 3 of codes"
+
+
+def test_streams_whose_task_changed_are_refused() -> None:
+    lives = stored(random_done(6))
+    lives.manifest["config"]["source"] = {"task_change": 0.2}
+    with pytest.raises(ConfigError, match=r"critic\.reward_plugin=distance reads one task a row"):
+        training_rewards(load_plugin("distance"), lives, [0], 6)
 
 
 def test_a_file_is_loaded_with_its_text_and_leaves_nothing_behind(tmp_path: Path, monkeypatch) -> None:

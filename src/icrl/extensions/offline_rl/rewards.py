@@ -15,14 +15,11 @@ from numpy.typing import NDArray
 
 from icrl.config.options import refuse
 from icrl.contracts import ConfigError, Json, PipelineError
-from icrl.data.columns import rollout_of
+from icrl.data.columns import Booleans, Floats, Integers, rollout_of
 from icrl.data.history_store import Histories
 from icrl.runs.files import fits
 from icrl.spaces import EnvSpec
 
-Floats = NDArray[np.float32]
-Integers = NDArray[np.integer]
-Booleans = NDArray[np.bool_]
 Rows = Sequence[int] | Integers
 
 
