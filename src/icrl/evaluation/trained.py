@@ -21,9 +21,9 @@ from icrl.data.windows import check_stores, open_stores
 from icrl.envs import env_options, make_env
 from icrl.envs.core import EnvConfig, TensorEnv
 from icrl.envs.tasks import permuted
-from icrl.evaluation.calibration import calibration, development_windows, target_of
 from icrl.evaluation.in_context import play_episodes, summary_of
 from icrl.evaluation.kinds import PolicyLoader, TrainedPolicy, kind_of, plain_gpt
+from icrl.extensions.calibration.reliability import calibration, development_windows, target_of
 from icrl.nn.encoders import OF_ROWS
 from icrl.nn.gpt import GPT
 from icrl.nn.gpt_policy import Acting, GPTPolicy

@@ -8,8 +8,8 @@ from harness import done, refusal, run
 from matplotlib import pyplot as plt
 
 from icrl.contracts import Batch
-from icrl.evaluation import calibration as measured
-from icrl.evaluation.calibration import calibration, reliability
+from icrl.extensions.calibration import reliability as measured
+from icrl.extensions.calibration.reliability import calibration, reliability
 from icrl.runs.files import read_json
 from icrl.spaces import discrete_spec
 
