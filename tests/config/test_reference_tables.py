@@ -48,7 +48,6 @@ DEFAULTS: list[tuple[str, str, str, list[str], Any, str]] = [
     ("trainer.md", "num_eval_episodes", "evals.num_eval_environments", [], 8, "128, 8"),
     ("trainer.md", "async_eval", "evals.async_eval", [], True, "equal: true"),
     ("trainer.md", "eval_uncertainty", "evals.uncertainty", [], False, "equal: false"),
-    ("trainer.md", "eval_uncertainty", "evaluation.calibration", [], False, "equal: false"),
     ("trainer.md", "ddp_paras_check_interval", "trainer.parameter_check_interval", [], 0, "equal: 0"),
     ("trainer.md", "num_summaries", "summaries.num_summaries", [], 100, "none, 50; 100, 0"),
     ("trainer.md", "num_summaries", "summaries.summary_interval", [], 0, "none, 50; 100, 0"),

@@ -16,7 +16,9 @@ import pytest
 from harness import STAGES, done, ended, files_of, refusal, results_of, run, start
 from kin import all_gone, family
 
+import icrl
 from icrl.config.paths import PROJECT
+from icrl.runs.files import read_json, write_json
 
 NUM_KILLS = int(os.environ.get("ICRL_KILLS", "1"))  # of each training stage at random moments; 20 before a release
 EVERY = 1 if NUM_KILLS >= 20 else 8  # of the writes, this one in so many is the last of a run
@@ -150,6 +152,24 @@ def test_other_options_are_refused(finished, stage, field, made_with, value):
     assert f"{field}={made_with}" in message and value in message.replace(made_with, "")
     assert "or another name=" in message
     assert ("another name= with run=tiny histories=[tiny]" in message) == (field == "policy.temperature")
+
+
+def test_records_with_options_that_are_gone_are_read(root):
+    """Of a source, of a training, and of an evaluation, whose identity had them too."""
+    gone = {"evaluation": "calibration", "source": "export", "trainer": "seeds"}
+    for path in root.rglob("*.json"):
+        content = read_json(path)
+        for config in (content.get("config"), content.get("description", {}).get("config")):
+            for group, option in gone.items() if config else ():
+                config[group] |= {option: False}
+        if path.name == "results.json":
+            content["owner"]["run"] = "f00d"
+        write_json(path, content)
+    before = files_of(root)
+    assert SAID["evaluate"] in done("evaluate", root) and files_of(root) == before
+    done("train_gpt", root)
+    done("evaluate", root, "name=again", "run=tiny", "histories=tiny")
+    assert icrl.load(root / "logs/tiny", model="gpt").config.name == "tiny"
 
 
 def test_another_name_beside_the_old_one(root):

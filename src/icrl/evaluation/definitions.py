@@ -50,8 +50,6 @@ DEFINITIONS = {
     "other_goal_first": "share of episodes in which a move ends on another goal before any ends on the own one: in "
     "`moved_goal` on the first goal before the second, in `ablations` on the next task's",
     f"success_{LATER}_after_move, other_goal_first_{LATER}_after_move": f"in episode {LATER} after the move",
-    "calibration": "expected calibration error of the most probable action, over windows of the histories of "
-    "development tasks, and the bins of its reliability diagram",
     "coverage": "in a room without a goal: share of the possible goal cells visited by the end of each episode",
     "coverage_gain": "coverage with the context kept minus that with the context wiped, stream by stream",
     "off_plan": "in a room without a goal, after a first episode of random actions, the same for all policies, which "

@@ -91,9 +91,6 @@ class EvaluationConfig(Options):
         True,
         "in DarkRoom also move the goal after half of the episodes, with the context kept, to that of the next task",
     )
-    calibration: bool = option(
-        False, "also measure on windows of the development tasks how well action probabilities are calibrated"
-    )
     num_probe_streams: int = option(
         4, "streams per held-out task for each ablation or temperature, and where the goal moves", ge=1, le=10**5
     )

@@ -28,7 +28,6 @@ _OWNER = "owner"  # array with program and run
 MISLED = "other_goal_first"  # kind of further arrays, by policy, beside those of exploration
 _TYPES = ("u1", "i1", "u2", "i2", "f2", "f4", "f8")  # the first exact one is taken
 _CURVE = {"mean": [float], "low": [float], "high": [float]}
-_BIN = {"bin": int, "confidence": float, "accuracy": float, "share": float}
 _PROBES = {str: {"label": str, "curves": dict.fromkeys(MEASURES, _CURVE)}}
 _FORM = {
     "config": {"seed": int, "env": dict},
@@ -51,7 +50,6 @@ def read_results(folder: Path) -> tuple[Json, Identity]:
     explored = (*KINDS, "coverage_gain", "off_plan_gain")
     optional: dict[str, Any] = {section: {str: _CURVE} for section in explored} | {"moved_goal": _PROBES}
     optional |= {"differences": {str: {key: dict.fromkeys(_CURVE, float) for key in ("success", "steps_to_goal")}}}
-    optional |= {"calibration": {"error": float, "bins": [_BIN]}}
     given = [(results[section], form) for section, form in optional.items() if section in results]
     sound = all(content and fits(content, form) for content, form in given)
     if not (sound and all(name in section for section, name in named)):

@@ -205,9 +205,6 @@ def summary(results: Json, spec: EnvSpec) -> str:
         if share := near["share_reached"]:
             interval = f"{confidence} {near['low']:.0f} to {near['high']:.0f}"
             lines[-1] += f", {interval} (over tasks and streams drawn again, {share:.0%} of which get there)"
-    if found := results.get("calibration"):
-        means = f"confidence {found['confidence']:.3f}, right {found['accuracy']:.3f}"
-        lines.append(f"calibration error on windows of development tasks: {found['error']:.3f} ({means})")
     return "\n".join(lines)
 
 

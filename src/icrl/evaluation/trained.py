@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from contextlib import closing
 from dataclasses import dataclass
 from hashlib import sha256
@@ -14,14 +15,13 @@ from gymnasium.spaces import Discrete
 
 from icrl.collection.collect import EpsilonGreedy, make_learners
 from icrl.config.modules import recorded_options
-from icrl.config.options import refuse, replace, walk
-from icrl.contracts import Batch, ConfigError, Json, PipelineError
+from icrl.config.options import OR_ELSEWHERE, refuse, replace, walk
+from icrl.contracts import ConfigError, Json, Metrics, PipelineError
 from icrl.data.history_store import Histories
 from icrl.data.windows import check_stores, open_stores
 from icrl.envs import env_options, make_env
 from icrl.envs.core import EnvConfig, TensorEnv
 from icrl.envs.tasks import permuted
-from icrl.evaluation.calibration import calibration, development_windows, target_of
 from icrl.evaluation.in_context import play_episodes, summary_of
 from icrl.evaluation.kinds import PolicyLoader, TrainedPolicy, kind_of, plain_gpt
 from icrl.nn.encoders import OF_ROWS
@@ -39,6 +39,10 @@ if TYPE_CHECKING:
     from icrl.objectives.imitation import ObjectiveConfig
     from icrl.runs.evaluations import EvalsConfig
 
+Measure = Callable[[GPT | Acting], Metrics]  # of a model in eval mode
+# Functions that make the measures of `evals.uncertainty` for a run, by name. Extensions and your own files add theirs.
+UNCERTAINTY: dict[str, Callable[[RunContext, ObjectiveConfig], Measure]] = {}
+
 
 def policy_of(config: Config, model: GPT | Acting) -> GPTPolicy:
     """The model as a policy with the configured decoding and context."""
@@ -53,8 +57,7 @@ class InContextEvaluator:
     config: Config
     development: list[int]
     load_policy: PolicyLoader = plain_gpt
-    windows: Batch | None = None  # of the development tasks, if calibration is measured
-    target: str = "action"  # column of them to predict
+    measures: tuple[Measure, ...] = ()  # further ones, see `UNCERTAINTY`
 
     def __call__(self, state: dict[str, Any]) -> Evaluation:
         config, device, options = self.config, device_of(self.config), self.config.policy
@@ -64,10 +67,8 @@ class InContextEvaluator:
             tasks = env.all_tasks().to(device)[self.development]
             played, _ = play_episodes(policy, env, tasks, *streams_and_episodes(config.evals), config.seed)
             found = summary_of(played)
-            if self.windows:
-                windows = Batch(*(column.to(device) for column in self.windows))
-                measured = calibration(model.eval(), env.spec, windows, self.target)
-                found |= {f"calibration_{name}": measured[name] for name in ("error", "accuracy", "confidence")}
+            for measure in self.measures:
+                found |= measure(model.eval())
         metrics = {f"development_{name}": value for name, value in found.items()}
         return Evaluation(metrics, metrics["development_late_reward"])
 
@@ -75,13 +76,12 @@ class InContextEvaluator:
 def evaluator_of(
     context: RunContext, objective: ObjectiveConfig, load_policy: PolicyLoader = plain_gpt
 ) -> InContextEvaluator:
-    """Evaluator of a training run, on its development tasks; with `evals.uncertainty` also on windows of them, with the
-    targets of `objective`."""
-    config, tasks = context.config, context.tasks["development"]
-    windows = None
+    """Evaluator of a training run, on its development tasks, of a model that learns the targets of `objective`."""
+    config, measures = context.config, ()
     if config.evals.uncertainty and config.trainer.evaluate and context.ranks.is_writer:
-        windows = development_windows(config, context.stores, tasks, objective, context.spec())
-    return InContextEvaluator(config, tasks, load_policy, windows, target_of(objective))
+        refuse(not UNCERTAINTY, f"evals.uncertainty=true: nothing that is installed measures it{OR_ELSEWHERE}")
+        measures = tuple(make(context, objective) for make in UNCERTAINTY.values())
+    return InContextEvaluator(config, context.tasks["development"], load_policy, measures)
 
 
 @dataclass

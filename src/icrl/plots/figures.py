@@ -80,8 +80,8 @@ def write_figures(
     """Write the pictures and curves of the evaluation of a run into `folder`.
 
     Always `adaptation.png` and `goals.png`; `first_success.png` if a policy has a success, `probes.png` if there are
-    other decodings or ablations, `moved_goal.png` if the goal was moved, and `coverage.png` or `calibration.png` if
-    these were measured. Random play, `learners` and the optimum are drawn as references."""
+    other decodings or ablations, `moved_goal.png` if the goal was moved, and `coverage.png` if
+    it was measured. Random play, `learners` and the optimum are drawn as references."""
     clear(folder, anew=True)  # left by an evaluation that was interrupted
     figures = _curve_figures(env, results, [one for one in learners if one != BEFORE])  # that is drawn as a model
     no_tasks = torch.empty(0, env.all_tasks().shape[1], dtype=torch.long)
@@ -124,8 +124,6 @@ def _curve_figures(env: TensorEnv, results: Json, learners: Collection[str]) -> 
     if moved := results.get("moved_goal"):
         before = results["protocol"]["goal_moves_after"]
         figures["moved_goal"] = _moved_goal(moved, before, f"The goal moves after episode {before}")
-    if found := results.get("calibration"):
-        figures["calibration"] = _reliability(found["bins"], f"Error {found['error']:.3f} of action probabilities")
     if coverage := results.get("coverage"):
         panel = _panel("cells visited", coverage, [policy for policy in ("random", *learners) if policy in coverage])
         figures["coverage"] = adaptation_figure([panel], title="Cells visited in a room without a goal")
@@ -179,23 +177,6 @@ def _first_success(spec: EnvSpec, curves: Mapping[str, Curves], references: Sequ
             panel = _panel(ylabel, shown, [name for name in references if name in shown])
             panels.append(panel._replace(xlabel=xlabel))
     return adaptation_figure(panels, title=title)
-
-
-def _reliability(bins: Sequence[Mapping[str, float]], title: str) -> Figure:
-    """Reliability diagram: how often the most probable action is right, by its probability, and how many steps have
-    such a probability."""
-    figure, (above, below) = style.new_panels(title, 2, 1, height_ratios=(3, 1), sharex=True)
-    confidence, accuracy, share = ([one[key] for one in bins] for key in ("confidence", "accuracy", "share"))
-    lines: style.Handles = {}
-    (lines["calibrated"],) = above.plot([0, 1], [0, 1], **style.BASELINE)
-    (lines["model"],) = above.plot(confidence, accuracy, "o-", color=style.PALETTE[0], linewidth=2.2, markersize=7)
-    below.bar(confidence, share, width=0.03, color=style.PALETTE[0])
-    above.set(xlim=(0, 1.02), ylim=(-0.02, 1.02))
-    style.tidy(above, "", "right")
-    style.tidy(below, "probability of the most probable action", "steps")
-    below.yaxis.set_major_formatter(PercentFormatter(1.0))
-    style.legend_below(figure, lines)
-    return figure
 
 
 def _told(curve: Mapping[str, Sequence[float]]) -> style.Curve:

@@ -38,7 +38,8 @@ class EvalsConfig(Options):
     sample_probability: float = option(1.0, "probability of drawing an action, else the most probable one", ge=0, le=1)
     uncertainty: bool = option(
         False,
-        "also measure on windows of the development tasks how well action probabilities are calibrated",
+        "also measure on windows of the development tasks how far action probabilities can be trusted, as an extension "
+        "does",
         stages="2, finetune",
     )
     async_eval: bool = option(True, "evaluate in another process while training continues", may_change=True)

@@ -9,7 +9,7 @@ from typing import Any
 
 from icrl import extensions
 from icrl.config.compose import compose_config
-from icrl.config.modules import recorded_options
+from icrl.config.modules import recorded_options, without_former
 from icrl.config.root import Config
 from icrl.contracts import Json, PipelineError
 from icrl.runs.device import recorded
@@ -29,7 +29,6 @@ VALUES = {  # renamed values of options
     ("source.name", "noisy_expert"): "noise_distillation",
     ("env.expert", "icrl.envs.gym.mini_grid:ShortestWay"): "icrl.extensions.gym_worlds.mini_grid:ShortestWay",
 }
-GONE = {"trainer.seeds"}  # changed nothing in a run
 PRESETS = ("env.variant", "source.name", "objective.name", "optimizer.name")  # options with the name of a preset
 UNIONS = {"env", "source", "objective", "optimizer", "critic"}  # groups without the options that have no effect
 OF_OTHERS = {"launch", "search", "shard", "study"}  # groups that no run reads, only programs that start runs
@@ -39,8 +38,8 @@ NO_NOISE_SCALE = {"weight": 0.0, "signal": 0.0, "noise": 0.0, "valid": None, "up
 def present_config(before: Json) -> tuple[Any, Json]:
     """Present configuration with the options of an older record, and its own record in JSON form."""
     others = {group: before[group] for group in before.keys() & OF_OTHERS}  # stay as they are
-    old = flat({group: value for group, value in before.items() if group not in others})
-    new = {OPTIONS.get(key, key): VALUES.get((key, str(value)), value) for key, value in old.items() if key not in GONE}
+    old = flat({group: without_former(group, value) for group, value in before.items() if group not in others})
+    new = {OPTIONS.get(key, key): VALUES.get((key, str(value)), value) for key, value in old.items()}
     if old.get("model.add_env_time") and "presets" not in old:  # before, it was added to position=none too
         no_code = [key for key in ("model.position", "encoder.position") if new.get(key) == "none"]
         new |= dict.fromkeys(no_code, "env_time")

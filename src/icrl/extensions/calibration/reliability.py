@@ -14,21 +14,25 @@ at random limits the accuracy, not the calibration. B windows, T steps, N steps 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import torch
 from gymnasium.spaces import Discrete
-from torch import Tensor, nn
+from torch import Tensor
 
 from icrl.config.options import refuse
-from icrl.contracts import Batch, Json
+from icrl.contracts import Batch, Json, Metrics
 from icrl.data.history_store import Histories
 from icrl.objectives.imitation import ObjectiveConfig, batch_context
 from icrl.spaces import EnvSpec
-from icrl.training.program import windows_of
+from icrl.training.program import RunContext, windows_of
 
 if TYPE_CHECKING:
     from icrl.config.root import Config
+    from icrl.evaluation.trained import Measure
+    from icrl.nn.gpt import GPT
+    from icrl.nn.gpt_policy import Acting
 
 NUM_BINS = 10
 NUM_WINDOWS = 256  # that an evaluation reads
@@ -45,19 +49,31 @@ def development_windows(
 ) -> Batch:
     """Windows of the development `tasks` on which calibration is measured, the same in every evaluation.
     Raises `ConfigError` unless actions are Discrete."""
-    options = "evals.uncertainty and evaluation.calibration"
-    refuse(not isinstance(spec.action_space, Discrete), f"{options} need Discrete actions, not {spec.action_space}")
+    needs = f"calibration needs Discrete actions, not {spec.action_space}"
+    refuse(not isinstance(spec.action_space, Discrete), needs)
     mixture = windows_of(config, stores, tasks, objective, spec, torch.device("cpu"))
     return mixture.batch(config.seed, 0, NUM_WINDOWS)
 
 
+def during_training(context: RunContext, objective: ObjectiveConfig) -> Measure:
+    """Measure of the evaluations of a run, for the targets of `objective`."""
+    config, spec, tasks = context.config, context.spec(), context.tasks["development"]
+    windows = development_windows(config, context.stores, tasks, objective, spec)
+    return partial(_numbers, spec, windows, target_of(objective))
+
+
+def _numbers(spec: EnvSpec, windows: Batch, target: str, model: GPT | Acting) -> Metrics:
+    found = calibration(model, spec, windows, target)
+    return {f"calibration_{name}": found[name] for name in ("error", "accuracy", "confidence")}
+
+
 @torch.no_grad()
-def calibration(model: nn.Module, spec: EnvSpec, batch: Batch, target: str) -> Json:
+def calibration(model: GPT | Acting, spec: EnvSpec, batch: Batch, target: str) -> Json:
     """Calibration of `model`, in eval mode, on windows `[B, T]`: see `reliability`. `target` is the column of the batch
     to predict."""
-    found: list[Tensor] = []
+    found = list[Tensor]()
     for part in zip(*(column.split(_AT_A_TIME) for column in batch), strict=True):
-        windows = Batch(*part)
+        windows = Batch(*(column.to(model.device) for column in part))
         logits = spec.legal_of(model(batch_context(spec, windows)).float(), windows.obs)
         confidence, chosen = logits.softmax(-1).max(-1)
         found.append(torch.stack([confidence, (chosen == getattr(windows, target)).float()]).flatten(1))

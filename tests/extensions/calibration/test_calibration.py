@@ -1,19 +1,15 @@
 """Calibration of action probabilities: the equation on numbers worked by hand, in evaluations, and its picture."""
 
-from pathlib import Path
-
 import pytest
 import torch
-from harness import done, refusal, run
+from harness import done, refusal
 from matplotlib import pyplot as plt
 
 from icrl.contracts import Batch
-from icrl.evaluation import calibration as measured
-from icrl.evaluation.calibration import calibration, reliability
+from icrl.extensions.calibration import reliability as measured
+from icrl.extensions.calibration.reliability import calibration, reliability
 from icrl.runs.files import read_json
 from icrl.spaces import discrete_spec
-
-FEW = ("evaluation.ablations=false", "evaluation.temperatures=[]", "evaluation.moved_goal=false")
 
 
 def test_the_error_is_the_mean_gap_of_the_bins() -> None:
@@ -39,6 +35,8 @@ def test_a_model_that_knows_the_probabilities_is_calibrated_and_a_bold_or_a_shy_
     batch = Batch(obs, action, *5 * [torch.zeros_like(obs)], wrong, obs.float(), obs.float())
 
     class Model(torch.nn.Module):
+        device = torch.device("cpu")
+
         def forward(self, context):
             return scale * table[context.obs]
 
@@ -51,39 +49,28 @@ def test_a_model_that_knows_the_probabilities_is_calibrated_and_a_bold_or_a_shy_
 def test_it_is_measured_during_training_and_after_it_if_asked(finished, root, monkeypatch) -> None:
     """And changes nothing else: neither the model, nor which one is the best."""
     monkeypatch.setattr(measured, "NUM_WINDOWS", 40)
-    options = ("name=sure", "run=sure", "histories=tiny")
-    done("train_gpt", root, *options, "evals.uncertainty=true")
-    ours, theirs = (read_json(path / "evaluations.json")["evaluations"] for path in folders(root, finished))
+    options = ("name=sure", "run=sure", "histories=tiny", "evals.uncertainty=true")
+    done("train_gpt", root, *options)
+    logs = root / "logs/sure"
+    ours, theirs = (
+        read_json(path / "evaluations.json")["evaluations"] for path in (logs / "gpt", finished / "logs/tiny/gpt")
+    )
     for one, other in zip(ours, theirs, strict=True):
         more = {name for name in one["metrics"] if name not in other["metrics"]}
         assert more == {f"development_calibration_{name}" for name in ("error", "accuracy", "confidence")}
         assert {name: one["metrics"][name] for name in other["metrics"]} == other["metrics"]
         assert one["score"] == other["score"] and 0 <= one["metrics"]["development_calibration_error"] <= 1
-    assert "needs the histories of this world" in refusal(
-        "evaluate",
-        root,
-        *options,
-        "evals.uncertainty=true",
-        "evaluation.calibration=true",
-        "env.terminate_on_goal=false",
-    )
-    told = done("evaluate", root, *options, "evals.uncertainty=true", "evaluation.calibration=true", *FEW)
-    folder = root / "logs/sure/evaluation"
-    found, best = read_json(folder / "results.json")["calibration"], max(ours[1:], key=lambda one: one["score"])
+    away = refusal("calibrate", root, *options, "env.terminate_on_goal=false")
+    assert "needs the histories of this world" in away
+    told = done("calibrate", root, *options)
+    found, best = read_json(logs / "evaluation/calibration.json"), max(ours[1:], key=lambda one: one["score"])
     assert found["error"] == pytest.approx(best["metrics"]["development_calibration_error"])
     assert f"calibration error on windows of development tasks: {found['error']:.3f}" in told
-    assert plt.imread(folder / "calibration.png").shape[:2] == (700, 1200)
-    again = done("evaluate", root, *options, "evals.uncertainty=true", "evaluation.calibration=true", *FEW)
-    assert f"{found['error']:.3f}" in again
-    assert "calibration" not in read_json(finished / "logs/tiny/evaluation/results.json")
-
-
-def folders(root: Path, finished: Path) -> tuple[Path, Path]:
-    return root / "logs/sure/gpt", finished / "logs/tiny/gpt"
+    assert plt.imread(logs / "evaluation/calibration.png").shape[:2] == (700, 1200)
 
 
 def test_it_needs_development_tasks(root) -> None:
     none = ("data.num_development_tasks=0", "trainer.evaluate=false", "evaluation.checkpoint=last")
     options = ("name=none", "run=none", "histories=tiny", *none)
     done("train_gpt", root, *options)
-    assert "needs development tasks" in run("evaluate", root, *options, "evaluation.calibration=true").refusal
+    assert "needs development tasks" in refusal("calibrate", root, *options)
