@@ -83,6 +83,11 @@ def test_shapes_and_dtypes_are_checked(name: str, spec: EnvSpec) -> None:
         step_of(spec, **fields(spec, **{name: right.numpy()}))
 
 
+def test_a_first_step_has_no_reward_even_where_every_action_has_one() -> None:
+    step = step_of(discrete_spec(4, 2, (-1.0, 1.0), 0, 5), obs=torch.tensor([3]))
+    assert step.reward.tolist() == [0]
+
+
 def test_contradictions_are_refused() -> None:
     right = fields()
     for name, missing in (("reward", "timestep"), ("timestep", "reward")):

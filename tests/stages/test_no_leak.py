@@ -31,8 +31,8 @@ from icrl.envs.rooms import DarkRoom
 from icrl.envs.tasks import development_of, split_tasks
 from icrl.evaluation.trained import plain_gpt
 from icrl.nn.gpt_policy import GPTPolicy
-from icrl.programs import train_agents
 from icrl.randomness import Noise
+from icrl.recording import record
 from icrl.runs.checkpoint import load_newest
 from icrl.runs.evaluations import Evaluations
 from icrl.sources.a2c import A2C
@@ -252,7 +252,7 @@ def mixed(noise: Tensor, scripted: Tensor, own: Tensor) -> Tensor:
 
 ALL_TRAINING = planted(program, "windows_of", lambda windows, *at: windows(*at[:2], SPLIT.train, *at[3:]))
 EVALUATED = planted(Evaluations, "start", lambda _, *at: [one.mul_(1.001) for one in at[2]["model"].values()])
-HELD_OUT_AGENTS = planted(train_agents, "make_learners", lambda f, *at: f(*at[:2], at[2] * 0 + HELD_OUT[0], *at[3:]))
+HELD_OUT_AGENTS = planted(record, "make_learners", lambda f, *at: f(*at[:2], at[2] * 0 + HELD_OUT[0], *at[3:]))
 HELD_OUT_TRIALS = planted(Trials, "__init__", lambda init, *at: init(*at[:3], TASKS, *at[4:]))
 OPTIMUM = planted(trials, "discoveries", lambda _, spec, steps: steps.action == steps.optimal_action)
 KNOWN = planted(RoomFamily, "optimal_action", lambda _, world, state: DarkRoom.optimal_action(SIDE, state))

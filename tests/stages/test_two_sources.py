@@ -13,9 +13,9 @@ from icrl.collection.collect import make_learners
 from icrl.config.root import Config
 from icrl.data.history_store import open_histories
 from icrl.envs.core import MapView
+from icrl.evaluation import setup
 from icrl.plots import walks
 from icrl.plots.walks import Walk
-from icrl.programs import evaluate
 from icrl.runs.files import read_json
 
 TABLE = tuple(option for option in TINY if option != "source.hidden_size=8")  # of a source without a network
@@ -86,7 +86,7 @@ def test_histories_with_too_few_episodes_are_refused_before_anything_is_played(r
     done("train_agents", root, "name=short", "source.history_steps=24", "evaluation.num_episodes=2")
     done("train_gpt", root, "name=new", "histories=[short,two]", *UNEVALUATED)
     with monkeypatch.context() as patch:
-        patch.setattr(evaluate.in_context, "play_episodes", lambda *_: pytest.fail("played"))
+        patch.setattr(setup, "play_episodes", lambda *_: pytest.fail("played"))
         message = refusal("evaluate", root, "name=new", "histories=[short,two]", *UNEVALUATED)
     assert "evaluation.num_episodes=3 needs 16 steps per row for the episodes of the source" in message
     assert f"{root}/histories/short has 12" in message

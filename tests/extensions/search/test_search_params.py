@@ -102,8 +102,8 @@ def test_a_search_with_a_damaged_file_is_refused_and_left_as_it_is(tmp_path, nam
 def test_the_core_reads_a_record_without_the_options_of_the_search(tmp_path):
     record = recorded(tiny(tmp_path))
     assert recorded_options(Config, record, "a run") == load_config([*OPTIONS, f"root={tmp_path}"])
-    with pytest.raises(PipelineError, match="a run records an option that is not allowed: sed=1"):
-        recorded_options(Config, record | {"sed": 1}, "a run")
+    with pytest.raises(PipelineError, match="a run records an option that is not allowed: seed=-1"):
+        recorded_options(Config, record | {"seed": -1}, "a run")
 
 
 @pytest.mark.parametrize("values", [[0.5], [0.0, 0.0, 0.0]])
