@@ -60,7 +60,7 @@ bench: .venv/bench.stamp
 	$(BIN)/python -m benchmarks.page
 
 docs: .venv/dev.stamp
-	$(BIN)/python -m icrl.config.options_page > docs/settings.md
+	$(BIN)/python -m icrl.app.options_page > docs/settings.md
 	$(BIN)/python docs/library_page.py > docs/api.md
 
 site: .venv/site.stamp

@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from transformers import Cache, GPT2Config, GPT2Model  # type: ignore  # needs benchmarks/requirements.txt
 
-from icrl.config.root import Config
+from icrl.app.root import Config
 from icrl.config.schedules import Clock, make_schedule
 from icrl.contracts import Batch
 from icrl.nn.transformer import NUM_STREAMS

@@ -25,8 +25,8 @@ from transformers import Cache, DynamicCache, StaticCache  # type: ignore  # nee
 from benchmarks.gpt2 import GPT2, generate, gpt2_update
 from benchmarks.measure import Report, fastest, side_by_side
 from benchmarks.stage_two import HALFWAY, our_update, random_batch, repeated
-from icrl.config.compose import load_config
-from icrl.config.root import Config
+from icrl.app.compose import load_config
+from icrl.app.root import Config
 from icrl.envs import make_env
 from icrl.envs.tasks import split_tasks
 from icrl.evaluation.in_context import play_steps

@@ -23,9 +23,9 @@ from torch import Tensor
 from benchmarks.jax_a2c import Transitions, make_program, new_agents
 from benchmarks.measure import Report, side_by_side
 from benchmarks.source_throughput import UPDATES, ours, unrolls
+from icrl.app.compose import load_config
+from icrl.app.root import Config
 from icrl.collection.episode_statistics import EpisodeStatistics
-from icrl.config.compose import load_config
-from icrl.config.root import Config
 from icrl.contracts import Rollout
 from icrl.envs import make_env
 from icrl.envs.rooms import DarkRoom

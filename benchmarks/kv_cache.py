@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from benchmarks.measure import Report, side_by_side
-from icrl.config.compose import load_config
+from icrl.app.compose import load_config
 from icrl.envs.rollout import step_of
 from icrl.nn.gpt import GPT, Window, context_of
 from icrl.nn.gpt_policy import GPTPolicy

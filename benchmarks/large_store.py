@@ -25,9 +25,9 @@ from typing import Any
 import torch
 
 from benchmarks.measure import Report
-from icrl.config.compose import load_config
+from icrl.app.compose import load_config
+from icrl.app.root import Config
 from icrl.config.paths import PROJECT
-from icrl.config.root import Config
 from icrl.config.schedules import Clock
 from icrl.contracts import Json, PipelineError, Rollout
 from icrl.data.history_store import HistoryWriter

@@ -15,7 +15,7 @@ from pathlib import Path
 import torch
 
 from benchmarks.measure import Report, side_by_side
-from icrl.config.compose import load_config
+from icrl.app.compose import load_config
 from icrl.envs import make_env
 from icrl.envs.core import TensorEnv
 from icrl.envs.gym.workers import ProcessEnv

@@ -20,10 +20,10 @@ from stable_baselines3.common.vec_env import DummyVecEnv, SubprocVecEnv, VecEnv
 
 import icrl  # noqa: F401  registers the environments
 from benchmarks.measure import Report, fastest, side_by_side
+from icrl.app.compose import load_config
+from icrl.app.root import Config
 from icrl.collection.collect import LocalUnrollWorker, collect, make_learners
 from icrl.collection.experience import make_experience
-from icrl.config.compose import load_config
-from icrl.config.root import Config
 from icrl.contracts import Rollout
 from icrl.envs import make_env
 from icrl.envs.tasks import split_tasks

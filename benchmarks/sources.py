@@ -16,11 +16,11 @@ from typing import NamedTuple
 import numpy as np
 import torch
 
+from icrl.app.compose import load_config
 from icrl.collection.async_unroll import make_unroll_worker
 from icrl.collection.collect import collect, make_learners
 from icrl.collection.episode_statistics import EpisodeStatistics
 from icrl.collection.experience import make_experience
-from icrl.config.compose import load_config
 from icrl.envs import make_env
 from icrl.envs.tasks import split_tasks
 from icrl.plots.source_agents import SOLVED

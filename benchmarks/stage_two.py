@@ -6,7 +6,7 @@ from functools import partial
 import torch
 from torch import nn
 
-from icrl.config.root import Config
+from icrl.app.root import Config
 from icrl.config.schedules import Clock
 from icrl.contracts import Batch, Objective
 from icrl.envs import make_env

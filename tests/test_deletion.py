@@ -14,9 +14,9 @@ from typing import Any
 import pytest
 
 from icrl import extensions
-from icrl.config.compose import CONF, groups_of, load_config
+from icrl.app.compose import CONF, groups_of, load_config
+from icrl.app.root import CHOICES, Config
 from icrl.config.options import walk
-from icrl.config.root import CHOICES, Config
 from icrl.nn.transformer import TRUNKS
 
 PROJECT = Path(__file__).resolve().parent.parent
@@ -44,8 +44,8 @@ def program(module, *options):
 
 import icrl
 from icrl import extensions
-from icrl.config.compose import compose_config, load_config
-from icrl.config.root import Config
+from icrl.app.compose import compose_config, load_config
+from icrl.app.root import Config
 from icrl.contracts import ConfigError
 
 if {*had["extensions"]} & {*extensions.NAMES} or extensions.FOLDER.parents[2] != Path.cwd():

@@ -15,23 +15,21 @@ PROJECT = Path(__file__).resolve().parent.parent
 ICRL = PROJECT / "src" / "icrl"
 HELPERS = {path.stem: path for path in (PROJECT / "tests/helpers").glob("*.py")}
 FILES = sorted(ICRL.rglob("*.py"))
-LAYERS = (  # lowest first; a module imports from its own folder and from those before it
+# Lowest first; a module imports from its own folder and from those before it. The root of all options, in app/,
+# holds those of every room, so it stands above them; they name it in annotations alone.
+LAYERS = (
     *("spaces", "contracts", "randomness", "config", "runs", "envs", "rl", "nn", "data", "objectives", "sources"),
-    *("collection", "training", "evaluation", "plots", "root_config", "recording"),
+    *("collection", "training", "evaluation", "plots", "app", "recording"),
     *("programs", "api", "__main__", "__init__", "extensions"),
 )
-# The root model holds the options of every component, so it stands above them; others name it in annotations alone.
-ROOT_CONFIG = {"root", "resolvers", "compose", "command_line", "options_page"}
 VAGUE = ("What", "Who", "Whom", "Whoever", "Of", "Where", "That")
 
 
 def layer(module: str) -> int:
     """Index in LAYERS of a dotted module name below `icrl`."""
-    folder, _, rest = module.partition(".")
+    folder = module.partition(".")[0]
     if module.removesuffix(".__init__") == "extensions":  # finds the extensions, and knows none of them
         return 0
-    if folder == "config" and rest.partition(".")[0] in ROOT_CONFIG:
-        folder = "root_config"
     return LAYERS.index(folder)
 
 
@@ -82,7 +80,7 @@ def name(path: Path) -> str:
 
 def test_imports_are_found_in_every_form_but_for_annotations() -> None:
     source = (
-        "import icrl.nn.gpt as g, torch\nfrom icrl import runs\nif TYPE_CHECKING:\n    from icrl.config.root import C\n"
+        "import icrl.nn.gpt as g, torch\nfrom icrl import runs\nif TYPE_CHECKING:\n    from icrl.app.root import C\n"
         "def f():\n    from icrl.rl.returns import x, y\n"
     )
     assert sorted(imported(source)) == ["nn.gpt", "rl.returns.x", "rl.returns.y", "runs"]

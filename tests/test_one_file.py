@@ -13,7 +13,7 @@ from torch.testing import assert_close
 
 import icrl
 from examples import algorithm_distillation as one
-from icrl.config.compose import load_config
+from icrl.app.compose import load_config
 from icrl.envs.tasks import split_tasks
 
 PATH = Path(one.__file__)

@@ -17,8 +17,8 @@ from toy import curves
 
 import icrl
 from icrl import objectives, sources
+from icrl.app.compose import load_config
 from icrl.config import modules
-from icrl.config.compose import load_config
 from icrl.config.paths import PROJECT
 from icrl.contracts import ConfigError, PipelineError
 from icrl.envs import OWN, make_env

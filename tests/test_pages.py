@@ -12,10 +12,10 @@ from harness import done
 from pages import PAGES, blocks, check_command, commands, run_blocks
 
 from icrl import extensions
-from icrl.config import compose
-from icrl.config.compose import compose_config
+from icrl.app import compose
+from icrl.app.compose import compose_config
+from icrl.app.root import Config
 from icrl.config.paths import PROJECT
-from icrl.config.root import Config
 
 # Budgets of a few updates, which leave the worlds, recipes and names of the pages as they are
 BUDGET = (
@@ -110,7 +110,7 @@ class World:
 
 
 def test_the_examples_of_acting_and_evaluating(searching: Path, monkeypatch: pytest.MonkeyPatch, capsys) -> None:
-    from icrl.config import root  # noqa: PLC0415
+    from icrl.app import root  # noqa: PLC0415
 
     monkeypatch.setattr(root, "PROJECT", searching)
     found = run_blocks("docs/in_context.md", searching, monkeypatch, my_world=World())

@@ -26,7 +26,7 @@ def run(name: str, extension: str = "") -> None:
         print(f"error: {what}", file=sys.stderr)
         sys.exit(2)
     try:
-        program, line = (extra_module(one, f"icrl {name}") for one in (PROGRAMS[name], "icrl.config.command_line"))
+        program, line = (extra_module(one, f"icrl {name}") for one in (PROGRAMS[name], "icrl.app.command_line"))
     except ConfigError as error:
         print(f"error: {error}", file=sys.stderr)
         sys.exit(2)

@@ -21,9 +21,9 @@ import numpy as np
 import torch
 from gymnasium.vector import AutoresetMode, SyncVectorEnv, VectorEnv
 
+from icrl.app.root import Config
 from icrl.config.modules import extra_module, recorded_options
 from icrl.config.options import refuse
-from icrl.config.root import Config
 from icrl.contracts import ConfigError
 from icrl.data.history_store import open_histories
 from icrl.envs import make_env as make_world
@@ -157,7 +157,7 @@ def _run(program: str, options: Sequence[str], needed_by: str) -> Path:
     if getattr(multiprocessing.current_process(), "_inheriting", False):  # as multiprocessing itself asks
         again = "training starts processes, and each imports the script again: put the call below"
         raise ConfigError(f'{needed_by}: {again} `if __name__ == "__main__":`')
-    config = extra_module("icrl.config.compose", needed_by).load_config(options)
+    config = extra_module("icrl.app.compose", needed_by).load_config(options)
     return extra_module(f"icrl.programs.{program}", needed_by).main(config)
 
 
@@ -174,7 +174,7 @@ def make_env(preset: str | EnvConfig = "dark_room", *overrides: str) -> TensorEn
         )
         return make_world(preset)
     options = [f"env={preset}", "source.num_envs=1", *overrides]  # one long row, so that all lengths fit
-    return make_world(extra_module("icrl.config.compose", "icrl.make_env of a preset").load_config(options).env)
+    return make_world(extra_module("icrl.app.compose", "icrl.make_env of a preset").load_config(options).env)
 
 
 def rollout(

@@ -11,9 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from lives import ALIKE, CONFIG, CPU, NUM_ROWS, TRAIN, codes_of, histories_of, random_done
 
-from icrl.config.compose import load_config
+from icrl.app.compose import load_config
+from icrl.app.root import Config
 from icrl.config.options import replace
-from icrl.config.root import Config
 from icrl.contracts import ConfigError, Json, Rollout
 from icrl.data.history_store import HistoryWriter
 from icrl.data.windows import Mixture, Windows, check_stores, described, open_stores

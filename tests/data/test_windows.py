@@ -15,7 +15,7 @@ from lives import ALIKE, CONFIG, CPU, NUM_ENVS, NUM_ROWS, PER_TASK, TRAIN, Code,
 from stage_one import play
 from stores import rewards_of_a_row
 
-from icrl.config.compose import load_config
+from icrl.app.compose import load_config
 from icrl.config.options import replace
 from icrl.contracts import Batch, ConfigError
 from icrl.data.history_store import Histories

@@ -16,7 +16,7 @@ from policies import assert_driven_by_hand
 from torch import Tensor
 from worlds import room
 
-from icrl.config.compose import load_config
+from icrl.app.compose import load_config
 from icrl.config.paths import PROJECT
 from icrl.envs import make_env
 from icrl.envs.rollout import step_of

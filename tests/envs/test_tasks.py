@@ -12,7 +12,7 @@ from probes import Probe
 from torch import Tensor
 from worlds import room
 
-from icrl.config.compose import load_config
+from icrl.app.compose import load_config
 from icrl.contracts import ConfigError
 from icrl.envs import make_env
 from icrl.envs.core import TensorEnv

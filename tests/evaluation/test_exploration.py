@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from icrl.config.compose import load_config
+from icrl.app.compose import load_config
 from icrl.contracts import Step
 from icrl.envs.rooms import NUM_ACTIONS, DarkRoom, next_cells
 from icrl.evaluation.exploration import NUM_OFF_PLAN, OffPlan, episodes_of, explored_by

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from icrl import extensions
-from icrl.config.compose import load_config
+from icrl.app.compose import load_config
 from icrl.contracts import Rollout
 from icrl.data.columns import rollout_of
 from icrl.data.history_store import Histories

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 from worlds import WORLDS, room
 
-from icrl.config.compose import load_config
+from icrl.app.compose import load_config
 from icrl.contracts import Rollout, Step
 from icrl.envs.core import TensorEnv
 from icrl.envs.rollout import start_streams

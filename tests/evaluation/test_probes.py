@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from models import outspoken
 from torch import Tensor
 
-from icrl.config.compose import load_config
-from icrl.config.root import Config
+from icrl.app.compose import load_config
+from icrl.app.root import Config
 from icrl.contracts import Policy, Rollout, Step
 from icrl.envs import make_env
 from icrl.envs.rollout import rollout, start_streams

@@ -9,7 +9,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from icrl.config.compose import load_config
+from icrl.app.compose import load_config
 from icrl.envs.exact import Expectation
 from icrl.evaluation.definitions import DEFINITIONS
 from icrl.evaluation.exploration import exploration_numbers

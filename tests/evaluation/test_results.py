@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from results import OWNER, write_results
 
-from icrl.config.compose import load_config
+from icrl.app.compose import load_config
 from icrl.contracts import PipelineError
 from icrl.evaluation.exploration import exploration_numbers
 from icrl.evaluation.in_context import Adaptation

@@ -11,9 +11,9 @@ from gymnasium.spaces import Box, Discrete
 from harness import run
 from other_worlds import holding_out, played
 
-from icrl.config.compose import load_config
+from icrl.app.compose import load_config
+from icrl.app.root import Config
 from icrl.config.options import replace
-from icrl.config.root import Config
 from icrl.contracts import ConfigError
 from icrl.evaluation.trained import changes_of, readable_spec, suffix_of
 from icrl.runs.device import recorded

@@ -25,8 +25,8 @@ from harness import TINY, Outcome, results_of, run
 from matplotlib.figure import Figure
 from tqdm import tqdm
 
-from icrl.config import command_line as runtime
-from icrl.config.compose import load_config
+from icrl.app import command_line as runtime
+from icrl.app.compose import load_config
 from icrl.config.options import replace
 from icrl.plots import figures, source_agents
 

@@ -9,7 +9,7 @@ from models import outspoken
 from small_models import LENGTH, OPTIONS, RUN, SPEC, SPLIT, batch_of, same_weights, shown
 from torch import nn
 
-from icrl.config.compose import compose_config
+from icrl.app.compose import compose_config
 from icrl.contracts import Batch, Json
 from icrl.extensions.offline_rl.critic import Critic, ValueNetwork
 from icrl.extensions.offline_rl.critics import PROGRAM, make_critic

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import pytest
 import torch
 
-from icrl.config.compose import load_config
+from icrl.app.compose import load_config
 from icrl.envs import make_env
 from icrl.envs.rooms import DarkRoom
 from icrl.extensions.demo import page

@@ -17,10 +17,10 @@ import torch
 from toy import curves, plain
 
 from icrl import extensions
-from icrl.config.command_line import run_program
+from icrl.app.command_line import run_program
+from icrl.app.root import Config
 from icrl.config.options import RootOptions
 from icrl.config.paths import PROJECT
-from icrl.config.root import Config
 from icrl.programs import evaluate, export_model, finetune, pipeline, train_agents, train_gpt
 from icrl.runs import record as run_record
 from icrl.runs.files import sha256

@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from icrl.config.compose import load_config
+from icrl.app.compose import load_config
 from icrl.config.options import replace
 from icrl.contracts import Batch, Json, Rollout
 from icrl.data.history_store import Histories

@@ -3,8 +3,8 @@
 from contextlib import closing
 from typing import Any
 
+from icrl.app.root import Config
 from icrl.config.options import replace
-from icrl.config.root import Config
 from icrl.envs import make_env
 from icrl.evaluation.trained import new_tasks
 from icrl.runs.device import recorded

@@ -10,9 +10,9 @@ import pytest
 from installed import ABSENT
 
 from icrl.__main__ import PROGRAMS
-from icrl.config.compose import compose_config, presets_of
+from icrl.app.compose import compose_config, presets_of
+from icrl.app.root import Config
 from icrl.config.paths import PROJECT
-from icrl.config.root import Config
 
 PAGES = [
     PROJECT / "README.md",

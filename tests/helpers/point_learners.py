@@ -2,7 +2,7 @@
 
 import torch
 
-from icrl.config.compose import compose_config
+from icrl.app.compose import compose_config
 from icrl.config.schedules import Clock
 from icrl.extensions.point_game.players.learners import Learner, Stopwatch, make_learners
 from icrl.extensions.point_game.players.options import PlayersConfig

@@ -4,7 +4,7 @@ from typing import Any
 
 from probes import CPU, START
 
-from icrl.config.compose import load_config
+from icrl.app.compose import load_config
 from icrl.envs import make_env
 from icrl.extensions.searchers.searcher import Searcher
 from icrl.randomness import stream_seeds

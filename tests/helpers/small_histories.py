@@ -5,7 +5,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from icrl.config.root import Config
+from icrl.app.root import Config
 from icrl.contracts import Rollout
 from icrl.data.history_store import HistoryWriter
 from icrl.envs import make_env

@@ -8,9 +8,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from icrl.config.compose import load_config
+from icrl.app.compose import load_config
+from icrl.app.root import Config
 from icrl.config.options import AnyRoot, replace
-from icrl.config.root import Config
 from icrl.contracts import Batch, Json
 from icrl.nn.gpt import Context, Window, context_of
 from icrl.runs import checkpoint

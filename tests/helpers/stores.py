@@ -8,7 +8,7 @@ import torch
 from lives import ALIKE, CONFIG, CPU
 from stage_one import play
 
-from icrl.config.compose import load_config
+from icrl.app.compose import load_config
 from icrl.config.options import replace
 from icrl.data.history_store import Histories, HistoryWriter, open_histories
 from icrl.data.lives import Rewards

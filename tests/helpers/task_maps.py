@@ -3,7 +3,7 @@
 from matplotlib.colors import to_hex
 from matplotlib.patches import Rectangle
 
-from icrl.config.compose import load_config
+from icrl.app.compose import load_config
 from icrl.envs import make_env
 from icrl.plots.figures import success_figure
 from icrl.plots.style import HELD_OUT_COLOR

@@ -13,9 +13,9 @@ from tensorboard.backend.event_processing.event_file_loader import EventFileLoad
 from tensorboard.compat.proto.event_pb2 import SessionLog
 from torch import Tensor, nn
 
-from icrl.config.compose import load_config
+from icrl.app.compose import load_config
+from icrl.app.root import Config
 from icrl.config.options import replace
-from icrl.config.root import Config
 from icrl.contracts import Batch
 from icrl.runs import checkpoint, evaluations
 from icrl.runs.distributed import Ranks

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from models import outspoken
 from torch import Tensor
 
-from icrl.config.compose import load_config
+from icrl.app.compose import load_config
 from icrl.config.options import replace
 from icrl.nn.embeddings import ObsEmbedding, PointEmbedding, SmoothTable, draw_corners, point_features, sinusoids
 from icrl.nn.networks import StackedPointNetwork

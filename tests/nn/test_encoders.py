@@ -9,7 +9,7 @@ from models import outspoken
 from space_worlds import ARM, IMAGE, VECTOR, WORLDS, elements, spec_of, step_at, window_of
 from torch import Tensor
 
-from icrl.config.compose import load_config
+from icrl.app.compose import load_config
 from icrl.config.options import replace
 from icrl.contracts import ConfigError
 from icrl.nn.encoders import ImageLayers, Moments, Standardize, SummedTables, set_moments

@@ -7,7 +7,7 @@ import torch
 from models import outspoken
 from torch import Tensor
 
-from icrl.config.compose import load_config
+from icrl.app.compose import load_config
 from icrl.config.options import replace
 from icrl.nn.embeddings import draw_corners
 from icrl.nn.gpt import GPT, Context, Window, context_of

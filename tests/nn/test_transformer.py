@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from models import outspoken
 from torch import Tensor, nn
 
-from icrl.config.compose import load_config
+from icrl.app.compose import load_config
 from icrl.config.options import replace
 from icrl.nn.transformer import NO_VISIT, Attention, Induction, StreamLinear, Transformer, attend
 

@@ -9,7 +9,7 @@ from space_worlds import ARM, HORIZON, IMAGE, WORLDS, elements, spec_of, window_
 from torch import Tensor
 
 from icrl import objectives
-from icrl.config.compose import load_config
+from icrl.app.compose import load_config
 from icrl.config.options import replace
 from icrl.contracts import Batch, ConfigError, Rollout
 from icrl.data.history_store import HistoryWriter, open_histories

@@ -9,7 +9,7 @@ from PIL import Image
 from task_maps import figure_of, outlined, printed, world
 
 from icrl import extensions
-from icrl.config.compose import load_config
+from icrl.app.compose import load_config
 from icrl.envs import make_env
 from icrl.evaluation.exploration import exploration_numbers
 from icrl.evaluation.in_context import play_episodes

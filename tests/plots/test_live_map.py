@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from icrl.config.compose import load_config
+from icrl.app.compose import load_config
 from icrl.contracts import ConfigError
 from icrl.envs import make_env
 from icrl.envs.render import AGENT, CAPTION, GOALS, REWARDED, WALL

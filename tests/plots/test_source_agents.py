@@ -9,7 +9,7 @@ import torch
 from harness import TINY, curves_of
 from toy import events_of
 
-from icrl.config.compose import load_config
+from icrl.app.compose import load_config
 from icrl.config.options import replace
 from icrl.contracts import Rollout
 from icrl.data.history_store import Histories, open_histories

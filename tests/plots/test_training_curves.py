@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import small_models
 
-from icrl.config.compose import load_config
+from icrl.app.compose import load_config
 from icrl.contracts import ConfigError
 from icrl.plots import training_curves as plots
 from icrl.runs import checkpoint

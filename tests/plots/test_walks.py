@@ -11,7 +11,7 @@ import torch
 from toy_env import DRAWN, lake, toy
 
 from icrl import extensions
-from icrl.config.compose import load_config
+from icrl.app.compose import load_config
 from icrl.contracts import PipelineError, Rollout, Step
 from icrl.envs import make_env
 from icrl.envs.core import MapView

@@ -8,9 +8,9 @@ from typing import IO
 
 import pytest
 
-from icrl.config.command_line import run_program
+from icrl.app.command_line import run_program
+from icrl.app.root import Config
 from icrl.config.paths import PROJECT
-from icrl.config.root import Config
 
 TEXT = "größe " * 20_000  # more than a pipe holds
 
@@ -51,7 +51,7 @@ def test_a_program_runs_with_its_outputs_closed_and_without_a_backend(tmp_path):
     """What is written to a closed output does not land in a file that took its place, and an MPLBACKEND that names no
     backend keeps nobody from drawing."""
     program = (
-        "import sys; from icrl.plots.style import Figure; from icrl.config.command_line import Config, run_program\n"
+        "import sys; from icrl.plots.style import Figure; from icrl.app.command_line import Config, run_program\n"
         "def main(config):\n"
         f"    with open({str(tmp_path / 'file')!r}, 'w') as file:\n"
         "        print('shown'); print('shown', file=sys.stderr)\n"

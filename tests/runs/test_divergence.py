@@ -11,9 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from toy import CPU, config_of, curves, doing, left_in, model_of, run, steps_of, use_worker_here
 
+from icrl.app.compose import load_config
 from icrl.collection.collect import LocalUnrollWorker, collect, make_learners
 from icrl.collection.experience import make_experience
-from icrl.config.compose import load_config
 from icrl.contracts import Batch
 from icrl.data.history_store import read_manifest
 from icrl.envs import make_env

@@ -12,7 +12,7 @@ from harness import file_size_limit
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from icrl.config.compose import load_config
+from icrl.app.compose import load_config
 from icrl.contracts import PipelineError
 from icrl.runs import files
 from icrl.runs.files import Identity, fits, identity_of, only_writer, read_json, read_owned, write_atomically

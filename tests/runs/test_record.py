@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from tensorboard.plugin_util import markdown_to_safe_html
 from torch import nn
 
-from icrl.config.compose import load_config
+from icrl.app.compose import load_config
 from icrl.contracts import ConfigError, PipelineError
 from icrl.runs.device import recorded
 from icrl.runs.files import Identity

@@ -11,7 +11,7 @@ import torch
 from harness import TINY, done, kill_late
 from toy import events_of
 
-from icrl.config.compose import load_config
+from icrl.app.compose import load_config
 from icrl.contracts import ConfigError, PipelineError
 from icrl.runs import writers
 from icrl.runs.metrics import CurvesConfig, MetricLogger

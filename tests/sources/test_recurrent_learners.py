@@ -10,8 +10,8 @@ from torch import Tensor, nn
 from vector_probes import BUTTONS, VectorProbe
 
 from icrl import extensions
+from icrl.app.compose import load_config
 from icrl.collection.collect import EpsilonGreedy
-from icrl.config.compose import load_config
 from icrl.contracts import ConfigError, Rollout
 from icrl.envs import make_env
 from icrl.envs.rollout import rollout, start_streams

@@ -22,7 +22,7 @@ from torch import Tensor, nn
 from vector_probes import ARM, BEYOND, COUNTED, ENDLESS, NEAR, REMEMBERED, SHOWN, SIGN
 
 from icrl import extensions
-from icrl.config.compose import load_config
+from icrl.app.compose import load_config
 from icrl.contracts import ConfigError, Rollout
 from icrl.envs import make_env
 from icrl.envs.rollout import rollout, start_streams

@@ -14,9 +14,9 @@ from harness import TINY, done, flip, kill_late, refusal, results_of
 from matplotlib.figure import Figure
 
 import icrl
-from icrl.config.compose import load_config
+from icrl.app.compose import load_config
+from icrl.app.root import Config
 from icrl.config.options import replace
-from icrl.config.root import Config
 from icrl.contracts import PipelineError
 from icrl.plots import figures, source_agents
 from icrl.programs import evaluate, finetune, train_agents, train_gpt

@@ -11,7 +11,7 @@ import torch
 from harness import TINY, files_of, kill_late, results_of, run
 from toy import values_of
 
-from icrl.config.compose import load_config
+from icrl.app.compose import load_config
 from icrl.contracts import ConfigError
 from icrl.programs import finetune
 from icrl.runs import checkpoint

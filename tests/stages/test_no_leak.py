@@ -18,7 +18,7 @@ from harness import done
 from torch import Tensor
 
 from icrl import extensions
-from icrl.config.compose import load_config
+from icrl.app.compose import load_config
 from icrl.config.options import walk
 from icrl.contracts import Rollout
 from icrl.data.history_store import Histories, open_histories

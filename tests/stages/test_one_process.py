@@ -12,7 +12,7 @@ import torch
 from harness import refusal, run
 from toy import assert_same, weights_of
 
-from icrl.config.compose import load_config
+from icrl.app.compose import load_config
 from icrl.data.history_store import open_histories
 from icrl.programs import pipeline
 from icrl.runs import checkpoint, distributed

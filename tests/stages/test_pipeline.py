@@ -13,7 +13,7 @@ from harness import TINY, curves_of, done, refusal
 from PIL import Image
 from torch import Tensor
 
-from icrl.config.compose import load_config
+from icrl.app.compose import load_config
 from icrl.contracts import Batch
 from icrl.data.history_store import open_histories
 from icrl.data.windows import Windows

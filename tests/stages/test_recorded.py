@@ -14,7 +14,7 @@ from harness import done, run
 from safetensors.torch import load_file, save
 
 import icrl
-from icrl.config.compose import load_config
+from icrl.app.compose import load_config
 from icrl.contracts import PipelineError
 from icrl.envs import make_env
 from icrl.evaluation.trained import new_tasks

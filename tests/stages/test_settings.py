@@ -14,7 +14,7 @@ from harness import TINY, curves_of, results_of, run
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from toy import steps_of
 
-from icrl.config.compose import load_config
+from icrl.app.compose import load_config
 from icrl.config.paths import PROJECT
 from icrl.envs import make_env
 from icrl.envs.core import TensorEnv

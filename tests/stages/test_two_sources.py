@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from harness import TINY, curves_of, done, ended, kill_late, refusal, results_of, start
 
+from icrl.app.root import Config
 from icrl.collection.collect import make_learners
-from icrl.config.root import Config
 from icrl.data.history_store import open_histories
 from icrl.envs.core import MapView
 from icrl.evaluation import setup

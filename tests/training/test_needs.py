@@ -8,9 +8,9 @@ import torch
 from small_models import SPEC, config_of
 from torch import Tensor, nn
 
+from icrl.app.compose import load_config
 from icrl.collection.collect import LocalUnrollWorker, make_learners
 from icrl.collection.experience import Experience, make_experience
-from icrl.config.compose import load_config
 from icrl.config.options import replace
 from icrl.contracts import ConfigError
 from icrl.envs import make_env

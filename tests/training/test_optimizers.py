@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from toy import CONFIG as WHOLE
 from toy import CPU, Naming, batch_at, dying, left_in, model_of, run
 
-from icrl.config.compose import load_config
+from icrl.app.compose import load_config
 from icrl.config.options import replace
 from icrl.config.schedules import Clock
 from icrl.envs import make_env

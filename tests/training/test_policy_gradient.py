@@ -8,7 +8,7 @@ from models import outspoken
 from probes import random_rollout, transition
 from torch import Tensor, nn
 
-from icrl.config.compose import load_config
+from icrl.app.compose import load_config
 from icrl.config.options import replace
 from icrl.contracts import Rollout
 from icrl.nn.gpt import GPT

@@ -7,7 +7,7 @@ import torch
 from models import outspoken
 from worlds import room
 
-from icrl.config.compose import load_config
+from icrl.app.compose import load_config
 from icrl.config.options import replace
 from icrl.envs.rollout import rollout, start_streams
 from icrl.nn.gpt import GPT

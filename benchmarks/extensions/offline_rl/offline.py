@@ -15,7 +15,7 @@ import torch
 
 from benchmarks.measure import Report, side_by_side
 from benchmarks.stage_two import our_update, random_batch, repeated, update_of
-from icrl.config.compose import compose_config
+from icrl.app.compose import compose_config
 from icrl.envs import make_env
 from icrl.extensions.offline_rl.awr import AdvantageWeightedRegression
 from icrl.extensions.offline_rl.critics import make_critic

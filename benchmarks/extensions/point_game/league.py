@@ -19,7 +19,7 @@ import time
 import torch
 
 from benchmarks.extensions.point_game.players import SEEDS, print_table
-from icrl.config.compose import compose_config
+from icrl.app.compose import compose_config
 from icrl.config.options import replace
 from icrl.contracts import Json
 from icrl.extensions.point_game.fixed_players import AGENTS, HOSTS

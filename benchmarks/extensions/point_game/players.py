@@ -9,7 +9,7 @@ logs/point_players-<seed>/. Unfinished runs are continued, finished ones read. 9
 import sys
 import time
 
-from icrl.config.compose import compose_config
+from icrl.app.compose import compose_config
 from icrl.contracts import Json
 from icrl.extensions.point_game.players.options import PlayersConfig
 from icrl.extensions.point_game.programs.train_players import main as train_players

@@ -16,8 +16,8 @@ from torch import Tensor
 from benchmarks.measure import Report, side_by_side
 from benchmarks.recipe import STEPS, UPDATES
 from benchmarks.stage_two import updates
-from icrl.config.compose import load_config
-from icrl.config.root import Config
+from icrl.app.compose import load_config
+from icrl.app.root import Config
 from icrl.envs import make_env
 from icrl.evaluation.in_context import play_steps
 from icrl.nn import transformer

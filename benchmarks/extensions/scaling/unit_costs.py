@@ -23,8 +23,8 @@ import torch
 from benchmarks.large_store import random_steps
 from benchmarks.measure import RESULTS, about
 from benchmarks.source_throughput import unrolls
-from icrl.config.compose import load_config
-from icrl.config.root import Config
+from icrl.app.compose import load_config
+from icrl.app.root import Config
 from icrl.contracts import Json
 from icrl.data.columns import bytes_of
 from icrl.data.history_store import HistoryWriter, open_histories

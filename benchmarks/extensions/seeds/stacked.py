@@ -23,9 +23,9 @@ from torch.func import functional_call, stack_module_state
 
 from benchmarks.measure import Report, side_by_side
 from benchmarks.stage_two import HALFWAY, random_batch
-from icrl.config.compose import load_config
+from icrl.app.compose import load_config
+from icrl.app.root import Config
 from icrl.config.paths import PROJECT
-from icrl.config.root import Config
 from icrl.contracts import Batch
 from icrl.envs import make_env
 from icrl.extensions.seeds.stack import Stack

@@ -42,7 +42,7 @@ from icrl.sources.options import SourceConfig
 from icrl.sources.pace import clock_of, num_iterations
 
 if TYPE_CHECKING:
-    from icrl.config.root import Config
+    from icrl.app.root import Config
 
 _PATIENCE = 10.0  # seconds that the process and its environments have to end by themselves
 _CPU = torch.device("cpu")

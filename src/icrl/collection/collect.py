@@ -21,7 +21,7 @@ from icrl.sources.options import SourceConfig
 from icrl.sources.pace import clock_of, num_iterations, unrolled
 
 if TYPE_CHECKING:
-    from icrl.config.root import Config
+    from icrl.app.root import Config
 
 
 class EpsilonGreedy:

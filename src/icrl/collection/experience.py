@@ -22,7 +22,7 @@ from icrl.sources.pace import batches_of_a_sweep, clock_of, own_windows
 from icrl.spaces import EnvSpec
 
 if TYPE_CHECKING:
-    from icrl.config.root import Config
+    from icrl.app.root import Config
 
 Columns = dict[str, Tensor]
 

@@ -28,7 +28,7 @@ from icrl.runs.files import check_same, fits
 from icrl.runs.processes import say
 
 if TYPE_CHECKING:
-    from icrl.config.root import Config
+    from icrl.app.root import Config
     from icrl.objectives.imitation import ObjectiveConfig
 
 

@@ -15,7 +15,7 @@ from icrl.envs.rooms import Room, symmetries
 from icrl.randomness import integers, mix, uniform
 
 if TYPE_CHECKING:
-    from icrl.config.root import Config
+    from icrl.app.root import Config
 
 
 _CHANGES = 1 << 41  # mixed into a stream's seed, so that changes of the task use random numbers of their own

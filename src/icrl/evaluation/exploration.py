@@ -32,7 +32,7 @@ from icrl.nn.gpt_policy import GPTPolicy
 from icrl.rl.statistics import Floats
 
 if TYPE_CHECKING:
-    from icrl.config.root import Config
+    from icrl.app.root import Config
     from icrl.evaluation.protocol import EvaluationConfig
 
 NUM_OFF_PLAN = 4  # episodes of the off-plan probe, with its random one

@@ -24,7 +24,7 @@ from icrl.training.finished import check_weights, open_finished
 from icrl.training.policy_gradient import FinetuneConfig
 
 if TYPE_CHECKING:
-    from icrl.config.root import Config
+    from icrl.app.root import Config
 
 PolicyLoader = Callable[[Any, EnvSpec, dict[str, Any], torch.device], GPT | Acting]
 

@@ -36,7 +36,7 @@ from icrl.sources.finished import open_agents, restored
 from icrl.sources.pace import BLOCK
 
 if TYPE_CHECKING:
-    from icrl.config.root import Config
+    from icrl.app.root import Config
 
 # The new past `[n, T, ...]` of n streams, given their past, the indices of the streams `[n]`, the number of steps they
 # played, and their noise `[n]`.

@@ -34,7 +34,7 @@ from icrl.sources import source_of
 from icrl.training.needs import bootstrap, playing
 
 if TYPE_CHECKING:
-    from icrl.config.root import Config
+    from icrl.app.root import Config
     from icrl.sources.options import SourceConfig
 
 Job = tuple[str, Callable[[], Any]]  # a name, and what is played

@@ -15,7 +15,7 @@ from icrl.evaluation.report import RESULTS, Curves, all_curves
 from icrl.spaces import EnvSpec
 
 if TYPE_CHECKING:
-    from icrl.config.root import Config
+    from icrl.app.root import Config
 
 _FIRST, _AFTER, _MOVED = (1, 2, 3, 5, 10), (1, 2, 5), (1, 2, 5, LATER)  # shown episodes
 LABELS = {"success": "success", "returns": "return"}

@@ -35,7 +35,7 @@ from icrl.training.finished import open_finished
 from icrl.training.program import RunContext
 
 if TYPE_CHECKING:
-    from icrl.config.root import Config
+    from icrl.app.root import Config
     from icrl.objectives.imitation import ObjectiveConfig
     from icrl.runs.evaluations import EvalsConfig
 

@@ -24,7 +24,7 @@ from icrl.randomness import Noise, draw_possible, epsilon_greedy, several, strea
 from icrl.spaces import EnvSpec
 
 if TYPE_CHECKING:
-    from icrl.config.root import Config
+    from icrl.app.root import Config
 
 
 class PolicyConfig(Options):

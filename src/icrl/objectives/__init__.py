@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from icrl.config.modules import load_plugins, registrar
 
 if TYPE_CHECKING:
-    from icrl.config.root import Config
+    from icrl.app.root import Config
     from icrl.data.lives import Labels
     from icrl.objectives.imitation import ObjectiveConfig
     from icrl.spaces import EnvSpec

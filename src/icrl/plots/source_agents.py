@@ -36,7 +36,7 @@ from icrl.sources.pace import clock_of, due_steps, env_steps, num_iterations
 from icrl.training.curves import inspect
 
 if TYPE_CHECKING:
-    from icrl.config.root import Config
+    from icrl.app.root import Config
 
 SOLVED = 0.9  # success over its last episodes from which on an agent counts as having solved its task
 NUM_EPISODES = 10  # of each stream of a trained agent

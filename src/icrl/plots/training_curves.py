@@ -20,7 +20,7 @@ from icrl.runs.writers import CSV
 from icrl.spaces import EnvSpec
 
 if TYPE_CHECKING:
-    from icrl.config.root import Config
+    from icrl.app.root import Config
 
 UNLOGGED = (
     "it was trained with summaries.num_summaries=0 and summaries.summary_interval=0, or with a summaries.writer other "

@@ -33,7 +33,7 @@ from icrl.plots.growing_curve import GrowingCurve
 from icrl.plots.style import Frame, Frames, tile, write_video
 
 if TYPE_CHECKING:
-    from icrl.config.root import Config
+    from icrl.app.root import Config
 
 HOLD = 4  # frames for which the end of an episode stays: half a second of a life
 CELL, SMALLEST_CELL = 24, 4  # pixels of a cell, if the picture has room for them, and if it has not

@@ -13,8 +13,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from icrl.app.root import Config
 from icrl.config.options import replace
-from icrl.config.root import Config
 from icrl.contracts import Json
 from icrl.envs.core import check_playable
 from icrl.evaluation import tables

@@ -10,8 +10,8 @@ the results of `src.evaluate`, if there are any. `policy.model` chooses another 
 from contextlib import suppress
 from pathlib import Path
 
+from icrl.app.root import Config
 from icrl.config.options import refuse
-from icrl.config.root import Config
 from icrl.contracts import Json, PipelineError
 from icrl.evaluation import trained
 from icrl.evaluation.exported import write_exported

@@ -14,8 +14,8 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from icrl.app.root import Config
 from icrl.config.options import refuse, replace
-from icrl.config.root import Config
 from icrl.contracts import ConfigError, Json
 from icrl.data.windows import check_stores
 from icrl.envs import make_env

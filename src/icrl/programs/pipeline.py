@@ -18,9 +18,9 @@ from threading import RLock
 import torch
 from tqdm import tqdm
 
+from icrl.app.root import Config
 from icrl.config.modules import command_of
 from icrl.config.options import replace
-from icrl.config.root import Config
 from icrl.contracts import Json, PipelineError
 from icrl.programs import evaluate, finetune, train_agents, train_gpt
 from icrl.recording.record import examined

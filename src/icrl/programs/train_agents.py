@@ -6,7 +6,7 @@ python -m src.train_agents [KEY=VALUE ...]      -> histories/<name>/, logs/<name
 from contextlib import closing
 from pathlib import Path
 
-from icrl.config.root import Config
+from icrl.app.root import Config
 from icrl.contracts import Json
 from icrl.envs import make_env
 from icrl.evaluation.tables import solved

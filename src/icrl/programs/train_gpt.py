@@ -11,7 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
-from icrl.config.root import Config
+from icrl.app.root import Config
 from icrl.contracts import Batch, Objective
 from icrl.data.moments import moments_of
 from icrl.data.windows import Mixture

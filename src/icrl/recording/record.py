@@ -7,11 +7,11 @@ import torch
 from torch import Tensor
 from tqdm import tqdm
 
+from icrl.app.root import Config
 from icrl.collection.async_unroll import make_unroll_worker
 from icrl.collection.collect import Learner, check_parameters, collect, make_learners
 from icrl.collection.experience import make_experience
 from icrl.config.paths import PROJECT
-from icrl.config.root import Config
 from icrl.contracts import ConfigError, Env, Json, PipelineError
 from icrl.data.history_store import HistoryWriter, read_manifest
 from icrl.envs import make_env

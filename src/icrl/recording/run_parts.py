@@ -15,7 +15,7 @@ from icrl.runs.files import Identity, check_same, fits
 from icrl.sources.pace import unrolled
 
 if TYPE_CHECKING:
-    from icrl.config.root import Config
+    from icrl.app.root import Config
 
 
 class Part(NamedTuple):

@@ -18,7 +18,7 @@ from icrl.sources import source_class, source_of
 from icrl.sources.learners import Learner
 
 if TYPE_CHECKING:
-    from icrl.config.root import Config
+    from icrl.app.root import Config
 
 Opened = tuple[dict[str, Any], Json]  # last state of a finished run, and its sidecar
 

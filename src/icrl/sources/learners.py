@@ -16,7 +16,7 @@ from icrl.randomness import draw_possible, epsilon_greedy
 from icrl.spaces import EnvSpec
 
 if TYPE_CHECKING:
-    from icrl.config.root import Config
+    from icrl.app.root import Config
 
 
 class Learner:

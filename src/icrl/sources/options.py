@@ -14,7 +14,7 @@ from icrl.sources.pace import env_steps
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from icrl.config.root import Config
+    from icrl.app.root import Config
     from icrl.sources.learners import Learner
 
 NoneOrMore = BeforeValidator(lambda value: [] if value == "none" else value if isinstance(value, list) else [value])

@@ -18,7 +18,7 @@ from icrl.runs.metrics import MetricLogger, SummariesConfig, shown
 from icrl.runs.processes import say
 
 if TYPE_CHECKING:
-    from icrl.config.root import Config
+    from icrl.app.root import Config
 
 
 Loss = Callable[[nn.Module, AnyBatch], tuple[Any, ...]]  # the loss, and more

@@ -25,7 +25,7 @@ from icrl.spaces import EnvSpec
 from icrl.training.optimizers import SGDConfig
 
 if TYPE_CHECKING:
-    from icrl.config.root import Config
+    from icrl.app.root import Config
     from icrl.nn.gpt import GPTConfig
 
 Keys = tuple[str, ...]  # dotted keys of options

@@ -33,7 +33,7 @@ from icrl.training.finished import check_described
 from icrl.training.needs import EVALS, playing
 
 if TYPE_CHECKING:
-    from icrl.config.root import Config
+    from icrl.app.root import Config
     from icrl.nn.gpt import GPTConfig
     from icrl.objectives.imitation import ObjectiveConfig
 

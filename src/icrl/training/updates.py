@@ -20,7 +20,7 @@ from icrl.runs.processes import say
 from icrl.training.optimizers import make_optimizer, rules, set_rates
 
 if TYPE_CHECKING:
-    from icrl.config.root import Config
+    from icrl.app.root import Config
 
 _LEAST_GAIN = 1.5  # casts take a part of what faster products save
 

@@ -12,7 +12,7 @@ from gymnasium.spaces import Box, Discrete, MultiDiscrete
 from harness import TINY, done, refusal
 from toy_env import ACTIONS, SHAPED, Shaped, shaped
 
-from icrl.config.compose import load_config
+from icrl.app.compose import load_config
 from icrl.contracts import ConfigError, PipelineError
 from icrl.data.history_store import open_histories
 from icrl.envs import make_env

@@ -10,7 +10,7 @@ import torch
 from gymnasium.spaces import Box, Discrete, MultiDiscrete
 from masked_env import LEFT, RIGHT, options_of
 
-from icrl.config.compose import load_config
+from icrl.app.compose import load_config
 from icrl.contracts import ConfigError
 from icrl.envs import make_env
 from icrl.envs.gym.border import read_expert

@@ -9,7 +9,7 @@ import pytest
 import torch
 from toy_env import LAKES, TOY, lake, toy
 
-from icrl.config.compose import load_config
+from icrl.app.compose import load_config
 from icrl.config.paths import PROJECT
 from icrl.contracts import ConfigError
 from icrl.envs import make_env

@@ -9,7 +9,7 @@ import pytest
 import torch
 from toy_env import Shaped, shaped
 
-from icrl.config.compose import load_config
+from icrl.app.compose import load_config
 from icrl.contracts import ConfigError
 from icrl.envs import make_env
 from icrl.envs.exact import optimal_exact

@@ -11,7 +11,7 @@ import torch
 from toy_env import die, lake, toy, use_too_much_memory
 
 from icrl import extensions
-from icrl.config.compose import load_config
+from icrl.app.compose import load_config
 from icrl.contracts import PipelineError, Step
 from icrl.envs import make_env
 from icrl.envs.gym.workers import ProcessEnv

@@ -9,7 +9,7 @@ import pytest
 from demo_pages import COMMITTED
 from harness import TINY
 
-from icrl.config.compose import load_config
+from icrl.app.compose import load_config
 from icrl.contracts import ConfigError
 from icrl.extensions.demo.page import CHECKPOINT, page_files
 from icrl.extensions.demo.programs.export_demo import main

@@ -5,7 +5,7 @@ import torch
 from probes import START, learners_of
 
 from icrl import extensions
-from icrl.config.compose import load_config
+from icrl.app.compose import load_config
 from icrl.contracts import ConfigError
 from icrl.envs import make_env
 from icrl.randomness import stream_seeds

@@ -10,7 +10,7 @@ import torch
 from harness import run
 from probes import CPU, START, alone_and_among_others, changed, learners_of, source_options, step_of
 
-from icrl.config.compose import load_config
+from icrl.app.compose import load_config
 from icrl.contracts import ConfigError, Step
 from icrl.data.history_store import open_histories
 from icrl.envs import make_env

@@ -10,7 +10,7 @@ import torch
 from harness import done, kill_late, refusal, results_of
 
 from icrl import extensions
-from icrl.config.compose import load_config
+from icrl.app.compose import load_config
 from icrl.contracts import Rollout, Step
 from icrl.data.history_store import open_histories
 from icrl.envs import make_env

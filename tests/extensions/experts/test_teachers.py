@@ -8,7 +8,7 @@ import torch
 from harness import refusal
 from refusals import check_refusal, refusals
 
-from icrl.config.compose import load_config
+from icrl.app.compose import load_config
 from icrl.contracts import ConfigError
 from icrl.envs import make_env
 from icrl.extensions.experts import teachers

@@ -10,7 +10,7 @@ from harness import TINY, flip
 from small_histories import write_histories
 
 from icrl import extensions
-from icrl.config.compose import compose_config
+from icrl.app.compose import compose_config
 from icrl.contracts import ConfigError, Rollout
 from icrl.data.history_store import DamagedHistoriesError, Histories, open_histories
 from icrl.extensions.formats.files import read_lives

@@ -17,7 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
-from icrl.config.compose import compose_config
+from icrl.app.compose import compose_config
 from icrl.contracts import ConfigError, PipelineError, Rollout
 from icrl.extensions.formats.files import READERS, WRITERS, Life, read_lives
 from icrl.extensions.formats.imports import checked, complete, evened, spec_of

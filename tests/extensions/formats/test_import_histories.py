@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from harness import TINY, done, flip, refusal
 
-from icrl.config.compose import compose_config
+from icrl.app.compose import compose_config
 from icrl.config.paths import PROJECT
 from icrl.contracts import ConfigError, PipelineError, Rollout
 from icrl.data.history_store import open_histories

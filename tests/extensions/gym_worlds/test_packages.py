@@ -10,7 +10,7 @@ import pytest
 import torch
 from harness import done
 
-from icrl.config.compose import load_config
+from icrl.app.compose import load_config
 from icrl.data.history_store import open_histories
 from icrl.envs import make_env
 from icrl.envs.gym.gymnasium_env import GymnasiumEnv

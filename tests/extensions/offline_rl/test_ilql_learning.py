@@ -8,7 +8,7 @@ import torch
 from critics import config_of, fresh_critic
 from torch import Tensor
 
-from icrl.config.compose import compose_config
+from icrl.app.compose import compose_config
 from icrl.config.schedules import Clock
 from icrl.contracts import Batch, Step
 from icrl.envs import make_env

@@ -6,7 +6,7 @@ import pytest
 from critics import LENGTH, SPEC, config_of, fresh_critic
 from torch import Tensor
 
-from icrl.config.compose import compose_config
+from icrl.app.compose import compose_config
 from icrl.envs import make_env
 from icrl.extensions.offline_rl.critic import trunk_config
 from icrl.extensions.offline_rl.needs import fitting_critic

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from matplotlib.quiver import Quiver
 from PIL import Image
 
-from icrl.config.compose import compose_config
+from icrl.app.compose import compose_config
 from icrl.contracts import ConfigError
 from icrl.data.windows import Mixture
 from icrl.envs import make_env

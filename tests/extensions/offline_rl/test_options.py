@@ -11,7 +11,7 @@ from pages import check_options_of_table, rows_of
 from refusals import check_refusal, refusals
 
 from icrl import extensions
-from icrl.config.compose import compose_config, load_config, presets_of
+from icrl.app.compose import compose_config, load_config, presets_of
 from icrl.config.options import Options, walk
 from icrl.contracts import ConfigError
 from icrl.extensions.offline_rl.options import OfflineConfig

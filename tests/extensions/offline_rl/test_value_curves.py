@@ -4,7 +4,7 @@ import critics
 import numpy as np
 import pytest
 
-from icrl.config.compose import load_config
+from icrl.app.compose import load_config
 from icrl.contracts import ConfigError
 from icrl.extensions.offline_rl.curves import critic_figure, write_value_curves
 from icrl.runs import checkpoint

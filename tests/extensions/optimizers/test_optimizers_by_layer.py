@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 from toy import CPU, batch_at, config_of
 
-from icrl.config.compose import load_config
+from icrl.app.compose import load_config
 from icrl.config.options import replace
 from icrl.config.schedules import Clock
 from icrl.contracts import Batch, ConfigError

@@ -11,11 +11,11 @@ from omegaconf import OmegaConf
 from refusals import check_refusal, check_table, refusals
 from torch import Tensor
 
+from icrl.app.command_line import help_text
+from icrl.app.compose import compose_config, load_config, presets_of
+from icrl.app.options_page import page, table
 from icrl.collection import collect
 from icrl.collection.collect import LocalUnrollWorker
-from icrl.config.command_line import help_text
-from icrl.config.compose import compose_config, load_config, presets_of
-from icrl.config.options_page import page, table
 from icrl.contracts import ConfigError
 from icrl.envs import make_env
 from icrl.extensions.point_game.fixed_players import AGENTS, HOSTS

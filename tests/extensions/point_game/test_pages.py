@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from pages import check_options_of_table, rows_of, run_blocks
 
-from icrl.config.compose import compose_config
+from icrl.app.compose import compose_config
 from icrl.config.options import walk
 from icrl.extensions.point_game.players.options import PlayersConfig
 

@@ -11,7 +11,7 @@ from harness import results_of
 from toy import curves
 from toy import plain as toy_plain
 
-from icrl.config.compose import compose_config
+from icrl.app.compose import compose_config
 from icrl.contracts import ConfigError, PipelineError
 from icrl.extensions.point_game.fixed_players import AGENTS, HOSTS
 from icrl.extensions.point_game.players.fit import layers_of

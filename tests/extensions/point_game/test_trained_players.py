@@ -9,7 +9,7 @@ import torch
 from harness import results_of
 from point_learners import CPU, learners_of
 
-from icrl.config.compose import compose_config
+from icrl.app.compose import compose_config
 from icrl.contracts import ConfigError, PipelineError
 from icrl.envs.gym.as_gymnasium import stream_seeds as seeds_of_envs
 from icrl.extensions.point_game.fixed_players import AGENTS, HOSTS

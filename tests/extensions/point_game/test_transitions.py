@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from point_learners import CPU, START
 
-from icrl.config.compose import compose_config
+from icrl.app.compose import compose_config
 from icrl.config.options import replace
 from icrl.extensions.point_game.players.learners import Stopwatch, Transitions, transition_replay
 from icrl.extensions.point_game.players.options import PlayersConfig

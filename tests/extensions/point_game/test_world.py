@@ -7,7 +7,7 @@ import torch
 from point_worlds import legal_in, lived, point_config, point_game
 from scalar_family import Stream
 
-from icrl.config.compose import load_config
+from icrl.app.compose import load_config
 from icrl.contracts import ConfigError
 from icrl.evaluation.references import references_of
 from icrl.extensions.point_game.fixed_players import AGENTS as FIXED_AGENTS

@@ -12,7 +12,7 @@ from small_models import config_of
 from space_worlds import HORIZON, WORLDS, window_of
 from torch import Tensor
 
-from icrl.config.compose import load_config
+from icrl.app.compose import load_config
 from icrl.config.options import replace
 from icrl.envs import make_env
 from icrl.extensions.recurrent.layers import CHUNK

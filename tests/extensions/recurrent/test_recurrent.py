@@ -6,7 +6,7 @@ import torch.nn.functional as F
 from models import outspoken
 from torch import Tensor
 
-from icrl.config.compose import load_config
+from icrl.app.compose import load_config
 from icrl.config.options import replace
 from icrl.extensions.recurrent.layers import CHUNK, GRU, GatedDelta, gated_delta
 from icrl.nn.gpt import GPT

@@ -7,10 +7,10 @@ import torch
 from stage_one import CPU, joined
 
 from icrl import extensions
+from icrl.app.compose import compose_config, load_config
 from icrl.collection.async_unroll import make_unroll_worker, thread_pool
 from icrl.collection.collect import collect, make_learners
 from icrl.collection.experience import make_experience
-from icrl.config.compose import compose_config, load_config
 from icrl.contracts import ConfigError, Rollout
 from icrl.envs import make_env
 from icrl.envs.tasks import changing, split_tasks

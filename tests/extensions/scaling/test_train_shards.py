@@ -10,7 +10,7 @@ import pytest
 from harness import TINY, refusal
 from kin import killed_parent
 
-from icrl.config.compose import compose_config, load_config
+from icrl.app.compose import compose_config, load_config
 from icrl.contracts import ConfigError, PipelineError, Rollout
 from icrl.extensions.scaling.options import ShardedConfig
 from icrl.extensions.scaling.programs import train_shards

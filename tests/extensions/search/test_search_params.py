@@ -16,10 +16,10 @@ from harness import flip
 from matplotlib import pyplot as plt
 
 from icrl import extensions
-from icrl.config.compose import compose_config, load_config
+from icrl.app.compose import compose_config, load_config
+from icrl.app.root import Config
 from icrl.config.modules import recorded_options
 from icrl.config.options import replace
-from icrl.config.root import Config
 from icrl.contracts import ConfigError, PipelineError
 from icrl.envs import make_env
 from icrl.envs.rooms import DarkRoom

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from icrl.config.compose import load_config
+from icrl.app.compose import load_config
 from icrl.config.options import replace
 from icrl.contracts import ConfigError
 from icrl.programs import evaluate, train_agents, train_gpt

@@ -15,7 +15,7 @@ from stage_one import play
 from toy import assert_same
 from worlds import room
 
-from icrl.config.compose import load_config
+from icrl.app.compose import load_config
 from icrl.contracts import ConfigError
 from icrl.evaluation.exploration import explored_by
 from icrl.evaluation.scripted.explorers import CoveringPlan

@@ -10,8 +10,8 @@ from harness import TINY
 from plans import QUIET, modules, preset_plan, study, value, variant
 
 from icrl import extensions
-from icrl.config.compose import compose_config, load_config
-from icrl.config.root import Config
+from icrl.app.compose import compose_config, load_config
+from icrl.app.root import Config
 from icrl.contracts import ConfigError, Json
 from icrl.extensions.scaling.units import Job
 from icrl.extensions.studies.plan import trained_for

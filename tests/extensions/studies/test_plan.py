@@ -8,8 +8,8 @@ from installed import ABSENT
 from plans import ONE_SEED, QUIET, modules, preset_plan, study, value, variant
 from results import write_results
 
-from icrl.config.command_line import description
-from icrl.config.compose import load_config, presets_of
+from icrl.app.command_line import description
+from icrl.app.compose import load_config, presets_of
 from icrl.config.options import replace, walk
 from icrl.contracts import ConfigError
 from icrl.envs import make_env

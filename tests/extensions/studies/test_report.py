@@ -14,7 +14,7 @@ from matplotlib.figure import Figure
 from PIL import Image
 from results import write_results
 
-from icrl.config.compose import compose_config
+from icrl.app.compose import compose_config
 from icrl.config.options import replace
 from icrl.contracts import PipelineError
 from icrl.evaluation.report import shared_references

@@ -13,7 +13,7 @@ import pytest
 from harness import TINY
 from kin import all_gone, family, killed_parent
 
-from icrl.config.compose import load_config
+from icrl.app.compose import load_config
 from icrl.config.paths import PROJECT
 from icrl.contracts import ConfigError, PipelineError
 from icrl.extensions.scaling.units import Job

@@ -14,7 +14,7 @@ from harness import TINY
 from kin import all_gone, family
 from toy import weights_of
 
-from icrl.config.compose import load_config
+from icrl.app.compose import load_config
 from icrl.contracts import ConfigError
 from icrl.extensions.scaling.units import TORCHRUN, environment
 from icrl.extensions.studies.plan import plan

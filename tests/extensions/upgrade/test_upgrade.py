@@ -14,7 +14,7 @@ from shards import union_of
 
 from icrl import extensions
 from icrl.__main__ import PROGRAMS, run
-from icrl.config.compose import load_config
+from icrl.app.compose import load_config
 from icrl.contracts import ConfigError, PipelineError
 from icrl.data.history_store import open_histories, read_manifest
 from icrl.extensions.upgrade._versions import present_config

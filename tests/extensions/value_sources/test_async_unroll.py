@@ -18,10 +18,10 @@ from probes import CPU, changed, falling
 from stage_one import joined, live
 from toy import assert_same
 
+from icrl.app.compose import load_config
 from icrl.collection.async_unroll import AsyncUnrollWorker, make_unroll_worker, thread_pool
 from icrl.collection.collect import LocalUnrollWorker, collect, make_learners
 from icrl.collection.experience import make_experience, mini_batches
-from icrl.config.compose import load_config
 from icrl.config.paths import PROJECT
 from icrl.contracts import PipelineError
 from icrl.envs import make_env

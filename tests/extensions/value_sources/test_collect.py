@@ -14,9 +14,9 @@ from stage_one import root_with_others
 from torch import Tensor
 from toy import assert_same
 
+from icrl.app.compose import load_config
 from icrl.collection.collect import EpsilonGreedy, LocalUnrollWorker, collect, make_learners
 from icrl.collection.experience import make_experience
-from icrl.config.compose import load_config
 from icrl.config.schedules import Clock
 from icrl.contracts import Sample, Step, UpdateResult
 from icrl.envs import make_env

@@ -8,9 +8,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from icrl.config.compose import load_config
+from icrl.app.compose import load_config
+from icrl.app.root import Config
 from icrl.config.options import replace
-from icrl.config.root import Config
 from icrl.contracts import Step
 from icrl.envs import make_env
 from icrl.envs.rooms import NUM_ACTIONS, STAY, UP

@@ -16,8 +16,8 @@ from small_histories import MARK, write_histories
 from stage_one import joined, live, root_with_others
 from toy import assert_same
 
+from icrl.app.compose import load_config
 from icrl.collection.experience import make_experience, mini_batches, without_others
-from icrl.config.compose import load_config
 from icrl.contracts import ConfigError, Rollout, Sample, UpdateResult
 from icrl.envs import make_env
 from icrl.extensions.value_sources.memory import OfflineWindows

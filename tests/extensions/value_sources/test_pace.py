@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from probes import changed
 
-from icrl.config.compose import load_config
+from icrl.app.compose import load_config
 from icrl.runs.checkpoint import interval_of, is_due
 from icrl.sources.pace import clock_of, env_steps, first_update, num_iterations, unrolled
 

@@ -23,7 +23,7 @@ from torch.distributions import Normal, TanhTransform, TransformedDistribution
 from vector_probes import ARM, BEYOND, COUNTED, ENDLESS, NEAR, REMEMBERED
 
 from icrl import extensions
-from icrl.config.compose import load_config
+from icrl.app.compose import load_config
 from icrl.contracts import ConfigError, Rollout
 from icrl.envs import make_env
 from icrl.envs.rollout import rollout, start_streams

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from probes import step_of as fresh
 
-from icrl.config.compose import load_config
+from icrl.app.compose import load_config
 from icrl.contracts import Step
 from icrl.envs import make_env
 from icrl.evaluation.in_context import play_episodes

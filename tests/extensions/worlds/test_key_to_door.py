@@ -6,7 +6,7 @@ from room_steps import check_peer, check_starts, check_streams
 from small_worlds import key_to_door
 from toymeta.dark_key_door import DarkKeyToDoor as ToymetaKeyToDoor
 
-from icrl.config.compose import load_config
+from icrl.app.compose import load_config
 from icrl.contracts import ConfigError
 from icrl.envs import make_env
 from icrl.envs.exact import random_exact

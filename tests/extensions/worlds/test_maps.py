@@ -5,7 +5,7 @@ import torch
 from task_maps import figure_of, outlined, printed, world
 
 from icrl import extensions
-from icrl.config.compose import load_config
+from icrl.app.compose import load_config
 from icrl.envs import make_env
 
 

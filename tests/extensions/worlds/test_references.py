@@ -3,7 +3,7 @@
 import pytest
 from played_chance import check_chance
 
-from icrl.config.compose import load_config
+from icrl.app.compose import load_config
 from icrl.envs import make_env
 from icrl.evaluation.references import references_of
 

@@ -2,7 +2,7 @@
 
 from other_worlds import changed, holding_out, played
 
-from icrl.config.compose import load_config
+from icrl.app.compose import load_config
 from icrl.programs.train_agents import announce
 
 

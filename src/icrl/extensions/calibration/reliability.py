@@ -29,7 +29,7 @@ from icrl.spaces import EnvSpec
 from icrl.training.program import RunContext, windows_of
 
 if TYPE_CHECKING:
-    from icrl.config.root import Config
+    from icrl.app.root import Config
     from icrl.evaluation.trained import Measure
     from icrl.nn.gpt import GPT
     from icrl.nn.gpt_policy import Acting

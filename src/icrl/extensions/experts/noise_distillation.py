@@ -47,7 +47,7 @@ from icrl.sources.options import Conflicts, Share, SourceConfig, falling, named
 from icrl.spaces import EnvSpec
 
 if TYPE_CHECKING:
-    from icrl.config.root import Config
+    from icrl.app.root import Config
 
 _HALVINGS = 12  # of the interval that holds the least noise
 

@@ -18,7 +18,7 @@ from icrl.sources.finished import Opened, open_agents, restored
 from icrl.sources.learners import Learner
 
 if TYPE_CHECKING:
-    from icrl.config.root import Config
+    from icrl.app.root import Config
 
 
 # As a teacher has no model: values that break no rule.
@@ -60,7 +60,7 @@ class Informed(Learner):
 def run_of_teacher(config: Config, teacher: str, given: list[str]) -> Config:
     """Configuration of the run that trains the `teacher`, by the options `given` in `source.expert`. Raises
     `ConfigError` for wrong options, or a world that cannot show its tasks."""
-    from icrl.config.compose import load_config  # noqa: PLC0415, needs Hydra, which only training does
+    from icrl.app.compose import load_config  # noqa: PLC0415, needs Hydra, which only training does
 
     name, shows = config.env.name, hasattr(config.env, "task_visible")
     refuse(not shows, f"source.expert={given}: env.name={name} has no env.task_visible, so no expert can see its tasks")

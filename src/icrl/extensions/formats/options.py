@@ -2,8 +2,8 @@
 
 from typing import Literal
 
+from icrl.app.root import Config
 from icrl.config.options import PathName, option
-from icrl.config.root import Config
 
 
 class ExportConfig(Config):

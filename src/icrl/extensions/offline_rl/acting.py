@@ -22,7 +22,7 @@ from icrl.training.finished import open_finished
 from icrl.training.policy_gradient import FinetuneConfig
 
 if TYPE_CHECKING:
-    from icrl.config.root import Config
+    from icrl.app.root import Config
     from icrl.extensions.offline_rl.options import OfflineConfig
 
 

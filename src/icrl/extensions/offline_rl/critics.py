@@ -31,7 +31,7 @@ from icrl.training.finished import check_described, open_finished
 from icrl.training.optimizers import make_optimizer
 
 if TYPE_CHECKING:
-    from icrl.config.root import Config
+    from icrl.app.root import Config
 
 PROGRAM = "train_ilql"
 _OPTIONS: dict[str, Any] = {  # of a critic, by their groups

@@ -15,7 +15,7 @@ from icrl.plots.training_curves import UNLOGGED, Scalars, draw_noisy, read_scala
 from icrl.training.finished import open_finished
 
 if TYPE_CHECKING:
-    from icrl.config.root import Config
+    from icrl.app.root import Config
 
 BLUE, RED, GREEN, PINK = style.PALETTE[:4]
 CRITIC_PANELS = {  # title of a panel: tags of its curves, each with name and colour

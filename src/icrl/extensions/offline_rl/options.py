@@ -4,8 +4,8 @@ from collections.abc import Iterator
 from operator import attrgetter
 from typing import ClassVar
 
+from icrl.app.root import Config, rule
 from icrl.config.options import group
-from icrl.config.root import Config, rule
 from icrl.extensions.offline_rl.awr import AwrConfig, is_extracted
 from icrl.extensions.offline_rl.critic import CriticConfig, DecoderConfig, EncoderConfig
 

@@ -36,7 +36,7 @@ from icrl.training.finished import open_finished
 from icrl.training.program import RunContext, unweighted
 
 if TYPE_CHECKING:
-    from icrl.config.root import Config
+    from icrl.app.root import Config
     from icrl.extensions.offline_rl.options import OfflineConfig
 
 NUM_GOALS = 2

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from icrl.config.root import Config, rule
+from icrl.app.root import Config, rule
 from icrl.extensions.optimizers.lamb import Lamb, LambConfig
 from icrl.extensions.optimizers.mtadam import MTAdam, MTAdamConfig, step_by_term
 from icrl.training.optimizers import Rule, register

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from operator import attrgetter
 
-from icrl.config.root import Config, rule
+from icrl.app.root import Config, rule
 from icrl.extensions.point_game.opponents import PointGameConfig
 from icrl.extensions.point_game.world import PointFamily
 

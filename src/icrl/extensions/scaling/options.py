@@ -4,8 +4,8 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import model_validator
 
+from icrl.app.root import CHOICES, Config
 from icrl.config.options import Choice, Options, Text, group, option, refuse
-from icrl.config.root import CHOICES, Config
 from icrl.recording.run_parts import Part
 
 

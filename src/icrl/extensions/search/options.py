@@ -5,8 +5,8 @@ from typing import Annotated, Any
 
 from pydantic import AfterValidator
 
+from icrl.app.root import Config
 from icrl.config.options import Name, Options, Text, group, option
-from icrl.config.root import Config
 
 A2C_SPACE: dict[str, Any] = {
     "source.learning_rate": {"low": 1e-4, "high": 3e-2, "log": True},

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from icrl import extensions
-from icrl.config.compose import AnyRoot, compose_config
-from icrl.config.root import Config
+from icrl.app.compose import AnyRoot, compose_config
+from icrl.app.root import Config
 from icrl.extensions.search.options import SearchedConfig
 from icrl.programs import evaluate, finetune, pipeline, train_gpt
 from icrl.runs.device import recorded

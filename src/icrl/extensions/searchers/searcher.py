@@ -32,7 +32,7 @@ from icrl.sources.options import Share, SourceConfig, named
 from icrl.spaces import EnvSpec
 
 if TYPE_CHECKING:
-    from icrl.config.root import Config
+    from icrl.app.root import Config
     from icrl.data.lives import Labels
 
 _TINY = 2.0**-24  # the smallest difference of two numbers of noise

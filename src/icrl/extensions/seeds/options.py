@@ -4,8 +4,8 @@ from typing import Annotated
 
 from pydantic import Field
 
+from icrl.app.root import Config
 from icrl.config.options import OneOrMore, option
-from icrl.config.root import Config
 
 
 class SeedsConfig(Config):

@@ -4,8 +4,8 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field
 
+from icrl.app.root import Config
 from icrl.config.options import Options, Text, group, option
-from icrl.config.root import Config
 from icrl.extensions.scaling.options import AnyLaunch, LocalLaunch
 
 

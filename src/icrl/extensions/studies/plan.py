@@ -15,9 +15,9 @@ from typing import Annotated, Any, NamedTuple
 from pydantic import BaseModel, Field, ValidationError
 
 from icrl import extensions
-from icrl.config.compose import compose_config, groups_of
+from icrl.app.compose import compose_config, groups_of
+from icrl.app.root import Config
 from icrl.config.options import in_words, refuse, replace
-from icrl.config.root import Config
 from icrl.contracts import ConfigError, PipelineError
 from icrl.envs import make_env
 from icrl.envs.tasks import development_of, split_tasks

@@ -8,9 +8,9 @@ from importlib import import_module
 from typing import Any
 
 from icrl import extensions
-from icrl.config.compose import compose_config
+from icrl.app.compose import compose_config
+from icrl.app.root import Config
 from icrl.config.modules import recorded_options, without_former
-from icrl.config.root import Config
 from icrl.contracts import Json, PipelineError
 from icrl.runs.device import recorded
 from icrl.runs.files import Identity

@@ -28,7 +28,7 @@ from icrl.spaces import EnvSpec
 from icrl.training.needs import recorded_bytes, step_bytes
 
 if TYPE_CHECKING:
-    from icrl.config.root import Config
+    from icrl.app.root import Config
 
 
 class Memory(Experience):

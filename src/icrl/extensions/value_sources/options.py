@@ -11,7 +11,7 @@ from icrl.sources.options import Conflicts, NoneOrMore, NotNegative, Positive, S
 from icrl.sources.pace import env_steps
 
 if TYPE_CHECKING:
-    from icrl.config.root import Config
+    from icrl.app.root import Config
 
 
 class ReplayConfig(SourceConfig):

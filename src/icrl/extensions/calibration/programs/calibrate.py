@@ -8,8 +8,8 @@ Measured on windows of the development tasks, of the histories that the model le
 
 from pathlib import Path
 
+from icrl.app.root import Config
 from icrl.config.options import refuse
-from icrl.config.root import Config
 from icrl.evaluation.setup import open_setup
 from icrl.evaluation.trained import changes_of, training_store
 from icrl.extensions.calibration.pictures import reliability_figure

@@ -11,8 +11,8 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
+from icrl.app.root import Config
 from icrl.config.options import refuse
-from icrl.config.root import Config
 from icrl.contracts import Json
 from icrl.envs import make_env
 from icrl.evaluation import trained

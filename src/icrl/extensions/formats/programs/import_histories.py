@@ -14,8 +14,8 @@ from pathlib import Path
 
 import torch
 
+from icrl.app.root import Config
 from icrl.config.options import refuse, replace
-from icrl.config.root import Config
 from icrl.contracts import Json, Rollout
 from icrl.data.history_store import MANIFEST, HistoryWriter, read_manifest
 from icrl.envs import make_env

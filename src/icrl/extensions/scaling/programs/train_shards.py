@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
 
+from icrl.app.root import Config
 from icrl.config.options import refuse, replace
-from icrl.config.root import Config
 from icrl.contracts import Json, PipelineError
 from icrl.data.history_store import MANIFEST, kind_of
 from icrl.envs import make_env

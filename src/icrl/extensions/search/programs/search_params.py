@@ -25,10 +25,10 @@ from pydantic import ValidationError
 from torch import Tensor
 from tqdm import tqdm
 
+from icrl.app.root import Config
 from icrl.collection.collect import LocalUnrollWorker, collect, make_learners
 from icrl.collection.experience import make_experience
 from icrl.config.options import refuse, replace, walk
-from icrl.config.root import Config
 from icrl.config.schedules import nearest
 from icrl.contracts import ConfigError
 from icrl.envs import make_env

@@ -9,8 +9,8 @@ from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 
+from icrl.app.root import Config
 from icrl.config.options import replace
-from icrl.config.root import Config
 from icrl.data.windows import Mixture
 from icrl.envs import make_env
 from icrl.extensions.seeds.options import SeedsConfig

@@ -19,7 +19,7 @@ from pathlib import Path
 
 import torch
 
-from icrl.config.command_line import explained
+from icrl.app.command_line import explained
 from icrl.config.modules import command_of
 from icrl.config.paths import PROJECT
 from icrl.contracts import ConfigError, Json, PipelineError

@@ -16,11 +16,11 @@ from installed import ABSENT
 from omegaconf import OmegaConf
 from refusals import check_refusal, check_table, refusals
 
-from icrl.config.compose import groups_of, load_config, presets_of
+from icrl.app.compose import groups_of, load_config, presets_of
+from icrl.app.options_page import page, table
+from icrl.app.root import CHOICES, Config
 from icrl.config.options import Options, replace, walk
-from icrl.config.options_page import page, table
 from icrl.config.paths import PROJECT
-from icrl.config.root import CHOICES, Config
 from icrl.contracts import ConfigError
 from icrl.envs import WORLDS, make_env
 from icrl.nn.gpt import GPTConfig

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from pages import check_options_of_table, rows_of
 
-from icrl.config.compose import load_config, presets_of
+from icrl.app.compose import load_config, presets_of
 from icrl.config.options import walk
 
 CHOSEN = [f"{group}={name}" for group in ("source", "optimizer") for name in presets_of(group)]

@@ -14,10 +14,10 @@ from typing import NoReturn
 
 from tqdm import tqdm
 
-from icrl.config.compose import compose_config, groups_of, own_presets, presets_of
+from icrl.app.compose import compose_config, groups_of, own_presets, presets_of
+from icrl.app.root import Config
 from icrl.config.modules import command_of, with_commands
 from icrl.config.options import AnyRoot, Declared, Options, walk
-from icrl.config.root import Config
 from icrl.config.schedules import nearest
 from icrl.contracts import ConfigError, PipelineError, Stopped
 from icrl.envs import make_env

@@ -6,9 +6,9 @@ from importlib import import_module
 from itertools import groupby
 
 from icrl import extensions
-from icrl.config.compose import compose_config, presets_of
+from icrl.app.compose import compose_config, presets_of
+from icrl.app.root import CHOICES, Config
 from icrl.config.options import Options, RootOptions, walk
-from icrl.config.root import CHOICES, Config
 
 _COLUMNS = """
 | option | meaning | allowed | default | stages | may change |

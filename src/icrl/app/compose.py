@@ -20,11 +20,11 @@ from omegaconf.errors import OmegaConfBaseException
 from pydantic import ValidationError
 
 from icrl import extensions
+from icrl.app.resolvers import RESOLVERS
+from icrl.app.root import CHOICES, Config
 from icrl.config.modules import checksums, load_module
 from icrl.config.options import OR_ELSEWHERE, AnyRoot, Options, RootOptions, first_of, in_words, quoted, refuse
 from icrl.config.paths import PROJECT
-from icrl.config.resolvers import RESOLVERS
-from icrl.config.root import CHOICES, Config
 from icrl.config.schedules import nearest
 from icrl.contracts import ConfigError
 from icrl.runs.record import seed_of

@@ -18,10 +18,10 @@ import torch
 import icrl.__main__
 from icrl import extensions
 from icrl.__main__ import PROGRAMS
-from icrl.config.command_line import description, help_text, run_program
-from icrl.config.compose import CONF, compose_config, load_config, presets_of
+from icrl.app.command_line import description, help_text, run_program
+from icrl.app.compose import CONF, compose_config, load_config, presets_of
+from icrl.app.root import Config
 from icrl.config.options import walk
-from icrl.config.root import Config
 from icrl.contracts import ConfigError, Stopped
 from icrl.envs import make_env
 from icrl.envs.tasks import development_of, split_tasks
