@@ -66,7 +66,7 @@ def evaluate_policy(
     Example::
 
         env = make_env(load_config(["env.size=5"]).env)
-        found = evaluate_policy(Searcher(env), env, env.all_tasks()[:10], num_episodes=20, num_streams=8)
+        found = evaluate_policy(RoomSearcher(env), env, env.all_tasks()[:10], num_episodes=20, num_streams=8)
         print(found.success.mean[-1], found.success.low[-1], found.success.high[-1], found.summary["last_return"])
     """
     episodes, _ = play_episodes(policy, env, tasks, num_streams, num_episodes, seed)
