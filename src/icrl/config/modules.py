@@ -71,8 +71,7 @@ def without_former(group: str, values: Any) -> Any:
 def recorded_options(kind: type[AnyOptions], values: Any, where: object, group: str = "") -> AnyOptions:
     """Options of `kind`, or of this `group` of them, with the `values` that the file or folder `where` records. Nothing
     that they name is imported, called or drawn. What the root `kind` does not have, is of an extension and left out,
-    as are `FORMER` options.
-    Raises `PipelineError`, which names `where`, for values that are not allowed."""
+    as are `FORMER` options. Raises `PipelineError`, which names `where`, for values that are not allowed."""
     load_plugins()  # of installed packages, which no file names
     before = _record.set(True)
     try:

@@ -37,7 +37,6 @@ def falling(until: float) -> dict[str, Any]:
 class SourceConfig(Options):
     """Options of every source; each source adds its own."""
 
-    has_agents: ClassVar[bool] = True  # that are run; of others nothing but their lives is known
     learns: ClassVar[bool] = True  # by updates
     in_context: ClassVar[bool] = False  # acts on all that its stream has shown, so evaluations must not cut its past
 

@@ -96,7 +96,6 @@ def test_blocks_are_contiguous_and_even():
         (["shard.count=10"], r"shard\.count=10 .*9 training tasks: give shard\.count=9"),
         (["shard.count=5", "source.num_learners=1"], r"shard\.count=5 .*9 training tasks: give shard\.count=4"),
         (["shard.count=2", "source=ppo", "source.shared=true", "source.num_learners=1"], r"shared=true is one learner"),
-        (["shard.count=2", "source=imported"], r"source\.name=imported has no agents"),
     ],
 )
 def test_shards_that_cannot_be_are_refused(options, said):

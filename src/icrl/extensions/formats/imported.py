@@ -9,7 +9,6 @@ from icrl.sources.options import SourceConfig, named
 
 
 class ImportedConfig(SourceConfig):
-    has_agents: ClassVar[bool] = False
     learns: ClassVar[bool] = False
 
     name: Literal["imported"] = named("imported")

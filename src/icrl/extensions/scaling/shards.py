@@ -22,8 +22,6 @@ def check_shards(config: ShardedConfig, num_tasks: int) -> None:
     source, count = config.source, config.shard.count
     given, of_all = f"shard.count={count}", "collect them with train_agents"
     refuse(source.shared, f"{given}: source.shared=true is one learner of all tasks, which has no parts; {of_all}")
-    own = "has no agents that can be trained in parts"
-    refuse(not source.has_agents, f"{given}: source.name={source.name} {own}; {of_all}")
     most = num_tasks
     if isinstance(source, NetworkConfig) and source.num_learners == 1:
         most //= 2  # products of a single learner are rounded in another way

@@ -26,6 +26,7 @@ from icrl.recording.record import FOUND, examined, record_part
 from icrl.recording.run_parts import WHOLE, Part, compared, inputs_of
 from icrl.runs.checkpoint import FINISHED
 from icrl.runs.files import Identity, identity_of, only_writer, read_json, read_owned, write_owned
+from icrl.sources import source_class
 from icrl.sources.pace import num_iterations
 
 OPTIONS = ShardedConfig
@@ -36,6 +37,7 @@ def start(config: ShardedConfig, options: Sequence[str]) -> Path:
     """Collect all shards and unite them, or collect one; returns the folder with the histories. `options` are the
     command line of `config`, which each shard gets."""
     with closing(make_env(config.env)) as env:
+        source_class(config.source.name).check_spaces(config.source.name, env.spec)
         train = split_tasks(env, config).train
     check_shards(config, len(train))
     plain = Config.model_validate({name: value for name, value in config if name in Config.model_fields})
