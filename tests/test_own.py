@@ -3,6 +3,7 @@
 import importlib.metadata
 import json
 import math
+import os
 import shutil
 import sys
 from collections.abc import Iterator
@@ -159,10 +160,14 @@ def test_a_changed_file_is_refused_wherever_its_run_continues(tmp_path, mine, op
         done("train_agents", root, preset=rule(elsewhere))
 
 
-def test_a_changed_file_is_imported_again(mine):
+def test_a_changed_file_is_imported_again(mine, monkeypatch):
+    """Even if its length and time are those of another."""
+    monkeypatch.setattr(sys, "dont_write_bytecode", False)
     path = mine / "my_rule.py"
+    os.utime(path, (10**9, 10**9))
     assert load_config(rule(mine)).env.name == "street"
     path.write_text(path.read_text().replace("length: int", "houses: int").replace("config.length", "config.houses"))
+    os.utime(path, (10**9, 10**9))
     with pytest.raises(ConfigError, match=r"env\.length: there is no such option"):
         load_config(rule(mine))
 

@@ -13,6 +13,7 @@ from collections.abc import Callable, Container
 from contextvars import ContextVar
 from functools import cache
 from hashlib import sha256
+from importlib.util import cache_from_source
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -49,6 +50,7 @@ def load_module(name: str, given: str) -> ModuleType:
         other = path and Path(there).resolve() != path
         refuse(other, f"{given}: {there} is another module {name}; rename the file")
         if path and (text := text_of(path)) != _texts.setdefault(name, text):
+            Path(cache_from_source(str(path))).unlink(missing_ok=True)  # it may have the time and size of the new text
             module, _texts[name] = importlib.reload(module), text
     except ConfigError:
         raise
