@@ -95,8 +95,7 @@ def test_imports_point_down(path: Path) -> None:
 
 def test_folders_are_small() -> None:
     for folder in {path.parent for path in FILES}:
-        most = 18 if folder == ICRL / "programs" else 14  # each program is a file
-        assert len([path for path in folder.glob("*.py") if path.name != "__init__.py"]) <= most, folder
+        assert len([path for path in folder.glob("*.py") if path.name != "__init__.py"]) <= 14, folder
 
 
 def test_every_folder_is_a_package() -> None:

@@ -5,7 +5,6 @@ import itertools
 import pytest
 import torch
 from critics import config_of
-from masked_env import corridor
 from models import outspoken
 from policies import (
     CONTEXT_LEN,
@@ -26,12 +25,6 @@ from icrl.extensions.offline_rl.critic import ValueNetwork, trunk_config
 from icrl.nn.gpt import Context, Window, context_of
 
 ROOM = make_env(replace(CONFIG.env, size=4, max_episode_steps=6, random_start=True))
-WORLDS = {
-    "room": ROOM,
-    "mask": corridor(),
-}
-MASKED = {"obs_encoding": "coordinates"}
-TOKENS, POSITIONS = ("transition", "interleaved", "cross"), ("env_time", "learned", "sinusoidal", "rope", "none")
 CRITICS = {
     "one trunk": {},
     "two trunks": {"critic": {"separate_value": True}, "model": {"tokens": "interleaved", "induction": True}},
