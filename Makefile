@@ -1,4 +1,4 @@
-# make run | demo | test | long | quick | check | notebooks | results | bench | docs | site | format.  ARGS="env.size=7 seed=1"
+# make run | demo | test | long | quick | check | notebooks | results | bench | gpu | docs | site | format.  ARGS="env.size=7 seed=1"
 # reaches all stages; without ARGS, make run does the main job: A2C histories, distillation, trials, evaluation.
 PYTHON ?= python3
 ARGS ?=
@@ -6,7 +6,7 @@ BIN := .venv/bin
 # Without --no-compile, every module is compiled here, those that nobody imports too.
 INSTALL := $(BIN)/python -m pip install --quiet --no-compile
 
-.PHONY: run demo test long quick check notebooks results bench docs site format
+.PHONY: run demo test long quick check notebooks results bench gpu docs site format
 
 run: .venv/run.stamp
 	$(BIN)/python -m src.pipeline $(ARGS)
@@ -58,6 +58,9 @@ bench: .venv/bench.stamp
 	$(BIN)/python -m benchmarks.extensions.point_game.players
 	$(BIN)/python -m benchmarks.extensions.point_game.league
 	$(BIN)/python -m benchmarks.page
+
+gpu: .venv/dev.stamp
+	$(BIN)/python -m benchmarks.gpu
 
 docs: .venv/dev.stamp
 	$(BIN)/python -m icrl.app.options_page > docs/settings.md

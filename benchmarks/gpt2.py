@@ -53,16 +53,17 @@ def gpt2_update(
 ) -> Callable[[], object]:
     """Update of GPT-2 on random tokens and the actions of `batch`, with the configured optimizer at `clock` (Muon finds
     none of its matrices, so it is AdamW here) and products in float32 or `bfloat16` (autocast)."""
-    model = GPT2(config, spec, attention).train()
+    device = batch.obs.device
+    model = GPT2(config, spec, attention).to(device).train()
     optimizer = make_optimizer(model, config.optimizer)
     max_norm = make_schedule(config.optimizer.max_gradient_norm)(clock)
     set_rates(optimizer, config.optimizer, clock)
     num_windows, num_steps = batch.obs.shape
-    tokens = torch.randn(num_windows, num_steps * model.tokens_per_step, config.model.embed_dim)
+    tokens = torch.randn(num_windows, num_steps * model.tokens_per_step, config.model.embed_dim, device=device)
 
     def update() -> None:
         optimizer.zero_grad()
-        with torch.autocast("cpu", torch.bfloat16, enabled=bfloat16):
+        with torch.autocast(device.type, torch.bfloat16, enabled=bfloat16):
             loss = F.cross_entropy(model(tokens).flatten(0, 1), batch.action.flatten())
         loss.backward()
         nn.utils.clip_grad_norm_(model.parameters(), max_norm)
@@ -74,8 +75,8 @@ def gpt2_update(
 @torch.inference_mode()
 def generate(model: GPT2, make_cache: Callable[[], Cache], num_streams: int, num_steps: int) -> int:
     """Logits of every step of one context, step by step; returns the number of steps of all streams."""
-    cache, dtype = make_cache(), model.head.weight.dtype
-    tokens = torch.randn(num_streams, model.tokens_per_step, model.options.n_embd, dtype=dtype)
+    cache, like = make_cache(), model.head.weight
+    tokens = like.new_empty(num_streams, model.tokens_per_step, model.options.n_embd).normal_()
     for _ in range(num_steps):
         model(tokens, cache)
     return num_streams * num_steps

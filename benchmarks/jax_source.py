@@ -22,7 +22,7 @@ from torch import Tensor
 
 from benchmarks.jax_a2c import Transitions, make_program, new_agents
 from benchmarks.measure import Report, side_by_side
-from benchmarks.source_throughput import UPDATES, ours, unrolls
+from benchmarks.stage_one import CPU, UPDATES, ours, unrolls
 from icrl.app.compose import load_config
 from icrl.app.root import Config
 from icrl.collection.episode_statistics import EpisodeStatistics
@@ -112,7 +112,7 @@ def main(arguments: list[str]) -> None:
         if "--check" in arguments:
             print(title)
             total = num_iterations(config.source)
-            shares = {OURS: solved(config, len(peer.goals), deque(unrolls(config), UPDATES))}
+            shares = {OURS: solved(config, len(peer.goals), deque(unrolls(config, CPU), UPDATES))}
             last = peer.last_rollout(total)
             check_rules(config, peer.goals, last)
             shares[PEER] = solved(config, len(peer.goals), [last])

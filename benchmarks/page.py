@@ -21,10 +21,11 @@ machine reached in a large product. A commit with a plus sign had uncommitted ch
 
 def page(folder: Path = RESULTS) -> str:
     """Text of the page in Markdown: one section for each benchmark that was kept in `folder`."""
-    return "\n\n".join([_HEAD, *(_section(read_json(path)) for path in sorted(folder.glob("*.json")))]) + "\n"
+    return "\n\n".join([_HEAD, *(section(read_json(path)) for path in sorted(folder.glob("*.json")))]) + "\n"
 
 
-def _section(found: Json) -> str:
+def section(found: Json) -> str:
+    """Section of the page about one benchmark: its command, when and where it ran, and its tables."""
     about = f"{found['date']}, {found['commit']}, {found['machine']}."
     return "\n\n".join([f"## `{found['command']}`", about, *map(_table, found["tables"])])
 

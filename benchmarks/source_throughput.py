@@ -7,9 +7,8 @@ Stable-Baselines3 trains one agent: with ten environments as each of our agents 
 trains the 57 agents of `experiment=reference`, or all of the default.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import partial
-from itertools import islice
 from typing import Any
 
 import gymnasium
@@ -20,36 +19,12 @@ from stable_baselines3.common.vec_env import DummyVecEnv, SubprocVecEnv, VecEnv
 
 import icrl  # noqa: F401  registers the environments
 from benchmarks.measure import Report, fastest, side_by_side
-from icrl.app.compose import load_config
-from icrl.app.root import Config
-from icrl.collection.collect import LocalUnrollWorker, collect, make_learners
-from icrl.collection.experience import make_experience
-from icrl.contracts import Rollout
-from icrl.envs import make_env
-from icrl.envs.tasks import split_tasks
+from benchmarks.stage_one import ours
 
-CPU = torch.device("cpu")
-UPDATES, UNROLL, PEER_STEPS = 50, 10, 5000
+UNROLL, PEER_STEPS = 10, 5000
 WORLD = {"id": "icrl/DarkRoom-v0", "goal": (0, 0), "disable_env_checker": True}
 MAKE = partial(gymnasium.make, **WORLD)
 PEER = "Stable-Baselines3, environments:"
-
-
-def unrolls(config: Config) -> Iterator[Rollout]:
-    """Transitions of each iteration of stage one."""
-    env = make_env(config.env)
-    tasks = env.all_tasks()
-    train = tasks[split_tasks(env, config).train]
-    learner, streams, noise = make_learners(config, env, train, CPU)
-    experience = make_experience(config, env.spec, train, CPU)
-    worker = LocalUnrollWorker(config.source, env, learner, streams, noise)
-    return (transitions for transitions, _, _ in collect(learner, worker, experience))
-
-
-def ours(overrides: list[str]) -> Callable[[], int]:
-    """Work of some updates of all agents of a configuration; a call returns the number of env steps."""
-    loop = unrolls(load_config([*overrides, "source.num_env_steps=2500000"]))  # more than the benchmark plays
-    return lambda: sum(transitions.obs.numel() for transitions in islice(loop, UPDATES))
 
 
 class BatchedVecEnv(VecEnv):

@@ -22,7 +22,7 @@ import torch
 
 from benchmarks.large_store import random_steps
 from benchmarks.measure import RESULTS, about
-from benchmarks.source_throughput import unrolls
+from benchmarks.stage_one import CPU, unrolls
 from icrl.app.compose import load_config
 from icrl.app.root import Config
 from icrl.contracts import Json
@@ -42,7 +42,7 @@ from icrl.runs.files import Identity, read_json, sha256, write_json
 from icrl.training.optimizers import make_optimizer
 
 COSTS = RESULTS / "scale" / "unit_costs.json"
-CPU, OWNER = torch.device("cpu"), Identity("train_agents", "0")
+OWNER = Identity("train_agents", "0")
 ROUNDS, STEPS, BATCH, TASKS = 3, 2000, 64, 200
 PLAIN = ["data.keep_every=[1]", "data.kept_steps=0", "data.min_final_success=0", "objective.weighting=none"]
 
@@ -121,7 +121,7 @@ def of_stage_one() -> Json:
 
 
 def env_steps(options: list[str]) -> float:
-    loop, played = unrolls(load_config([*options, "num_threads=1"])), list[int]()
+    loop, played = unrolls(load_config([*options, "num_threads=1"]), CPU), list[int]()
     seconds = seconds_of(lambda: played.append(next(loop).reward.numel()), 3)
     return played[-1] / seconds
 
