@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import math
 import re
 import shutil
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 _MEMINFO = Path("/proc/meminfo")
 _CGROUP, _OWN = Path("/sys/fs/cgroup"), Path("/proc/self/cgroup")  # all control groups; those of this process
 _LIMITS = {"": ("", "memory.max"), "memory": ("memory", "memory.limit_in_bytes")}  # of version 2, of version 1
+_MMAP_MAX, _TRIM_THRESHOLD = -4, -1  # parameters of glibc's mallopt
 _SIGNS = (  # of errors of PyTorch, NumPy and Python that have no class of their own
     "can't allocate memory|out of memory|Storage size calculation overflowed|int64_t without overflow|"
     "too large to convert to C|int too big to convert|Maximum allowed dimension exceeded|array is too big"
@@ -67,13 +69,23 @@ class Prepared(Protocol):
 
 
 def prepare(config: Prepared) -> torch.device:
-    """Set the number of threads and the global seed; returns the device to work on."""
+    """Set the number of threads and the global seed, and keep freed memory; returns the device to work on."""
+    keep_freed_memory()
     if config.num_threads:
         torch.set_num_threads(config.num_threads)
     torch.manual_seed(config.seed)
     if config.checkpoints.on_crash == "ask" and not (sys.stdin and sys.stdin.isatty()):
         raise ConfigError("checkpoints.on_crash=ask needs a terminal, but stdin is not one; give save or skip")
     return device_of(config)
+
+
+def keep_freed_memory() -> None:
+    """Let the C library keep memory that is freed. By default glibc gives blocks above 128 kB back to the system, and
+    each update of a model asks for them again: page faults were a fifth of the time of an update of the default recipe,
+    and a third with `experiment=reference`. Does nothing with another C library."""
+    if sys.platform == "linux" and (set_option := getattr(ctypes.CDLL(None), "mallopt", None)):
+        set_option(_MMAP_MAX, 0)
+        set_option(_TRIM_THRESHOLD, -1)
 
 
 def device_of(config: Prepared) -> torch.device:
