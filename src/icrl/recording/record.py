@@ -1,7 +1,9 @@
 """Training and recording of source agents: a run of stage one, or a block of its tasks, from its checks to its end."""
 
+import io
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, closing, contextmanager, nullcontext
+from contextlib import ExitStack, closing, contextmanager, nullcontext, redirect_stderr
+from threading import RLock
 
 import torch
 from torch import Tensor
@@ -99,6 +101,13 @@ def examined(config: Config, part: Part = WHOLE) -> Json:
     if not manifest["complete"]:
         raise PipelineError(f"{folder / FINISHED} exists, but {histories} is not complete: remove {FINISHED}")
     return found
+
+
+def examined_quietly(config: Config) -> Json:
+    """Results of the agents, without a progress bar, because another process shows its own."""
+    tqdm.set_lock(RLock())  # one of processes would outlive this one
+    with redirect_stderr(io.StringIO()):
+        return examined(config)
 
 
 def unused(config: Config) -> Iterator[str]:

@@ -110,6 +110,13 @@ def windows_of(
     return Mixture(parts, config.data.weights)
 
 
+def divides_windows(config: Config, size: int) -> bool:
+    """True if `size` processes can share the batches of stage two, two windows each at least."""
+    trainer, windows = config.trainer, config.trainer.mini_batch_size
+    divides = windows % (size * trainer.gradient_accumulation_steps) == 0 and windows >= 2 * size
+    return divides and config.optimizer.is_shared
+
+
 def ahead(batch_at: Callable[[int], Batch]) -> Callable[[int], Batch]:
     """The same function for calls with ascending numbers, with the next batch made by a thread meanwhile."""
     thread, made = ThreadPoolExecutor(1), dict[int, Future[Batch]]()
