@@ -3,8 +3,9 @@
 G tasks, S streams per task, E episodes.
 """
 
-from collections.abc import Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -15,10 +16,15 @@ from icrl.data.columns import rollout_of
 from icrl.data.history_store import Histories
 from icrl.envs.rollout import OpenEpisodes, Streams, finished_episodes, numbered, rollout, start_streams
 from icrl.envs.tasks import streams_of
+from icrl.nn.gpt_policy import GPTPolicy
 from icrl.randomness import Noise, stream_seeds
 from icrl.rl.statistics import Floats, bootstrap_means, percentile_interval
 from icrl.sources.pace import BLOCK
 from icrl.spaces import EnvSpec
+
+Job = tuple[str, Callable[[], Any]]  # a name, and what is played
+
+_STREAMS = 250  # that the model plays in one job: with fewer, a step costs about as much
 
 
 class Adaptation(NamedTuple):
@@ -99,6 +105,23 @@ def play_episodes(
         finished += (transitions.terminated | transitions.truncated).sum(dim=0)
     whole = Rollout(*(torch.cat(column) for column in zip(*played, strict=True)))
     return adaptation_of(whole, len(tasks), num_episodes, env.spec), whole
+
+
+def jobs_playing(
+    name: str,
+    policy: Policy[Any],
+    env: Env[Any],
+    tasks: Tensor,
+    num_streams: int,
+    num_episodes: int,
+    seed: int,
+) -> Iterator[Job]:
+    """Jobs that play parts of `tasks` `[G, task_dim]`, see `play_episodes`. The model itself plays a few tasks at a
+    time, so that there is work for all processes."""
+    at_a_time = max(1, _STREAMS // num_streams) if isinstance(policy, GPTPolicy) and tasks.is_cpu else len(tasks)
+    for first in range(0, len(tasks), at_a_time):
+        rows = tasks[first : first + at_a_time]
+        yield name, partial(play_episodes, policy, env, rows, num_streams, num_episodes, seed, first)
 
 
 def play_steps(

@@ -9,26 +9,22 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from itertools import groupby
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 
 from icrl.envs.core import EXPERT
 from icrl.evaluation.in_context import Adaptation
+from icrl.evaluation.options import EvaluationConfig
 from icrl.rl import statistics
 from icrl.rl.statistics import Floats, Values
 
-if TYPE_CHECKING:
-    from icrl.evaluation.protocol import EvaluationConfig
-
-LATER = 10  # episodes after the move at which forgetting is reported
 MEASURES = ("success", "returns", "steps_to_goal")
 PAIRED = MEASURES  # measures whose differences from other policies are reported
 SCALED = "scaled_return"
 _SOLVED = {"fraction_solved": 0.5, "fraction_solved_90": 0.9}  # success rate in a task's last episodes
-_AFTER_MOVE = {name: f"{name}_{LATER}_after_move" for name in ("success", "other_goal_first")}
-SHARES = dict.fromkeys(("success", *_SOLVED, "other_goal_first", *_AFTER_MOVE.values()), (0.0, 1.0))
+SHARES = dict.fromkeys(("success", *_SOLVED), (0.0, 1.0))
 SURE = 0.9  # part of what is possible from which a task counts as solved where an interval is too narrow
 _REGRETS = {"regret_to_searcher": "searcher", "regret_to_covering_plan": "covering plan"}
 NEAR, SMOOTHED = 0.9, 3  # fraction of the optimum to reach, and the number of episodes averaged to tell
@@ -68,11 +64,6 @@ def scaled(number: Mapping[str, Any], scale: tuple[float, float]) -> dict[str, A
     return {end: ((np.array(values) - low) / (high - low)).tolist() for end, values in number.items()}
 
 
-def move_of(num_episodes: int) -> int:
-    """Number of episodes before the goal moves: half of them."""
-    return num_episodes // 2
-
-
 def cells_of(played: Adaptation, exact: Exact, regrets: bool, others: Mapping[str, Adaptation]) -> Cells:
     """Measures by section and name: `curves` of each episode `[R, G, S, E]`, and `final` of each stream `[R, G, S]`, of
     solved tasks `[R, G, 1]`. `others`: results of other policies on the same tasks, by name."""
@@ -99,17 +90,6 @@ def cells_of(played: Adaptation, exact: Exact, regrets: bool, others: Mapping[st
         windows = sliding_window_view(margins, min(SMOOTHED, margins.shape[-1]), axis=-1)
         final["episodes_to_90"] = windows.mean(-1)  # see `_first_reached`
     return {(key, name): cell for key, cells in (("curves", curves), ("final", final)) for name, cell in cells.items()}
-
-
-def forgetting(success: Values, misled: Values, moved: bool) -> Cells:
-    """Measures of the episodes `misled` `[R, G, S, E]` to another goal, and of both after the goal `moved`."""
-    cells: Cells = {("curves", "other_goal_first"): misled}
-    cells["final", "other_goal_first"] = misled[..., -tail_of(misled.shape[-1]) :].mean(-1)
-    episode = move_of(misled.shape[-1]) + LATER - 1
-    if moved and episode < misled.shape[-1]:
-        both = zip(_AFTER_MOVE.values(), (success, misled), strict=True)
-        cells |= {("final", name): values[..., episode] for name, values in both}
-    return cells
 
 
 def intervals(

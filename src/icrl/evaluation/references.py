@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cached_property, partial
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import numpy as np
 import torch
@@ -23,7 +23,6 @@ from icrl.envs.core import TensorEnv
 from icrl.envs.exact import Expectation, optimal_exact, random_exact
 from icrl.envs.rooms import DarkRoom, Room
 from icrl.evaluation.in_context import play_steps
-from icrl.evaluation.moved_goal import Counterfactual, can_move
 from icrl.evaluation.protocol import COVERING_PLAN, TEMPERATURE, WALKS, decoding_name
 from icrl.evaluation.scripted.explorers import CoveringPlan, PersistentWalk, TurningWalk, UniformWalk, has_explorers
 from icrl.evaluation.scripted.rooms import searchers_in
@@ -101,6 +100,36 @@ def probes_for(config: Config, model: GPT | Acting, env: TensorEnv, tasks: Tenso
     if options.reward_ablations and can_move(env, tasks):
         probes["counterfactual"] = Counterfactual(plain, tasks[:, 0].roll(-1))
     return probes
+
+
+def can_move(env: TensorEnv, tasks: Tensor) -> bool:
+    """True in a DarkRoom whose actions are not permuted, with more than one of `tasks` `[G, task_dim]`."""
+    return isinstance(env, DarkRoom) and not env.permute_actions and len(tasks) > 1
+
+
+class CounterfactualCarry(NamedTuple):
+    """Carry of a policy, and the cell that pays in each stream, `[B]`."""
+
+    carry: Any
+    cell: Tensor
+
+
+class Counterfactual:
+    """Policy that reads the reward 1 at each move to another cell than the goal, and at no other move. Episodes still
+    end at the goal. `cells` `[G]`: the paying cell of each task; streams are ordered by task."""
+
+    def __init__(self, policy: Policy[Any], cells: Tensor) -> None:
+        self.policy, self._cells = policy, cells
+
+    def initial_carry(self, num_streams: int) -> CounterfactualCarry:
+        cell = self._cells.repeat_interleave(num_streams // len(self._cells))
+        return CounterfactualCarry(self.policy.initial_carry(num_streams), cell)
+
+    def act(self, carry: CounterfactualCarry, step: Step, noise: Tensor) -> tuple[Tensor, CounterfactualCarry]:
+        acted = (step.timestep > 0) | step.terminated | step.truncated
+        paid = (acted & (step.final_obs == carry.cell)).float()
+        action, inner = self.policy.act(carry.carry, step._replace(reward=paid), noise)
+        return action, CounterfactualCarry(inner, carry.cell)
 
 
 class Blanked:
