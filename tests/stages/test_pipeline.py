@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import torch
 from harness import TINY, curves_of, done, refusal
+from installed import needs
 from PIL import Image
 from torch import Tensor
 
@@ -209,7 +210,7 @@ def test_episodes_are_kept(learned):
     assert again == {key: learned.results[key] for key in again}
 
 
-@pytest.mark.skipif("exploration" not in extensions.NAMES, reason="the extension is not installed")
+@needs("exploration")
 def test_coverage_is_shown_and_kept(learned):
     """In the room of 5 x 5 with 10 steps an episode a plan sees 10, 20 and all 24 cells."""
     assert set(learned.results["off_plan_gain"]) == {"model, context kept", "searcher", *EXPLORERS}
@@ -224,7 +225,7 @@ def test_coverage_is_shown_and_kept(learned):
         assert f"{name}  " in learned.table and f"{mean[-1]:.3f}" in learned.table
 
 
-@pytest.mark.skipif("moved_goal" not in extensions.NAMES, reason="the extension is not installed")
+@needs("moved_goal")
 def test_a_moved_goal_is_shown_and_kept(learned):
     """The model and references with a memory play on another goal after half of the episodes."""
     moved, before = learned.results["moved_goal"], learned.results["protocol"]["goal_moves_after"]

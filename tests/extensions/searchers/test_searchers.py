@@ -7,6 +7,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from installed import needs
 from probes import CPU, START, alone_and_among_others
 from refusals import check_refusal, refusals
 from scalar_search import ScalarPosteriorSampler, check_search
@@ -75,7 +76,7 @@ def test_every_world_has_its_own_searcher_or_is_refused() -> None:
             searcher_in("source=covering_plan", world)
 
 
-@pytest.mark.skipif("exploration" not in extensions.NAMES, reason="the extension is not installed")
+@needs("exploration")
 @pytest.mark.parametrize(
     ("strategy", "covered"),
     [
