@@ -113,8 +113,9 @@ class LocalUnrollWorker(UnrollWorker):
         num_steps, step = unrolled(self._source, self._done) - self._noise.time, self._streams.step
         self.before = self._streams.carry
         if not num_steps:
-            number, end, obs = (x.new_empty((0, *x.shape)) for x in (step.timestep, step.terminated, step.obs))
-            return Rollout(obs, number, number, obs, number, end, end, number), self._streams
+            best = step.optimal_action
+            first = Rollout(step.obs, best, step.reward, step.obs, step.timestep, step.terminated, step.truncated, best)
+            return first.each(lambda column: column.new_empty((0, *column.shape))), self._streams
         transitions, self._streams = rollout(self._policy, self._env, self._streams, num_steps, self._noise)
         return transitions, self._streams
 

@@ -118,12 +118,21 @@ def rollout(
     """Play `num_steps` steps of every stream; returns `[T, B]` transitions and the streams after them. Two rollouts of
     n steps equal one of 2n."""
     state, step, carry = streams
-    played: list[tuple[Tensor, ...]] = []
+    played: list[Rollout] = []
     for step_noise in noise.draw(num_steps):
         action, carry = policy.act(carry, step, step_noise)
         state, after = env.step(state, action)
-        ends = after.terminated, after.truncated
-        played.append((step.obs, action, after.reward, after.final_obs, step.timestep, *ends, step.optimal_action))
+        transition = Rollout(
+            obs=step.obs,
+            action=action,
+            reward=after.reward,
+            next_obs=after.final_obs,
+            timestep=step.timestep,
+            terminated=after.terminated,
+            truncated=after.truncated,
+            optimal_action=step.optimal_action,
+        )
+        played.append(transition)
         step = after
     transitions = Rollout(*(torch.stack(column) for column in zip(*played, strict=True)))
     return transitions, Streams(state, step, carry)

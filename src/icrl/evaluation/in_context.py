@@ -103,7 +103,7 @@ def play_episodes(
         transitions, streams = rollout(policy, env, streams, BLOCK, noise)
         played.append(transitions)
         finished += (transitions.terminated | transitions.truncated).sum(dim=0)
-    whole = Rollout(*(torch.cat(column) for column in zip(*played, strict=True)))
+    whole = Rollout.joined(played)
     return adaptation_of(whole, len(tasks), num_episodes, env.spec), whole
 
 
@@ -136,11 +136,11 @@ def joined(parts: Sequence[tuple[Adaptation, Rollout]]) -> tuple[Adaptation, Rol
     """Results of `play_episodes` on tasks that were played apart. Steps after the end of a part are zeros."""
     adaptations, rollouts = zip(*parts, strict=True)
     longest = max(len(rollout.obs) for rollout in rollouts)
-    padded = [
-        [torch.cat([column, column.new_zeros(longest - len(column), *column.shape[1:])]) for column in rollout]
-        for rollout in rollouts
-    ]
-    transitions = Rollout(*(torch.cat(column, dim=1) for column in zip(*padded, strict=True)))
+
+    def padded(column: Tensor) -> Tensor:
+        return torch.cat([column, column.new_zeros(longest - len(column), *column.shape[1:])])
+
+    transitions = Rollout.joined((rollout.each(padded) for rollout in rollouts), dim=1)
     return Adaptation(*map(np.concatenate, zip(*adaptations, strict=True))), transitions
 
 

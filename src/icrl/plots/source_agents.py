@@ -140,7 +140,7 @@ class SourceCurves:
 
 def _last_step(transitions: Rollout) -> Step:
     """Step of the streams before their last action."""
-    last = Rollout(*(column[-1] for column in transitions))
+    last = transitions.each(lambda column: column[-1])
     nothing, never = torch.zeros_like(last.action), torch.zeros_like(last.terminated)
     return Step(last.obs, nothing, never, never, last.obs, last.timestep, last.optimal_action)
 

@@ -164,10 +164,8 @@ class Trials:
         """All streams of `iteration` with their advantages."""
         config, spec = self.config, self.env.spec
         played, log_prob = self.play(iteration)
-        played, log_prob = (
-            Rollout(*(self.ranks.concatenated(column, 1) for column in played)),
-            self.ranks.concatenated(log_prob, 1),
-        )
+        played = played.each(lambda column: self.ranks.concatenated(column, 1))
+        log_prob = self.ranks.concatenated(log_prob, 1)
         value = played.reward
         bonus = self._bonus(self.clock(iteration))
         new = discoveries(spec, played).float() if bonus else torch.zeros_like(value)
@@ -192,7 +190,7 @@ class Trials:
         """Mean return and number of rewarded discoveries of a trial, and success of the first and of the last episode
         that all streams finished; on training tasks alone."""
         kept = self._num_tasks * self.config.num_streams
-        solvable = Rollout(*(column[:, :kept] for column in played))
+        solvable = played.each(lambda column: column[:, :kept])
         episodes, _ = finished_episodes(solvable, OpenEpisodes.none(kept), self.env.spec)
         number, last = numbered(episodes.stream), self.config.trial_steps // self.env.spec.max_episode_steps - 1
         found = {"return": value[:, :kept].sum(0).mean(), "discoveries": new[:, :kept].sum(0).mean()}
