@@ -304,7 +304,7 @@ def test_double_precision_is_that_of_all_that_is_learned(tmp_path, monkeypatch):
 
 
 def test_few_frames_lie_between_a_program_and_the_model(root, monkeypatch):
-    """At most seven: a reader of `train_gpt` finds the training loop within three."""
+    """At most six with both ends: `main`, `fit`, `update`, `loss`, the objective, `forward`."""
     stacks: list[list[str]] = []
     real = GPT.forward
 
@@ -317,4 +317,4 @@ def test_few_frames_lie_between_a_program_and_the_model(root, monkeypatch):
 
     monkeypatch.setattr(GPT, "forward", forward)
     done("train_gpt", root, "name=frames", "histories=tiny")
-    assert stacks and "update" in stacks[0][:5] and len(stacks[0]) <= 7, stacks[0]
+    assert stacks and "update" in stacks[0][:5] and len(stacks[0]) <= 5, stacks[0]

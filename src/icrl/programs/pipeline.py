@@ -8,7 +8,6 @@ stage one are examined and filmed in another process while stage two trains. A s
 and each can be run alone.
 """
 
-from collections.abc import Callable
 from multiprocessing import set_forkserver_preload
 from pathlib import Path
 
@@ -44,9 +43,9 @@ def main(config: Config) -> Path:
     try:
         helper.give(config)
         if not tuned or config.finetune.start == "gpt":
-            _train(train_gpt.main, config, threads, divides_windows(config, _RANKS))
+            in_ranks(train_gpt.main, *_shared(config, threads, divides_windows(config, _RANKS)))
         if tuned:
-            _train(finetune.main, config, threads, divides_streams(config, _RANKS))
+            in_ranks(finetune.main, *_shared(config, threads, divides_streams(config, _RANKS)))
         torch.set_num_threads(threads)
         if (found := helper.answer(0.0)) is None:
             print("waiting for the other process to examine and film the source agents")
@@ -61,9 +60,9 @@ def main(config: Config) -> Path:
     return evaluate.main(config)
 
 
-def _train(program: Callable[[Config], Path], config: Config, threads: int, shared: bool) -> None:
-    """Run a training program on `threads` threads: if it can be `shared`, in several processes on a CPU, because the
-    threads of one wait for each other. One process leaves a core for evaluations and films."""
-    size = _RANKS if shared and threads >= _RANKS and device_of(config).type == "cpu" else 1
+def _shared(config: Config, threads: int, divides: bool) -> tuple[Config, int]:
+    """Options of a training program on `threads` threads, and its number of processes: several on a CPU if its batches
+    divide, because the threads of one wait for each other. One process leaves a core for evaluations and films."""
+    size = _RANKS if divides and threads >= _RANKS and device_of(config).type == "cpu" else 1
     each = threads // size if size > 1 else max(1, threads - 1)
-    in_ranks(program, replace(config, num_threads=each), size)
+    return replace(config, num_threads=each), size

@@ -67,7 +67,7 @@ class Updater:
         self.optimizer = make_optimizer(model, config.optimizer)
         alone = f"optimizer.name={config.optimizer.name} cannot share batches with others: it must be one process"
         refuse(not config.optimizer.is_shared and ranks.size > 1, f"{alone}, not {ranks.size} processes")
-        self._step = rules()[config.optimizer.name].step or step
+        self._step = rules()[config.optimizer.name].step
         self.model, self.optimizer_config, self.after_step = model, config.optimizer, after_step
         self.max_norm = make_schedule(config.optimizer.max_gradient_norm)
         self._device, self.precision, self.ranks = device, config.device.amp_dtype, ranks
@@ -88,11 +88,34 @@ class Updater:
         self.optimizer.zero_grad()
         chunks = (column.chunk(self.config.gradient_accumulation_steps) for column in batch)
         parts, max_norm = [batch._make(part) for part in zip(*chunks, strict=True)], self.max_norm(clock)
-        found, norm = self._step(self, parts, max_norm)
+        if self._step:
+            found, norm = self._step(self, parts, max_norm)
+        else:
+            found = list[dict[str, Tensor]]()
+            for number, part in enumerate(parts, 1):
+                last = number == len(parts)  # ranks exchange their gradients once, with the last part
+                with nullcontext() if last or self.parallel is None else self.parallel.no_sync():
+                    loss, _, metrics_of_part = self.loss(self.forward, part)
+                    self.scaler.scale(loss / len(parts)).backward()
+                found.append(metrics_of_part)
+            norm = self._descend(max_norm)
         if self.config.empty_cache:
             torch.cuda.empty_cache()
         metrics = {name: torch.stack([part[name] for part in found]).mean() for name in found[0]}
         return metrics | {"gradient_norm": norm}
+
+    def _descend(self, max_norm: float) -> Tensor:
+        """Step with the gradients of all parameters, clipped to `max_norm`; returns their norm before."""
+        if self.parallel is None:
+            self.ranks.average_gradients(self.model)
+        self.scaler.unscale_(self.optimizer)
+        norm = nn.utils.clip_grad_norm_(self.model.parameters(), max_norm)
+        scale = self.scaler.get_scale() if self.after_step else 0.0  # waits for the device
+        self.scaler.step(self.optimizer)
+        self.scaler.update()
+        if self.after_step and self.scaler.get_scale() >= scale:  # else infinite gradients: no step was made
+            self.after_step()
+        return norm
 
     def loss(self, model: nn.Module, batch: AnyBatch) -> tuple[Tensor, dict[str, Tensor], dict[str, Tensor]]:
         """Weighted sum of the objective's terms in training precision, the terms, and metrics: the sum, those of the
@@ -133,27 +156,6 @@ class Updater:
         self.optimizer.load_state_dict(state["optimizer"])
         self.scaler.load_state_dict(state["scaler"])
         self.precision = state.get("precision", self.precision)  # that of the run, whatever was measured now
-
-
-def step(updater: Updater, parts: list[AnyBatch], max_norm: float) -> tuple[list[dict[str, Tensor]], Tensor]:
-    """Step with the gradient of the sum of all terms. Returns each part's metrics and the gradient norm."""
-    found: list[dict[str, Tensor]] = []
-    for part in parts:
-        last = len(found) == len(parts) - 1  # ranks exchange their gradients once, with the last part
-        with nullcontext() if last or updater.parallel is None else updater.parallel.no_sync():
-            loss, _, metrics = updater.loss(updater.forward, part)
-            updater.scaler.scale(loss / len(parts)).backward()
-        found.append(metrics)
-    if updater.parallel is None:
-        updater.ranks.average_gradients(updater.model)
-    updater.scaler.unscale_(updater.optimizer)
-    norm = nn.utils.clip_grad_norm_(updater.model.parameters(), max_norm)
-    scale = updater.scaler.get_scale() if updater.after_step else 0.0  # waits for the device
-    updater.scaler.step(updater.optimizer)
-    updater.scaler.update()
-    if updater.after_step and updater.scaler.get_scale() >= scale:  # else infinite gradients: no step was made
-        updater.after_step()
-    return found, norm
 
 
 def _precision(config: Config, objective: Objective, device: torch.device, ranks: Ranks) -> str:
