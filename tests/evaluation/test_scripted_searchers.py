@@ -38,7 +38,7 @@ def test_what_a_searcher_knows_where_the_goal_is_missed() -> None:
     memory = searcher.initial_carry(1)
     for cell, reward, timestep in ((4, 0, 0), (1, 0, 1), (2, 1, 2)):
         memory = shown(memory, cell, reward, timestep)
-    assert memory.found.tolist() == [[2]] and not memory.candidate[0, 0, [1, 2, 4]].any()
+    assert memory.goal.tolist() == [[2]] and not memory.candidate[0, 0, [1, 2, 4]].any()
     memory = shown(memory, 2, 0, 3)
-    assert memory.found.tolist() == [[-1]]
+    assert memory.goal.tolist() == [[-1]]
     assert memory.candidate[0, 0].nonzero()[:, 0].tolist() == [0, 1, 3, 5, 6, 7, 8]

@@ -41,15 +41,15 @@ def column_forms(spec: EnvSpec) -> dict[str, tuple[str, tuple[int, ...]]]:
     """dtype and shape of a step in each recorded column: those of its space, and for integers the smallest dtype that
     holds them. Rewards are float32 if the spec does not list their values."""
     shapes = {"obs": spec.obs_shape, "action": spec.action_shape, "": ()}
-    found = dict[str, tuple[str, tuple[int, ...]]]()
+    forms = dict[str, tuple[str, tuple[int, ...]]]()
     for name, dtype in step_dtypes(spec).items():
         column = COLUMNS[name]
         is_integer = bool(spec.reward_values) if name == "reward" else dtype in (torch.int64, torch.bool)
         kept = str(dtype).removeprefix("torch.")
         if is_integer:
             kept = str(np.min_scalar_type((getattr(spec, column.below) if column.below else 2) + column.more - 1))
-        found[name] = (kept, shapes[column.space])
-    return found
+        forms[name] = (kept, shapes[column.space])
+    return forms
 
 
 def step_dtypes(spec: EnvSpec) -> dict[str, torch.dtype]:

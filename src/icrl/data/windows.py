@@ -24,7 +24,7 @@ from icrl.data.history_store import DamagedHistoriesError, Histories, open_histo
 from icrl.data.lives import ENDS, FLOATS, Labels, Rewards, RowColumns
 from icrl.data.mapped import is_too_large
 from icrl.randomness import cumulative, draw, integers, mix, uniform
-from icrl.runs.files import check_same, fits
+from icrl.runs.files import check_same, has_form
 from icrl.runs.processes import say
 
 if TYPE_CHECKING:
@@ -232,7 +232,7 @@ def open_stores(config: Config) -> list[Histories]:
     stores = [open_histories(folder) for folder in config.histories_folders]
     for store in stores:
         recorded = store.manifest["config"]
-        if not fits(recorded, {"source": {"name": str}, "data": dict}):
+        if not has_form(recorded, {"source": {"name": str}, "data": dict}):
             raise DamagedHistoriesError(f"{store.folder} lacks the options of its source and data")
         by_agents = (store.manifest["owner"] or {}).get("program", "train_agents") == "train_agents"
         chosen = by_agents and len(stores) == 1  # those of others record no options that anyone chose

@@ -187,11 +187,11 @@ def is_success(spec: EnvSpec, value: Column, terminated: Column, last: Column, b
 def returns_so_far(value: Column, done: Column, before: Column) -> list[Column]:
     """Return of the running episode after each of T steps, for rewards and ends of episodes `[T, B]`; `before` `[B]` is
     that of earlier steps."""
-    found, so_far = list[Column](), before
+    returns, so_far = list[Column](), before
     for reward, ends in zip(value, done, strict=True):
-        found.append(so_far + reward)
-        so_far = found[-1] * ~ends
-    return found
+        returns.append(so_far + reward)
+        so_far = returns[-1] * ~ends
+    return returns
 
 
 def reward_values(spec: EnvSpec, reward: np.ndarray) -> np.ndarray:

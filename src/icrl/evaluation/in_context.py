@@ -186,11 +186,11 @@ def summary_of(adaptation: Adaptation) -> dict[str, float]:
     """Mean success and return of first and last episodes, and `late_reward`: reward per env step in the second half of
     the episodes. It grows with success and with speed, so it ranks checkpoints."""
     half = adaptation.returns.shape[-1] // 2
-    found = {"late_reward": float(adaptation.returns[..., half:].sum() / adaptation.lengths[..., half:].sum())}
+    summary = {"late_reward": float(adaptation.returns[..., half:].sum() / adaptation.lengths[..., half:].sum())}
     for name, episode in (("first", 0), ("last", -1)):
-        found[f"{name}_success"] = float(adaptation.success[..., episode].mean())
-        found[f"{name}_return"] = float(adaptation.returns[..., episode].mean())
-    return found
+        summary[f"{name}_success"] = float(adaptation.success[..., episode].mean())
+        summary[f"{name}_return"] = float(adaptation.returns[..., episode].mean())
+    return summary
 
 
 def source_adaptation(

@@ -144,8 +144,8 @@ def widen(
     tasks = num_splits * int((~np.isnan(scores)).sum() / len(scores))
     reached, ends = (scores - low) / (high - low), (number["low"], number["high"])
     if exact:
-        found = statistics.proportion_interval(tasks * number["mean"], tasks, confidence)
-        ends = found if len(scores) == 1 else (min(ends[0], found[0]), max(ends[1], found[1]))
+        exact_ends = statistics.proportion_interval(tasks * number["mean"], tasks, confidence)
+        ends = exact_ends if len(scores) == 1 else (min(ends[0], exact_ends[0]), max(ends[1], exact_ends[1]))
     elif np.nanmin(reached) >= SURE - _ROUNDING:
         least, _ = statistics.proportion_interval(tasks, tasks, confidence)
         ends = min(ends[0], low + (high - low) * least), ends[1]
@@ -181,17 +181,17 @@ def differences(
     If no task has another success, the interval is that of other tasks of which 0 of n were drawn, won or lost."""
     names = list(others)
     cells: Cells = {(name, key): (ours[key] - others[name][key])[..., None] for name in names for key in PAIRED}
-    found = intervals(cells, config, seed, num_splits, {"success": (-1.0, 1.0)})
+    numbers = intervals(cells, config, seed, num_splits, {"success": (-1.0, 1.0)})
     for name in names:
         if not cells[name, "success"].any():
             tasks = num_splits * ours["success"].shape[1]
             _, most = statistics.proportion_interval(0, tasks, config.confidence)
-            found[name]["success"] |= {"low": -most, "high": most}
-    if optimum_is_bound and "optimum" in found:
-        _clip(found["optimum"]["success"], (-1.0, 0.0))
-        _clip(found["optimum"]["returns"], (-math.inf, 0.0))
-        _clip(found["optimum"]["steps_to_goal"], (0.0, math.inf))
-    return found
+            numbers[name]["success"] |= {"low": -most, "high": most}
+    if optimum_is_bound and "optimum" in numbers:
+        _clip(numbers["optimum"]["success"], (-1.0, 0.0))
+        _clip(numbers["optimum"]["returns"], (-math.inf, 0.0))
+        _clip(numbers["optimum"]["steps_to_goal"], (0.0, math.inf))
+    return numbers
 
 
 def interval(values: Values, means: Values, confidence: float) -> dict[str, Any]:
@@ -206,7 +206,7 @@ def _first_reached(margin: Floats, means: Floats, confidence: float) -> dict[str
     """Number of the first episode whose `margin` `[E]` is not negative, with an interval over resamples `[B, E]`."""
     reached = np.concatenate([margin[None], means]) >= -_ROUNDING  # [1 + B, E]
     first = np.where(reached.any(axis=1), 1.0 + reached.argmax(axis=1), np.nan)
-    found = first[1:][~np.isnan(first[1:])]
-    low, high = map(float, statistics.percentile_interval(found, confidence)) if len(found) else (None, None)
+    reached_at = first[1:][~np.isnan(first[1:])]
+    low, high = map(float, statistics.percentile_interval(reached_at, confidence)) if len(reached_at) else (None, None)
     episode = None if np.isnan(first[0]) else int(first[0])
-    return {"episode": episode, "low": low, "high": high, "share_reached": len(found) / len(means)}
+    return {"episode": episode, "low": low, "high": high, "share_reached": len(reached_at) / len(means)}

@@ -68,13 +68,13 @@ class Setting(NamedTuple):
 
     def bounds(self, part: str) -> Bounds:
         """Least and largest possible means of measures on the tasks of `part`."""
-        found = SHARES | dict(self.possible)
+        limits = SHARES | dict(self.possible)
         if self.optimum_is_bound:
             best = {key: float(self.exact(part, "optimum")[key].mean()) for key in ("returns", "steps_to_goal")}
-            found["returns"] = found["returns"][0], best["returns"]
-            found["steps_to_goal"] = best["steps_to_goal"], found["steps_to_goal"][1]
-            found |= {"fraction_of_optimum": (0.0, 1.0), "area": (-np.inf, 1.0)}
-        return found
+            limits["returns"] = limits["returns"][0], best["returns"]
+            limits["steps_to_goal"] = best["steps_to_goal"], limits["steps_to_goal"][1]
+            limits |= {"fraction_of_optimum": (0.0, 1.0), "area": (-np.inf, 1.0)}
+        return limits
 
     def exact(self, part: str, policy: str) -> dict[str, Floats]:
         """Exact results of a `policy` on the tasks of `part` in each run, `[R or 1, G]`, by measure."""
@@ -86,13 +86,13 @@ class Setting(NamedTuple):
         references of its own tasks."""
         if not self.apart:
             return cells_of(played, self.references[part], self.regrets, others)
-        found: list[Cells] = []
+        each: list[Cells] = []
         for run, references in enumerate(self.apart):
             own, *beside = (
                 Adaptation(*(column[run : run + 1] for column in one)) for one in (played, *others.values())
             )
-            found.append(cells_of(own, references[part], self.regrets, dict(zip(others, beside, strict=True))))
-        return {key: np.concatenate([np.asarray(cells[key], np.float64) for cells in found]) for key in found[0]}
+            each.append(cells_of(own, references[part], self.regrets, dict(zip(others, beside, strict=True))))
+        return {key: np.concatenate([np.asarray(cells[key], np.float64) for cells in each]) for key in each[0]}
 
 
 def decoding_name(temperature: float, epsilon: float) -> str:
@@ -116,9 +116,9 @@ class ResultSoFar:
     def __init__(self, main: str) -> None:
         self._main, self._played = main, dict[str, list[Adaptation]]()
 
-    def __call__(self, name: str, found: Any) -> str:
-        if isinstance(found, tuple):  # and no coverage
-            self._played.setdefault(name, []).append(found[0])
+    def __call__(self, name: str, result: Any) -> str:
+        if isinstance(result, tuple):  # and no coverage
+            self._played.setdefault(name, []).append(result[0])
         shown = self._main if self._main in self._played else next(reversed(self._played), "")
         if not shown:
             return ""
@@ -157,21 +157,21 @@ def summarise(
         for name in next(iter(runs.values()))
     }
     played = {name: adaptation for name, adaptation in episodes.items() if OF_DIAGNOSTIC not in name}
-    names, found = list(played), dict[str, Any]()
+    names, measured = list(played), dict[str, Any]()
     shown = shown_part(names)
     for name, adaptation in played.items():
         label = label_of(name)
         part = "train" if "training tasks" in label else name if name in PARTS else shown
         cells = setting.cells(adaptation, part, played if part == shown else {})
         numbers = intervals(cells, config, seed, setting.num_splits, setting.bounds(part))
-        found[name] = {"label": label, **numbers}
+        measured[name] = {"label": label, **numbers}
         given = (config.num_bootstrap, config.confidence, seed, setting.num_splits)
         for section, values in first_success.measures_of(adaptation.success, *given).items():
-            found[name][section] |= values
+            measured[name][section] |= values
     num_episodes = played[shown].returns.shape[-1]
     others = {name.removeprefix(TEMPERATURE): name for name in names if name.startswith(TEMPERATURE)}
     plain = [name for name in names if name not in (ABLATIONS.keys() | {*others.values()})]
-    curves = {found[name]["label"]: found[name]["curves"] for name in plain}
+    curves = {measured[name]["label"]: measured[name]["curves"] for name in plain}
     compared = {name: task_means(played[name]) for name in COMPARED if name in played}
     for name in setting.references[shown]:
         exact = setting.exact(shown, name)
@@ -179,7 +179,7 @@ def summarise(
         compared |= {name: exact} if name == "optimum" else {}
     if measure_of(curves) == "returns" and (scale := scale_of(curves)):
         exact_ones = [curves[name] for name in setting.references[shown]]
-        for section in (*(one[key] for one in found.values() for key in ("curves", "final")), *exact_ones):
+        for section in (*(one[key] for one in measured.values() for key in ("curves", "final")), *exact_ones):
             section[SCALED] = scaled(section["returns"], scale)
     bound = setting.optimum_is_bound
     paired = differences(task_means(played[shown]), compared, config, seed, setting.num_splits, bound)
@@ -189,10 +189,10 @@ def summarise(
             **_about(episodes, num_episodes, setting, config),
         },
         "curves": curves,
-        "final": {name: found[name]["final"] for name in PARTS if name in found},
+        "final": {name: measured[name]["final"] for name in PARTS if name in measured},
         **({"differences": paired} if paired else {}),
-        "decodings": {key: found[name] for key, name in ({setting.decoding: shown} | others).items()},
-        "ablations": {name: found[name] for name in ABLATIONS if name in found},
+        "decodings": {key: measured[name] for key, name in ({setting.decoding: shown} | others).items()},
+        "ablations": {name: measured[name] for name in ABLATIONS if name in measured},
     }
     all_runs = Runs(config, seed, setting.num_splits, setting.possible, episodes, arrays)
     for diagnostic in diagnostics():
@@ -222,5 +222,5 @@ def _exact_curves(setting: Setting, part: str, exact: Mapping[str, Floats], num_
     success, returns, steps = (np.tile(exact[key][:, :, None, None], num_episodes) for key in MEASURES)
     cells = setting.cells(Adaptation(returns, success, steps, steps), part, {})
     of_curves = {key: values for (section, key), values in cells.items() if section == "curves"}
-    found = {key: interval(values, values.mean((0, 1, 2))[None], 0.5) for key, values in of_curves.items()}
-    return found | first_success.expected(exact["success"].ravel(), num_episodes)
+    curves = {key: interval(values, values.mean((0, 1, 2))[None], 0.5) for key, values in of_curves.items()}
+    return curves | first_success.expected(exact["success"].ravel(), num_episodes)

@@ -62,12 +62,12 @@ def references_of(env: TensorEnv) -> dict[str, Policy[Any]]:
 def agents_of(config: Config, tasks: Tensor) -> dict[str, Policy[Any]]:
     """Agents that learned all tasks at once, for `tasks` `[G, task_dim]`: those that the source learned from, and the
     source itself. They choose their most probable actions."""
-    found = config.source.shared_agents(config, tasks)
+    agents = config.source.shared_agents(config, tasks)
     if config.source.shared and len(config.histories) == 1:
         where = f"histories={config.histories[0]}"
         opened = open_agents(config, config.histories[0], where, tasks.device)
-        found["one agent for all tasks"] = restored(config, opened, where, tasks)
-    return {name: EpsilonGreedy(learner, 0.0) for name, learner in found.items()}
+        agents["one agent for all tasks"] = restored(config, opened, where, tasks)
+    return {name: EpsilonGreedy(learner, 0.0) for name, learner in agents.items()}
 
 
 def exact_references(env: TensorEnv, tasks: Tensor) -> dict[str, Expectation]:
@@ -158,14 +158,14 @@ class Rewritten:
     @torch.no_grad()
     def act(self, carry: tuple[GPTCarry, int], step: Step, noise: Tensor) -> tuple[Tensor, tuple[GPTCarry, int]]:
         context, time = carry
-        window, cache, seen = context
+        window, cache, num_steps = context
         begun, model = (step.timestep == 0).nonzero()[:, 0], self.policy.model
-        if seen and len(begun):
-            window.reward[:, seen - 1] = step.reward
-            past = self.rewrite(window.at((begun, np.s_[:seen])), begun, time, noise[begun])
-            window.write((begun, np.s_[:seen]), past)
-            step = step._replace(reward=window.reward[:, seen - 1])
-            if seen < model.config.context_len:  # a full context is read again in any case
+        if num_steps and len(begun):
+            window.reward[:, num_steps - 1] = step.reward
+            past = self.rewrite(window.at((begun, np.s_[:num_steps])), begun, time, noise[begun])
+            window.write((begun, np.s_[:num_steps]), past)
+            step = step._replace(reward=window.reward[:, num_steps - 1])
+            if num_steps < model.config.context_len:  # a full context is read again in any case
                 anew = model.new_cache(len(begun))
                 model(context_of(past), anew)
                 cache.replace(begun, cast(Any, anew))  # of the same kind, as it is of the same model
@@ -188,18 +188,18 @@ class Wiped:
 
     @torch.no_grad()
     def act(self, carry: tuple[Window, Tensor], step: Step, noise: Tensor) -> tuple[Tensor, tuple[Window, Tensor]]:
-        (window, seen), model, num_kept = carry, self.policy.model, self.policy.num_kept
-        streams = torch.arange(len(step.obs), device=seen.device)
-        window.reward[streams, (seen - 1).clamp(min=0)] = step.reward  # read only after a step was taken
-        seen = seen.masked_fill(step.timestep == 0, 0)
-        full = (seen == model.config.context_len).nonzero()[:, 0]
+        (window, num_steps), model, num_kept = carry, self.policy.model, self.policy.num_kept
+        streams = torch.arange(len(step.obs), device=num_steps.device)
+        window.reward[streams, (num_steps - 1).clamp(min=0)] = step.reward  # read only after a step was taken
+        num_steps = num_steps.masked_fill(step.timestep == 0, 0)
+        full = (num_steps == model.config.context_len).nonzero()[:, 0]
         window.write((full, np.s_[:num_kept]), window.at((full, np.s_[-num_kept:])))
-        seen = seen.index_fill(0, full, num_kept)
-        window.obs[streams, seen], window.timestep[streams, seen] = step.obs, step.timestep
-        read = model(context_of(window.at(np.s_[:, : int(seen.max()) + 1])))
-        action = self.policy.choose(read[streams, seen], step.obs, noise)
-        window.action[streams, seen] = action
-        return action, (window, seen + 1)
+        num_steps = num_steps.index_fill(0, full, num_kept)
+        window.obs[streams, num_steps], window.timestep[streams, num_steps] = step.obs, step.timestep
+        read = model(context_of(window.at(np.s_[:, : int(num_steps.max()) + 1])))
+        action = self.policy.choose(read[streams, num_steps], step.obs, noise)
+        window.action[streams, num_steps] = action
+        return action, (window, num_steps + 1)
 
 
 def shuffled(window: Window, begun: Tensor, time: int, noise: Tensor) -> Window:

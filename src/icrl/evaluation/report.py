@@ -16,7 +16,7 @@ from icrl.evaluation.measures import MEASURES
 from icrl.evaluation.options import EvaluationConfig
 from icrl.evaluation.protocol import PARTS, Setting, shown_part, summarise
 from icrl.rl.statistics import Floats
-from icrl.runs.files import Identity, fits, read_owned, sha256, write_atomically
+from icrl.runs.files import Identity, has_form, read_owned, sha256, write_atomically
 
 Curves = Mapping[str, Mapping[str, list[float]]]
 Result = Mapping[str, Any]  # numbers of one run as `found`, or of several
@@ -47,7 +47,7 @@ def read_results(folder: Path) -> tuple[Json, Identity]:
     optional: dict[str, Any] = {section: form for one in diagnostics() for section, form in one.forms.items()}
     optional |= {"differences": {str: {key: dict.fromkeys(CURVE, float) for key in ("success", "steps_to_goal")}}}
     given = [(results[section], form) for section, form in optional.items() if section in results]
-    sound = all(content and fits(content, form) for content, form in given)
+    sound = all(content and has_form(content, form) for content, form in given)
     if not (sound and all(name in section for section, name in named)):
         raise PipelineError(f"{folder / RESULTS} has unexpected content: another version or program wrote it")
     return results, owner
@@ -87,14 +87,14 @@ def load_episodes(folder: Path, checksum: str) -> tuple[dict[str, Adaptation], d
         raise PipelineError(f"{path} is missing, damaged, or not the one of the results.json beside it")
     episodes: dict[str, dict[str, Floats]] = {}
     further: dict[str, dict[str, Floats]] = {}
-    with np.load(path, allow_pickle=False) as found:
-        for name in found.files:
+    with np.load(path, allow_pickle=False) as arrays:
+        for name in arrays.files:
             kind, _, rest = name.partition("/")
             policy, _, field = name.rpartition("/")
             if field in Adaptation._fields:
-                episodes.setdefault(policy, {})[field] = found[name].astype(np.float64)
+                episodes.setdefault(policy, {})[field] = arrays[name].astype(np.float64)
             elif name != _OWNER:
-                further.setdefault(kind, {})[rest] = found[name].astype(np.float64)
+                further.setdefault(kind, {})[rest] = arrays[name].astype(np.float64)
     if any(fields.keys() != set(Adaptation._fields) for fields in episodes.values()):
         raise PipelineError(f"{path} has other arrays than this version writes: evaluate again")
     return {name: Adaptation(**fields) for name, fields in episodes.items()}, further
@@ -106,7 +106,7 @@ def combined(folders: Sequence[Path], config: EvaluationConfig, seed: int) -> Js
     Runs on several splits of the tasks (`tasks.seed`) have their own tasks each. Raises `PipelineError` if a folder has
     no complete results, or if its world, decoding or policies, or on one split its tasks, differ from those of the
     first."""
-    found: list[tuple[Json, Json]] = []
+    evaluations: list[tuple[Json, Json]] = []
     runs: dict[tuple[int, int], dict[str, Adaptation]] = {}
     measured: list[dict[str, dict[str, Floats]]] = []
     for folder in folders:
@@ -114,21 +114,21 @@ def combined(folders: Sequence[Path], config: EvaluationConfig, seed: int) -> Js
         episodes, further = load_episodes(folder, results["episodes"])
         split = _split_of(results)
         shared: dict[str, Any] = {}
-        if not found or split == _split_of(found[0][0]):
+        if not evaluations or split == _split_of(evaluations[0][0]):
             shared = {label.removeprefix("model, "): results.get(f"{part}_tasks") for part, label in PARTS.items()}
         world = {key: value for key, value in results["config"]["env"].items() if key != "timeout"}
         shared |= {"worlds": world, "decodings": results["protocol"]["decoding"]}
         shared["policies, streams or episodes"] = {name: played.returns.shape for name, played in episodes.items()}
-        found.append((results, shared))
-        if differ := [key for key, value in shared.items() if value != found[0][1][key]]:
+        evaluations.append((results, shared))
+        if differ := [key for key, value in shared.items() if value != evaluations[0][1][key]]:
             raise PipelineError(f"{folders[0]} and {folder} cannot be combined: their {' and '.join(differ)} differ")
         runs[split, results["config"]["seed"]] = episodes
         measured.append(further)
     if len(runs) < len(folders):
         raise PipelineError(f"{' and '.join(map(str, folders))} cannot be combined: some have the same seed")
-    first, _ = found[0]
+    first, _ = evaluations[0]
     splits = {split for split, _ in runs}
-    apart = [results["references"] for results, _ in found] if len(splits) > 1 else []
+    apart = [results["references"] for results, _ in evaluations] if len(splits) > 1 else []
     regrets = "regret" in first["final"][shown_part(first["final"])]
     about = first["protocol"]
     bounds = about.get("possible", {}), about.get("optimum_is_bound", False)  # earlier versions had none

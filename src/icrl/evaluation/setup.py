@@ -235,7 +235,7 @@ def setting_of(setup: Setup, exact: Mapping[str, Mapping[str, Expectation]]) -> 
     possible = {"steps_to_goal": (0.0, float(num_steps))}
     possible |= {"returns": (min(0.0, *rewards) * num_steps, max(0.0, *rewards) * num_steps)} if rewards else {}
     return protocol.Setting(
-        {part: protocol.exact_numbers(found) for part, found in exact.items()},
+        {part: protocol.exact_numbers(numbers) for part, numbers in exact.items()},
         protocol.decoding_name(setup.policy.temperature, setup.policy.epsilon),
         env.has_planner and env.spec.success == "best_action",
         possible,
@@ -248,7 +248,7 @@ def returns_beside(
 ) -> dict[str, list[float]]:
     """Mean return on each task of random play and of the best one, as far as they are known or were played."""
     if exact:
-        return {name: found.episode_return.tolist() for name, found in exact.items()}
+        return {name: expectation.episode_return.tolist() for name, expectation in exact.items()}
     return {
         name: episodes[name].returns.mean((1, 2)).tolist() for name in ("random", env.best_name) if name in episodes
     }

@@ -65,8 +65,8 @@ def differences_table(differences: Json, num_episodes: int, measure: str = "succ
     last = f"{num_episodes - tail_of(num_episodes) + 1}-{num_episodes}"
     shown = {"success": "success", "steps to goal": "steps_to_goal"} if measure == "success" else {"return": "returns"}
     rows = [["model minus another policy, task by task", *(f"{label} {last}" for label in shown)]]
-    for name, found in differences.items():
-        rows.append([name, *(interval_text(found[key], DIGITS.get(key, 2)) for key in shown.values())])
+    for name, numbers in differences.items():
+        rows.append([name, *(interval_text(numbers[key], DIGITS.get(key, 2)) for key in shown.values())])
     return aligned(rows)
 
 
@@ -96,12 +96,12 @@ def tables(results: Json) -> list[str]:
     """All tables of an evaluation."""
     curves = all_curves(results)
     measure = measure_of(curves)
-    found = [table(curves), *([first_success_table(curves)] if measure == "success" else [])]
-    found += [text for diagnostic in diagnostics() for text in diagnostic.tables(results)]
+    texts = [table(curves), *([first_success_table(curves)] if measure == "success" else [])]
+    texts += [text for diagnostic in diagnostics() for text in diagnostic.tables(results)]
     differences = results.get("differences", {})
     if differences and all(measure in one for one in differences.values()):  # earlier versions had no returns
-        found.append(differences_table(differences, len(next(iter(curves.values()))["success"]["mean"]), measure))
-    return found
+        texts.append(differences_table(differences, len(next(iter(curves.values()))["success"]["mean"]), measure))
+    return texts
 
 
 def aligned(rows: Sequence[Sequence[str]]) -> str:

@@ -88,8 +88,8 @@ def write_figures(
     no_tasks = torch.empty(0, env.all_tasks().shape[1], dtype=torch.long)
     parts: dict[str, Part] = {part: (no_tasks, []) for part in ("train", "held_out", "development")}
     measure = measure_of(results["curves"])
-    for part, found in results["final"].items():
-        parts[part] = torch.tensor(results[f"{part}_tasks"]), found[f"{measure}_per_task"]
+    for part, final in results["final"].items():
+        parts[part] = torch.tensor(results[f"{part}_tasks"]), final[f"{measure}_per_task"]
     title = f"{LABELS[measure].capitalize()} on each task over the last episodes"
     figures["goals"] = success_figure(env, **parts, title=title, label=LABELS[measure])
     with MetricLogger(folder, options=options) as logger:
@@ -134,19 +134,19 @@ def _adaptation(spec: EnvSpec, curves: Mapping[str, Curves], references: Sequenc
         return adaptation_figure(_of_returns(curves, references), title=title, xlabel=_unit(spec))
     if spec.success == "best_action":
         shown = {"best arm": "success", "regret so far": "regret"}
-    elif all(np.allclose(found["success"]["mean"], found["returns"]["mean"]) for found in curves.values()):
+    elif all(np.allclose(of_policy["success"]["mean"], of_policy["returns"]["mean"]) for of_policy in curves.values()):
         shown = {"success": "success", "moves of a game" if spec.points[0] else "steps to goal": "steps_to_goal"}
     else:
         shown = {"success": "success", "return": "returns"}
     panels = [
-        panel_of(label, {name: found[measure] for name, found in curves.items()}, references)
+        panel_of(label, {name: of_policy[measure] for name, of_policy in curves.items()}, references)
         for label, measure in shown.items()
     ]
     return adaptation_figure(panels, title=title, xlabel=_unit(spec))
 
 
 def _of_returns(curves: Mapping[str, Curves], references: Sequence[str]) -> list[Panel]:
-    returns = {name: found["returns"] for name, found in curves.items()}
+    returns = {name: of_policy["returns"] for name, of_policy in curves.items()}
     best, near = best_of(curves), [returns[name] for name in returns if name in (*PARTS.values(), best_of(curves))]
     panel = panel_of("return", returns, references)._replace(scale=scale_of(curves), best=best)
     low, high = min(min(curve["low"]) for curve in near), max(max(curve["high"]) for curve in near)
@@ -170,7 +170,7 @@ def _first_success(spec: EnvSpec, curves: Mapping[str, Curves], references: Sequ
     }
     panels = []
     for measure, (ylabel, xlabel) in labels.items():
-        if shown := {name: _told(found[measure]) for name, found in curves.items() if measure in found}:
+        if shown := {name: _told(of_policy[measure]) for name, of_policy in curves.items() if measure in of_policy}:
             panel = panel_of(ylabel, shown, [name for name in references if name in shown])
             panels.append(panel._replace(xlabel=xlabel))
     return adaptation_figure(panels, title=title)

@@ -43,8 +43,8 @@ def main(config: Config) -> Path:
         with only_writer(setup.folder):  # not before it is clear that there will be results
             results = setup.read_results()
             if results is None:
-                found = in_parallel(jobs_of(setup), setup.width, "evaluate", ResultSoFar(setup.main))
-                results = write_results(setup, found)
+                played = in_parallel(jobs_of(setup), setup.width, "evaluate", ResultSoFar(setup.main))
+                results = write_results(setup, played)
         env, tasks = setup.env, setup.env.all_tasks()[setup.parts[setup.main]]
         first = setup.films / f"{env.label(tasks[compared_tasks(env, tasks)[-1]])}.mp4"
         told = [tables.in_short(results), *tables.tables(results), tables.summary(results, env.spec)]
@@ -52,11 +52,11 @@ def main(config: Config) -> Path:
     return setup.folder
 
 
-def write_results(setup: Setup, found: Sequence[tuple[str, Any]]) -> Json:
-    """Write episodes, numbers, videos and pictures of what was `found` in the jobs; returns the content of
-    `results.json`."""
+def write_results(setup: Setup, played_jobs: Sequence[tuple[str, Any]]) -> Json:
+    """Write episodes, numbers, videos and pictures of the results `played_jobs` of all jobs; returns the content
+    of `results.json`."""
     config, env, options, shown = setup.config, setup.env, setup.config.evaluation, setup.tasks[setup.main]
-    played = played_in(setup, found)
+    played = played_in(setup, played_jobs)
     checksum = save_episodes(setup.folder, played.episodes, setup.owner, played.arrays)
     exact = {part: exact_references(env, tasks) for part, tasks in setup.tasks.items()}
     setting, beside = setting_of(setup, exact), returns_beside(exact[setup.main], env, played.episodes)

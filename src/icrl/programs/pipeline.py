@@ -47,16 +47,16 @@ def main(config: Config) -> Path:
         if tuned:
             in_ranks(finetune.main, *_shared(config, threads, divides_streams(config, _RANKS)))
         torch.set_num_threads(threads)
-        if (found := helper.answer(0.0)) is None:
+        if (examination := helper.answer(0.0)) is None:
             print("waiting for the other process to examine and film the source agents")
-        while found is None:
-            found = helper.answer(_POLL_SECONDS)
+        while examination is None:
+            examination = helper.answer(_POLL_SECONDS)
     finally:
         helper.end()
-    if isinstance(found, str):
-        why = found.strip().splitlines()[-1]
+    if isinstance(examination, str):
+        why = examination.strip().splitlines()[-1]
         raise PipelineError(f"the agents could not be examined; run {command_of('train_agents')} to do it again. {why}")
-    train_agents.announce(config, found)
+    train_agents.announce(config, examination)
     return evaluate.main(config)
 
 

@@ -93,14 +93,14 @@ def examined(config: Config, part: Part = WHOLE) -> Json:
             state, about = saved
             learner.load_state_dict(state["learner"])
             learner.set_clock(clock_of(config.source, about["step"]))
-            found = examine(config, env, learner, tasks, split.held_out)
-            write_owned(folder / FINISHED, Identity.of(about["description"]), about["step"], found)
-        found, whose, _ = read_owned(folder / FINISHED, FOUND)
+            results = examine(config, env, learner, tasks, split.held_out)
+            write_owned(folder / FINISHED, Identity.of(about["description"]), about["step"], results)
+        results, whose, _ = read_owned(folder / FINISHED, FOUND)
     if manifest["owner"]:
         check_owner(folder / FINISHED, whose, Identity(**manifest["owner"]))
     if not manifest["complete"]:
         raise PipelineError(f"{folder / FINISHED} exists, but {histories} is not complete: remove {FINISHED}")
-    return found
+    return results
 
 
 def examined_quietly(config: Config) -> Json:

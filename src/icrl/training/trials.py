@@ -27,7 +27,7 @@ from icrl.nn.gpt import GPT, check_discrete
 from icrl.nn.gpt_policy import GPTPolicy
 from icrl.randomness import Noise, mix, stream_seeds
 from icrl.runs.distributed import Ranks
-from icrl.training.needs import fitting_gpt, playing
+from icrl.training.needs import gpt_training, playing
 from icrl.training.optimizers import MuonConfig
 from icrl.training.policy_gradient import (
     NEVER,
@@ -176,15 +176,15 @@ class Trials:
         self.metrics = self._progress(played, value, new)
         if self.start is None:
             return batch
-        found = self._by_parts(self.start, TrialBatch(*(column[self.own] for column in batch)))
-        return batch._replace(log_start=self.ranks.concatenated(found, 0))
+        log_start = self._by_parts(self.start, TrialBatch(*(column[self.own] for column in batch)))
+        return batch._replace(log_start=self.ranks.concatenated(log_start, 0))
 
     @torch.no_grad()
     def _by_parts(self, model: GPT, batch: TrialBatch) -> Tensor:
         """Log-probabilities `[B, T, A]` by `model`, for as many streams at a time as an update has."""
         parts = (column.tensor_split(self.config.num_mini_batches) for column in batch)
-        found = [log_probabilities(self.env.spec, model, TrialBatch(*part)) for part in zip(*parts, strict=True)]
-        return torch.cat(found)
+        log_probs = [log_probabilities(self.env.spec, model, TrialBatch(*part)) for part in zip(*parts, strict=True)]
+        return torch.cat(log_probs)
 
     def _progress(self, played: Rollout, value: Tensor, new: Tensor) -> dict[str, Tensor]:
         """Mean return and number of rewarded discoveries of a trial, and success of the first and of the last episode
@@ -193,10 +193,10 @@ class Trials:
         solvable = played.each(lambda column: column[:, :kept])
         episodes, _ = finished_episodes(solvable, OpenEpisodes.none(kept), self.env.spec)
         number, last = numbered(episodes.stream), self.config.trial_steps // self.env.spec.max_episode_steps - 1
-        found = {"return": value[:, :kept].sum(0).mean(), "discoveries": new[:, :kept].sum(0).mean()}
+        metrics = {"return": value[:, :kept].sum(0).mean(), "discoveries": new[:, :kept].sum(0).mean()}
         for name, episode in {"first_success": 0, "last_success": last}.items() if last >= 0 else ():
-            found[name] = torch.tensor(episodes.success[number == episode].mean(), device=value.device)
-        return found
+            metrics[name] = torch.tensor(episodes.success[number == episode].mean(), device=value.device)
+        return metrics
 
 
 def check_trials(config: Config) -> None:
@@ -256,7 +256,7 @@ def adapted(context: RunContext, env: TensorEnv, tasks: Tensor) -> RunContext:
     context = context._replace(config=adapted)
     episodes = -(-options.trial_steps // spec.max_episode_steps)
     needs = playing(adapted, config.model, spec, num_streams // ranks, episodes, context.device, _PLAYED)
-    context.check_memory([*fitting_gpt(adapted, spec, ranks), *needs], config.model)
+    context.check_memory([*gpt_training(adapted, spec, ranks), *needs], config.model)
     return context
 
 

@@ -89,19 +89,19 @@ class Updater:
         chunks = (column.chunk(self.config.gradient_accumulation_steps) for column in batch)
         parts, max_norm = [batch._make(part) for part in zip(*chunks, strict=True)], self.max_norm(clock)
         if self._step:
-            found, norm = self._step(self, parts, max_norm)
+            each, norm = self._step(self, parts, max_norm)
         else:
-            found = list[dict[str, Tensor]]()
+            each = list[dict[str, Tensor]]()
             for number, part in enumerate(parts, 1):
                 last = number == len(parts)  # ranks exchange their gradients once, with the last part
                 with nullcontext() if last or self.parallel is None else self.parallel.no_sync():
                     loss, _, metrics_of_part = self.loss(self.forward, part)
                     self.scaler.scale(loss / len(parts)).backward()
-                found.append(metrics_of_part)
+                each.append(metrics_of_part)
             norm = self._descend(max_norm)
         if self.config.empty_cache:
             torch.cuda.empty_cache()
-        metrics = {name: torch.stack([part[name] for part in found]).mean() for name in found[0]}
+        metrics = {name: torch.stack([part[name] for part in each]).mean() for name in each[0]}
         return metrics | {"gradient_norm": norm}
 
     def _descend(self, max_norm: float) -> Tensor:
@@ -136,12 +136,12 @@ class Updater:
         gradient only lowers the loss scale, so its norm is reported as 0, unless the scale has become subnormal in half
         precision."""
         terms = (name for name in self.objective.weights if name in metrics)
-        found = {name: metrics[name] for name in ("loss", *terms, "gradient_norm")}
+        watched = {name: metrics[name] for name in ("loss", *terms, "gradient_norm")}
         if self.scaler.is_enabled():
             scale = self.scaler.scale(torch.ones((), device=self._device))
             usable = scale >= torch.finfo(torch.float16).smallest_normal
-            found["gradient_norm"] = found["gradient_norm"].masked_fill(usable, 0.0)
-        return found
+            watched["gradient_norm"] = watched["gradient_norm"].masked_fill(usable, 0.0)
+        return watched
 
     def rates(self) -> Metrics:
         """Learning rate of the last update and, with float16, the new loss scale. Waits for the device."""
@@ -164,7 +164,7 @@ def _precision(config: Config, objective: Objective, device: torch.device, ranks
     if not getattr(objective, "low_precision", False) or config.device.dtype != "float32":
         return "none"
     gain = ranks.average(torch.tensor(bfloat16_gain(device), device=device)).item()  # all ranks must agree
-    found = "bfloat16" if gain >= _LEAST_GAIN else "none"
+    precision = "bfloat16" if gain >= _LEAST_GAIN else "none"
     if ranks.is_writer:
-        say(f"device.amp_dtype=auto: {found}, because bfloat16 is {gain:.1f} times as fast as float32 here")
-    return found
+        say(f"device.amp_dtype=auto: {precision}, because bfloat16 is {gain:.1f} times as fast as float32 here")
+    return precision
