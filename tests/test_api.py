@@ -13,6 +13,7 @@ import pytest
 import torch
 from gymnasium.vector import AutoresetMode
 from harness import TINY
+from installed import needs
 
 import icrl
 from icrl.config.paths import PROJECT
@@ -49,6 +50,7 @@ def test_examples_of_docstrings_run():
     assert found.attempted >= 3 and not found.failed
 
 
+@needs("as_gymnasium")
 def test_a_loaded_model_acts_in_single_and_batched_environments_alike(finished):
     assert icrl.open_histories(finished / "histories/tiny").columns["action"].ndim == 2
     policy = icrl.load(finished / "logs/tiny", seed=3)
@@ -59,6 +61,7 @@ def test_a_loaded_model_acts_in_single_and_batched_environments_alike(finished):
     np.testing.assert_array_equal(returns[:1], single)  # more streams change none
 
 
+@needs("as_gymnasium")
 def test_it_plays_as_evaluation_does(finished):
     """Greedy actions in a room that is stepped by hand equal those of the tensor world."""
     policy = icrl.load(finished / "logs/tiny", temperature=0)
@@ -103,6 +106,7 @@ def test_folders_that_do_not_exist_are_named(finished, monkeypatch, tmp_path):
             call()
 
 
+@needs("as_gymnasium")
 def test_programs_are_functions(root, tmp_path):
     """Finished stages are not repeated; what is trained, exported and saved is loaded."""
     options, trials = (*TINY, f"root={root}"), ("finetune.trial_steps=8", "finetune.num_iterations=1")
@@ -164,6 +168,7 @@ run("search_params")
 """
 
 
+@needs("as_gymnasium")
 def test_acting_needs_five_packages(finished, tmp_path):
     """All packages of extras are absent, and a training says which extra it needs."""
     extras = tomllib.loads((PROJECT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
@@ -186,7 +191,13 @@ def test_requirements_are_those_of_the_package_and_its_extras():
     assert {line for line in (PROJECT / "requirements.txt").read_text().splitlines() if line[0] != "#"} == named
 
 
-@pytest.mark.parametrize("example", ["act.py logs", "read_histories.py histories", "film_learning.py logs"])
+@pytest.mark.parametrize(
+    "example",
+    [
+        "read_histories.py histories",
+        *(pytest.param(f"{name}.py logs", marks=needs("as_gymnasium")) for name in ("act", "film_learning")),
+    ],
+)
 def test_scripts_of_examples_run(example, finished, tmp_path):
     script, folder = example.split()
     command = [sys.executable, PROJECT / "examples" / script, finished / folder / "tiny", tmp_path / "film.gif"]

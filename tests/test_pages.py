@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 from harness import done
+from installed import needs
 from pages import PAGES, blocks, check_command, commands, run_blocks
 
 from icrl import extensions
@@ -67,6 +68,7 @@ def reader(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@needs("as_gymnasium")
 @pytest.mark.long
 def test_start_in_five_minutes(reader: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture) -> None:
     found = run_blocks("docs/start.md", reader, monkeypatch)
@@ -92,6 +94,7 @@ def tuned(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@needs("as_gymnasium")
 def test_the_example_of_the_readme(tuned: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture) -> None:
     run_blocks("README.md", tuned, monkeypatch)
     assert re.match(r"\[\[[01.\s]+\]\]", capsys.readouterr().out)

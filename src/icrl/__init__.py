@@ -2,8 +2,8 @@
 
 Public front, all in `icrl.api`: `train`, `finetune`, `load`, `save`, `export`, `make_env`, `rollout`, `evaluate`,
 `open_histories`, and the decorators of what one adds: `world`, `source`, `objective`, `encoder`, `trunk`. The rest may
-change. Importing this package registers `icrl/DarkRoom-v0` and the other worlds with Gymnasium; it does not import
-PyTorch.
+change. Importing this package also registers `icrl/DarkRoom-v0` and the other worlds of extensions with Gymnasium; it
+does not import PyTorch.
 """
 
 import os
@@ -15,7 +15,6 @@ from icrl.runs._parent import tie_if_asked
 tie_if_asked()  # before all else, because imports take seconds in which the parent may end
 
 from icrl import extensions  # noqa: E402
-from icrl.envs.gym import register_all  # noqa: E402
 
 # By default OpenMP's threads spin while they wait for each other. Where another program holds a core, that makes two
 # threads 10 to 20 times slower than one; spinning for a short while only costs 5 % where none does. PyTorch reads the
@@ -68,5 +67,4 @@ def __getattr__(name: str) -> Any:
     raise AttributeError(f"module 'icrl' has no attribute {name!r}; public are {', '.join(__all__)}")
 
 
-register_all()
 extensions.load_light()

@@ -3,7 +3,7 @@
 >>> import gymnasium, icrl
 >>> folder = icrl.train("experiment=tour", "seed=1")  # doctest: +SKIP
 >>> policy = icrl.load(folder)  # doctest: +SKIP
->>> env = gymnasium.make("icrl:icrl/DarkRoom-v0", goal=(4, 0), size=7, max_episode_steps=15)
+>>> env = gymnasium.make("icrl:icrl/DarkRoom-v0", goal=(4, 0), size=7, max_episode_steps=15)  # doctest: +SKIP
 >>> returns = icrl.rollout(policy, env, num_episodes=20)  # doctest: +SKIP
 
 `train`, `finetune`, `export`, and `make_env` of a preset need the packages of the extra `[train]`; all others only

@@ -4,8 +4,12 @@ Legend for shapes: T steps, B streams. A stream is one environment that is playe
 learns in context keeps its context over the episodes of its stream.
 """
 
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple, Protocol, TypeVar
 
+import torch
 from torch import Tensor, nn
 
 from icrl.spaces import EnvSpec
@@ -91,6 +95,15 @@ class Rollout(NamedTuple):
     terminated: Tensor
     truncated: Tensor
     optimal_action: Tensor
+
+    def each(self, change: Callable[[Tensor], Tensor]) -> Rollout:
+        """The result of `change` for each column."""
+        return Rollout(*map(change, self))
+
+    @classmethod
+    def joined(cls, parts: Iterable[Rollout], dim: int = 0) -> Rollout:
+        """One rollout of `parts`, which follow each other in time, or stand side by side with `dim=1`."""
+        return cls(*(torch.cat(columns, dim) for columns in zip(*parts, strict=True)))
 
 
 class Sample(NamedTuple):

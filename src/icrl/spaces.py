@@ -225,7 +225,7 @@ def _read_bound(written: Any, infinite: float, shape: tuple[int, ...], dtype: An
 
 
 _SHARED = {"width": int, "max_episode_steps": int, "reward_values": [float], "success": str, "points": [int]}
-SPEC_FORM = (  # forms of an `EnvSpec` in JSON, as `files.fits` takes them: of this version, and of older ones
+SPEC_FORM = (  # forms of an `EnvSpec` in JSON, as `files.has_form` takes them: of this version, and of older ones
     _SHARED | {name: {"type": str} for name in _SPACES},
     _SHARED | {"num_obs": int, "num_actions": int},
 )

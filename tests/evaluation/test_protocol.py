@@ -12,16 +12,12 @@ from hypothesis import strategies as st
 from icrl.app.compose import load_config
 from icrl.envs.exact import Expectation
 from icrl.evaluation.definitions import DEFINITIONS
-from icrl.evaluation.exploration import exploration_numbers
 from icrl.evaluation.in_context import Adaptation
 from icrl.evaluation.protocol import Setting, decoding_name, exact_numbers, summarise
 from icrl.evaluation.report import all_curves, probes_of, source_label
 from icrl.evaluation.tables import (
-    coverage_table,
     differences_table,
     first_success_table,
-    moved_table,
-    off_plan_table,
     solved,
     summary,
     table,
@@ -59,11 +55,6 @@ def report(*runs: Adaptation, references: Any = EXACT, regrets: bool = False, **
     """Numbers of runs with the seeds 0, 1, ...; `others` are played in each."""
     setting = Setting({"held_out": references, "train": references}, "1", regrets)
     return summarise({seed: {"held_out": run, **others} for seed, run in enumerate(runs)}, setting, OPTIONS, 0)
-
-
-def explored(*runs: dict[str, Any]) -> dict[str, Any]:
-    """Numbers of runs with these coverages by policy."""
-    return exploration_numbers([{"coverage": run} for run in runs], OPTIONS, 0)
 
 
 def final(*runs: Adaptation, **others: Any) -> dict[str, Any]:
@@ -353,93 +344,6 @@ def test_the_section_of_each_policy_and_the_definition_of_each_number() -> None:
     assert set(found) - {"protocol"} <= set(DEFINITIONS)
     assert list(probes_of(found)) == ["model, greedy", "model, temperature 0.5", *labels]
     assert list(all_curves(found)) == [*ours, *probes_of(found), life, "searcher", "random", "optimum"]
-
-
-def test_coverage_of_several_runs() -> None:
-    one = {"plan": np.full((1, 4, 2), 0.5), "model": np.array([[[0.1, 0.2]] * 2 + [[0.3, 0.4]] * 2])}
-    two = {"plan": np.full((1, 4, 2), 0.5), "model": np.full((1, 4, 2), 0.9)}
-    assert explored(one, {}) == explored({}) == {}
-    alone = explored(one)["coverage"]
-    assert alone["model"]["mean"] == pytest.approx([0.2, 0.3])
-    assert 0.1 <= alone["model"]["low"][0] < 0.2 < alone["model"]["high"][0] <= 0.3
-    both = explored(one, two)["coverage"]
-    assert both["model"]["mean"] == pytest.approx([0.55, 0.6])
-    assert (both["model"]["low"], both["model"]["high"]) == ([0, 0], [1, 1])  # 12.7 standard errors
-    assert both["plan"]["low"] == both["plan"]["high"] == [0.5, 0.5]
-    header, rule, *rows = coverage_table(both, {}).splitlines()
-    assert header.split()[-2:] == ["1", "2"] and len(rule) == len(header) == len(rows[0])
-    assert [row.split() for row in rows] == [["plan", "0.500", "0.500"], ["model", "0.550", "0.600"]]
-
-
-def test_the_search_off_a_plan_is_compared_with_a_blind_replay() -> None:
-    """Stream by stream; the second run has none for the walk of another version, so only what all have is there."""
-    luck = np.random.default_rng(0).random((1, 6, 3)) / 2
-    run = {"coverage": {"plan": luck}, "off_plan": {"plan": luck + 0.1}, "blind_replay": {"plan": luck}}
-    found = exploration_numbers([run], OPTIONS, 0)
-    assert list(found) == ["coverage", "off_plan", "blind_replay", "off_plan_gain"]
-    gain = found["off_plan_gain"]["plan"]
-    assert all(gain[name] == pytest.approx([0.1] * 3) for name in ("mean", "low", "high"))
-    header, _, row = off_plan_table(found).splitlines()
-    assert header.split()[-6:] == ["2", "3", "4", "blind", "replay", "difference"]
-    expected = [*(f"{share:.3f}" for share in (luck + 0.1).mean((0, 1))), f"{luck.mean((0, 1))[-1]:.3f}"]
-    assert row.split() == ["plan", *expected, "0.100", "[0.100,", "0.100]"]
-    assert list(exploration_numbers([run, {"coverage": {"plan": luck}}], OPTIONS, 0)) == ["coverage"]
-
-
-def test_coverage_that_memory_adds() -> None:
-    """Stream by stream, so that what all streams have is no uncertainty; it may be negative."""
-    luck = np.random.default_rng(0).random((1, 6, 1)) / 2
-    wiped = np.concatenate([luck, luck + 0.1], axis=2)
-    kept = wiped + np.array([-0.05, 0.3])
-    found = explored({"model, context kept": kept, "model, context wiped at reset": wiped})
-    (gain,) = found["coverage_gain"].values()
-    assert all(gain[name] == pytest.approx([-0.05, 0.3]) for name in ("mean", "low", "high"))
-    last = coverage_table(found["coverage"], found["coverage_gain"]).splitlines()[-1]
-    assert last == "model, context kept, minus wiped          -0.050  0.300"
-
-
-def test_what_is_left_of_a_goal_that_moved() -> None:
-    """24 episodes, the goal moves after 12: the old one is visited until episode 20, the new one found from 21 on."""
-    success, misled = np.ones((2, 3, 24)), np.zeros((2, 3, 24))
-    success[..., 12:20], misled[..., :20] = 0, 1
-    success[0, 0, 21] = 0
-    played = Adaptation(success, success, np.full_like(success, 5), np.full_like(success, 5))
-    ours = paying(np.ones((2, 3, 24)))
-    runs = {0: {"held_out": ours, "other_task": ours, "moved goal: model": played}}
-    setting = Setting({"held_out": EXACT}, "1", False)
-    found = summarise(runs, setting, OPTIONS, 0, [{"moved goal: model": misled, "other_task": misled}])
-    moved = found["moved_goal"]["model"]
-    assert found["protocol"]["goal_moves_after"] == 12 and "moved goal: model" not in found["curves"]
-    assert moved["final"]["success_10_after_move"]["mean"] == pytest.approx(5 / 6)
-    assert moved["final"]["other_goal_first_10_after_move"]["mean"] == 0
-    assert moved["curves"]["other_goal_first"]["mean"] == [1] * 20 + [0] * 4
-    assert moved["final"]["success"]["mean"] == pytest.approx((3 + 5 / 6) / 6)
-    assert "first_success" not in moved["curves"] and "area" not in moved["final"]
-    misleading = found["ablations"]["other_task"]
-    assert misleading["final"]["other_goal_first"]["mean"] == pytest.approx(2 / 6)
-    assert "other_goal_first_10_after_move" not in misleading["final"]
-    explained = {name for names in DEFINITIONS for name in names.split(", ")}
-    for part in (moved["final"], moved["curves"], misleading["final"]):
-        assert {name.removesuffix("_per_task") for name in part} <= explained
-    header, _, row = moved_table(found["moved_goal"]).splitlines()
-    assert header.startswith("goal moves after episode 12, success at")
-    assert row.split() == [
-        "model",
-        "1.000",
-        "0.000",
-        "0.000",
-        "0.000",
-        "0.833",
-        "0.639",
-        "1.000",
-        "1.000",
-        "1.000",
-        "0.000",
-    ]
-    short = summarise({0: {"held_out": adaptation(), "moved goal: model": adaptation()}}, setting, OPTIONS, 0)
-    assert "success_10_after_move" not in short["moved_goal"]["model"]["final"]
-    header, _, row = moved_table(short["moved_goal"]).splitlines()  # four episodes come after the move
-    assert header.split()[7:11] == ["4", "5", "6", "7-8"] and row.split()[-2:] == ["-", "-"]
 
 
 def test_the_table_of_first_successes() -> None:

@@ -12,7 +12,6 @@ from results import OWNER, write_results
 
 from icrl.app.compose import load_config
 from icrl.contracts import PipelineError
-from icrl.evaluation.exploration import exploration_numbers
 from icrl.evaluation.in_context import Adaptation
 from icrl.evaluation.protocol import Setting, summarise
 from icrl.evaluation.report import combined, load_episodes, read_results, save_episodes
@@ -64,8 +63,7 @@ def test_results_of_another_form_are_refused(tmp_path: Path) -> None:
     write_results(tmp_path)
     assert read_results(tmp_path)[1] == OWNER
     protocol = {"num_tasks": {}, "decoding": "1", "confidence": 0.95}
-    of_coverage = [{"coverage": {}}, {"coverage": {"plan": {"mean": 1}}}, {"moved_goal": {"model": {"curves": {}}}}]
-    for changes in ({"final": {}}, {"curves": {"random": {}}}, {"protocol": protocol}, {"episodes": 3}, *of_coverage):
+    for changes in ({"final": {}}, {"curves": {"random": {}}}, {"protocol": protocol}, {"episodes": 3}):
         write_results(tmp_path, **changes)
         with pytest.raises(PipelineError, match=r"results\.json has unexpected content"):
             read_results(tmp_path)
@@ -88,7 +86,7 @@ def covered(seed: int) -> dict[str, Any]:
 
 
 def measured(seed: int) -> dict[str, dict[str, Any]]:
-    """Further arrays of a run: exploration, and episodes that visit another goal first."""
+    """Arrays of diagnostics: exploration, and episodes that visit another goal first."""
     misled = np.random.default_rng(seed).integers(2, size=(2, 3, 8)).astype(float)
     plan = {kind: {"random": covered(seed + more)["random"]} for more, kind in enumerate(("off_plan", "blind_replay"))}
     return {"coverage": covered(seed), **plan, "other_goal_first": {"moved goal: model": misled}}
@@ -102,8 +100,7 @@ def written(folder: Path, seed: int, found: dict[str, Adaptation], **changes: An
         "held_out_tasks": [[7], [4]],
         "train_tasks": [[1], [2]],
         "references": setting.references,
-        **summarise({seed: found}, setting, OPTIONS, seed, [measured(seed)["other_goal_first"]]),
-        **exploration_numbers([measured(seed)], OPTIONS, seed),
+        **summarise({seed: found}, setting, OPTIONS, seed, [measured(seed)]),
         "checkpoint": "abc",
         "episodes": save_episodes(folder, found, OWNER, measured(seed)),
     }
@@ -116,10 +113,7 @@ def test_runs_are_combined(tmp_path: Path) -> None:
     found = combined(folders, OPTIONS, 5)
     setting = Setting({"held_out": EXACT, "train": EXACT}, "1", regrets=True)
     assert found == {
-        **summarise(
-            {4: life(4), 2: life(2)}, setting, OPTIONS, 5, [measured(seed)["other_goal_first"] for seed in (4, 2)]
-        ),
-        **exploration_numbers([measured(4), measured(2)], OPTIONS, 5),
+        **summarise({4: life(4), 2: life(2)}, setting, OPTIONS, 5, [measured(4), measured(2)]),
         "held_out_tasks": [[7], [4]],
         "train_tasks": [[1], [2]],
         "references": dict.fromkeys(life(4), EXACT),

@@ -3,11 +3,13 @@
 from typing import Any
 
 import pytest
+import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scalar_search import ScalarPermutedSearcher, ScalarSearcher, check_search
 from worlds import room
 
+from icrl.contracts import Step
 from icrl.evaluation.scripted.rooms import PermutedSearcher, RoomSearcher, searchers_in
 
 
@@ -22,3 +24,21 @@ def test_searchers_equal_a_scalar_search(permuted: bool, size: int, start: bool,
     found = searchers_in(env)["searcher"]
     assert type(found) is searcher
     check_search(env, found, scalar, 1, seed)
+
+
+def test_what_a_searcher_knows_where_the_goal_is_missed() -> None:
+    """The goal may be everywhere again but on the start and where it is missed."""
+    env = room(size=3)
+    searcher = RoomSearcher(env)
+
+    def shown(memory: Any, cell: int, reward: int, timestep: int) -> Any:
+        obs, no = torch.tensor([cell]), torch.zeros(1, dtype=torch.bool)
+        return searcher.learned(memory, Step(obs, torch.tensor([reward]), no, no, obs, torch.tensor([timestep]), obs))
+
+    memory = searcher.initial_carry(1)
+    for cell, reward, timestep in ((4, 0, 0), (1, 0, 1), (2, 1, 2)):
+        memory = shown(memory, cell, reward, timestep)
+    assert memory.goal.tolist() == [[2]] and not memory.candidate[0, 0, [1, 2, 4]].any()
+    memory = shown(memory, 2, 0, 3)
+    assert memory.goal.tolist() == [[-1]]
+    assert memory.candidate[0, 0].nonzero()[:, 0].tolist() == [0, 1, 3, 5, 6, 7, 8]

@@ -15,6 +15,7 @@ from icrl.app.compose import load_config
 from icrl.app.root import Config
 from icrl.config.options import replace
 from icrl.contracts import ConfigError
+from icrl.evaluation.diagnostics import diagnostics
 from icrl.evaluation.trained import changes_of, readable_spec, suffix_of
 from icrl.runs.device import recorded
 from icrl.runs.files import read_json
@@ -155,8 +156,8 @@ def test_a_larger_room_is_played_beside_the_first_one(root: Path) -> None:
     assert outcome.code == 0, outcome
     results = read_json(logs / "evaluation-size=4/results.json")
     probes, about = {"decodings", "ablations"}, {"config", "protocol", "references", "checkpoint", "episodes", "owner"}
-    search = {"coverage", "coverage_gain", "off_plan", "blind_replay", "off_plan_gain", "moved_goal", "differences"}
-    assert set(results) == {"held_out_tasks", "curves", "final"} | search | probes | about
+    measured = {section for diagnostic in diagnostics() for section in diagnostic.forms}
+    assert set(results) == {"held_out_tasks", "curves", "final", "differences"} | measured | probes | about
     explorers = ["covering plan", *(f"{kind} walk with goal memory" for kind in ("persistent", "turning", "uniform"))]
     assert list(results["curves"]) == ["model, held-out tasks", "searcher", *explorers, "random", "optimum"]
     assert set(results["final"]) == {"held_out"} and len(results["held_out_tasks"]) == 3

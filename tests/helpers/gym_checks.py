@@ -10,7 +10,7 @@ from gymnasium.spaces import Discrete
 from gymnasium.utils.env_checker import check_env, data_equivalence
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
-from icrl.envs.gym.as_gymnasium import BatchedEnv, make_batched, make_single, started
+from icrl.extensions.as_gymnasium.environments import BatchedEnv, make_batched, make_single, started
 
 
 def check_id(env_id: str) -> None:

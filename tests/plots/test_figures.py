@@ -11,7 +11,6 @@ from task_maps import figure_of, outlined, printed, world
 from icrl import extensions
 from icrl.app.compose import load_config
 from icrl.envs import make_env
-from icrl.evaluation.exploration import exploration_numbers
 from icrl.evaluation.in_context import play_episodes
 from icrl.evaluation.protocol import Setting, exact_numbers, summarise
 from icrl.evaluation.references import exact_references
@@ -47,10 +46,6 @@ def test_panels_and_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name:
     setting = Setting({"held_out": exact, "train": exact}, "1", regrets)
     results = {"train_tasks": env.all_tasks()[3:6].tolist(), "held_out_tasks": tasks.tolist()}
     results |= summarise({0: played}, setting, config.evaluation, 0)
-    if covered := name == "dark_room" and not transfer:
-        shares = np.linspace(0, 1, 2 * 6).reshape(1, 2, 6)
-        by_policy = dict.fromkeys(("model, context kept", "searcher", "random"), shares)
-        results |= exploration_numbers([{"coverage": by_policy}], config.evaluation, 0)
     drawn = []
     draw = lambda panels, **texts: drawn.append((panels, texts)) or adaptation_figure(panels, **texts)  # noqa: E731
     monkeypatch.setattr(figures, "adaptation_figure", draw)
@@ -58,11 +53,6 @@ def test_panels_and_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name:
     curves = [["model, held-out tasks"]]
     if not transfer:
         curves = [[*curves[0], "model, training tasks"], [*curves[0], "model, greedy", "model, rewards blanked"]]
-    if covered:
-        (panel,), texts = drawn.pop()
-        assert texts["title"] == "Cells visited in a room without a goal"
-        assert [*panel.curves] == ["model, context kept"] and [*panel.references] == ["random", "searcher"]
-        np.testing.assert_allclose(panel.curves["model, context kept"]["mean"], shares.mean((0, 1)))
     panels, texts = drawn.pop(1)
     assert texts == {"title": "Finding and keeping"} and panels[0].xlabel == xlabel
     assert [panel.xlabel for panel in panels[1:]] == [f"{xlabel}s after the first success"] * (len(panels) - 1)
@@ -74,7 +64,6 @@ def test_panels_and_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name:
             assert [*panel.references] == ["random", "searcher", "optimum"]
             assert panel.curves["model, held-out tasks"] == results["curves"]["model, held-out tasks"][measure]
     pictures = {"adaptation", "first_success", "goals", *([] if transfer else ["probes"])}
-    pictures |= {"coverage"} if covered else set()
     assert {path.stem for path in tmp_path.glob("*.png")} == pictures
     folders = {"model-held-out_tasks", "random", "optimum", *([] if transfer else ["model-training_tasks"])}
     assert {path.name for path in tmp_path.iterdir() if path.is_dir()} == folders
@@ -151,26 +140,6 @@ def test_tasks_without_a_cell_are_sorted_by_success() -> None:
     names = [text.get_text() for text in figure.legends[0].get_texts()]
     assert names == ["held-out tasks (2)", "training tasks (4)", "development tasks (1)"]
     assert len(figure_of(env, train, (tasks[4:6], [])).axes[0].lines) == 1
-
-
-def test_a_moved_goal_has_two_panels_and_a_line_at_the_move(monkeypatch: pytest.MonkeyPatch) -> None:
-    config = load_config(["env.size=3", "evaluation.num_bootstrap=100"])
-    env, names = make_env(config.env), ("moved goal: model", "moved goal: searcher")
-    tasks = env.all_tasks()[:3]
-    found, _ = play_episodes(Chance(env.spec), env, tasks, 2, 4, seed=0)
-    setting = Setting({"held_out": exact_numbers(exact_references(env, tasks))}, "1", False)
-    played, early = {"held_out": found} | dict.fromkeys(names, found), np.linspace(0, 1, 24).reshape(3, 2, 4)
-    results = summarise({0: played}, setting, config.evaluation, 0, [dict.fromkeys(names, early)])
-    drawn = []
-    draw = lambda panels, **texts: drawn.append((panels, texts)) or adaptation_figure(panels, **texts)  # noqa: E731
-    monkeypatch.setattr(figures, "adaptation_figure", draw)
-    figure = figures._curve_figures(env, results, ["searcher"])["moved_goal"]
-    panels, texts = drawn[-1]
-    assert texts == {"title": "The goal moves after episode 2", "change_after": 2}
-    assert [([*panel.curves], [*panel.references]) for panel in panels] == [(["model"], ["searcher"])] * 2
-    np.testing.assert_allclose(panels[0].curves["model"]["mean"], found.success.mean((0, 1)))
-    np.testing.assert_allclose(panels[1].curves["model"]["mean"], early.mean((0, 1)))
-    assert all([2.5, 2.5] in [list(line.get_xdata()) for line in axes.lines] for axes in figure.axes)
 
 
 def test_a_hazard_ends_where_few_streams_are_left() -> None:

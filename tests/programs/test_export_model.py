@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 import torch
 from harness import TINY, done, flip, refusal
+from installed import needs
 from safetensors.torch import load_file
 
 import icrl
@@ -14,6 +15,7 @@ from icrl.runs.checkpoint import DamagedCheckpointError, load_newest
 ROOM = {"goal": (0, 1), "size": 3, "max_episode_steps": 4}
 
 
+@needs("as_gymnasium")
 def test_it_acts_as_the_run_does(root):
     """After the run is gone; the weights are those of the checkpoint, and the card has the results."""
     done("export_model", root)

@@ -34,12 +34,12 @@ def test_the_first_bad_update_is_found_with_what_is_bad_in_it(spoiled):
     for (update, name, row), value in spoiled.items():
         noted[update][name][row] = value
     for update, values in enumerate(noted):
-        watch.note(update, values)
+        watch.record(update, values)
     first, bad = watch.first_bad() or (None, {})
     assert first == min((update for update, _, _ in spoiled), default=None)
     named = {(first, name, int(row)) for name, where in bad.items() for row in where.nonzero()[:, 0]}
     assert named == {place for place in spoiled if place[0] == first}
-    watch.note(9999, {"a": torch.zeros(3)})
+    watch.record(9999, {"a": torch.zeros(3)})
     assert watch.first_bad() is None  # what was looked at is forgotten
 
 

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from icrl.app.compose import load_config
 from icrl.contracts import PipelineError
 from icrl.runs import files
-from icrl.runs.files import Identity, fits, identity_of, only_writer, read_json, read_owned, write_atomically
+from icrl.runs.files import Identity, has_form, identity_of, only_writer, read_json, read_owned, write_atomically
 
 
 def test_write_replaces_and_leaves_nothing_else(tmp_path, monkeypatch):
@@ -71,7 +71,7 @@ def test_json_round_trip_and_damage(tmp_path):
     ],
 )
 def test_what_fits_a_form(content, form, *, fitting):
-    assert fits(content, form) is fitting
+    assert has_form(content, form) is fitting
 
 
 @pytest.mark.parametrize("way", ["posix_fallocate", "by writing"])

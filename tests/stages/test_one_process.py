@@ -26,7 +26,7 @@ FILMED = "source.videos_per_task=1"
 def left_in(root: Path) -> tuple[dict[str, str], list[torch.Tensor], dict, dict]:
     histories = open_histories(root / "histories/tiny").manifest["columns"]
     results = read_json(root / "logs/tiny/evaluation/results.json")
-    numbers = {part: results[part] for part in ("final", "curves", "decodings", "ablations", "coverage", "moved_goal")}
+    numbers = {part: results[part] for part in ("final", "curves", "decodings", "ablations")}
     found = read_json(root / "logs/tiny/source/finished.json")
     return histories, [*weights_of(root / "logs/tiny/gpt").values()], numbers, found
 

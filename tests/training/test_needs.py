@@ -109,7 +109,7 @@ def test_training_a_model(tokens: str, induction: bool, checkpointing: bool) -> 
     obs, action, reward, timestep = (torch.randint(3, (8, 16)) for _ in Window._fields)
     window = Window(obs, action, reward.float(), timestep)
     luck = torch.get_rng_state()
-    found = needs.fitting_gpt(config, SPEC, 1)
+    found = needs.gpt_training(config, SPEC, 1)
     assert torch.equal(torch.get_rng_state(), luck)
     activations, kept = size(found, "activations of a batch"), saved_by(model, window)
     assert activations <= kept and (induction or activations >= kept / 3)
@@ -134,7 +134,7 @@ def test_a_machine_of_4_gb_runs_every_default() -> None:
     spec = make_env(config.env, CPU).spec
     for found in (
         needs.stage_one(config, spec, config.tasks.num_train),
-        needs.fitting_gpt(config, spec, 1),
+        needs.gpt_training(config, spec, 1),
         needs.playing(config, config.model, spec, 80 * 8, 16, CPU, needs.EVALS),
         needs.playing(config, config.model, spec, 20 * config.evaluation.num_streams, 40, CPU, ()),
         [needs.bootstrap(config, 80)],

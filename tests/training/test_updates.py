@@ -13,8 +13,8 @@ from toy import CONFIG, CPU, Naming, assert_same, batch_at, config_of, dying, mo
 
 from icrl.config.options import replace
 from icrl.config.schedules import Clock
-from icrl.nn.gpt import GPT
-from icrl.objectives.imitation import AlgorithmDistillation, batch_context
+from icrl.nn.gpt import GPT, Window, context_of
+from icrl.objectives.imitation import AlgorithmDistillation
 from icrl.runs.distributed import Ranks
 from icrl.spaces import discrete_spec
 from icrl.training.optimizers import rules
@@ -216,5 +216,5 @@ def test_blocks_are_recomputed_in_training_alone() -> None:
         model, calls = gpt_of(recompute=recompute).train(training), []
         for block in model.transformer.blocks:
             block.register_forward_pre_hook(lambda module, inputs, calls=calls: calls.append(1))
-        model(batch_context(SPEC, batch_at(0))).sum().backward()
+        model(context_of(Window.of(batch_at(0)))).sum().backward()
         assert len(calls) == expected

@@ -40,10 +40,10 @@ from benchmarks.extensions.studies.tables import (
 from benchmarks.measure import RESULTS
 from icrl.config.paths import PROJECT
 from icrl.contracts import Json
-from icrl.evaluation.measures import LATER
-from icrl.evaluation.protocol import COVERAGE_KEPT, PARTS, shown_part
+from icrl.evaluation.protocol import PARTS, shown_part
 from icrl.evaluation.tables import interval_text
 from icrl.extensions.studies.programs import study
+from icrl.extensions.studies.report import COVERAGE_KEPT, LATER
 from icrl.runs.files import read_json, write_json
 
 FIGURES = RESULTS / "studies"

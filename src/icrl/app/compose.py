@@ -50,13 +50,13 @@ def groups_of(root: type[RootOptions]) -> list[str]:
 
 
 def _groups_in(page: str) -> list[str]:
-    found = list[str]()
+    groups = list[str]()
     for entry in OmegaConf.load(_folder_of(page) / f"{page}.yaml").defaults:
         if OmegaConf.is_config(entry):
-            found.append(next(iter(entry)))
+            groups.append(next(iter(entry)))
         elif entry != "_self_":  # a page that this one begins with
-            found += _groups_in(entry)
-    return found
+            groups += _groups_in(entry)
+    return groups
 
 
 def _folders() -> list[Path]:
@@ -71,12 +71,12 @@ def _folder_of(page: str) -> Path:
 def presets_of(group: str, own: Path | None = None) -> dict[str, Path]:
     """Files of the presets of a group by name, with those in the folder `own`. Raises `ConfigError` if one of these has
     the name of another."""
-    found = {path.stem: path for folder in _folders() for path in sorted((folder / group).glob("*.yaml"))}
+    presets = {path.stem: path for folder in _folders() for path in sorted((folder / group).glob("*.yaml"))}
     for path in sorted((own / group).glob("*.yaml")) if own else ():
-        taken = path.stem in found and found[path.stem].parent.parent
+        taken = path.stem in presets and presets[path.stem].parent.parent
         refuse(taken, f"presets={own}: {group}/{path.name} has the name of a preset in {taken}: rename it")
-        found[path.stem] = path
-    return found
+        presets[path.stem] = path
+    return presets
 
 
 def own_presets(overrides: Iterable[str]) -> Path | None:
@@ -184,15 +184,15 @@ def _parsed(override: str) -> Mapping[str, Any]:
     key, _, written = override.partition("=")
     try:
         refuse("\0" in override, f"{quoted(override)}: holds a NUL byte, which nothing may hold")
-        found = _parser().parse_override(override)
+        parsed = _parser().parse_override(override)
     except (HydraException, ValueError) as error:  # a ValueError for a number of thousands of digits
         reason, shown = str(error).partition("\n")[0], override if len(override) < 200 else f"{override[:200]}..."
         raise ConfigError(f"{shown}: cannot be read ({reason}); quotes may help: {key}='...'") from error
-    if found.is_delete() or "=" not in override or key.lstrip("+").partition(".")[0] in ("", "hydra"):
+    if parsed.is_delete() or "=" not in override or key.lstrip("+").partition(".")[0] in ("", "hydra"):
         raise ConfigError(f"{override}: there is no such option; --help lists all")
     if written == "???":
         raise ConfigError(f"{override}: no value for {key}")
-    return {found.key_or_group.lstrip("+"): found.value()}
+    return {parsed.key_or_group.lstrip("+"): parsed.value()}
 
 
 _parser = cache(OverridesParser.create)
@@ -244,24 +244,24 @@ def _in_words(
         return _or_elsewhere(in_words(error, root, values), group, kinds)
     if not isinstance(values[group], dict):
         return f"{group}={values[group]}: must be a mapping of its options"
-    found = in_words(error, kinds[group], values[group], f"{group}.", depth=0 if within else 1)
+    message = in_words(error, kinds[group], values[group], f"{group}.", depth=0 if within else 1)
     if first["type"] != "extra_forbidden":
-        return found
+        return message
     if group in CHOICES:
         chosen = f"no such option with {group}.name={values[group]['name']}"
         if owners := [choice for choice, kind in CHOICES[group]().items() if name in kind.model_fields]:
             one = f"give {group}={owners[0]}, or leave it out" if len(owners) == 1 else "choose one, or leave it out"
             belongs = ", ".join(f"{group}={choice}" for choice in owners)
             return f"{group}.{name} belongs to {belongs}: there is {chosen}; {one}"
-        found = found.replace("no such option", chosen)
-    return _or_elsewhere(found, name, kinds)
+        message = message.replace("no such option", chosen)
+    return _or_elsewhere(message, name, kinds)
 
 
-def _or_elsewhere(found: str, name: str, kinds: dict[str, type[Options]]) -> str:
-    """The message `found` that there is no option `name`, with one of this name or nearly so in another group."""
+def _or_elsewhere(message: str, name: str, kinds: dict[str, type[Options]]) -> str:
+    """The `message` that there is no option `name`, with one of this name or nearly so in another group."""
     keys = [f"{group}.{field}" for group, kind in kinds.items() for field in kind.model_fields]
     alike = [key for key in keys if key.endswith(f".{name}")]
-    if "no such option" not in found or ("did you mean" in found and not alike):
-        return found
+    if "no such option" not in message or ("did you mean" in message and not alike):
+        return message
     proposed = f" (did you mean {alike[0]}?)" if alike else nearest(name, keys)
-    return found.partition(" (did you mean")[0] + proposed
+    return message.partition(" (did you mean")[0] + proposed

@@ -113,8 +113,9 @@ class LocalUnrollWorker(UnrollWorker):
         num_steps, step = unrolled(self._source, self._done) - self._noise.time, self._streams.step
         self.before = self._streams.carry
         if not num_steps:
-            number, end, obs = (x.new_empty((0, *x.shape)) for x in (step.timestep, step.terminated, step.obs))
-            return Rollout(obs, number, number, obs, number, end, end, number), self._streams
+            best = step.optimal_action
+            first = Rollout(step.obs, best, step.reward, step.obs, step.timestep, step.terminated, step.truncated, best)
+            return first.each(lambda column: column.new_empty((0, *column.shape))), self._streams
         transitions, self._streams = rollout(self._policy, self._env, self._streams, num_steps, self._noise)
         return transitions, self._streams
 
@@ -127,11 +128,11 @@ def collect(
     worker: UnrollWorker,
     experience: Experience,
     first: int = 0,
-    note: Callable[[int, dict[str, Tensor]], None] = lambda *_: None,
+    on_update: Callable[[int, dict[str, Tensor]], None] = lambda *_: None,
 ) -> Iterator[tuple[Rollout, dict[str, Tensor], Streams[State, Any]]]:
     """Run the iterations from `first` to the end: take an unroll, learn from the samples of `experience`, and yield the
     transitions `[T, B]` (no steps during pretraining), the metrics of the last update (empty if there was none) and the
-    streams. `note` takes the number of each update, from 1, and its metrics.
+    streams. `on_update` takes the number of each update, from 1, and its metrics.
 
     Raises `DivergedError`, before anything is yielded, if a metric of an update is not finite."""
     source, watch = experience.source, Watch()
@@ -144,10 +145,10 @@ def collect(
             learned = learner.update(sample)
             experience.learned(clock, learned)
             metrics = learned.metrics
-            watch.note(clock.updates + 1, metrics)
-            note(clock.updates + 1, metrics)
-        if found := watch.first_bad():
-            update, bad = found
+            watch.record(clock.updates + 1, metrics)
+            on_update(clock.updates + 1, metrics)
+        if first_bad := watch.first_bad():
+            update, bad = first_bad
             raise _diverged(source, f"in update {update}", bad, torch.stack([*bad.values()]).any(0), streams)
         learner.set_clock(clock_of(source, iteration))
         worker.learned()

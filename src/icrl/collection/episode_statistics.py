@@ -54,7 +54,7 @@ class EpisodeStatistics:
     def _take_in(self) -> None:
         if not self._pending:
             return
-        transitions = Rollout(*(torch.cat(column) for column in zip(*self._pending, strict=True)))
+        transitions = Rollout.joined(self._pending)
         self._pending.clear()
         episodes, self._open = finished_episodes(transitions, self._open, self._spec)
         slot = (self._count[episodes.stream] + numbered(episodes.stream)) % self._last.shape[-1]

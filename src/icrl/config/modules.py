@@ -120,8 +120,8 @@ def extra_with(package: str) -> str:
         needed = importlib.metadata.requires("in-context-rl") or []
     except importlib.metadata.PackageNotFoundError:  # not installed
         return ""
-    found = [re.fullmatch(r"([\w.-]+).*; extra == ['\"](\w+)['\"]", one) for one in needed]
-    return next((one[2] for one in found if package and one and one[1].replace("-", "_") == package), "")
+    matches = [re.fullmatch(r"([\w.-]+).*; extra == ['\"](\w+)['\"]", one) for one in needed]
+    return next((one[2] for one in matches if package and one and one[1].replace("-", "_") == package), "")
 
 
 def installation(extra: str) -> str:
@@ -143,7 +143,7 @@ def with_commands(text: str) -> str:
     if command_of("").startswith("python"):
         return text
     named = re.compile(r"(python -m |-m )?\bsrc\.([a-z_]+)")
-    return named.sub(lambda found: ("-m " if found[1] == "-m " else "") + command_of(found[2]), text)
+    return named.sub(lambda match: ("-m " if match[1] == "-m " else "") + command_of(match[2]), text)
 
 
 def text_of(path: Path) -> str:

@@ -49,9 +49,9 @@ def _note(folder: Path) -> Json:
 
 def _state(path: Path, checksum: str) -> Json:
     """State of a file as it is noted: its checksum, and what changes whenever it is written or replaced."""
-    found = os.stat(path)
-    times = {"mtime_ns": found.st_mtime_ns, "ctime_ns": found.st_ctime_ns}
-    return {"sha256": checksum, "size": found.st_size, "inode": found.st_ino} | times
+    status = os.stat(path)
+    times = {"mtime_ns": status.st_mtime_ns, "ctime_ns": status.st_ctime_ns}
+    return {"sha256": checksum, "size": status.st_size, "inode": status.st_ino} | times
 
 
 def _check(folder: Path, name: str, checksum: str) -> Json | None:

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -11,43 +11,51 @@ from numpy.typing import NDArray
 from icrl.contracts import Rollout
 from icrl.spaces import EnvSpec
 
-OBSERVATIONS, ACTIONS = ("obs", "next_obs"), ("action", "optimal_action")  # columns with the shape of a space
 Floats, Integers, Booleans = NDArray[np.float32], NDArray[np.integer], NDArray[np.bool_]
 _CHUNK = 2**27  # bytes that are in memory at a time when all of a store are read
 
 
+class Column(NamedTuple):
+    """Declaration of a column: what a step of it is."""
+
+    space: str = ""  # "obs" or "action": its shape and dtype are those of this space; "": it is one number
+    dtype: torch.dtype = torch.int64  # of a number, while it is played
+    below: str = ""  # property of `EnvSpec`: recorded integers are less than it, or 0 and 1 without one
+    more: int = 0  # further integers, for what is unknown
+
+
+COLUMNS = {  # by the names of `Rollout`, in its order
+    "obs": Column("obs", below="num_obs"),
+    "action": Column("action", below="num_actions"),
+    "reward": Column(dtype=torch.float32, below="num_rewards"),  # an index into the spec's reward values, if it has any
+    "next_obs": Column("obs", below="num_obs"),
+    "timestep": Column(below="max_episode_steps"),
+    "terminated": Column(dtype=torch.bool),
+    "truncated": Column(dtype=torch.bool),
+    "optimal_action": Column("action", below="num_actions", more=1),
+}
+OBSERVATIONS, ACTIONS = ([name for name, one in COLUMNS.items() if one.space == space] for space in ("obs", "action"))
+
+
 def column_forms(spec: EnvSpec) -> dict[str, tuple[str, tuple[int, ...]]]:
-    """dtype and shape of a step in each column: that of its space, and for integers the smallest that holds them. The
-    rewards are indices into the spec's reward values, if it has them."""
-    dtypes = {name: str(np.min_scalar_type(largest)) for name, largest in _largest(spec).items()}
-    floats = {"reward": "float32"} if not spec.reward_values else {}
-    floats |= {name: str(spec.observation_space.dtype) for name in OBSERVATIONS if name not in dtypes}
-    floats |= {name: str(spec.action_space.dtype) for name in ACTIONS if name not in dtypes}
-    shapes = dict.fromkeys(OBSERVATIONS, spec.obs_shape) | dict.fromkeys(ACTIONS, spec.action_shape)
-    return {name: ((dtypes | floats)[name], shapes.get(name, ())) for name in Rollout._fields}
-
-
-def _largest(spec: EnvSpec) -> dict[str, int]:
-    """Largest number of each column of integers."""
-    largest = {"timestep": spec.max_episode_steps - 1, "terminated": 1, "truncated": 1}
-    if spec.reward_values:
-        largest["reward"] = spec.num_rewards - 1
-    if spec.obs_dtype == torch.int64:
-        largest |= dict.fromkeys(OBSERVATIONS, spec.num_obs - 1)
-    if spec.action_dtype == torch.int64:
-        largest |= {"action": spec.num_actions - 1, "optimal_action": spec.num_actions}  # num_actions: it is unknown
-    return largest
+    """dtype and shape of a step in each recorded column: those of its space, and for integers the smallest dtype that
+    holds them. Rewards are float32 if the spec does not list their values."""
+    shapes = {"obs": spec.obs_shape, "action": spec.action_shape, "": ()}
+    forms = dict[str, tuple[str, tuple[int, ...]]]()
+    for name, dtype in step_dtypes(spec).items():
+        column = COLUMNS[name]
+        is_integer = bool(spec.reward_values) if name == "reward" else dtype in (torch.int64, torch.bool)
+        kept = str(dtype).removeprefix("torch.")
+        if is_integer:
+            kept = str(np.min_scalar_type((getattr(spec, column.below) if column.below else 2) + column.more - 1))
+        forms[name] = (kept, shapes[column.space])
+    return forms
 
 
 def step_dtypes(spec: EnvSpec) -> dict[str, torch.dtype]:
     """dtype of each column of a `Rollout` while it is played."""
-    dtypes = dict.fromkeys(OBSERVATIONS, spec.obs_dtype) | dict.fromkeys(ACTIONS, spec.action_dtype)
-    return dtypes | {
-        "reward": torch.float32,
-        "timestep": torch.int64,
-        "terminated": torch.bool,
-        "truncated": torch.bool,
-    }
+    spaces = {"obs": spec.obs_dtype, "action": spec.action_dtype}
+    return {name: spaces.get(column.space, column.dtype) for name, column in COLUMNS.items()}
 
 
 def rollout_of(spec: EnvSpec, columns: Mapping[str, np.ndarray]) -> Rollout:

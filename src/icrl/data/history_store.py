@@ -27,7 +27,7 @@ from icrl.contracts import Json, PipelineError, Rollout
 from icrl.data.checksums import damaged_files
 from icrl.data.columns import bytes_of, column_forms, rollout_of, row_chunks
 from icrl.envs.rollout import OpenEpisodes, finished_episodes, numbered
-from icrl.runs.files import Identity, check_owner, content_of, digest, fits, read_json, reserve, sha256, write_json
+from icrl.runs.files import Identity, check_owner, content_of, digest, has_form, read_json, reserve, sha256, write_json
 from icrl.spaces import SPEC_FORM, EnvSpec
 
 SCHEMA_VERSION, MANIFEST = 3, "manifest.json"
@@ -73,7 +73,7 @@ def read_manifest(folder: Path) -> Json:
     refuse(not path.exists(), f"no histories in {folder}{gone}: run `{command_of('train_agents')}` with these options")
     with content_of(path, DamagedHistoriesError):
         manifest = read_json(path)
-        if fits(manifest.get("env"), SPEC_FORM):  # up to 0.8 it counts observations and actions, and names no spaces
+        if has_form(manifest.get("env"), SPEC_FORM):  # up to 0.8 it has counts in place of spaces
             manifest["env"] = json.loads(json.dumps(EnvSpec.of(manifest["env"]).to_json()))
     check_form(manifest, path)
     if found := kind_of(manifest):
@@ -91,8 +91,10 @@ def read_manifest(folder: Path) -> Json:
 def check_form(manifest: Json, path: Path) -> None:
     """Raise `DamagedHistoriesError` unless the manifest has this version's form, the row count matches its learners
     and environments, and its blocks are contiguous up to the last committed step."""
-    form = _FORM | ({found[0]: found[1].form} if (found := kind_of(manifest)) else {})
-    keys = manifest.keys() == form.keys() and fits(manifest, form) and manifest["columns"].keys() == {*Rollout._fields}
+    form = _FORM | ({kind[0]: kind[1].form} if (kind := kind_of(manifest)) else {})
+    keys = (
+        manifest.keys() == form.keys() and has_form(manifest, form) and manifest["columns"].keys() == {*Rollout._fields}
+    )
     if manifest.get("schema_version") != SCHEMA_VERSION or not keys:
         more = ", ".join(sorted(manifest.keys() - form.keys()))
         other = f": {more} may be of an extension that is not installed" if more else ""
@@ -111,7 +113,7 @@ def check_form(manifest: Json, path: Path) -> None:
 
 def checksum_of(manifest: Json) -> str:
     """Checksum of the tasks, the rows and every recorded step, independent of folders and package versions."""
-    others = {found[0]: found[1].identity(manifest[found[0]])} if (found := kind_of(manifest)) else {}
+    others = {kind[0]: kind[1].identity(manifest[kind[0]])} if (kind := kind_of(manifest)) else {}
     return digest({key: manifest[key] for key in ("columns", "tasks", "rows")} | others)
 
 
@@ -180,11 +182,11 @@ def open_histories(folder: str | Path) -> Histories:
     done = f"{manifest['committed']} of {manifest['columns']['obs']['shape'][1]} steps"
     again = f"run `{command_of('train_agents')}` with the same options again, it continues"
     refuse(not manifest["complete"], f"the histories in {folder} are not complete ({done}): {again}")
-    found = kind_of(manifest)
-    stores = found[1].parts(folder, manifest) if found else {folder: manifest}
+    kind = kind_of(manifest)
+    stores = kind[1].parts(folder, manifest) if kind else {folder: manifest}
     for path in damaged_files(stores):
         raise DamagedHistoriesError(f"{path} is damaged: {_AGAIN}")
-    read = found[1].column if found else lambda files: np.load(files[0], mmap_mode="r")
+    read = kind[1].column if kind else lambda files: np.load(files[0], mmap_mode="r")
     columns = {name: read([store / f"{name}.npy" for store in stores]) for name in Rollout._fields}
     return Histories(folder, manifest, columns)
 
@@ -201,10 +203,10 @@ def _check(folder: Path, manifest: Json, columns: dict[str, np.ndarray], steps: 
 
 
 def _checksum(block: np.ndarray) -> str:
-    found = hashlib.sha256()
+    checksum = hashlib.sha256()
     for rows in row_chunks(len(block), bytes_of([block], block.shape[1])):
-        found.update(np.ascontiguousarray(block[rows]).data)
-    return found.hexdigest()
+        checksum.update(np.ascontiguousarray(block[rows]).data)
+    return checksum.hexdigest()
 
 
 class HistoryWriter:

@@ -12,7 +12,7 @@ import numpy as np
 
 from icrl.config.options import refuse
 from icrl.contracts import Batch
-from icrl.data.columns import Booleans, Floats, bytes_of, row_chunks
+from icrl.data.columns import ACTIONS, OBSERVATIONS, Booleans, Floats, bytes_of, row_chunks
 from icrl.data.episodes import Stretches, stretches
 from icrl.data.history_store import Histories
 from icrl.data.mapped import MappedSteps, scratch
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 FLOATS = ("weight", "training_reward")
 RECORDED = tuple(name for name in Batch._fields if name not in FLOATS)
-_ENDS, _TURNED = ("terminated", "truncated"), ("obs", "next_obs", "action", "optimal_action")
+ENDS = ("terminated", "truncated")
 Columns = dict[str, Any]
 Rewards = Callable[[Histories, np.ndarray, int], Floats]  # to train on: of rows, `[rows, steps]` from their start on
 Labels = Callable[..., np.ndarray]  # of columns `[N, T]`; `first_row`: the number of the first one among all
@@ -52,10 +52,10 @@ class RowColumns(NamedTuple):
         """The same with recorded columns as they are on disk, and further files for those that options change. The
         weight is missing if all are 1, the training reward if it is the recorded one."""
         changed = {"optimal_action"} if self.labels else set[str]()
-        changed |= {*_TURNED} if self.config.symmetries else set()
+        changed |= {*OBSERVATIONS, *ACTIONS} if self.config.symmetries else set()
         changed |= {"weight"} if self.objective.weighting != "none" else set()
         changed |= {"training_reward"} if self.rewards else set()
-        read = {*_ENDS, *(changed & {*RECORDED})} | ({*RECORDED} if self.labels else set())
+        read = {*ENDS, *(changed & {*RECORDED})} | ({*RECORDED} if self.labels else set())
         read |= {"reward"} if "weight" in changed else set()
         read |= {"optimal_action"} if self.objective.name == "dpt" else set()
         recorded = {name: self.histories.columns[name] for name in RECORDED}
@@ -105,7 +105,7 @@ class RowColumns(NamedTuple):
 
     def _ages(self, chunk: slice) -> Ages:
         rows, steps = self.rows[chunk], slice(self.num_steps)
-        terminated, truncated = (self.histories.columns[name][rows, steps] for name in _ENDS)
+        terminated, truncated = (self.histories.columns[name][rows, steps] for name in ENDS)
         reward = self.histories.rewards(rows, steps)
         return ages_of(self.objective, self.histories.spec, reward, (terminated | truncated) > 0)
 
@@ -124,8 +124,8 @@ def _turn(columns: Columns, histories: Histories, first_row: int) -> None:
     cells, actions = (table.numpy() for table in symmetries(spec.width))
     actions = np.append(actions, np.full((len(actions), 1), spec.num_actions), axis=1)  # an unknown one stays unknown
     each = np.arange(first_row, first_row + len(columns["obs"]))[:, None] % len(cells)
-    for name in _TURNED[:2]:
+    for name in OBSERVATIONS:
         layer, cell = np.divmod(columns[name], spec.width**2)
         columns[name] = (layer * spec.width**2 + cells[each, cell]).astype(columns[name].dtype)
-    for name in _TURNED[2:]:
+    for name in ACTIONS:
         columns[name] = actions[each, columns[name]].astype(columns[name].dtype)

@@ -18,13 +18,13 @@ from torch import Tensor
 
 from icrl.config.options import OneOrMore, Options, option, refuse
 from icrl.contracts import Batch, Json
-from icrl.data.columns import ACTIONS, OBSERVATIONS
+from icrl.data.columns import step_dtypes
 from icrl.data.episodes import order_of_stretches
 from icrl.data.history_store import DamagedHistoriesError, Histories, open_histories
-from icrl.data.lives import FLOATS, Labels, Rewards, RowColumns
+from icrl.data.lives import ENDS, FLOATS, Labels, Rewards, RowColumns
 from icrl.data.mapped import is_too_large
 from icrl.randomness import cumulative, draw, integers, mix, uniform
-from icrl.runs.files import check_same, fits
+from icrl.runs.files import check_same, has_form
 from icrl.runs.processes import say
 
 if TYPE_CHECKING:
@@ -111,9 +111,8 @@ class Windows:
         `ConfigError` if no window is left, or if `objective` needs optimal actions and they are unknown."""
         self.device, self.length, self.spec, folder = device, context_len, histories.spec, histories.folder
         self._as_recorded = rewards is None
-        self._dtypes = dict.fromkeys((*FLOATS, "reward"), torch.float32)
-        self._dtypes |= dict.fromkeys(OBSERVATIONS, histories.spec.obs_dtype)
-        self._dtypes |= dict.fromkeys(ACTIONS, histories.spec.action_dtype)
+        self._dtypes = step_dtypes(histories.spec) | dict.fromkeys(FLOATS, torch.float32)
+        self._dtypes |= dict.fromkeys(ENDS, torch.int64)
         rows = _selected_rows(histories, config, tasks)
         num_envs, num_steps = histories.manifest["rows"]["num_envs"], histories.columns["obs"].shape[1]
         steps = min(config.history_len // num_envs or num_steps, num_steps)
@@ -161,8 +160,7 @@ class Windows:
         else:
             index = self._numbers[place]
             columns = {name: column[index] for name, column in self.columns.items()}
-        dtypes = {name: self._dtypes.get(name, torch.int64) for name in columns}
-        return Batch(**{name: part.to(self.device, dtypes[name]) for name, part in columns.items()})
+        return Batch(**{name: part.to(self.device, self._dtypes[name]) for name, part in columns.items()})
 
     def split(self, name: str, size: int) -> Iterator[Tensor]:
         """All steps of a column, at most `size` of them at a time, `[steps, ...]`."""
@@ -234,7 +232,7 @@ def open_stores(config: Config) -> list[Histories]:
     stores = [open_histories(folder) for folder in config.histories_folders]
     for store in stores:
         recorded = store.manifest["config"]
-        if not fits(recorded, {"source": {"name": str}, "data": dict}):
+        if not has_form(recorded, {"source": {"name": str}, "data": dict}):
             raise DamagedHistoriesError(f"{store.folder} lacks the options of its source and data")
         by_agents = (store.manifest["owner"] or {}).get("program", "train_agents") == "train_agents"
         chosen = by_agents and len(stores) == 1  # those of others record no options that anyone chose

@@ -1,4 +1,4 @@
-"""Environments: the rules of each world as tensors, and both bridges to Gymnasium (`gym/`). Imports no PyTorch.
+"""Environments: the rules of each world as tensors, and worlds of Gymnasium (`gym/`). Imports no PyTorch.
 
 A world of the user's own is a `TensorEnv` under the decorator `@core.world(name, options)`, in a file that `module=`
 names.

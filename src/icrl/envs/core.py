@@ -148,7 +148,7 @@ class TensorEnv:
         `env.task_visible`. Raises `ConfigError` if this world has none."""
         raise ConfigError("env.task_visible needs a world of vectors whose tasks are numbers")
 
-    def seen(self, state: State) -> Tensor:
+    def observation(self, state: State) -> Tensor:
         """Observation of states, `[B, *obs_shape]`."""
         return self.observe(state.inner)
 
@@ -212,7 +212,7 @@ class TensorEnv:
         """Start a stream for each row of `tasks` `[B, task_dim]`; see `contracts.Env`."""
         zero = torch.zeros_like(seeds)
         state = State(tasks, seeds, zero, self.start(tasks, seeds, zero), zero)
-        obs = self.seen(state)
+        obs = self.observation(state)
         return state, Step(obs, zero.float(), zero.bool(), zero.bool(), obs, zero, self.optimal_action(state))
 
     def start(self, task: Tensor, seed: Tensor, episode: Tensor) -> Tensor:
@@ -242,9 +242,9 @@ class TensorEnv:
         timestep = state.timestep + 1
         truncated = timestep >= self.spec.max_episode_steps
         state = state._replace(inner=inner, timestep=timestep)
-        final_obs = self.seen(state)
+        final_obs = self.observation(state)
         state = self.next_episode(state, terminated | truncated)
-        obs, best = self.seen(state), self.optimal_action(state)
+        obs, best = self.observation(state), self.optimal_action(state)
         return state, Step(obs, reward, terminated, truncated, final_obs, state.timestep, best)
 
 

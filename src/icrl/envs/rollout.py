@@ -118,12 +118,21 @@ def rollout(
     """Play `num_steps` steps of every stream; returns `[T, B]` transitions and the streams after them. Two rollouts of
     n steps equal one of 2n."""
     state, step, carry = streams
-    played: list[tuple[Tensor, ...]] = []
+    played: list[Rollout] = []
     for step_noise in noise.draw(num_steps):
         action, carry = policy.act(carry, step, step_noise)
         state, after = env.step(state, action)
-        ends = after.terminated, after.truncated
-        played.append((step.obs, action, after.reward, after.final_obs, step.timestep, *ends, step.optimal_action))
+        transition = Rollout(
+            obs=step.obs,
+            action=action,
+            reward=after.reward,
+            next_obs=after.final_obs,
+            timestep=step.timestep,
+            terminated=after.terminated,
+            truncated=after.truncated,
+            optimal_action=step.optimal_action,
+        )
+        played.append(transition)
         step = after
     transitions = Rollout(*(torch.stack(column) for column in zip(*played, strict=True)))
     return transitions, Streams(state, step, carry)
@@ -178,11 +187,11 @@ def is_success(spec: EnvSpec, value: Column, terminated: Column, last: Column, b
 def returns_so_far(value: Column, done: Column, before: Column) -> list[Column]:
     """Return of the running episode after each of T steps, for rewards and ends of episodes `[T, B]`; `before` `[B]` is
     that of earlier steps."""
-    found, so_far = list[Column](), before
+    returns, so_far = list[Column](), before
     for reward, ends in zip(value, done, strict=True):
-        found.append(so_far + reward)
-        so_far = found[-1] * ~ends
-    return found
+        returns.append(so_far + reward)
+        so_far = returns[-1] * ~ends
+    return returns
 
 
 def reward_values(spec: EnvSpec, reward: np.ndarray) -> np.ndarray:

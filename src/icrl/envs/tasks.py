@@ -171,10 +171,10 @@ def development_of(env: TensorEnv, config: Config, train: list[int]) -> list[int
     held-out region is (see `_development_region`). Raises `ConfigError` if a listed task is no training task, if the
     region is empty, if no other training task is left, or if `data.symmetries` shows a task that is held out or set
     aside."""
-    found = _set_aside(env, config, train)
+    set_aside = _set_aside(env, config, train)
     if config.data.symmetries and isinstance(env, Room):
-        _check_turned(env, config, set(train) - set(found), {*split_tasks(env, config).held_out, *found})
-    return found
+        _check_turned(env, config, set(train) - set(set_aside), {*split_tasks(env, config).held_out, *set_aside})
+    return set_aside
 
 
 def _check_turned(env: Room, config: Config, learned: set[int], others: set[int]) -> None:
@@ -209,12 +209,12 @@ def _set_aside(env: TensorEnv, config: Config, train: list[int]) -> list[int]:
             f"data.development=region with tasks.split={config.tasks.split}",
             _development_region(env, config),
         )
-    found = [task for task in train if task in chosen]
-    left = len(train) - len(found)
+    tasks = [task for task in train if task in chosen]
+    left = len(train) - len(tasks)
     refuse(
-        not found or not left, f"{given} sets aside {len(found)} training tasks and leaves {left}; both must be above 0"
+        not tasks or not left, f"{given} sets aside {len(tasks)} training tasks and leaves {left}; both must be above 0"
     )
-    return found
+    return tasks
 
 
 def _development_region(env: TensorEnv, config: Config) -> set[int]:

@@ -37,7 +37,7 @@ class VectorEnv(TensorEnv):
 
     def obs_box(self, *high: float) -> Box:
         """Space of observations whose coordinate i lies within `high[i]` around 0, with the task if it is visible."""
-        self._num_seen = len(high)
+        self._num_shown = len(high)
         bounds = np.array([*high, *[math.inf] * len(self.task_columns) * self._visible], np.float32)
         return Box(-bounds, bounds)
 
@@ -57,8 +57,8 @@ class VectorEnv(TensorEnv):
     def task_numbers(self, tasks: Tensor) -> Tensor:
         return tasks
 
-    def seen(self, state: State) -> Tensor:
-        obs = super().seen(state)
+    def observation(self, state: State) -> Tensor:
+        obs = super().observation(state)
         return torch.cat([obs, state.task], dim=-1) if self._visible else obs
 
     def start(self, task: Tensor, seed: Tensor, episode: Tensor) -> Tensor:
@@ -96,7 +96,7 @@ class VectorEnv(TensorEnv):
         frames = list[NDArray[np.uint8]]()
         for time in range(len(obs)):
             canvas = Canvas(self.view)
-            self.draw(canvas, task, obs[: time + 1, : self._num_seen], action[:time])
+            self.draw(canvas, task, obs[: time + 1, : self._num_shown], action[:time])
             frames.append(canvas.picture())
         return frames
 

@@ -1,6 +1,6 @@
 """Definition of each number of an evaluation, as `results.json` has them."""
 
-from icrl.evaluation.measures import LATER, NEAR, SMOOTHED, SURE
+from icrl.evaluation.measures import NEAR, SMOOTHED, SURE
 
 DEFINITIONS = {
     "mean": "over seeds, tasks and streams",
@@ -46,16 +46,4 @@ DEFINITIONS = {
     "wiped": "at the start of each episode the context is emptied",
     "no_success": "at the start of each episode the context is replaced by the model's own past without a goal",
     "counterfactual": "the model reads the reward 1 at each move to the next task's goal, and at no other move",
-    "moved_goal": "by policy: after half of the episodes the goal moves to that of the next task, the context is kept",
-    "other_goal_first": "share of episodes in which a move ends on another goal before any ends on the own one: in "
-    "`moved_goal` on the first goal before the second, in `ablations` on the next task's",
-    f"success_{LATER}_after_move, other_goal_first_{LATER}_after_move": f"in episode {LATER} after the move",
-    "coverage": "in a room without a goal: share of the possible goal cells visited by the end of each episode",
-    "coverage_gain": "coverage with the context kept minus that with the context wiped, stream by stream",
-    "off_plan": "in a room without a goal, after a first episode of random actions, the same for all policies, which "
-    "the policy reads as its own: share of the possible goal cells first visited after it, by the end of episodes 2, 3 "
-    "and 4",
-    "blind_replay": "the same if episodes 2, 3 and 4 are the policy's own actions of these episodes in the undisturbed "
-    "stream with the same random numbers (that of `coverage`)",
-    "off_plan_gain": "off_plan minus blind_replay, stream by stream; 0: the search does not depend on what was seen",
 }

@@ -90,8 +90,8 @@ def _card(described: Json, step: int, num_parameters: int, results: Json | None)
         "\nThe context is lost with `policy.reset()`. `config.json` has every option of the training.",
     ]
     if results:
-        found = [*tables.tables(results), tables.summary(results, spec)]
-        lines += ["\n## Results\n", "```", "\n\n".join(found), "```"]
+        told = [*tables.tables(results), tables.summary(results, spec)]
+        lines += ["\n## Results\n", "```", "\n\n".join(told), "```"]
         protocol = results["protocol"]
         lines += [
             f"\nSeeds {protocol['seeds']}, {protocol['num_streams']} streams a task; decoding: {protocol['decoding']}."

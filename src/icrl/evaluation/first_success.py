@@ -39,17 +39,17 @@ def measures_of(
     columns = {"mean": mean, "low": low, "high": high}
     ends = np.cumsum([won.shape[-1], LAGS])
     first, lags, rest = (int(part.sum()) for part in np.split(known, ends))  # known shares come first in each part
-    found: dict[str, dict[str, Any]] = {"curves": {}, "final": {}}
+    numbers: dict[str, dict[str, Any]] = {"curves": {}, "final": {}}
     for name, start, number in zip(CURVES, (0, first), (first, lags), strict=True):
         if number:
-            found["curves"][name] = {key: values[start : start + number].tolist() for key, values in columns.items()}
-    found["curves"][CURVES[0]]["at_risk"] = (~later).mean((0, 1, 2))[:first].tolist()
+            numbers["curves"][name] = {key: values[start : start + number].tolist() for key, values in columns.items()}
+    numbers["curves"][CURVES[0]]["at_risk"] = (~later).mean((0, 1, 2))[:first].tolist()
     if rest:
-        found["final"]["success_after_first"] = {key: float(values[-1]) for key, values in columns.items()}
+        numbers["final"]["success_after_first"] = {key: float(values[-1]) for key, values in columns.items()}
         with np.errstate(invalid="ignore"):
             scores = above[..., -1].sum(-1) / below[..., -1].sum(-1)
-        widen(found["final"]["success_after_first"], scores, (0.0, 1.0), num_splits, confidence)
-    return found
+        widen(numbers["final"]["success_after_first"], scores, (0.0, 1.0), num_splits, confidence)
+    return numbers
 
 
 def _after_first(won: Floats) -> tuple[Floats, Values]:
@@ -66,10 +66,10 @@ def expected(success: Floats, num_episodes: int) -> dict[str, dict[str, Any]]:
     chance = success[:, None]
     none_before = (1 - chance) ** np.arange(num_episodes)  # [G, E]
     early = 1 - (1 - chance) ** np.arange(num_episodes - 1, 0, -1)[:LAGS]  # [G, LAGS]: a first success k before the end
-    found: dict[str, dict[str, Any]] = {}
+    curves: dict[str, dict[str, Any]] = {}
     for name, weight in zip(CURVES, (none_before, early), strict=True):
         if (some := weight.sum(0) > 0).any():
             mean = (chance * weight[:, some]).sum(0) / weight[:, some].sum(0)
-            found[name] = dict.fromkeys(("mean", "low", "high"), mean.tolist())
-    found[CURVES[0]]["at_risk"] = none_before.mean(0)[: len(found[CURVES[0]]["mean"])].tolist()
-    return found
+            curves[name] = dict.fromkeys(("mean", "low", "high"), mean.tolist())
+    curves[CURVES[0]]["at_risk"] = none_before.mean(0)[: len(curves[CURVES[0]]["mean"])].tolist()
+    return curves

@@ -3,8 +3,9 @@
 G tasks, S streams per task, E episodes.
 """
 
-from collections.abc import Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -15,10 +16,15 @@ from icrl.data.columns import rollout_of
 from icrl.data.history_store import Histories
 from icrl.envs.rollout import OpenEpisodes, Streams, finished_episodes, numbered, rollout, start_streams
 from icrl.envs.tasks import streams_of
+from icrl.nn.gpt_policy import GPTPolicy
 from icrl.randomness import Noise, stream_seeds
 from icrl.rl.statistics import Floats, bootstrap_means, percentile_interval
 from icrl.sources.pace import BLOCK
 from icrl.spaces import EnvSpec
+
+Job = tuple[str, Callable[[], Any]]  # a name, and what is played
+
+_STREAMS = 250  # that the model plays in one job: with fewer, a step costs about as much
 
 
 class Adaptation(NamedTuple):
@@ -97,8 +103,25 @@ def play_episodes(
         transitions, streams = rollout(policy, env, streams, BLOCK, noise)
         played.append(transitions)
         finished += (transitions.terminated | transitions.truncated).sum(dim=0)
-    whole = Rollout(*(torch.cat(column) for column in zip(*played, strict=True)))
+    whole = Rollout.joined(played)
     return adaptation_of(whole, len(tasks), num_episodes, env.spec), whole
+
+
+def jobs_playing(
+    name: str,
+    policy: Policy[Any],
+    env: Env[Any],
+    tasks: Tensor,
+    num_streams: int,
+    num_episodes: int,
+    seed: int,
+) -> Iterator[Job]:
+    """Jobs that play parts of `tasks` `[G, task_dim]`, see `play_episodes`. The model itself plays a few tasks at a
+    time, so that there is work for all processes."""
+    at_a_time = max(1, _STREAMS // num_streams) if isinstance(policy, GPTPolicy) and tasks.is_cpu else len(tasks)
+    for first in range(0, len(tasks), at_a_time):
+        rows = tasks[first : first + at_a_time]
+        yield name, partial(play_episodes, policy, env, rows, num_streams, num_episodes, seed, first)
 
 
 def play_steps(
@@ -113,11 +136,11 @@ def joined(parts: Sequence[tuple[Adaptation, Rollout]]) -> tuple[Adaptation, Rol
     """Results of `play_episodes` on tasks that were played apart. Steps after the end of a part are zeros."""
     adaptations, rollouts = zip(*parts, strict=True)
     longest = max(len(rollout.obs) for rollout in rollouts)
-    padded = [
-        [torch.cat([column, column.new_zeros(longest - len(column), *column.shape[1:])]) for column in rollout]
-        for rollout in rollouts
-    ]
-    transitions = Rollout(*(torch.cat(column, dim=1) for column in zip(*padded, strict=True)))
+
+    def padded(column: Tensor) -> Tensor:
+        return torch.cat([column, column.new_zeros(longest - len(column), *column.shape[1:])])
+
+    transitions = Rollout.joined((rollout.each(padded) for rollout in rollouts), dim=1)
     return Adaptation(*map(np.concatenate, zip(*adaptations, strict=True))), transitions
 
 
@@ -163,11 +186,11 @@ def summary_of(adaptation: Adaptation) -> dict[str, float]:
     """Mean success and return of first and last episodes, and `late_reward`: reward per env step in the second half of
     the episodes. It grows with success and with speed, so it ranks checkpoints."""
     half = adaptation.returns.shape[-1] // 2
-    found = {"late_reward": float(adaptation.returns[..., half:].sum() / adaptation.lengths[..., half:].sum())}
+    summary = {"late_reward": float(adaptation.returns[..., half:].sum() / adaptation.lengths[..., half:].sum())}
     for name, episode in (("first", 0), ("last", -1)):
-        found[f"{name}_success"] = float(adaptation.success[..., episode].mean())
-        found[f"{name}_return"] = float(adaptation.returns[..., episode].mean())
-    return found
+        summary[f"{name}_success"] = float(adaptation.success[..., episode].mean())
+        summary[f"{name}_return"] = float(adaptation.returns[..., episode].mean())
+    return summary
 
 
 def source_adaptation(

@@ -53,8 +53,8 @@ class TrainedPolicy(NamedTuple):
 def policy_suffixes(config: Config) -> dict[str, Any]:
     """Options of the policy in the name of a results folder, for `suffix_of`."""
     model, scale, update = config.policy.model, config.policy.advantage_scale, config.evaluation.checkpoint
-    found = ({"policy": model} if model != "gpt" else {}) | ({"advantage": scale} if scale else {})
-    return found | ({"update": update} if isinstance(update, int) else {})
+    suffixes = ({"policy": model} if model != "gpt" else {}) | ({"advantage": scale} if scale else {})
+    return suffixes | ({"update": update} if isinstance(update, int) else {})
 
 
 @dataclass(frozen=True)

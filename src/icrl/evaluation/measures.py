@@ -9,26 +9,22 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from itertools import groupby
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 
 from icrl.envs.core import EXPERT
 from icrl.evaluation.in_context import Adaptation
+from icrl.evaluation.options import EvaluationConfig
 from icrl.rl import statistics
 from icrl.rl.statistics import Floats, Values
 
-if TYPE_CHECKING:
-    from icrl.evaluation.protocol import EvaluationConfig
-
-LATER = 10  # episodes after the move at which forgetting is reported
 MEASURES = ("success", "returns", "steps_to_goal")
 PAIRED = MEASURES  # measures whose differences from other policies are reported
 SCALED = "scaled_return"
 _SOLVED = {"fraction_solved": 0.5, "fraction_solved_90": 0.9}  # success rate in a task's last episodes
-_AFTER_MOVE = {name: f"{name}_{LATER}_after_move" for name in ("success", "other_goal_first")}
-SHARES = dict.fromkeys(("success", *_SOLVED, "other_goal_first", *_AFTER_MOVE.values()), (0.0, 1.0))
+SHARES = dict.fromkeys(("success", *_SOLVED), (0.0, 1.0))
 SURE = 0.9  # part of what is possible from which a task counts as solved where an interval is too narrow
 _REGRETS = {"regret_to_searcher": "searcher", "regret_to_covering_plan": "covering plan"}
 NEAR, SMOOTHED = 0.9, 3  # fraction of the optimum to reach, and the number of episodes averaged to tell
@@ -68,11 +64,6 @@ def scaled(number: Mapping[str, Any], scale: tuple[float, float]) -> dict[str, A
     return {end: ((np.array(values) - low) / (high - low)).tolist() for end, values in number.items()}
 
 
-def move_of(num_episodes: int) -> int:
-    """Number of episodes before the goal moves: half of them."""
-    return num_episodes // 2
-
-
 def cells_of(played: Adaptation, exact: Exact, regrets: bool, others: Mapping[str, Adaptation]) -> Cells:
     """Measures by section and name: `curves` of each episode `[R, G, S, E]`, and `final` of each stream `[R, G, S]`, of
     solved tasks `[R, G, 1]`. `others`: results of other policies on the same tasks, by name."""
@@ -99,17 +90,6 @@ def cells_of(played: Adaptation, exact: Exact, regrets: bool, others: Mapping[st
         windows = sliding_window_view(margins, min(SMOOTHED, margins.shape[-1]), axis=-1)
         final["episodes_to_90"] = windows.mean(-1)  # see `_first_reached`
     return {(key, name): cell for key, cells in (("curves", curves), ("final", final)) for name, cell in cells.items()}
-
-
-def forgetting(success: Values, misled: Values, moved: bool) -> Cells:
-    """Measures of the episodes `misled` `[R, G, S, E]` to another goal, and of both after the goal `moved`."""
-    cells: Cells = {("curves", "other_goal_first"): misled}
-    cells["final", "other_goal_first"] = misled[..., -tail_of(misled.shape[-1]) :].mean(-1)
-    episode = move_of(misled.shape[-1]) + LATER - 1
-    if moved and episode < misled.shape[-1]:
-        both = zip(_AFTER_MOVE.values(), (success, misled), strict=True)
-        cells |= {("final", name): values[..., episode] for name, values in both}
-    return cells
 
 
 def intervals(
@@ -164,8 +144,8 @@ def widen(
     tasks = num_splits * int((~np.isnan(scores)).sum() / len(scores))
     reached, ends = (scores - low) / (high - low), (number["low"], number["high"])
     if exact:
-        found = statistics.proportion_interval(tasks * number["mean"], tasks, confidence)
-        ends = found if len(scores) == 1 else (min(ends[0], found[0]), max(ends[1], found[1]))
+        exact_ends = statistics.proportion_interval(tasks * number["mean"], tasks, confidence)
+        ends = exact_ends if len(scores) == 1 else (min(ends[0], exact_ends[0]), max(ends[1], exact_ends[1]))
     elif np.nanmin(reached) >= SURE - _ROUNDING:
         least, _ = statistics.proportion_interval(tasks, tasks, confidence)
         ends = min(ends[0], low + (high - low) * least), ends[1]
@@ -201,17 +181,17 @@ def differences(
     If no task has another success, the interval is that of other tasks of which 0 of n were drawn, won or lost."""
     names = list(others)
     cells: Cells = {(name, key): (ours[key] - others[name][key])[..., None] for name in names for key in PAIRED}
-    found = intervals(cells, config, seed, num_splits, {"success": (-1.0, 1.0)})
+    numbers = intervals(cells, config, seed, num_splits, {"success": (-1.0, 1.0)})
     for name in names:
         if not cells[name, "success"].any():
             tasks = num_splits * ours["success"].shape[1]
             _, most = statistics.proportion_interval(0, tasks, config.confidence)
-            found[name]["success"] |= {"low": -most, "high": most}
-    if optimum_is_bound and "optimum" in found:
-        _clip(found["optimum"]["success"], (-1.0, 0.0))
-        _clip(found["optimum"]["returns"], (-math.inf, 0.0))
-        _clip(found["optimum"]["steps_to_goal"], (0.0, math.inf))
-    return found
+            numbers[name]["success"] |= {"low": -most, "high": most}
+    if optimum_is_bound and "optimum" in numbers:
+        _clip(numbers["optimum"]["success"], (-1.0, 0.0))
+        _clip(numbers["optimum"]["returns"], (-math.inf, 0.0))
+        _clip(numbers["optimum"]["steps_to_goal"], (0.0, math.inf))
+    return numbers
 
 
 def interval(values: Values, means: Values, confidence: float) -> dict[str, Any]:
@@ -226,7 +206,7 @@ def _first_reached(margin: Floats, means: Floats, confidence: float) -> dict[str
     """Number of the first episode whose `margin` `[E]` is not negative, with an interval over resamples `[B, E]`."""
     reached = np.concatenate([margin[None], means]) >= -_ROUNDING  # [1 + B, E]
     first = np.where(reached.any(axis=1), 1.0 + reached.argmax(axis=1), np.nan)
-    found = first[1:][~np.isnan(first[1:])]
-    low, high = map(float, statistics.percentile_interval(found, confidence)) if len(found) else (None, None)
+    reached_at = first[1:][~np.isnan(first[1:])]
+    low, high = map(float, statistics.percentile_interval(reached_at, confidence)) if len(reached_at) else (None, None)
     episode = None if np.isnan(first[0]) else int(first[0])
-    return {"episode": episode, "low": low, "high": high, "share_reached": len(found) / len(means)}
+    return {"episode": episode, "low": low, "high": high, "share_reached": len(reached_at) / len(means)}

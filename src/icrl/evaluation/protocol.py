@@ -7,15 +7,14 @@ each number is the mean over the first three axes.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from typing import Annotated, Any, Literal, NamedTuple, Self
+from typing import Any, NamedTuple
 
 import numpy as np
-from pydantic import Field, PlainValidator, model_validator
 
-from icrl.config.options import Options, option, refuse
 from icrl.envs.exact import Expectation
 from icrl.evaluation import first_success
 from icrl.evaluation.definitions import DEFINITIONS
+from icrl.evaluation.diagnostics import OF_DIAGNOSTIC, Arrays, Runs, diagnostics
 from icrl.evaluation.in_context import Adaptation
 from icrl.evaluation.measures import (
     MEASURES,
@@ -26,15 +25,14 @@ from icrl.evaluation.measures import (
     Exact,
     cells_of,
     differences,
-    forgetting,
     interval,
     intervals,
     measure_of,
-    move_of,
     scale_of,
     scaled,
     task_means,
 )
+from icrl.evaluation.options import EvaluationConfig
 from icrl.rl.statistics import Floats
 
 PARTS = {
@@ -54,57 +52,7 @@ ABLATIONS = {
     "no_success": "model, successes removed",
     "counterfactual": "model, rewards at another cell",
 }
-MISLEADING = ("other_task", "counterfactual")  # ablations whose context shows the goal of another task
-COVERAGE_KEPT = "model, context kept"
 TEMPERATURE = "temperature "  # prefix of the names of other decodings
-MOVED = "moved goal: "  # prefix of the names of policies where the goal moves
-_LEAST_TEMPERATURE = 0.001  # a colder one overflows, and is greedy
-
-
-def _check_which(value: Any) -> str | int:
-    if value not in ("best", "last") and (type(value) is not int or value < 0):
-        raise ValueError
-    return value
-
-
-Which = Annotated[str | int, PlainValidator(_check_which), "best, last, or the number of an update"]
-
-
-class EvaluationConfig(Options):
-    checkpoint: Which = option(
-        "last", "checkpoint to roll out: the best in evaluations, the last, or that of an update, such as a snapshot"
-    )
-    tasks: Literal["test", "development"] = option(
-        "test", "test: held-out tasks, and development tasks beside them; development: these alone, to choose a recipe"
-    )
-    num_episodes: int = option(40, "episodes per stream", ge=2, le=10**6)
-    num_streams: int = option(20, "streams per held-out task, or development task in its place", ge=1, le=10**5)
-    num_train_tasks: int = option(0, "training tasks of the model that are also played, for comparison (0: all)", ge=0)
-    num_train_streams: int = option(4, "streams per training task, or further development task", ge=1, le=10**5)
-    sample_probability: float = option(1.0, "probability of drawing at policy.temperature, else greedy", ge=0, le=1)
-    temperatures: list[Annotated[float, Field(ge=0)]] = option([0.0, 0.5], "other temperatures to compare (0: greedy)")
-    ablations: bool = option(True, "also play with contexts blanked, shuffled, wiped, or another task's")
-    reward_ablations: bool = option(
-        False, "in rooms also play with successes removed from the context, and with rewards at another task's goal"
-    )
-    moved_goal: bool = option(
-        True,
-        "in DarkRoom also move the goal after half of the episodes, with the context kept, to that of the next task",
-    )
-    num_probe_streams: int = option(
-        4, "streams per held-out task for each ablation or temperature, and where the goal moves", ge=1, le=10**5
-    )
-    num_bootstrap: int = option(2000, "bootstrap resamples of the intervals", ge=100, le=10**5)
-    confidence: float = option(0.95, "coverage of the intervals", ge=0.5, le=0.999)
-    videos: bool = option(True, "write the videos of the model beside the source agent", may_change=True)
-
-    @model_validator(mode="after")
-    def _check(self) -> Self:
-        given, must = self.temperatures, f"evaluation.temperatures={self.temperatures}: must"
-        low = any(0 < temperature < _LEAST_TEMPERATURE for temperature in given)
-        refuse(low, f"{must} be 0 or at least {_LEAST_TEMPERATURE}")
-        refuse(len(set(given)) < len(given), f"{must} have no number twice")
-        return self
 
 
 class Setting(NamedTuple):
@@ -118,35 +66,33 @@ class Setting(NamedTuple):
     apart: Sequence[Mapping[str, Exact]] = ()  # references of each run, if the runs have different tasks
     num_splits: int = 1  # that the runs have
 
-    def bounds(self, part: str, moves: bool) -> Bounds:
-        """Least and largest possible means of measures on the tasks of `part`, whose goal `moves` or stays."""
-        found = SHARES | dict(self.possible)
-        if self.optimum_is_bound and not moves:
+    def bounds(self, part: str) -> Bounds:
+        """Least and largest possible means of measures on the tasks of `part`."""
+        limits = SHARES | dict(self.possible)
+        if self.optimum_is_bound:
             best = {key: float(self.exact(part, "optimum")[key].mean()) for key in ("returns", "steps_to_goal")}
-            found["returns"] = found["returns"][0], best["returns"]
-            found["steps_to_goal"] = best["steps_to_goal"], found["steps_to_goal"][1]
-            found |= {"fraction_of_optimum": (0.0, 1.0), "area": (-np.inf, 1.0)}
-        return found
+            limits["returns"] = limits["returns"][0], best["returns"]
+            limits["steps_to_goal"] = best["steps_to_goal"], limits["steps_to_goal"][1]
+            limits |= {"fraction_of_optimum": (0.0, 1.0), "area": (-np.inf, 1.0)}
+        return limits
 
     def exact(self, part: str, policy: str) -> dict[str, Floats]:
         """Exact results of a `policy` on the tasks of `part` in each run, `[R or 1, G]`, by measure."""
         each = [references[part][policy] for references in self.apart or [self.references]]
         return {key: np.array([run[key] for run in each]) for key in MEASURES}
 
-    def cells(self, played: Adaptation, part: str, moves: bool, others: Mapping[str, Adaptation]) -> Cells:
-        """`measures.cells_of` episodes `[R, G, S, E]` on the tasks of `part`, whose goal `moves` or stays. Each run is
-        measured against the references of its own tasks."""
-        regrets = self.regrets and not moves
+    def cells(self, played: Adaptation, part: str, others: Mapping[str, Adaptation]) -> Cells:
+        """`measures.cells_of` episodes `[R, G, S, E]` on the tasks of `part`. Each run is measured against the
+        references of its own tasks."""
         if not self.apart:
-            return cells_of(played, {} if moves else self.references[part], regrets, others)
-        found: list[Cells] = []
+            return cells_of(played, self.references[part], self.regrets, others)
+        each: list[Cells] = []
         for run, references in enumerate(self.apart):
             own, *beside = (
                 Adaptation(*(column[run : run + 1] for column in one)) for one in (played, *others.values())
             )
-            exact = {} if moves else references[part]
-            found.append(cells_of(own, exact, regrets, dict(zip(others, beside, strict=True))))
-        return {key: np.concatenate([np.asarray(cells[key], np.float64) for cells in found]) for key in found[0]}
+            each.append(cells_of(own, references[part], self.regrets, dict(zip(others, beside, strict=True))))
+        return {key: np.concatenate([np.asarray(cells[key], np.float64) for cells in each]) for key in each[0]}
 
 
 def decoding_name(temperature: float, epsilon: float) -> str:
@@ -170,9 +116,9 @@ class ResultSoFar:
     def __init__(self, main: str) -> None:
         self._main, self._played = main, dict[str, list[Adaptation]]()
 
-    def __call__(self, name: str, found: Any) -> str:
-        if isinstance(found, tuple):  # and no coverage
-            self._played.setdefault(name, []).append(found[0])
+    def __call__(self, name: str, result: Any) -> str:
+        if isinstance(result, tuple):  # and no coverage
+            self._played.setdefault(name, []).append(result[0])
         shown = self._main if self._main in self._played else next(reversed(self._played), "")
         if not shown:
             return ""
@@ -199,36 +145,33 @@ def summarise(
     setting: Setting,
     config: EvaluationConfig,
     seed: int,
-    misled: Sequence[Mapping[str, Floats]] = (),
+    arrays: Sequence[Arrays] = (),
 ) -> dict[str, Any]:
-    """The sections `protocol`, `curves`, `final`, `decodings`, `ablations` and `moved_goal` of `results.json`.
+    """The sections `protocol`, `curves`, `final`, `decodings`, `ablations` of `results.json`, and those of diagnostics.
 
     `runs`: results `[G, S, E]` by run (its seed, or split and seed) and policy name: `PARTS`, `ABLATIONS`, names that
-    start with `TEMPERATURE` or `MOVED`, and references, whose names contain "training tasks" if they played those.
-    `seed`: of the resamples. `misled`: for each run the episodes that visit another goal first, by policy
-    (`moved_goal.others_first`)."""
-    names = list(next(iter(runs.values())))
-    played = {
-        name: Adaptation(*map(np.stack, zip(*(run[name] for run in runs.values()), strict=True))) for name in names
+    start with `TEMPERATURE`, those of diagnostics, and references, whose names contain "training tasks" if they played
+    those. `seed`: of the resamples. `arrays`: those of diagnostics, of each run."""
+    episodes = {
+        name: Adaptation(*map(np.stack, zip(*(run[name] for run in runs.values()), strict=True)))
+        for name in next(iter(runs.values()))
     }
-    shown, found = shown_part(names), dict[str, Any]()
+    played = {name: adaptation for name, adaptation in episodes.items() if OF_DIAGNOSTIC not in name}
+    names, measured = list(played), dict[str, Any]()
+    shown = shown_part(names)
     for name, adaptation in played.items():
-        label, moves = label_of(name), name.startswith(MOVED)
+        label = label_of(name)
         part = "train" if "training tasks" in label else name if name in PARTS else shown
-        cells = setting.cells(adaptation, part, moves, played if part == shown and not moves else {})
-        if misled and all(name in run for run in misled):
-            cells |= forgetting(adaptation.success, np.stack([run[name] for run in misled]), moves)
-        numbers = intervals(cells, config, seed, setting.num_splits, setting.bounds(part, moves))
-        found[name] = {"label": label, **numbers}
-        if not moves:
-            given = (config.num_bootstrap, config.confidence, seed, setting.num_splits)
-            for section, values in first_success.measures_of(adaptation.success, *given).items():
-                found[name][section] |= values
+        cells = setting.cells(adaptation, part, played if part == shown else {})
+        numbers = intervals(cells, config, seed, setting.num_splits, setting.bounds(part))
+        measured[name] = {"label": label, **numbers}
+        given = (config.num_bootstrap, config.confidence, seed, setting.num_splits)
+        for section, values in first_success.measures_of(adaptation.success, *given).items():
+            measured[name][section] |= values
     num_episodes = played[shown].returns.shape[-1]
     others = {name.removeprefix(TEMPERATURE): name for name in names if name.startswith(TEMPERATURE)}
-    moved = [name for name in names if name.startswith(MOVED)]
-    plain = [name for name in names if name not in (ABLATIONS.keys() | {*others.values(), *moved})]
-    curves = {found[name]["label"]: found[name]["curves"] for name in plain}
+    plain = [name for name in names if name not in (ABLATIONS.keys() | {*others.values()})]
+    curves = {measured[name]["label"]: measured[name]["curves"] for name in plain}
     compared = {name: task_means(played[name]) for name in COMPARED if name in played}
     for name in setting.references[shown]:
         exact = setting.exact(shown, name)
@@ -236,22 +179,25 @@ def summarise(
         compared |= {name: exact} if name == "optimum" else {}
     if measure_of(curves) == "returns" and (scale := scale_of(curves)):
         exact_ones = [curves[name] for name in setting.references[shown]]
-        for section in (*(one[key] for one in found.values() for key in ("curves", "final")), *exact_ones):
+        for section in (*(one[key] for one in measured.values() for key in ("curves", "final")), *exact_ones):
             section[SCALED] = scaled(section["returns"], scale)
     bound = setting.optimum_is_bound
     paired = differences(task_means(played[shown]), compared, config, seed, setting.num_splits, bound)
-    return {
+    results = {
         "protocol": {
             "seeds": list(map(str, runs)) if setting.apart else list(runs),
-            **({"goal_moves_after": move_of(num_episodes)} if moved else {}),
-            **_about(played, num_episodes, setting, config),
+            **_about(episodes, num_episodes, setting, config),
         },
         "curves": curves,
-        "final": {name: found[name]["final"] for name in PARTS if name in found},
+        "final": {name: measured[name]["final"] for name in PARTS if name in measured},
         **({"differences": paired} if paired else {}),
-        "decodings": {key: found[name] for key, name in ({setting.decoding: shown} | others).items()},
-        "ablations": {name: found[name] for name in ABLATIONS if name in found},
-    } | ({"moved_goal": {name.removeprefix(MOVED): found[name] for name in moved}} if moved else {})
+        "decodings": {key: measured[name] for key, name in ({setting.decoding: shown} | others).items()},
+        "ablations": {name: measured[name] for name in ABLATIONS if name in measured},
+    }
+    all_runs = Runs(config, seed, setting.num_splits, setting.possible, episodes, arrays)
+    for diagnostic in diagnostics():
+        diagnostic.add(results, all_runs)
+    return results
 
 
 def _about(
@@ -267,14 +213,14 @@ def _about(
         "optimum_is_bound": setting.optimum_is_bound,
         "num_bootstrap": config.num_bootstrap,
         "confidence": config.confidence,
-        "definitions": DEFINITIONS,
+        "definitions": DEFINITIONS | {key: text for one in diagnostics() for key, text in one.definitions.items()},
     }
 
 
 def _exact_curves(setting: Setting, part: str, exact: Mapping[str, Floats], num_episodes: int) -> dict[str, Any]:
     """Curves of a policy with `exact` results on the tasks of `part`: the same in each episode, but for regret."""
     success, returns, steps = (np.tile(exact[key][:, :, None, None], num_episodes) for key in MEASURES)
-    cells = setting.cells(Adaptation(returns, success, steps, steps), part, False, {})
+    cells = setting.cells(Adaptation(returns, success, steps, steps), part, {})
     of_curves = {key: values for (section, key), values in cells.items() if section == "curves"}
-    found = {key: interval(values, values.mean((0, 1, 2))[None], 0.5) for key, values in of_curves.items()}
-    return found | first_success.expected(exact["success"].ravel(), num_episodes)
+    curves = {key: interval(values, values.mean((0, 1, 2))[None], 0.5) for key, values in of_curves.items()}
+    return curves | first_success.expected(exact["success"].ravel(), num_episodes)

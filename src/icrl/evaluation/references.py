@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cached_property, partial
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import numpy as np
 import torch
@@ -23,7 +23,6 @@ from icrl.envs.core import TensorEnv
 from icrl.envs.exact import Expectation, optimal_exact, random_exact
 from icrl.envs.rooms import DarkRoom, Room
 from icrl.evaluation.in_context import play_steps
-from icrl.evaluation.moved_goal import Counterfactual, can_move
 from icrl.evaluation.protocol import COVERING_PLAN, TEMPERATURE, WALKS, decoding_name
 from icrl.evaluation.scripted.explorers import CoveringPlan, PersistentWalk, TurningWalk, UniformWalk, has_explorers
 from icrl.evaluation.scripted.rooms import searchers_in
@@ -63,12 +62,12 @@ def references_of(env: TensorEnv) -> dict[str, Policy[Any]]:
 def agents_of(config: Config, tasks: Tensor) -> dict[str, Policy[Any]]:
     """Agents that learned all tasks at once, for `tasks` `[G, task_dim]`: those that the source learned from, and the
     source itself. They choose their most probable actions."""
-    found = config.source.shared_agents(config, tasks)
+    agents = config.source.shared_agents(config, tasks)
     if config.source.shared and len(config.histories) == 1:
         where = f"histories={config.histories[0]}"
         opened = open_agents(config, config.histories[0], where, tasks.device)
-        found["one agent for all tasks"] = restored(config, opened, where, tasks)
-    return {name: EpsilonGreedy(learner, 0.0) for name, learner in found.items()}
+        agents["one agent for all tasks"] = restored(config, opened, where, tasks)
+    return {name: EpsilonGreedy(learner, 0.0) for name, learner in agents.items()}
 
 
 def exact_references(env: TensorEnv, tasks: Tensor) -> dict[str, Expectation]:
@@ -103,6 +102,36 @@ def probes_for(config: Config, model: GPT | Acting, env: TensorEnv, tasks: Tenso
     return probes
 
 
+def can_move(env: TensorEnv, tasks: Tensor) -> bool:
+    """True in a DarkRoom whose actions are not permuted, with more than one of `tasks` `[G, task_dim]`."""
+    return isinstance(env, DarkRoom) and not env.permute_actions and len(tasks) > 1
+
+
+class CounterfactualCarry(NamedTuple):
+    """Carry of a policy, and the cell that pays in each stream, `[B]`."""
+
+    carry: Any
+    cell: Tensor
+
+
+class Counterfactual:
+    """Policy that reads the reward 1 at each move to another cell than the goal, and at no other move. Episodes still
+    end at the goal. `cells` `[G]`: the paying cell of each task; streams are ordered by task."""
+
+    def __init__(self, policy: Policy[Any], cells: Tensor) -> None:
+        self.policy, self._cells = policy, cells
+
+    def initial_carry(self, num_streams: int) -> CounterfactualCarry:
+        cell = self._cells.repeat_interleave(num_streams // len(self._cells))
+        return CounterfactualCarry(self.policy.initial_carry(num_streams), cell)
+
+    def act(self, carry: CounterfactualCarry, step: Step, noise: Tensor) -> tuple[Tensor, CounterfactualCarry]:
+        acted = (step.timestep > 0) | step.terminated | step.truncated
+        paid = (acted & (step.final_obs == carry.cell)).float()
+        action, inner = self.policy.act(carry.carry, step._replace(reward=paid), noise)
+        return action, CounterfactualCarry(inner, carry.cell)
+
+
 class Blanked:
     """Policy that reads the same reward at every step, the one nearest to 0 (an episode may still end at a success)."""
 
@@ -129,14 +158,14 @@ class Rewritten:
     @torch.no_grad()
     def act(self, carry: tuple[GPTCarry, int], step: Step, noise: Tensor) -> tuple[Tensor, tuple[GPTCarry, int]]:
         context, time = carry
-        window, cache, seen = context
+        window, cache, num_steps = context
         begun, model = (step.timestep == 0).nonzero()[:, 0], self.policy.model
-        if seen and len(begun):
-            window.reward[:, seen - 1] = step.reward
-            past = self.rewrite(window.at((begun, np.s_[:seen])), begun, time, noise[begun])
-            window.write((begun, np.s_[:seen]), past)
-            step = step._replace(reward=window.reward[:, seen - 1])
-            if seen < model.config.context_len:  # a full context is read again in any case
+        if num_steps and len(begun):
+            window.reward[:, num_steps - 1] = step.reward
+            past = self.rewrite(window.at((begun, np.s_[:num_steps])), begun, time, noise[begun])
+            window.write((begun, np.s_[:num_steps]), past)
+            step = step._replace(reward=window.reward[:, num_steps - 1])
+            if num_steps < model.config.context_len:  # a full context is read again in any case
                 anew = model.new_cache(len(begun))
                 model(context_of(past), anew)
                 cache.replace(begun, cast(Any, anew))  # of the same kind, as it is of the same model
@@ -159,18 +188,18 @@ class Wiped:
 
     @torch.no_grad()
     def act(self, carry: tuple[Window, Tensor], step: Step, noise: Tensor) -> tuple[Tensor, tuple[Window, Tensor]]:
-        (window, seen), model, num_kept = carry, self.policy.model, self.policy.num_kept
-        streams = torch.arange(len(step.obs), device=seen.device)
-        window.reward[streams, (seen - 1).clamp(min=0)] = step.reward  # read only after a step was taken
-        seen = seen.masked_fill(step.timestep == 0, 0)
-        full = (seen == model.config.context_len).nonzero()[:, 0]
+        (window, num_steps), model, num_kept = carry, self.policy.model, self.policy.num_kept
+        streams = torch.arange(len(step.obs), device=num_steps.device)
+        window.reward[streams, (num_steps - 1).clamp(min=0)] = step.reward  # read only after a step was taken
+        num_steps = num_steps.masked_fill(step.timestep == 0, 0)
+        full = (num_steps == model.config.context_len).nonzero()[:, 0]
         window.write((full, np.s_[:num_kept]), window.at((full, np.s_[-num_kept:])))
-        seen = seen.index_fill(0, full, num_kept)
-        window.obs[streams, seen], window.timestep[streams, seen] = step.obs, step.timestep
-        read = model(context_of(window.at(np.s_[:, : int(seen.max()) + 1])))
-        action = self.policy.choose(read[streams, seen], step.obs, noise)
-        window.action[streams, seen] = action
-        return action, (window, seen + 1)
+        num_steps = num_steps.index_fill(0, full, num_kept)
+        window.obs[streams, num_steps], window.timestep[streams, num_steps] = step.obs, step.timestep
+        read = model(context_of(window.at(np.s_[:, : int(num_steps.max()) + 1])))
+        action = self.policy.choose(read[streams, num_steps], step.obs, noise)
+        window.action[streams, num_steps] = action
+        return action, (window, num_steps + 1)
 
 
 def shuffled(window: Window, begun: Tensor, time: int, noise: Tensor) -> Window:

@@ -5,40 +5,37 @@ from __future__ import annotations
 import io
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from icrl.contracts import Json, PipelineError
-from icrl.evaluation.exploration import KINDS, exploration_numbers
+from icrl.evaluation.diagnostics import diagnostics
 from icrl.evaluation.in_context import Adaptation
 from icrl.evaluation.measures import MEASURES
+from icrl.evaluation.options import EvaluationConfig
 from icrl.evaluation.protocol import PARTS, Setting, shown_part, summarise
 from icrl.rl.statistics import Floats
-from icrl.runs.files import Identity, fits, read_owned, sha256, write_atomically
-
-if TYPE_CHECKING:
-    from icrl.evaluation.protocol import EvaluationConfig
+from icrl.runs.files import Identity, has_form, read_owned, sha256, write_atomically
 
 Curves = Mapping[str, Mapping[str, list[float]]]
 Result = Mapping[str, Any]  # numbers of one run as `found`, or of several
 
 RESULTS, EPISODES = "results.json", "episodes.npz"
 _OWNER = "owner"  # array with program and run
-MISLED = "other_goal_first"  # kind of further arrays, by policy, beside those of exploration
 _TYPES = ("u1", "i1", "u2", "i2", "f2", "f4", "f8")  # the first exact one is taken
-_CURVE = {"mean": [float], "low": [float], "high": [float]}
-_PROBES = {str: {"label": str, "curves": dict.fromkeys(MEASURES, _CURVE)}}
+CURVE = {"mean": [float], "low": [float], "high": [float]}
+PROBES = {str: {"label": str, "curves": dict.fromkeys(MEASURES, CURVE)}}
 _FORM = {
     "config": {"seed": int, "env": dict},
     "checkpoint": str,
     "episodes": str,
     "references": {str: {str: {str: [float]}}},
     "protocol": {"num_tasks": {str: int}, "decoding": str, "confidence": float},
-    "curves": {str: dict.fromkeys(MEASURES, _CURVE)},
+    "curves": {str: dict.fromkeys(MEASURES, CURVE)},
     "final": {str: {"fraction_solved": {"mean": float}}},
-    "decodings": _PROBES,
-    "ablations": _PROBES,
+    "decodings": PROBES,
+    "ablations": PROBES,
 }
 
 
@@ -47,11 +44,10 @@ def read_results(folder: Path) -> tuple[Json, Identity]:
     results, owner, _ = read_owned(folder / RESULTS, _FORM)
     part = shown_part(results["final"])
     named = (results["final"], part), (results["protocol"]["num_tasks"], part), (results["curves"], PARTS[part])
-    explored = (*KINDS, "coverage_gain", "off_plan_gain")
-    optional: dict[str, Any] = {section: {str: _CURVE} for section in explored} | {"moved_goal": _PROBES}
-    optional |= {"differences": {str: {key: dict.fromkeys(_CURVE, float) for key in ("success", "steps_to_goal")}}}
+    optional: dict[str, Any] = {section: form for one in diagnostics() for section, form in one.forms.items()}
+    optional |= {"differences": {str: {key: dict.fromkeys(CURVE, float) for key in ("success", "steps_to_goal")}}}
     given = [(results[section], form) for section, form in optional.items() if section in results]
-    sound = all(content and fits(content, form) for content, form in given)
+    sound = all(content and has_form(content, form) for content, form in given)
     if not (sound and all(name in section for section, name in named)):
         raise PipelineError(f"{folder / RESULTS} has unexpected content: another version or program wrote it")
     return results, owner
@@ -90,15 +86,15 @@ def load_episodes(folder: Path, checksum: str) -> tuple[dict[str, Adaptation], d
     if not path.exists() or sha256(path) != checksum:
         raise PipelineError(f"{path} is missing, damaged, or not the one of the results.json beside it")
     episodes: dict[str, dict[str, Floats]] = {}
-    further: dict[str, dict[str, Floats]] = {kind: {} for kind in (*KINDS, MISLED)}
-    with np.load(path, allow_pickle=False) as found:
-        for name in found.files:
+    further: dict[str, dict[str, Floats]] = {}
+    with np.load(path, allow_pickle=False) as arrays:
+        for name in arrays.files:
             kind, _, rest = name.partition("/")
             policy, _, field = name.rpartition("/")
-            if kind in further:
-                further[kind][rest] = found[name].astype(np.float64)
+            if field in Adaptation._fields:
+                episodes.setdefault(policy, {})[field] = arrays[name].astype(np.float64)
             elif name != _OWNER:
-                episodes.setdefault(policy, {})[field] = found[name].astype(np.float64)
+                further.setdefault(kind, {})[rest] = arrays[name].astype(np.float64)
     if any(fields.keys() != set(Adaptation._fields) for fields in episodes.values()):
         raise PipelineError(f"{path} has other arrays than this version writes: evaluate again")
     return {name: Adaptation(**fields) for name, fields in episodes.items()}, further
@@ -110,7 +106,7 @@ def combined(folders: Sequence[Path], config: EvaluationConfig, seed: int) -> Js
     Runs on several splits of the tasks (`tasks.seed`) have their own tasks each. Raises `PipelineError` if a folder has
     no complete results, or if its world, decoding or policies, or on one split its tasks, differ from those of the
     first."""
-    found: list[tuple[Json, Json]] = []
+    evaluations: list[tuple[Json, Json]] = []
     runs: dict[tuple[int, int], dict[str, Adaptation]] = {}
     measured: list[dict[str, dict[str, Floats]]] = []
     for folder in folders:
@@ -118,21 +114,21 @@ def combined(folders: Sequence[Path], config: EvaluationConfig, seed: int) -> Js
         episodes, further = load_episodes(folder, results["episodes"])
         split = _split_of(results)
         shared: dict[str, Any] = {}
-        if not found or split == _split_of(found[0][0]):
+        if not evaluations or split == _split_of(evaluations[0][0]):
             shared = {label.removeprefix("model, "): results.get(f"{part}_tasks") for part, label in PARTS.items()}
         world = {key: value for key, value in results["config"]["env"].items() if key != "timeout"}
         shared |= {"worlds": world, "decodings": results["protocol"]["decoding"]}
         shared["policies, streams or episodes"] = {name: played.returns.shape for name, played in episodes.items()}
-        found.append((results, shared))
-        if differ := [key for key, value in shared.items() if value != found[0][1][key]]:
+        evaluations.append((results, shared))
+        if differ := [key for key, value in shared.items() if value != evaluations[0][1][key]]:
             raise PipelineError(f"{folders[0]} and {folder} cannot be combined: their {' and '.join(differ)} differ")
         runs[split, results["config"]["seed"]] = episodes
         measured.append(further)
     if len(runs) < len(folders):
         raise PipelineError(f"{' and '.join(map(str, folders))} cannot be combined: some have the same seed")
-    first, _ = found[0]
+    first, _ = evaluations[0]
     splits = {split for split, _ in runs}
-    apart = [results["references"] for results, _ in found] if len(splits) > 1 else []
+    apart = [results["references"] for results, _ in evaluations] if len(splits) > 1 else []
     regrets = "regret" in first["final"][shown_part(first["final"])]
     about = first["protocol"]
     bounds = about.get("possible", {}), about.get("optimum_is_bound", False)  # earlier versions had none
@@ -143,8 +139,7 @@ def combined(folders: Sequence[Path], config: EvaluationConfig, seed: int) -> Js
     else:
         kept = {key: first[key] for key in (*(f"{part}_tasks" for part in PARTS), "references") if key in first}
         by_run = {seed: episodes for (_, seed), episodes in runs.items()}
-    numbers = summarise(by_run, setting, config, seed, [run[MISLED] for run in measured])
-    return kept | numbers | exploration_numbers(measured, config, seed, len(splits))
+    return kept | summarise(by_run, setting, config, seed, measured)
 
 
 def _split_of(results: Json) -> int:

@@ -5,26 +5,26 @@ G tasks, S streams of each.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
-from functools import cached_property, partial
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from torch import Tensor
 
-from icrl.contracts import ConfigError, Env, Json, Policy, Rollout
+from icrl.contracts import ConfigError, Json, Policy, Rollout
 from icrl.data.history_store import Histories
 from icrl.envs import make_env
 from icrl.envs.core import TensorEnv
 from icrl.envs.exact import Expectation
 from icrl.envs.rooms import Room
-from icrl.evaluation import exploration, moved_goal, protocol, references, report, trained
-from icrl.evaluation.in_context import Adaptation, joined, play_episodes, source_adaptation
+from icrl.evaluation import protocol, references, report, trained
+from icrl.evaluation.diagnostics import OF_DIAGNOSTIC, Scene, diagnostics
+from icrl.evaluation.in_context import Adaptation, Job, jobs_playing, joined, source_adaptation
 from icrl.evaluation.kinds import TrainedPolicy
-from icrl.evaluation.measures import move_of
 from icrl.nn.gpt import GPT
 from icrl.nn.gpt_policy import Acting, GPTPolicy
 from icrl.rl.statistics import Floats
@@ -37,11 +37,8 @@ if TYPE_CHECKING:
     from icrl.app.root import Config
     from icrl.sources.options import SourceConfig
 
-Job = tuple[str, Callable[[], Any]]  # a name, and what is played
-
 _WORLD = ("env", "tasks")
 _EPISODES = "evaluation.num_episodes"
-_STREAMS = 250  # that the model plays in one job: with fewer, a step costs about as much
 
 
 @dataclass(frozen=True)
@@ -119,6 +116,12 @@ class Setup:
         """Other decodings of the model, and ablations of its context, by name."""
         return references.probes_for(self.config, self.model, self.env, self.tasks[self.main])
 
+    @property
+    def scene(self) -> Scene:
+        """World, tasks and policies for diagnostics."""
+        config = self.config
+        return Scene(config.evaluation, config.seed, self.env, self.tasks[self.main], self.policy, self.learners)
+
     def check_room(self) -> None:
         """Raise `ConfigError` if the device has too little memory to play the tasks."""
         config, options = self.config, self.config.evaluation
@@ -172,62 +175,50 @@ def open_setup(config: Config, device: torch.device) -> Iterator[Setup]:
 
 
 def jobs_of(setup: Setup) -> list[Job]:
-    """Jobs of an evaluation: the model on each part of the tasks; its probes, the policies beside it and a goal that
-    moves on the main part; and the exploration of a room without a goal."""
-    config, env, options, shown = setup.config, setup.env, setup.config.evaluation, setup.tasks[setup.main]
-    jobs = list[Job]()
-    if options.moved_goal and moved_goal.can_move(env, shown):
-        world, pairs = moved_goal.MovedGoal(env, move_of(options.num_episodes)), moved_goal.moving(shown)
-        for name, mover in moved_goal.movers(setup.policy, setup.learners).items():
-            jobs += _plays(config, world, name, mover, pairs, options.num_probe_streams)
+    """Jobs of an evaluation: the model on each part of the tasks; its probes, the policies beside it and diagnostics on
+    the main part."""
+    options, shown = setup.config.evaluation, setup.tasks[setup.main]
+    jobs = [job for diagnostic in diagnostics() for job in diagnostic.jobs(setup.scene)]
+
+    def play(name: str, policy: Policy[Any], tasks: Tensor, num_streams: int) -> None:
+        jobs.extend(jobs_playing(name, policy, setup.env, tasks, num_streams, options.num_episodes, setup.config.seed))
+
     for name, probe in reversed(setup.probes.items()):
-        jobs += _plays(config, env, name, probe, shown, options.num_probe_streams)
+        play(name, probe, shown, options.num_probe_streams)
     for part, tasks in setup.tasks.items():  # after probes, because those take longest
-        num_streams = options.num_streams if part == setup.main else options.num_train_streams
-        jobs += _plays(config, env, part, setup.policy, tasks, num_streams)
+        play(part, setup.policy, tasks, options.num_streams if part == setup.main else options.num_train_streams)
     for name, learner in setup.learners.items():
-        jobs += _plays(config, env, name, learner, shown, options.num_streams)
-    return jobs + exploration.explorations(config, env, setup.policy, setup.learners, len(shown))
-
-
-def _plays(
-    config: Config, env: Env[Any], name: str, policy: Policy[Any], tasks: Tensor, num_streams: int
-) -> Iterator[Job]:
-    """Jobs that play parts of `tasks` `[G, task_dim]`. The model itself plays a few tasks at a time, so that there is
-    work for all processes."""
-    at_a_time = max(1, _STREAMS // num_streams) if isinstance(policy, GPTPolicy) and tasks.is_cpu else len(tasks)
-    size = num_streams, config.evaluation.num_episodes
-    for first in range(0, len(tasks), at_a_time):
-        rows = tasks[first : first + at_a_time]
-        yield name, partial(play_episodes, policy, env, rows, *size, config.seed, first)
+        play(name, learner, shown, options.num_streams)
+    return jobs
 
 
 class Played(NamedTuple):
     """Results of the jobs of an evaluation."""
 
-    episodes: dict[str, Adaptation]  # by policy; those of the source agents too
+    episodes: dict[str, Adaptation]  # by policy; those of the source agents and of diagnostics too
     filmed: dict[str, Rollout]  # transitions of the models
-    explored: dict[str, dict[str, Floats]]  # by kind and policy
-    misled: dict[str, Floats]  # see `moved_goal.others_first`
+    arrays: dict[str, dict[str, Floats]]  # of diagnostics, by kind and policy
 
 
-def played_in(setup: Setup, found: Sequence[tuple[str, Any]]) -> Played:
-    """All parts of what was `found` in the jobs, by name."""
-    explored = {name: one for name, one in found if isinstance(one, dict)}
+def played_in(setup: Setup, results: Sequence[tuple[str, Any]]) -> Played:
+    """Episodes, transitions and arrays of the `results` of the jobs, by name."""
     parts = dict[str, list[Any]]()
-    for name, one in found:
-        if isinstance(one, tuple):
-            parts.setdefault(name, []).append(one)
-    played = {name: joined(of_one) for name, of_one in parts.items()}
-    moved = [name for name in played if name.startswith(protocol.MOVED)]
+    for name, result in results:
+        parts.setdefault(name, []).append(result)
+    played = {name: joined(of_one) for name, of_one in parts.items() if OF_DIAGNOSTIC not in name}
     episodes = {part: played[part][0] for part in setup.tasks}
     if setup.store and "train" in setup.tasks:
         episodes |= _source_episodes(setup, setup.store)
-    episodes |= {name: played[name][0] for name in (*setup.learners, *setup.probes, *moved)}
+    episodes |= {name: played[name][0] for name in (*setup.learners, *setup.probes)}
     models = {"model": setup.main} | ({protocol.BEFORE: protocol.BEFORE} if setup.start else {})
-    misled = moved_goal.others_first(setup.env, setup.tasks[setup.main], played)
-    filmed = {name: played[part][1] for name, part in models.items()}
-    return Played(episodes, filmed, exploration.by_kind(explored), misled)
+    filmed, arrays = {name: played[part][1] for name, part in models.items()}, dict[str, dict[str, Floats]]()
+    for diagnostic in diagnostics():
+        prefix = diagnostic.name + OF_DIAGNOSTIC
+        own = {name.removeprefix(prefix): part for name, part in parts.items() if name.startswith(prefix)}
+        further, by_kind = diagnostic.outcome(setup.scene, played, own)
+        episodes |= further
+        arrays |= by_kind
+    return Played(episodes, filmed, arrays)
 
 
 def _source_episodes(setup: Setup, store: Histories) -> dict[str, Adaptation]:
@@ -244,7 +235,7 @@ def setting_of(setup: Setup, exact: Mapping[str, Mapping[str, Expectation]]) -> 
     possible = {"steps_to_goal": (0.0, float(num_steps))}
     possible |= {"returns": (min(0.0, *rewards) * num_steps, max(0.0, *rewards) * num_steps)} if rewards else {}
     return protocol.Setting(
-        {part: protocol.exact_numbers(found) for part, found in exact.items()},
+        {part: protocol.exact_numbers(numbers) for part, numbers in exact.items()},
         protocol.decoding_name(setup.policy.temperature, setup.policy.epsilon),
         env.has_planner and env.spec.success == "best_action",
         possible,
@@ -257,7 +248,7 @@ def returns_beside(
 ) -> dict[str, list[float]]:
     """Mean return on each task of random play and of the best one, as far as they are known or were played."""
     if exact:
-        return {name: found.episode_return.tolist() for name, found in exact.items()}
+        return {name: expectation.episode_return.tolist() for name, expectation in exact.items()}
     return {
         name: episodes[name].returns.mean((1, 2)).tolist() for name in ("random", env.best_name) if name in episodes
     }

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from icrl.contracts import Json
-from icrl.evaluation.measures import LATER, SCALED, best_of, measure_of, move_of, tail_of
+from icrl.evaluation.diagnostics import diagnostics
+from icrl.evaluation.measures import SCALED, best_of, measure_of, tail_of
 from icrl.evaluation.protocol import ABLATIONS, PARTS, shown_part
 from icrl.evaluation.report import RESULTS, Curves, all_curves
 from icrl.spaces import EnvSpec
@@ -17,7 +18,7 @@ from icrl.spaces import EnvSpec
 if TYPE_CHECKING:
     from icrl.app.root import Config
 
-_FIRST, _AFTER, _MOVED = (1, 2, 3, 5, 10), (1, 2, 5), (1, 2, 5, LATER)  # shown episodes
+_FIRST, _AFTER = (1, 2, 3, 5, 10), (1, 2, 5)  # shown episodes
 LABELS = {"success": "success", "returns": "return"}
 DIGITS = {"success": 3, "returns": 2}
 _SUMMARY = (  # measure, description, digits; first the measure that the evaluation is told by
@@ -59,34 +60,13 @@ def table(policies: Mapping[str, Curves]) -> str:
     return aligned(rows)
 
 
-def coverage_table(coverage: Mapping[str, Mapping[str, list[float]]], gain: Mapping[str, Any]) -> str:
-    """One row per policy: coverage by the end of each episode without a goal. The last row is the `gain` by memory, if
-    there is one."""
-    num_episodes = len(next(iter(coverage.values()))["mean"])
-    rows = [["cells visited without a goal, by episode", *map(str, range(1, num_episodes + 1))]]
-    named = {**coverage} | {f"{name}, minus wiped": curve for name, curve in gain.items()}
-    return aligned(rows + [[name, *(f"{share:.3f}" for share in curve["mean"])] for name, curve in named.items()])
-
-
-def off_plan_table(results: Json) -> str:
-    """One row per policy: new cells found after a random first episode, beside those of a blind replay."""
-    rows = [["new cells after a random episode, by episode", "2", "3", "4", "blind replay", "difference"]]
-    sections = [results[section] for section in ("off_plan", "blind_replay", "off_plan_gain")]
-    for name in (name for name in sections[0] if all(name in section for section in sections)):
-        found, replay, gain = (section[name] for section in sections)
-        last = {end: gain[end][-1] for end in ("mean", "low", "high")}
-        row = [name, *(f"{share:.3f}" for share in found["mean"]), f"{replay['mean'][-1]:.3f}"]
-        rows.append([*row, interval_text(last, 3)])
-    return aligned(rows)
-
-
 def differences_table(differences: Json, num_episodes: int, measure: str = "success") -> str:
     """One row per policy: paired differences of the model from it, with intervals."""
     last = f"{num_episodes - tail_of(num_episodes) + 1}-{num_episodes}"
     shown = {"success": "success", "steps to goal": "steps_to_goal"} if measure == "success" else {"return": "returns"}
     rows = [["model minus another policy, task by task", *(f"{label} {last}" for label in shown)]]
-    for name, found in differences.items():
-        rows.append([name, *(interval_text(found[key], DIGITS.get(key, 2)) for key in shown.values())])
+    for name, numbers in differences.items():
+        rows.append([name, *(interval_text(numbers[key], DIGITS.get(key, 2)) for key in shown.values())])
     return aligned(rows)
 
 
@@ -103,30 +83,11 @@ def first_success_table(policies: Mapping[str, Curves]) -> str:
     for name, curves in policies.items():
         if "first_success" in curves:
             shares = (("first_success", _FIRST), ("after_first_success", _AFTER))
-            rows.append([name, *(_at(curves.get(key), number) for key, numbers in shares for number in numbers)])
+            rows.append([name, *(at(curves.get(key), number) for key, numbers in shares for number in numbers)])
     return aligned(rows)
 
 
-def moved_table(moved: Mapping[str, Any]) -> str:
-    """One row per policy: success in some episodes after the goal moved, and visits of the old goal before the new."""
-    num_episodes = len(next(iter(moved.values()))["curves"]["success"]["mean"])
-    before, tail = move_of(num_episodes), tail_of(num_episodes)
-    after = [later for later in _MOVED if before + later <= num_episodes]
-    episodes, last = (0, *after), f"{num_episodes - tail + 1}-{num_episodes}"
-    header = [f"goal moves after episode {before}, success at", *(str(before + later) for later in episodes), last]
-    rows = [[*header, *(f"old first {before + later}" for later in after)]]
-    for name, numbers in moved.items():
-        success, old = numbers["curves"]["success"], numbers["curves"].get("other_goal_first")
-        row = [
-            name,
-            *(_at(success, before + later) for later in episodes),
-            f"{numbers['final']['success']['mean']:.3f}",
-        ]
-        rows.append([*row, *(_at(old, before + later) for later in after)])
-    return aligned(rows)
-
-
-def _at(curve: Mapping[str, list[float]] | None, number: int) -> str:
+def at(curve: Mapping[str, list[float]] | None, number: int) -> str:
     """Mean of a curve at its place `number` from 1 on; a dash if it has none there."""
     return f"{curve['mean'][number - 1]:.3f}" if curve and number <= len(curve["mean"]) else "-"
 
@@ -135,17 +96,12 @@ def tables(results: Json) -> list[str]:
     """All tables of an evaluation."""
     curves = all_curves(results)
     measure = measure_of(curves)
-    found = [table(curves), *([first_success_table(curves)] if measure == "success" else [])]
-    if moved := results.get("moved_goal"):
-        found.append(moved_table(moved))
-    if coverage := results.get("coverage"):
-        found.append(coverage_table(coverage, results.get("coverage_gain", {})))
-    if all(results.get(section) for section in ("off_plan", "blind_replay", "off_plan_gain")):
-        found.append(off_plan_table(results))
+    texts = [table(curves), *([first_success_table(curves)] if measure == "success" else [])]
+    texts += [text for diagnostic in diagnostics() for text in diagnostic.tables(results)]
     differences = results.get("differences", {})
     if differences and all(measure in one for one in differences.values()):  # earlier versions had no returns
-        found.append(differences_table(differences, len(next(iter(curves.values()))["success"]["mean"]), measure))
-    return found
+        texts.append(differences_table(differences, len(next(iter(curves.values()))["success"]["mean"]), measure))
+    return texts
 
 
 def aligned(rows: Sequence[Sequence[str]]) -> str:

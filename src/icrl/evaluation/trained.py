@@ -66,10 +66,10 @@ class InContextEvaluator:
             policy = GPTPolicy(model, config.evals.sample_probability, options.temperature, options.context_kept)
             tasks = env.all_tasks().to(device)[self.development]
             played, _ = play_episodes(policy, env, tasks, *streams_and_episodes(config.evals), config.seed)
-            found = summary_of(played)
+            numbers = summary_of(played)
             for measure in self.measures:
-                found |= measure(model.eval())
-        metrics = {f"development_{name}": value for name, value in found.items()}
+                numbers |= measure(model.eval())
+        metrics = {f"development_{name}": value for name, value in numbers.items()}
         return Evaluation(metrics, metrics["development_late_reward"])
 
 

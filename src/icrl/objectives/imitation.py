@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from icrl.config.options import OR_ELSEWHERE, Name, Options, option, refuse
 from icrl.config.schedules import nearest
 from icrl.contracts import Batch
-from icrl.nn.gpt import Context, Window, context_of
+from icrl.nn.gpt import Window, context_of
 from icrl.nn.heads import Head
 from icrl.objectives import labels_makers, objective
 from icrl.spaces import EnvSpec
@@ -57,11 +57,6 @@ class ObjectiveConfig(Options):
         return self
 
 
-def batch_context(spec: EnvSpec, batch: Batch) -> Context:
-    """Context of the windows of a batch."""
-    return context_of(Window.of(batch))
-
-
 class Imitation:
     """Objective on the actions of a model in the world `spec`."""
 
@@ -70,7 +65,7 @@ class Imitation:
     def logits(self, model: nn.Module, batch: Batch) -> Tensor:
         """Parameters of the model's head at every step of windows `[B, T]`, `[B, T, P]`; of Discrete actions logits,
         -inf for illegal actions."""
-        return self.spec.legal_of(model(batch_context(self.spec, batch)), batch.obs)
+        return self.spec.legal_of(model(context_of(Window.of(batch))), batch.obs)
 
 
 @objective("ad", ObjectiveConfig)
@@ -92,7 +87,8 @@ class AlgorithmDistillation(Imitation):
         """Loss over windows `[B, T]`. Metrics: the negative log likelihood without smoothing and weights (`nll`), and
         the share of steps where the most likely action is the target (`accuracy`). In a Box, `action_error` instead:
         the mean absolute difference of the target and the mode of the head, over steps and numbers of an action."""
-        parameters, target = self.logits(model, batch).flatten(0, 1), getattr(batch, self.target).flatten(0, 1)
+        logits = self.spec.legal_of(model(context_of(Window.of(batch))), batch.obs)  # [B, T, P]
+        parameters, target = logits.flatten(0, 1), getattr(batch, self.target).flatten(0, 1)
         if self.head:
             losses = -self.head.log_prob(parameters, target)
             nll, error = losses.detach().mean(), self.head.mode(parameters.detach()) - target

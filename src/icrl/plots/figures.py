@@ -15,6 +15,7 @@ from torch import Tensor
 
 from icrl.contracts import Json
 from icrl.envs.core import TensorEnv
+from icrl.evaluation.diagnostics import diagnostics
 from icrl.evaluation.first_success import CURVES
 from icrl.evaluation.measures import best_of, measure_of, scale_of
 from icrl.evaluation.protocol import BEFORE, PARTS, shown_part
@@ -80,15 +81,15 @@ def write_figures(
     """Write the pictures and curves of the evaluation of a run into `folder`.
 
     Always `adaptation.png` and `goals.png`; `first_success.png` if a policy has a success, `probes.png` if there are
-    other decodings or ablations, `moved_goal.png` if the goal was moved, and `coverage.png` if
-    it was measured. Random play, `learners` and the optimum are drawn as references."""
+    other decodings or ablations, and those of diagnostics. Random play, `learners` and the optimum are drawn as
+    references."""
     clear(folder, anew=True)  # left by an evaluation that was interrupted
     figures = _curve_figures(env, results, [one for one in learners if one != BEFORE])  # that is drawn as a model
     no_tasks = torch.empty(0, env.all_tasks().shape[1], dtype=torch.long)
     parts: dict[str, Part] = {part: (no_tasks, []) for part in ("train", "held_out", "development")}
     measure = measure_of(results["curves"])
-    for part, found in results["final"].items():
-        parts[part] = torch.tensor(results[f"{part}_tasks"]), found[f"{measure}_per_task"]
+    for part, final in results["final"].items():
+        parts[part] = torch.tensor(results[f"{part}_tasks"]), final[f"{measure}_per_task"]
     title = f"{LABELS[measure].capitalize()} on each task over the last episodes"
     figures["goals"] = success_figure(env, **parts, title=title, label=LABELS[measure])
     with MetricLogger(folder, options=options) as logger:
@@ -121,12 +122,8 @@ def _curve_figures(env: TensorEnv, results: Json, learners: Collection[str]) -> 
         figures["probes"] = _adaptation(
             env.spec, compared, references, "The same model with other contexts and decodings"
         )
-    if moved := results.get("moved_goal"):
-        before = results["protocol"]["goal_moves_after"]
-        figures["moved_goal"] = _moved_goal(moved, before, f"The goal moves after episode {before}")
-    if coverage := results.get("coverage"):
-        panel = _panel("cells visited", coverage, [policy for policy in ("random", *learners) if policy in coverage])
-        figures["coverage"] = adaptation_figure([panel], title="Cells visited in a room without a goal")
+    for diagnostic in diagnostics():
+        figures |= diagnostic.figures(results, ("random", *learners))
     return figures
 
 
@@ -137,21 +134,21 @@ def _adaptation(spec: EnvSpec, curves: Mapping[str, Curves], references: Sequenc
         return adaptation_figure(_of_returns(curves, references), title=title, xlabel=_unit(spec))
     if spec.success == "best_action":
         shown = {"best arm": "success", "regret so far": "regret"}
-    elif all(np.allclose(found["success"]["mean"], found["returns"]["mean"]) for found in curves.values()):
+    elif all(np.allclose(of_policy["success"]["mean"], of_policy["returns"]["mean"]) for of_policy in curves.values()):
         shown = {"success": "success", "moves of a game" if spec.points[0] else "steps to goal": "steps_to_goal"}
     else:
         shown = {"success": "success", "return": "returns"}
     panels = [
-        _panel(label, {name: found[measure] for name, found in curves.items()}, references)
+        panel_of(label, {name: of_policy[measure] for name, of_policy in curves.items()}, references)
         for label, measure in shown.items()
     ]
     return adaptation_figure(panels, title=title, xlabel=_unit(spec))
 
 
 def _of_returns(curves: Mapping[str, Curves], references: Sequence[str]) -> list[Panel]:
-    returns = {name: found["returns"] for name, found in curves.items()}
+    returns = {name: of_policy["returns"] for name, of_policy in curves.items()}
     best, near = best_of(curves), [returns[name] for name in returns if name in (*PARTS.values(), best_of(curves))]
-    panel = _panel("return", returns, references)._replace(scale=scale_of(curves), best=best)
+    panel = panel_of("return", returns, references)._replace(scale=scale_of(curves), best=best)
     low, high = min(min(curve["low"]) for curve in near), max(max(curve["high"]) for curve in near)
     if high - low > SQUEEZED * (high - min(min(curve["mean"]) for curve in returns.values())):
         return [panel]
@@ -173,8 +170,8 @@ def _first_success(spec: EnvSpec, curves: Mapping[str, Curves], references: Sequ
     }
     panels = []
     for measure, (ylabel, xlabel) in labels.items():
-        if shown := {name: _told(found[measure]) for name, found in curves.items() if measure in found}:
-            panel = _panel(ylabel, shown, [name for name in references if name in shown])
+        if shown := {name: _told(of_policy[measure]) for name, of_policy in curves.items() if measure in of_policy}:
+            panel = panel_of(ylabel, shown, [name for name in references if name in shown])
             panels.append(panel._replace(xlabel=xlabel))
     return adaptation_figure(panels, title=title)
 
@@ -185,18 +182,8 @@ def _told(curve: Mapping[str, Sequence[float]]) -> style.Curve:
     return {key: values[:number] for key, values in curve.items()}
 
 
-def _moved_goal(moved: Mapping[str, Any], before: int, title: str) -> Figure:
-    """Success, and visits of the old goal before the new one, of the model and of references that forget."""
-    labels = {"success": "success", "other_goal_first": "visits the first goal before the second"}
-    references = [name for name in moved if name != "model"]
-    panels = [
-        _panel(label, {name: found["curves"][measure] for name, found in moved.items()}, references)
-        for measure, label in labels.items()
-    ]
-    return adaptation_figure(panels, title=title, change_after=before)
-
-
-def _panel(label: str, curves: Mapping[str, style.Curve], references: Sequence[str]) -> Panel:
+def panel_of(label: str, curves: Mapping[str, style.Curve], references: Sequence[str]) -> Panel:
+    """Panel of `curves` by policy, of which those of `references` are drawn without their intervals."""
     policies = {name: curve for name, curve in curves.items() if name not in references}
     return Panel(label, policies, {name: curves[name]["mean"] for name in references})
 

@@ -77,7 +77,9 @@ class SourceCurves:
         self.loggers = [self._logger, *self._own, *([self._mini_batches] if self._mini_batches else [])]
         self.statistics = EpisodeStatistics(env.spec, num_learners, source.num_envs, options.metric_buffer_size)
         exact = exact_references(env, tasks[:MOST_EXACT]) if isinstance(env, TensorEnv) else {}
-        beside = ", ".join(f"{name} {found.episode_return.mean().item():.3g}" for name, found in exact.items())
+        beside = ", ".join(
+            f"{name} {expectation.episode_return.mean().item():.3g}" for name, expectation in exact.items()
+        )
         self._beside = f" ({beside})" if beside else ""
 
     def add_update(self, update: int, metrics: dict[str, Tensor]) -> None:
@@ -140,7 +142,7 @@ class SourceCurves:
 
 def _last_step(transitions: Rollout) -> Step:
     """Step of the streams before their last action."""
-    last = Rollout(*(column[-1] for column in transitions))
+    last = transitions.each(lambda column: column[-1])
     nothing, never = torch.zeros_like(last.action), torch.zeros_like(last.terminated)
     return Step(last.obs, nothing, never, never, last.obs, last.timestep, last.optimal_action)
 
@@ -168,10 +170,10 @@ def examine(config: Config, env: TensorEnv, learner: Learner, tasks: Tensor, hel
         _write_videos(config, env, tasks, played)
     failed = [task for task in range(num_tasks) if success[task].min() < SOLVED]
     unsolved = [{"task": env.label(tasks[task]), "success": success[task].round(3).tolist()} for task in failed]
-    found: dict[str, Any] = {"num_tasks": num_tasks, "success": success.tolist(), "unsolved": unsolved}
+    results: dict[str, Any] = {"num_tasks": num_tasks, "success": success.tolist(), "unsolved": unsolved}
     if not success.any():
-        found["return"] = float(returns.mean())
-    return found
+        results["return"] = float(returns.mean())
+    return results
 
 
 def _write_videos(config: Config, env: TensorEnv, tasks: Tensor, played: Rollout) -> None:

@@ -95,10 +95,10 @@ def model_figure(curves: Scalars, num_actions: int, best_update: int | None, tit
         (0, "first_success", ", first episode", ":"),
         (1, "late_reward", "", "-"),
     ):
-        if in_context and (found := curves.get(f"in_context/development_{measure}")):
-            dots = "o" if len(found[0]) <= style.FEW_POINTS and dashes == "-" else None
+        if in_context and (curve := curves.get(f"in_context/development_{measure}")):
+            dots = "o" if len(curve[0]) <= style.FEW_POINTS and dashes == "-" else None
             (line,) = in_context[place].plot(
-                *found, color=GREEN, linestyle=dashes, linewidth=2.0, marker=dots, markersize=5
+                *curve, color=GREEN, linestyle=dashes, linewidth=2.0, marker=dots, markersize=5
             )
             lines.setdefault(f"development tasks{suffix}", line)
     for axes, label in zip(panels, MODEL_PANELS, strict=False):

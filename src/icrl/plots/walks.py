@@ -57,7 +57,7 @@ class Walk(NamedTuple):
 def walks_of(env: TensorEnv, transitions: Rollout, stream: int, task: Tensor, seed: int) -> list[Walk]:
     """Finished episodes of one stream of `[T, B]` transitions, in order; the transitions start with a reset. The stream
     is one of `task` `[task_dim]` with `seed`."""
-    transitions = Rollout(*(column[:, stream].cpu() for column in transitions))
+    transitions = transitions.each(lambda column: column[:, stream].cpu())
     before = env.cell(transitions.obs, transitions.action).numpy()
     after = env.cell(transitions.next_obs, transitions.action).numpy()
     value = reward_values(env.spec, transitions.reward.numpy())
@@ -240,5 +240,5 @@ def _source_life(config: Config, env: TensorEnv, task: Tensor, device: torch.dev
     seed = int(streams.state.seed[0])
     with closing(make_unroll_worker(config, env, learner, streams, noise, 0, thread_pool)) as worker:
         loop = collect(learner, worker, make_experience(config, env.spec, task, device))
-        life = [Rollout(*(column[:, :1] for column in transitions)) for transitions, _, _ in loop]
-    return Rollout(*(torch.cat(column) for column in zip(*life, strict=True))), seed
+        life = [transitions.each(lambda column: column[:, :1]) for transitions, _, _ in loop]
+    return Rollout.joined(life), seed

@@ -18,10 +18,9 @@ from icrl.config.options import replace
 from icrl.contracts import Json
 from icrl.envs.core import check_playable
 from icrl.evaluation import tables
-from icrl.evaluation.exploration import exploration_numbers
 from icrl.evaluation.protocol import ResultSoFar, summarise
 from icrl.evaluation.references import exact_references
-from icrl.evaluation.report import MISLED, RESULTS, save_episodes
+from icrl.evaluation.report import RESULTS, save_episodes
 from icrl.evaluation.setup import Setup, jobs_of, open_setup, played_in, returns_beside, setting_of
 from icrl.plots.figures import write_figures
 from icrl.plots.walks import compared_tasks, tell_not_filmed, write_lives
@@ -44,8 +43,8 @@ def main(config: Config) -> Path:
         with only_writer(setup.folder):  # not before it is clear that there will be results
             results = setup.read_results()
             if results is None:
-                found = in_parallel(jobs_of(setup), setup.width, "evaluate", ResultSoFar(setup.main))
-                results = write_results(setup, found)
+                played = in_parallel(jobs_of(setup), setup.width, "evaluate", ResultSoFar(setup.main))
+                results = write_results(setup, played)
         env, tasks = setup.env, setup.env.all_tasks()[setup.parts[setup.main]]
         first = setup.films / f"{env.label(tasks[compared_tasks(env, tasks)[-1]])}.mp4"
         told = [tables.in_short(results), *tables.tables(results), tables.summary(results, env.spec)]
@@ -53,15 +52,15 @@ def main(config: Config) -> Path:
     return setup.folder
 
 
-def write_results(setup: Setup, found: Sequence[tuple[str, Any]]) -> Json:
-    """Write episodes, numbers, videos and pictures of what was `found` in the jobs; returns the content of
-    `results.json`."""
+def write_results(setup: Setup, played_jobs: Sequence[tuple[str, Any]]) -> Json:
+    """Write episodes, numbers, videos and pictures of the results `played_jobs` of all jobs; returns the content
+    of `results.json`."""
     config, env, options, shown = setup.config, setup.env, setup.config.evaluation, setup.tasks[setup.main]
-    played = played_in(setup, found)
-    checksum = save_episodes(setup.folder, played.episodes, setup.owner, played.explored | {MISLED: played.misled})
+    played = played_in(setup, played_jobs)
+    checksum = save_episodes(setup.folder, played.episodes, setup.owner, played.arrays)
     exact = {part: exact_references(env, tasks) for part, tasks in setup.tasks.items()}
     setting, beside = setting_of(setup, exact), returns_beside(exact[setup.main], env, played.episodes)
-    summed = partial(summarise, {config.seed: played.episodes}, setting, options, config.seed, [played.misled])
+    summed = partial(summarise, {config.seed: played.episodes}, setting, options, config.seed, [played.arrays])
     films = replace(config, source=setup.source), setup.films, env, shown, played.filmed, beside, shown.device
     jobs = {"numbers": summed} | ({"videos": partial(write_lives, *films)} if options.videos else {})
     done = dict[str, Any](in_parallel([*jobs.items()], min(setup.width, len(jobs)), "sum up"))
@@ -71,7 +70,6 @@ def write_results(setup: Setup, found: Sequence[tuple[str, Any]]) -> Json:
         **{f"{part}_tasks": tasks.tolist() for part, tasks in setup.tasks.items()},
         "references": setting.references,
         **done["numbers"],
-        **exploration_numbers([played.explored], options, config.seed),
         "checkpoint": setup.opened.checksum,
     }
     write_figures(setup.folder, env, results, setup.learners, config.summaries)

@@ -36,11 +36,11 @@ def record_before(config: Config) -> None:
         announce(before, examined(before))
 
 
-def announce(config: Config, found: Json) -> None:
+def announce(config: Config, results: Json) -> None:
     """Print which tasks were solved, or the return if there was no success, and the folders of the results."""
-    num_tasks, unsolved = found["num_tasks"], found["unsolved"] if "return" not in found else list[Json]()
-    if "return" in found:
-        print(f"mean return of the trained agents on {num_tasks} training tasks {found['return']:.4g}, no success")
+    num_tasks, unsolved = results["num_tasks"], results["unsolved"] if "return" not in results else list[Json]()
+    if "return" in results:
+        print(f"mean return of the trained agents on {num_tasks} training tasks {results['return']:.4g}, no success")
     else:
         with closing(make_env(config.env)) as env:
             print(f"{num_tasks - len(unsolved)} of {num_tasks} training tasks {solved(env.spec)} by all their agents")

@@ -22,7 +22,7 @@ from icrl.objectives import objective_class
 from icrl.runs.device import dtype_of
 from icrl.runs.evaluations import Evaluator
 from icrl.training.fit import fit
-from icrl.training.needs import fitting_gpt
+from icrl.training.needs import gpt_training
 from icrl.training.program import RunContext, check_stage_two, compared, open_run
 
 LARGE = "trainer.mini_batch_size, model.context_len, model.embed_dim"
@@ -55,7 +55,7 @@ def prepared(
     """Model, objective, batches and evaluator of a run, of one or of `num_models` that are in memory at once."""
     config, spec = context.config, context.spec()
     check_stage_two(config, spec)
-    needs = fitting_gpt(config, spec, context.ranks.size)
+    needs = gpt_training(config, spec, context.ranks.size)
     context.check_memory([need._replace(size=num_models * need.size) for need in needs], config.model)
     model = GPT(config.model, spec, config.trainer.activation_checkpointing)
     model = model.to(context.device, dtype_of(config))

@@ -1,7 +1,9 @@
 """Training and recording of source agents: a run of stage one, or a block of its tasks, from its checks to its end."""
 
+import io
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, closing, contextmanager, nullcontext
+from contextlib import ExitStack, closing, contextmanager, nullcontext, redirect_stderr
+from threading import RLock
 
 import torch
 from torch import Tensor
@@ -91,14 +93,21 @@ def examined(config: Config, part: Part = WHOLE) -> Json:
             state, about = saved
             learner.load_state_dict(state["learner"])
             learner.set_clock(clock_of(config.source, about["step"]))
-            found = examine(config, env, learner, tasks, split.held_out)
-            write_owned(folder / FINISHED, Identity.of(about["description"]), about["step"], found)
-        found, whose, _ = read_owned(folder / FINISHED, FOUND)
+            results = examine(config, env, learner, tasks, split.held_out)
+            write_owned(folder / FINISHED, Identity.of(about["description"]), about["step"], results)
+        results, whose, _ = read_owned(folder / FINISHED, FOUND)
     if manifest["owner"]:
         check_owner(folder / FINISHED, whose, Identity(**manifest["owner"]))
     if not manifest["complete"]:
         raise PipelineError(f"{folder / FINISHED} exists, but {histories} is not complete: remove {FINISHED}")
-    return found
+    return results
+
+
+def examined_quietly(config: Config) -> Json:
+    """Results of the agents, without a progress bar, because another process shows its own."""
+    tqdm.set_lock(RLock())  # one of processes would outlive this one
+    with redirect_stderr(io.StringIO()):
+        return examined(config)
 
 
 def unused(config: Config) -> Iterator[str]:

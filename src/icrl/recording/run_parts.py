@@ -11,7 +11,7 @@ from icrl.data.history_store import HistoryWriter
 from icrl.envs.core import State
 from icrl.envs.rollout import Streams
 from icrl.runs import checkpoint
-from icrl.runs.files import Identity, check_same, fits
+from icrl.runs.files import Identity, check_same, has_form
 from icrl.sources.pace import unrolled
 
 if TYPE_CHECKING:
@@ -67,7 +67,7 @@ def check_continues(config: Config, folder: Path, saved: Json, owner: Identity, 
     """Raise `ConfigError` unless the run `owner`, with `config` and `inputs`, may resume from the checkpoint in
     `folder` whose sidecar is `saved`; `PipelineError` if that belongs to another program or run."""
     before = saved["description"]
-    if fits(before, {"config": dict, "inputs": {str: str}}):
+    if has_form(before, {"config": dict, "inputs": {str: str}}):
         check_same(config, before["config"], compared(config), str(folder))
         if other := sorted(key for key in inputs if inputs[key] != before["inputs"].get(key)):
             raise ConfigError(

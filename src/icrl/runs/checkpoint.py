@@ -106,8 +106,8 @@ def _stem(file: Path) -> str:
 
 def sidecars(folder: Path, kind: str) -> list[Path]:
     """JSON sidecars of the checkpoints of `kind`, newest first."""
-    found = [file for file in folder.glob(f"{kind}-*.json") if re.fullmatch(r"\d{9,}", file.stem.rpartition("-")[2])]
-    return sorted(found, key=step_of, reverse=True)
+    files = [file for file in folder.glob(f"{kind}-*.json") if re.fullmatch(r"\d{9,}", file.stem.rpartition("-")[2])]
+    return sorted(files, key=step_of, reverse=True)
 
 
 def by_step(folder: Path) -> dict[int, Path]:
@@ -125,10 +125,10 @@ def load_newest(folder: Path, kind: str, device: torch.device) -> tuple[dict[str
     damage = None
     for sidecar in sidecars(folder, kind):
         try:
-            found = load(sidecar, device)
+            state = load(sidecar, device)
             if damage:
                 say(f"skipped, using {sidecar.stem} instead: {damage}", file=sys.stderr)
-            return found
+            return state
         except DamagedCheckpointError as error:
             damage = error
     if damage:
@@ -167,15 +167,15 @@ def _damaged(path: Path, fault: str) -> DamagedCheckpointError:
 def open_finished(folder: Path, kind: str, program: str, device: torch.device) -> tuple[dict[str, Any], Json] | None:
     """State and sidecar of the newest checkpoint of `kind` of a finished run of `program`; None if there is none.
     Raises `PipelineError` if one of the two files belongs to another run, or the final checkpoint is missing."""
-    found, finished = load_newest(folder, kind, device), folder / FINISHED
-    if found is None or not finished.exists():
+    opened, finished = load_newest(folder, kind, device), folder / FINISHED
+    if opened is None or not finished.exists():
         return None
     _, owner, step = read_owned(finished, {})
-    check_run(folder, found[1], Identity(program, owner.run))
+    check_run(folder, opened[1], Identity(program, owner.run))
     check_owner(finished, owner, Identity(program, owner.run))
     if kind == "last":
-        check_end(finished, step, found[1]["step"])
-    return found
+        check_end(finished, step, opened[1]["step"])
+    return opened
 
 
 def check_run(folder: Path, about: Json, expected: Identity) -> None:

@@ -138,10 +138,10 @@ def free_memory(device: torch.device) -> int | None:
         return free + torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
     try:
         lines = dict(line.split(":") for line in _MEMINFO.read_text(encoding="ascii").splitlines())
-        found = sum(int(lines[key].split()[0]) << 10 for key in ("MemAvailable", "SwapFree"))
+        memory = sum(int(lines[key].split()[0]) << 10 for key in ("MemAvailable", "SwapFree"))
     except (OSError, KeyError, ValueError):  # not Linux
         return None
-    return min([found, *_memory_limits()])
+    return min([memory, *_memory_limits()])
 
 
 def _memory_limits() -> Iterator[int]:

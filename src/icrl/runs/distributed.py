@@ -96,10 +96,10 @@ class Ranks:
         """CPU tensors of all ranks, returned on every rank; shapes must agree."""
         if self.size == 1:
             return [values]
-        found = [torch.empty_like(values) for _ in range(self.size)]
+        gathered = [torch.empty_like(values) for _ in range(self.size)]
         with _answered():
-            dist.all_gather(found, values)
-        return found
+            dist.all_gather(gathered, values)
+        return gathered
 
     def concatenated(self, values: Tensor, dim: int) -> Tensor:
         """Tensors of all ranks, of one shape, behind each other along `dim` in the order of ranks."""
@@ -258,12 +258,12 @@ def _fate(others: Sequence[Worker], patience: float) -> str:
     """Words for the first of the `others` that dies or fails within `patience` seconds; empty if none does."""
     for rank, other in enumerate(others, 1):
         try:
-            found = other.answer(patience)
+            answer = other.answer(patience)
         except (EOFError, OSError):
             died = f"process {rank} of the training died (exit code {other.end(_EXIT)})"
             return f"{died}; the same command continues from the newest checkpoint"
-        if found:
-            return f"process {rank} of the training failed: {found.strip().splitlines()[-1]}"
+        if answer:
+            return f"process {rank} of the training failed: {answer.strip().splitlines()[-1]}"
     return ""
 
 

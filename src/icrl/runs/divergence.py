@@ -25,7 +25,7 @@ class Watch:
         self._noted: list[tuple[int, dict[str, Tensor]]] = []
         self._ranks = ranks or Ranks()
 
-    def note(self, update: int, values: dict[str, Tensor]) -> None:
+    def record(self, update: int, values: dict[str, Tensor]) -> None:
         """Keep the `values` of an update: all of one shape, with the same names each time."""
         self._noted.append((update, values))
 
@@ -51,36 +51,36 @@ class FiniteCheck(Watch):
     """Check of a training loop: raises `DivergedError`, on all ranks, if values or parameters are not finite."""
 
     def __init__(
-        self, program: str, networks: dict[str, nn.Module], cure: Callable[[str], str], ranks: Ranks | None = None
+        self, program: str, networks: dict[str, nn.Module], advice: Callable[[str], str], ranks: Ranks | None = None
     ) -> None:
-        """`networks` by the word that names their parameters in messages; `cure` takes the first bad name."""
+        """`networks` by the word that names their parameters in messages; `advice` takes the first bad name."""
         super().__init__(ranks)
-        self._program, self._networks, self._cure = program, networks, cure
+        self._program, self._networks, self._advice = program, networks, advice
 
-    def note(self, update: int, values: dict[str, Tensor], check: bool = False) -> None:
+    def record(self, update: int, values: dict[str, Tensor], check: bool = False) -> None:
         """Keep the `values` of an update; they are checked every few updates, or immediately with `check`."""
-        super().note(update, values)
+        super().record(update, values)
         if check or len(self._noted) >= _MOST:
             self.check()
 
     def check(self, update: int | None = None) -> None:
         """Check the updates, and the parameters after `update` if it is given."""
-        when, found = "in", self.first_bad()
-        if not found and update is not None:
+        when, bad_update = "in", self.first_bad()
+        if not bad_update and update is not None:
             networks = [(f"{name} parameters".strip(), network) for name, network in self._networks.items()]
             bad = [name for name, network in networks if not all(p.isfinite().all() for p in network.parameters())]
             if self._ranks.any(bool(bad)):
-                when, found = "after", (update, bad or ["parameters"])
-        if found:
-            at, names = found
-            raise diverged(f"{self._program}, {when} update {at}", names, self._cure(next(iter(names))))
+                when, bad_update = "after", (update, bad or ["parameters"])
+        if bad_update:
+            at, names = bad_update
+            raise diverged(f"{self._program}, {when} update {at}", names, self._advice(next(iter(names))))
 
 
-def diverged(where: str, names: Iterable[str], cure: str) -> DivergedError:
+def diverged(where: str, names: Iterable[str], advice: str) -> DivergedError:
     """Error that says what is not finite, `where`, and what may help."""
     return DivergedError(
         f"{where}: {', '.join(names)} not finite. Training stops, and nothing after its last checkpoint is kept. Under "
-        f"another name=, {cure} may help"
+        f"another name=, {advice} may help"
     )
 
 

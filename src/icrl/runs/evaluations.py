@@ -205,9 +205,9 @@ class Evaluations(AbstractContextManager["Evaluations"]):
             self._draw({step: evaluation})
             named = {name.removeprefix("development_"): value for name, value in evaluation.metrics.items()}
             won = any(value for name, value in named.items() if "success" in name)  # else returns tell more
-            found = "  ".join(f"{name} {value:.3g}" for name, value in named.items() if won or "success" not in name)
-            self._report(f"evaluation at {step}:  {found}")
-        scores = [(found.score, at) for at, found in self.results.items() if at >= self._trained]
+            numbers = "  ".join(f"{name} {value:.3g}" for name, value in named.items() if won or "success" not in name)
+            self._report(f"evaluation at {step}:  {numbers}")
+        scores = [(numbers.score, at) for at, numbers in self.results.items() if at >= self._trained]
         if step == max((pair for pair in scores if not math.isnan(pair[0])), default=(0, None))[1]:
             best = state or _state(self._waiting[0])
             checkpoint.save(self._folder, "best", step, best, self._description, keep=1)
@@ -215,7 +215,7 @@ class Evaluations(AbstractContextManager["Evaluations"]):
             self._drop()
 
     def _write(self) -> None:
-        entries = [{"step": step} | found._asdict() for step, found in self.results.items()]
+        entries = [{"step": step} | evaluation._asdict() for step, evaluation in self.results.items()]
         write_owned(self._path, self._owner, max(self.results, default=-1), {"evaluations": entries})
 
     def _draw(self, results: dict[int, Evaluation]) -> None:

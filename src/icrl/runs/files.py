@@ -60,31 +60,31 @@ def write_json(path: Path, value: Json) -> None:
 
 
 def read_json(path: Path, form: Any = dict) -> Json:
-    """Mapping written by `write_json`, which has this `form` (see `fits`)."""
+    """Mapping written by `write_json`, which has this `form` (see `has_form`)."""
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError) as error:
         raise PipelineError(f"{path} is not readable as JSON: {error}") from error
     if not isinstance(content, dict) or content.pop(_SEAL, None) != digest(content):
         raise PipelineError(f"{path} is damaged: its checksum is wrong; restore it")
-    if not fits(content, form):
+    if not has_form(content, form):
         raise PipelineError(f"{path} has unexpected content: another program or version wrote it")
     return content
 
 
-def fits(content: Json, form: Any) -> bool:
+def has_form(content: Json, form: Any) -> bool:
     """Compare `content` with a `form`: a type (`float` includes ints), a tuple of alternatives, `[form]` for a list,
     `{name: form, ...}` for a mapping with at least these keys, or `{str: form}` if all values have one form."""
     match form:
         case tuple():
-            return any(fits(content, one) for one in form)
+            return any(has_form(content, one) for one in form)
         case [item]:
-            return isinstance(content, list) and all(fits(one, item) for one in content)
+            return isinstance(content, list) and all(has_form(one, item) for one in content)
         case dict():
             return isinstance(content, dict) and all(
-                all(fits(value, part) for value in content.values())
+                all(has_form(value, part) for value in content.values())
                 if name is str
-                else name in content and fits(content[name], part)
+                else name in content and has_form(content[name], part)
                 for name, part in form.items()
             )
     return type(content) is form or (form is float and type(content) is int)
@@ -160,11 +160,11 @@ def _plain(number: str) -> float:
     return int(value) if (value := float(number)).is_integer() else value
 
 
-def check_owner(path: Path, found: Identity, expected: Identity) -> None:
-    """Raise `PipelineError` unless the run `found` in the file `path` is the `expected` one."""
-    if found != expected:
+def check_owner(path: Path, owner_there: Identity, expected: Identity) -> None:
+    """Raise `PipelineError` unless the run `owner_there` in the file `path` is the `expected` one."""
+    if owner_there != expected:
         raise PipelineError(
-            f"{path} is from {found}, but {expected} is needed here: restore the right file, or remove this one"
+            f"{path} is from {owner_there}, but {expected} is needed here: restore the right file, or remove this one"
         )
 
 

@@ -122,11 +122,11 @@ def in_parallel(
     with progress_bar(total=len(jobs), desc=title, unit="job") as bar, ticking(bar):
         if width > 1:
             return _in_processes(jobs, width, bar, tell)
-        found = list[tuple[str, Result]]()
+        results = list[tuple[str, Result]]()
         for name, job in jobs:
-            found.append((name, job()))
-            advance(bar, tell(*found[-1]))
-        return found
+            results.append((name, job()))
+            advance(bar, tell(*results[-1]))
+        return results
 
 
 @contextmanager

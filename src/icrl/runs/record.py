@@ -123,8 +123,8 @@ def record_session(config: Any, folder: Path, owner: Identity, step: int, projec
 
 def read_sessions(path: Path, owner: Identity) -> list[Json]:
     """Sessions in the run.json of the run `owner`."""
-    written, found, _ = read_owned(path, _FORM)
-    check_owner(path, found, owner)
+    written, owner_there, _ = read_owned(path, _FORM)
+    check_owner(path, owner_there, owner)
     return written["sessions"]
 
 

@@ -122,7 +122,7 @@ class RunState:
             raise Stopped(f"SIGTERM: {self.where} is saved; the same command continues")
 
     def __enter__(self) -> Self:
-        def note(number: int, _: FrameType | None) -> None:
+        def keep_request(number: int, _: FrameType | None) -> None:
             for run in _RUNNING:
                 run._asked.add(number)
 
@@ -130,7 +130,7 @@ class RunState:
             self._asked |= run._asked
         _RUNNING.append(self)
         if threading.current_thread() is threading.main_thread():  # only the main thread may set handlers
-            self._handlers = {number: signal.signal(number, note) for number in (_STOP, _SAVE)}
+            self._handlers = {number: signal.signal(number, keep_request) for number in (_STOP, _SAVE)}
         return self
 
     def __exit__(self, _: object, error: BaseException | None, __: object) -> None:

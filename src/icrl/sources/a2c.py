@@ -94,8 +94,8 @@ class ActorCritic(Learner):
         if not self.has_memory:
             return step, carry
         with torch.no_grad():
-            seen = self.heads.unroll(step.obs[None], step.timestep[None], carry)[0]
-        return step._replace(obs=seen), seen[:, : self.heads.memory_size]
+            inputs = self.heads.unroll(step.obs[None], step.timestep[None], carry)[0]
+        return step._replace(obs=inputs), inputs[:, : self.heads.memory_size]
 
     def act(self, carry: Any, step: Step, noise: Tensor) -> tuple[Tensor, Any]:
         step, carry = self.remember(carry, step)
@@ -128,15 +128,15 @@ class A2C(ActorCritic):
         after = self.heads.unroll(rollout.obs, rollout.timestep, carry)[:-1, :, : self.heads.memory_size]
         return {"memory": torch.cat([carry[None], after])}
 
-    def _seen(self, rollout: Rollout, targets: dict[str, Tensor]) -> Tensor:
+    def _inputs(self, rollout: Rollout, targets: dict[str, Tensor]) -> Tensor:
         """Inputs of the heads at each step of windows. Gradients of a memory end where a window begins."""
         return self.heads.unroll(rollout.obs, rollout.timestep, targets["memory"][0] if self.has_memory else None)
 
     def update(self, sample: Sample) -> UpdateResult:
         """One gradient step of every learner."""
-        seen = self._seen(sample.rollout, sample.targets)
-        log_prob, value, entropies = self.heads.evaluate_actions(seen, sample.rollout.action)
-        actor_loss, returns, metrics = self._fit(sample, seen, log_prob, value.detach())
+        inputs = self._inputs(sample.rollout, sample.targets)
+        log_prob, value, entropies = self.heads.evaluate_actions(inputs, sample.rollout.action)
+        actor_loss, returns, metrics = self._fit(sample, inputs, log_prob, value.detach())
         policy_loss, error = self._per_learner(actor_loss), self.heads.scaled(returns - value)
         value_loss = self._per_learner(error.square())
         entropy = self._per_learner(entropies)
@@ -149,16 +149,16 @@ class A2C(ActorCritic):
         metrics |= {"policy_loss": policy_loss.detach(), "value_loss": value_loss.detach()}
         return UpdateResult(metrics | {"entropy": entropy.detach(), "gradient_norm": norm})
 
-    def _next_value(self, rollout: Rollout, seen: Tensor) -> Tensor:
+    def _next_value(self, rollout: Rollout, inputs: Tensor) -> Tensor:
         """Values `[T, B]` of the observations after each step, before any reset."""
-        return self.heads.value(self.heads.ahead(seen, rollout.next_obs))
+        return self.heads.value(self.heads.ahead(inputs, rollout.next_obs))
 
     def _fit(
-        self, sample: Sample, seen: Tensor, log_prob: Tensor, value: Tensor
+        self, sample: Sample, inputs: Tensor, log_prob: Tensor, value: Tensor
     ) -> tuple[Tensor, Tensor, dict[str, Tensor]]:
-        """Loss of the actor and returns for the critic, `[T, B]`, and metrics `[L]`. `seen` is what the heads read;
+        """Loss of the actor and returns for the critic, `[T, B]`, and metrics `[L]`. `inputs` is what the heads read;
         `log_prob` of the actions has a gradient, `value` has none; both are `[T, B]`."""
-        rollout, next_value = sample.rollout, self._next_value(sample.rollout, seen)
+        rollout, next_value = sample.rollout, self._next_value(sample.rollout, inputs)
         ends = rollout.terminated, rollout.truncated
         returns = n_step_returns(rollout.reward, next_value, *ends, self._discount)
         return -log_prob * self.heads.scaled(returns - value), returns, {}
@@ -186,15 +186,15 @@ class PPO(A2C):
     @torch.no_grad()
     def targets(self, rollout: Rollout, carry: Any = ()) -> dict[str, Tensor]:
         """log pi_old(a|s), advantage and return of an unroll, `[T, B]` each, beside A2C's columns."""
-        found = super().targets(rollout, carry)
-        seen = self._seen(rollout, found)
-        log_prob, value, _ = self.heads.evaluate_actions(seen, rollout.action)
-        next_value, ends = self._next_value(rollout, seen), (rollout.terminated, rollout.truncated)
+        columns = super().targets(rollout, carry)
+        inputs = self._inputs(rollout, columns)
+        log_prob, value, _ = self.heads.evaluate_actions(inputs, rollout.action)
+        next_value, ends = self._next_value(rollout, inputs), (rollout.terminated, rollout.truncated)
         advantage = gae(rollout.reward, value, next_value, *ends, self._discount, self.config.gae_lambda)
-        return found | {"log_prob": log_prob, "advantage": advantage, "return": advantage + value}
+        return columns | {"log_prob": log_prob, "advantage": advantage, "return": advantage + value}
 
     def _fit(
-        self, sample: Sample, seen: Tensor, log_prob: Tensor, value: Tensor
+        self, sample: Sample, inputs: Tensor, log_prob: Tensor, value: Tensor
     ) -> tuple[Tensor, Tensor, dict[str, Tensor]]:
         """Losses and metrics. approx_kl estimates KL(pi_old || pi) by the mean of ratio - 1 - log ratio, which is never
         negative (Schulman, "Approximating KL divergence", 2020)."""

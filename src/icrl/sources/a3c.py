@@ -43,15 +43,15 @@ class A3C(A2C):
     @torch.no_grad()
     def targets(self, rollout: Rollout, carry: Any = ()) -> dict[str, Tensor]:
         """log mu(a|s) of an unroll, `[T, B]`, beside A2C's columns."""
-        found = super().targets(rollout, carry)
-        return found | {"log_prob": self.heads.evaluate_actions(self._seen(rollout, found), rollout.action)[0]}
+        columns = super().targets(rollout, carry)
+        return columns | {"log_prob": self.heads.evaluate_actions(self._inputs(rollout, columns), rollout.action)[0]}
 
     def _fit(
-        self, sample: Sample, seen: Tensor, log_prob: Tensor, value: Tensor
+        self, sample: Sample, inputs: Tensor, log_prob: Tensor, value: Tensor
     ) -> tuple[Tensor, Tensor, dict[str, Tensor]]:
         """Losses and metrics. actor_kl estimates KL(mu || pi) as PPO's approx_kl does; clip_fraction is the share of
         ratios above rho_clip."""
-        rollout, next_value = sample.rollout, self._next_value(sample.rollout, seen)
+        rollout, next_value = sample.rollout, self._next_value(sample.rollout, inputs)
         ends = rollout.terminated, rollout.truncated
         log_ratio, given = log_prob.detach() - sample.targets["log_prob"], self.config
         ratio, form = log_ratio.exp(), (given.trace_lambda, given.rho_clip, given.c_clip)

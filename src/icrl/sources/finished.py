@@ -13,7 +13,7 @@ from icrl.config.paths import PROJECT
 from icrl.contracts import ConfigError, Json, PipelineError
 from icrl.envs import make_env
 from icrl.runs import checkpoint
-from icrl.runs.files import check_same, fits
+from icrl.runs.files import check_same, has_form
 from icrl.sources import source_class, source_of
 from icrl.sources.learners import Learner
 
@@ -27,13 +27,13 @@ def open_agents(config: Config, run: str, where: str, device: torch.device) -> O
     """Last state and sidecar of the finished `run`. Raises `ConfigError`, which begins with `where`, if there is
     none."""
     folder = PROJECT / config.root / "logs" / run / "source"
-    found = checkpoint.open_finished(folder, "last", "train_agents", device)
-    if found is None:
+    opened = checkpoint.open_finished(folder, "last", "train_agents", device)
+    if opened is None:
         how = f"run {command_of('train_agents')} with that name"
         raise ConfigError(f"{where}: no finished run in {folder}: {how}")
-    if not fits(found[1]["description"], {"config": {"env": dict, "source": {"name": str}}}):
+    if not has_form(opened[1]["description"], {"config": {"env": dict, "source": {"name": str}}}):
         raise PipelineError(f"a checkpoint in {folder} lacks the options of its agents: another version wrote it")
-    return found
+    return opened
 
 
 def restored(config: Config, opened: Opened, where: str, tasks: Tensor) -> Learner:

@@ -40,8 +40,8 @@ class Heads:
         `[B, memory_size]` before them. The first `memory_size` numbers of a row are the memory after it."""
         return obs
 
-    def ahead(self, seen: Tensor, next_obs: Tensor) -> Tensor:
-        """The observations `next_obs` `[T, B, ...]` after the rows `seen` of `unroll`, in the same episodes."""
+    def ahead(self, inputs: Tensor, next_obs: Tensor) -> Tensor:
+        """The observations `next_obs` `[T, B, ...]` after the rows `inputs` of `unroll`, in the same episodes."""
         return next_obs
 
     def refresh(self) -> None:
@@ -234,8 +234,8 @@ class RecurrentHeads(VectorHeads):
         return self._with_flags(self.network.body(super()._rows(obs), timestep == 0, memory), obs)
 
     @torch.no_grad()
-    def ahead(self, seen: Tensor, next_obs: Tensor) -> Tensor:
-        states = self.network.body.after(seen[..., : self.memory_size], super()._rows(next_obs))
+    def ahead(self, inputs: Tensor, next_obs: Tensor) -> Tensor:
+        states = self.network.body.after(inputs[..., : self.memory_size], super()._rows(next_obs))
         return self._with_flags(states, next_obs)
 
     def _rows(self, obs: Tensor) -> Tensor:

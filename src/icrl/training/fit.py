@@ -162,7 +162,7 @@ class Training:
         number of it is not finite."""
         made, updater = self.done + 1, self._updater
         due = self._logger.due(made)
-        self._finite.note(made, updater.watched(metrics), check=due)
+        self._finite.record(made, updater.watched(metrics), check=due)
         if due:
             self._curves.show(made, metrics, self._scale | updater.rates(), updater.model, batch, self.evaluations)
         if is_due(made, self._config.trainer.parameter_check_interval):

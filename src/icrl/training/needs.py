@@ -71,14 +71,14 @@ def stage_one(
     return needs
 
 
-def fitting_gpt(config: Config, spec: EnvSpec, num_ranks: int, num_frozen: int = 0) -> list[Need]:
+def gpt_training(config: Config, spec: EnvSpec, num_ranks: int, num_frozen: int = 0) -> list[Need]:
     """Needs of training a sequence model, beside the `num_frozen` parameters of a teacher."""
     with META:
         trained, _ = parameters_of(GPT(config.model, spec))
-    return fitting(config, config.model, spec, num_ranks, "model", trained, num_frozen)
+    return model_training(config, config.model, spec, num_ranks, "model", trained, num_frozen)
 
 
-def fitting(
+def model_training(
     config: Config,
     model: GPTConfig,
     spec: EnvSpec,

@@ -139,7 +139,7 @@ class Rule(NamedTuple):
 
     options: type[OptimizerConfig]
     make: Callable[..., Optimizer]
-    step: Callable[..., Any] | None = None  # in place of `updates.step`, for a rule that needs more than one gradient
+    step: Callable[..., Any] | None = None  # in place of that of `Updater.update`, for a rule that needs more gradients
 
 
 _rules: dict[str, Rule] = {

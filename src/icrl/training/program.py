@@ -110,6 +110,13 @@ def windows_of(
     return Mixture(parts, config.data.weights)
 
 
+def divides_windows(config: Config, size: int) -> bool:
+    """True if `size` processes can share the batches of stage two, two windows each at least."""
+    trainer, windows = config.trainer, config.trainer.mini_batch_size
+    divides = windows % (size * trainer.gradient_accumulation_steps) == 0 and windows >= 2 * size
+    return divides and config.optimizer.is_shared
+
+
 def ahead(batch_at: Callable[[int], Batch]) -> Callable[[int], Batch]:
     """The same function for calls with ascending numbers, with the next batch made by a thread meanwhile."""
     thread, made = ThreadPoolExecutor(1), dict[int, Future[Batch]]()
@@ -168,8 +175,8 @@ def open_run(
         if ranks.is_writer:
             ranks.any(False)
         with only_writer(folder) if ranks.is_writer else nullcontext():
-            found, finished = load_newest(folder, "last", torch.device("cpu")), folder / FINISHED
-            before, extended = found[1]["description"] if found else None, False
+            newest, finished = load_newest(folder, "last", torch.device("cpu")), folder / FINISHED
+            before, extended = newest[1]["description"] if newest else None, False
             if before and Identity.of(before).program == program:
                 check_described(before, folder)
                 check_same(config, before["config"], groups, str(folder), budgets=False)
@@ -179,14 +186,14 @@ def open_run(
                 before = None
             made_of = inputs(before) | {"histories": [store.checksum for store in stores]}
             owner = identity_of(program, config, groups, made_of)
-            if found:
-                check_run(folder, found[1], owner)
+            if newest:
+                check_run(folder, newest[1], owner)
             if finished.exists():
-                if found is None:
+                if newest is None:
                     raise ConfigError(f"{folder} is finished but has no checkpoints: restore them, or remove it")
                 _, whose, updates = read_owned(finished, {})
                 check_owner(finished, whose, owner)
-                check_end(finished, updates, found[1]["step"])
+                check_end(finished, updates, newest[1]["step"])
                 if not extended:
                     announce(f"all {updates} updates of {config.name} are done: {folder}", ranks)
                     yield None

@@ -5,21 +5,30 @@ the trials that it was interrupted in again. G tasks, S streams of each, B = G S
 B / R streams and updates on as many streams of each mini-batch as the others.
 """
 
+from __future__ import annotations
+
+from contextlib import closing
 from copy import deepcopy
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
+from icrl.config.options import refuse, replace
 from icrl.config.schedules import Clock, make_schedule
 from icrl.contracts import Rollout
-from icrl.envs.core import Family, TensorEnv
+from icrl.envs import make_env
+from icrl.envs.core import Family, TensorEnv, check_playable
 from icrl.envs.rollout import OpenEpisodes, finished_episodes, numbered, rollout, start_streams
 from icrl.envs.tasks import streams_of
-from icrl.nn.gpt import GPT
+from icrl.nn.embeddings import ObsEmbedding
+from icrl.nn.encoders import OF_ROWS
+from icrl.nn.gpt import GPT, check_discrete
 from icrl.nn.gpt_policy import GPTPolicy
 from icrl.randomness import Noise, mix, stream_seeds
 from icrl.runs.distributed import Ranks
+from icrl.training.needs import gpt_training, playing
+from icrl.training.optimizers import MuonConfig
 from icrl.training.policy_gradient import (
     NEVER,
     FinetuneConfig,
@@ -28,8 +37,13 @@ from icrl.training.policy_gradient import (
     group_advantages,
     log_probabilities,
 )
+from icrl.training.program import RunContext
+
+if TYPE_CHECKING:
+    from icrl.app.root import Config
 
 _TASKS, _STARTS, _NOISE, _ORDER, _ROOMS = range(6, 11)  # purposes of random numbers
+_PLAYED = ("finetune.num_streams", "finetune.trial_steps")  # options with the size of an iteration
 _KEPT = 0.5  # of a full context; a trial never fills one
 
 
@@ -150,10 +164,8 @@ class Trials:
         """All streams of `iteration` with their advantages."""
         config, spec = self.config, self.env.spec
         played, log_prob = self.play(iteration)
-        played, log_prob = (
-            Rollout(*(self.ranks.concatenated(column, 1) for column in played)),
-            self.ranks.concatenated(log_prob, 1),
-        )
+        played = played.each(lambda column: self.ranks.concatenated(column, 1))
+        log_prob = self.ranks.concatenated(log_prob, 1)
         value = played.reward
         bonus = self._bonus(self.clock(iteration))
         new = discoveries(spec, played).float() if bonus else torch.zeros_like(value)
@@ -164,24 +176,94 @@ class Trials:
         self.metrics = self._progress(played, value, new)
         if self.start is None:
             return batch
-        found = self._by_parts(self.start, TrialBatch(*(column[self.own] for column in batch)))
-        return batch._replace(log_start=self.ranks.concatenated(found, 0))
+        log_start = self._by_parts(self.start, TrialBatch(*(column[self.own] for column in batch)))
+        return batch._replace(log_start=self.ranks.concatenated(log_start, 0))
 
     @torch.no_grad()
     def _by_parts(self, model: GPT, batch: TrialBatch) -> Tensor:
         """Log-probabilities `[B, T, A]` by `model`, for as many streams at a time as an update has."""
         parts = (column.tensor_split(self.config.num_mini_batches) for column in batch)
-        found = [log_probabilities(self.env.spec, model, TrialBatch(*part)) for part in zip(*parts, strict=True)]
-        return torch.cat(found)
+        log_probs = [log_probabilities(self.env.spec, model, TrialBatch(*part)) for part in zip(*parts, strict=True)]
+        return torch.cat(log_probs)
 
     def _progress(self, played: Rollout, value: Tensor, new: Tensor) -> dict[str, Tensor]:
         """Mean return and number of rewarded discoveries of a trial, and success of the first and of the last episode
         that all streams finished; on training tasks alone."""
         kept = self._num_tasks * self.config.num_streams
-        solvable = Rollout(*(column[:, :kept] for column in played))
+        solvable = played.each(lambda column: column[:, :kept])
         episodes, _ = finished_episodes(solvable, OpenEpisodes.none(kept), self.env.spec)
         number, last = numbered(episodes.stream), self.config.trial_steps // self.env.spec.max_episode_steps - 1
-        found = {"return": value[:, :kept].sum(0).mean(), "discoveries": new[:, :kept].sum(0).mean()}
+        metrics = {"return": value[:, :kept].sum(0).mean(), "discoveries": new[:, :kept].sum(0).mean()}
         for name, episode in {"first_success": 0, "last_success": last}.items() if last >= 0 else ():
-            found[name] = torch.tensor(episodes.success[number == episode].mean(), device=value.device)
-        return found
+            metrics[name] = torch.tensor(episodes.success[number == episode].mean(), device=value.device)
+        return metrics
+
+
+def check_trials(config: Config) -> None:
+    """Raise `ConfigError` for options of trials that the world or the model does not allow; needs no histories."""
+    check_playable(config.env)
+    options, model = config.finetune, config.model
+    steps, length = options.trial_steps, model.context_len
+    longer = f"finetune.trial_steps={steps} is longer than model.context_len={length}, and an update reads whole trials"
+    refuse(steps > length, f"{longer}: lower it, or train with a longer model.context_len")
+    if not options.num_rooms:
+        return
+    given, encoding = f"finetune.num_rooms={options.num_rooms}", model.obs_encoding
+    sizes = f"finetune.room_sizes={options.room_sizes}: must be at most model.max_size={model.max_size}"
+    refuse(options.room_sizes[1] > model.max_size, sizes)
+    read = f"needs model.obs_encoding={', '.join(OF_ROWS[:-1])} or {OF_ROWS[-1]}, not {encoding}"
+    refuse(encoding not in OF_ROWS, f"{given} {read}: give one, or finetune.num_rooms=0")
+    with closing(make_env(config.env)) as env:
+        none = f"{given}: env.name={config.env.name} has no other rooms with these options; give finetune.num_rooms=0"
+        refuse(rooms_beside(config, env, env.all_tasks()[:0]) is None, none)
+
+
+def rooms_beside(config: Config, env: TensorEnv, hidden: Tensor) -> Family | None:
+    """Family of rooms that trials visit beside `env`, without the goals of the tasks `hidden` `[N, task_dim]`; None
+    without `finetune.num_rooms`."""
+    options, model = config.finetune, config.model
+    corner = ObsEmbedding(model, env.spec).slack // 2
+    least, most = options.room_sizes
+    return env.family(model.max_size, corner, (least, most), hidden) if options.num_rooms else None
+
+
+def adapted(context: RunContext, env: TensorEnv, tasks: Tensor) -> RunContext:
+    """Context with the optimizer, batches and precision of policy gradients on the training `tasks` `[N, task_dim]` of
+    `env`. Raises `ConfigError` if there are too few streams, or too little memory."""
+    config, options, spec = context.config, context.config.finetune, env.spec
+    check_discrete("finetune", spec)
+    unsolvable = f"finetune.num_unsolvable={options.num_unsolvable}"
+    none = options.num_unsolvable and env.unsolvable(tasks) is None
+    refuse(none, f"{unsolvable}: env.name={config.env.name} has no tasks without reward; give 0")
+    num_streams = (options.drawn_of(len(tasks)) + options.num_unsolvable + options.num_rooms) * options.num_streams
+    parts = f"finetune.num_mini_batches={options.num_mini_batches}"
+    refuse(options.num_mini_batches > num_streams, f"{parts}: must be at most {num_streams}, the streams of all tasks")
+    ranks, streams = context.ranks.size, f"finetune.num_streams={options.num_streams}"
+    played = f"each of {ranks} processes plays as many of the {num_streams} streams of all tasks"
+    refuse(num_streams % ranks, f"{streams}: {played}; give a multiple of {ranks}")
+    refuse(options.num_mini_batches * ranks > num_streams, f"{parts}: must be at most {num_streams // ranks}: {played}")
+    many = "an observation of this world has many numbers, and hardly comes twice; give finetune.bonus=0"
+    refuse(spec.obs_shape and options.bonus, f"finetune.bonus={options.bonus}: {many}")
+    size = -(-num_streams // options.num_mini_batches)
+    batches = {"mini_batch_size": size, "mini_batch_length": options.trial_steps}
+    rates = {"learning_rate": options.learning_rate, "max_gradient_norm": options.max_gradient_norm}
+    adapted = replace(
+        config,
+        optimizer=MuonConfig(weight_decay=0.0, **rates),
+        # Blocks are recomputed only in training mode, which would also turn dropout on.
+        trainer=replace(config.trainer, activation_checkpointing=False, **batches),
+    )
+    context = context._replace(config=adapted)
+    episodes = -(-options.trial_steps // spec.max_episode_steps)
+    needs = playing(adapted, config.model, spec, num_streams // ranks, episodes, context.device, _PLAYED)
+    context.check_memory([*gpt_training(adapted, spec, ranks), *needs], config.model)
+    return context
+
+
+def divides_streams(config: Config, size: int) -> bool:
+    """True if `size` processes can share the streams of trials, as far as the options tell their number."""
+    options, learned = config.finetune, config.tasks.num_train - config.data.num_development_tasks
+    tasks = options.drawn_of(max(0, learned)) + options.num_unsolvable + options.num_rooms
+    number = tasks * options.num_streams
+    divides = (number if config.tasks.num_train else options.num_streams) % size == 0  # then so do any tasks
+    return divides and number >= size * options.num_mini_batches

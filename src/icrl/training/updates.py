@@ -67,7 +67,7 @@ class Updater:
         self.optimizer = make_optimizer(model, config.optimizer)
         alone = f"optimizer.name={config.optimizer.name} cannot share batches with others: it must be one process"
         refuse(not config.optimizer.is_shared and ranks.size > 1, f"{alone}, not {ranks.size} processes")
-        self._step = rules()[config.optimizer.name].step or step
+        self._step = rules()[config.optimizer.name].step
         self.model, self.optimizer_config, self.after_step = model, config.optimizer, after_step
         self.max_norm = make_schedule(config.optimizer.max_gradient_norm)
         self._device, self.precision, self.ranks = device, config.device.amp_dtype, ranks
@@ -88,11 +88,34 @@ class Updater:
         self.optimizer.zero_grad()
         chunks = (column.chunk(self.config.gradient_accumulation_steps) for column in batch)
         parts, max_norm = [batch._make(part) for part in zip(*chunks, strict=True)], self.max_norm(clock)
-        found, norm = self._step(self, parts, max_norm)
+        if self._step:
+            each, norm = self._step(self, parts, max_norm)
+        else:
+            each = list[dict[str, Tensor]]()
+            for number, part in enumerate(parts, 1):
+                last = number == len(parts)  # ranks exchange their gradients once, with the last part
+                with nullcontext() if last or self.parallel is None else self.parallel.no_sync():
+                    loss, _, metrics_of_part = self.loss(self.forward, part)
+                    self.scaler.scale(loss / len(parts)).backward()
+                each.append(metrics_of_part)
+            norm = self._descend(max_norm)
         if self.config.empty_cache:
             torch.cuda.empty_cache()
-        metrics = {name: torch.stack([part[name] for part in found]).mean() for name in found[0]}
+        metrics = {name: torch.stack([part[name] for part in each]).mean() for name in each[0]}
         return metrics | {"gradient_norm": norm}
+
+    def _descend(self, max_norm: float) -> Tensor:
+        """Step with the gradients of all parameters, clipped to `max_norm`; returns their norm before."""
+        if self.parallel is None:
+            self.ranks.average_gradients(self.model)
+        self.scaler.unscale_(self.optimizer)
+        norm = nn.utils.clip_grad_norm_(self.model.parameters(), max_norm)
+        scale = self.scaler.get_scale() if self.after_step else 0.0  # waits for the device
+        self.scaler.step(self.optimizer)
+        self.scaler.update()
+        if self.after_step and self.scaler.get_scale() >= scale:  # else infinite gradients: no step was made
+            self.after_step()
+        return norm
 
     def loss(self, model: nn.Module, batch: AnyBatch) -> tuple[Tensor, dict[str, Tensor], dict[str, Tensor]]:
         """Weighted sum of the objective's terms in training precision, the terms, and metrics: the sum, those of the
@@ -113,12 +136,12 @@ class Updater:
         gradient only lowers the loss scale, so its norm is reported as 0, unless the scale has become subnormal in half
         precision."""
         terms = (name for name in self.objective.weights if name in metrics)
-        found = {name: metrics[name] for name in ("loss", *terms, "gradient_norm")}
+        watched = {name: metrics[name] for name in ("loss", *terms, "gradient_norm")}
         if self.scaler.is_enabled():
             scale = self.scaler.scale(torch.ones((), device=self._device))
             usable = scale >= torch.finfo(torch.float16).smallest_normal
-            found["gradient_norm"] = found["gradient_norm"].masked_fill(usable, 0.0)
-        return found
+            watched["gradient_norm"] = watched["gradient_norm"].masked_fill(usable, 0.0)
+        return watched
 
     def rates(self) -> Metrics:
         """Learning rate of the last update and, with float16, the new loss scale. Waits for the device."""
@@ -135,34 +158,13 @@ class Updater:
         self.precision = state.get("precision", self.precision)  # that of the run, whatever was measured now
 
 
-def step(updater: Updater, parts: list[AnyBatch], max_norm: float) -> tuple[list[dict[str, Tensor]], Tensor]:
-    """Step with the gradient of the sum of all terms. Returns each part's metrics and the gradient norm."""
-    found: list[dict[str, Tensor]] = []
-    for part in parts:
-        last = len(found) == len(parts) - 1  # ranks exchange their gradients once, with the last part
-        with nullcontext() if last or updater.parallel is None else updater.parallel.no_sync():
-            loss, _, metrics = updater.loss(updater.forward, part)
-            updater.scaler.scale(loss / len(parts)).backward()
-        found.append(metrics)
-    if updater.parallel is None:
-        updater.ranks.average_gradients(updater.model)
-    updater.scaler.unscale_(updater.optimizer)
-    norm = nn.utils.clip_grad_norm_(updater.model.parameters(), max_norm)
-    scale = updater.scaler.get_scale() if updater.after_step else 0.0  # waits for the device
-    updater.scaler.step(updater.optimizer)
-    updater.scaler.update()
-    if updater.after_step and updater.scaler.get_scale() >= scale:  # else infinite gradients: no step was made
-        updater.after_step()
-    return found, norm
-
-
 def _precision(config: Config, objective: Objective, device: torch.device, ranks: Ranks) -> str:
     """Precision that `device.amp_dtype=auto` means for an objective. Only one that says so (`low_precision`) learns as
     well in bfloat16: values, and numbers that are observed or chosen, need more digits."""
     if not getattr(objective, "low_precision", False) or config.device.dtype != "float32":
         return "none"
     gain = ranks.average(torch.tensor(bfloat16_gain(device), device=device)).item()  # all ranks must agree
-    found = "bfloat16" if gain >= _LEAST_GAIN else "none"
+    precision = "bfloat16" if gain >= _LEAST_GAIN else "none"
     if ranks.is_writer:
-        say(f"device.amp_dtype=auto: {found}, because bfloat16 is {gain:.1f} times as fast as float32 here")
-    return found
+        say(f"device.amp_dtype=auto: {precision}, because bfloat16 is {gain:.1f} times as fast as float32 here")
+    return precision

@@ -9,7 +9,7 @@ from torch import Tensor
 from icrl.app.compose import compose_config
 from icrl.envs import make_env
 from icrl.extensions.offline_rl.critic import trunk_config
-from icrl.extensions.offline_rl.needs import fitting_critic
+from icrl.extensions.offline_rl.needs import critic_training
 from icrl.extensions.offline_rl.options import OfflineConfig
 from icrl.runs.device import Need
 
@@ -28,7 +28,7 @@ def bytes_of(tensors: Iterable[Tensor]) -> int:
 def test_training_a_critic(trunk_grad: str) -> None:
     config = config_of(critic={"value_trunk_grad": trunk_grad})
     critic = fresh_critic(config)
-    found = fitting_critic(config, trunk_config(config.model, config.encoder), SPEC, 1)
+    found = critic_training(config, trunk_config(config.model, config.encoder), SPEC, 1)
     trained = [parameter for parameter in critic.parameters() if parameter.requires_grad]
     assert size(found, STATE) == bytes_of(critic.parameters()) + 3 * bytes_of(trained)
     heads = 4 * LENGTH * 4 * 4 * config.decoder.ff_dim  # 4 windows, 4 bytes; a hidden layer keeps 4 numbers per unit
@@ -37,5 +37,5 @@ def test_training_a_critic(trunk_grad: str) -> None:
 
 def test_a_machine_of_4_gb_runs_every_default() -> None:
     config = compose_config(OfflineConfig, [])
-    found = fitting_critic(config, trunk_config(config.model, config.encoder), make_env(config.env).spec, 1)
+    found = critic_training(config, trunk_config(config.model, config.encoder), make_env(config.env).spec, 1)
     assert sum(need.size for need in found) < 2 * 10**9

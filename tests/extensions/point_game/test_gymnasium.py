@@ -14,7 +14,7 @@ from gymnasium.vector import AutoresetMode
 from gymnasium.vector.utils import iterate
 
 import icrl.envs
-from icrl.envs.gym.as_gymnasium import stream_seeds
+from icrl.extensions.as_gymnasium.environments import stream_seeds
 from icrl.extensions.point_game.fixed_players import AGENTS, HOSTS
 from icrl.extensions.point_game.gymnasium import BatchedPointGame, make_batched, make_single
 from icrl.extensions.point_game.rollout import MAX_COORDINATE, PointGame, PointGameOptions, play

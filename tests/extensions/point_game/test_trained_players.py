@@ -11,7 +11,7 @@ from point_learners import CPU, learners_of
 
 from icrl.app.compose import compose_config
 from icrl.contracts import ConfigError, PipelineError
-from icrl.envs.gym.as_gymnasium import stream_seeds as seeds_of_envs
+from icrl.extensions.as_gymnasium.environments import stream_seeds as seeds_of_envs
 from icrl.extensions.point_game.fixed_players import AGENTS, HOSTS
 from icrl.extensions.point_game.gymnasium import make_batched, make_single
 from icrl.extensions.point_game.players import fit

@@ -121,7 +121,7 @@ def test_needs_count_the_state_and_at_most_the_activations_that_autograd_keeps(t
 
     with torch.autograd.graph.saved_tensors_hooks(hold, lambda tensor: tensor):
         end = model(context_of(window_of(SPEC, 8, 2 * CHUNK)))
-    fitting = {need.what: need.size for need in needs.fitting_gpt(config, SPEC, 1)}
+    fitting = {need.what: need.size for need in needs.gpt_training(config, SPEC, 1)}
     own = {parameter.untyped_storage().data_ptr() for parameter in model.parameters()}
     kept = sum(size for address, size in held.items() if address not in own)
     assert len(end) == 8 and kept / 3 <= fitting["activations of a batch"] <= kept

@@ -7,6 +7,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from installed import needs
 from probes import CPU, START, alone_and_among_others
 from refusals import check_refusal, refusals
 from scalar_search import ScalarPosteriorSampler, check_search
@@ -15,14 +16,17 @@ from stage_one import play
 from toy import assert_same
 from worlds import room
 
+from icrl import extensions
 from icrl.app.compose import load_config
 from icrl.contracts import ConfigError
-from icrl.evaluation.exploration import explored_by
 from icrl.evaluation.scripted.explorers import CoveringPlan
 from icrl.evaluation.scripted.rooms import PermutedSearcher, RoomSearcher
 from icrl.extensions.searchers.sampler import PosteriorSampler
 from icrl.extensions.searchers.searcher import Searcher, relabelled, searcher_of
 from icrl.randomness import stream_seeds
+
+if "exploration" in extensions.NAMES:
+    from icrl.extensions.exploration.exploration import explored_by
 
 
 @settings(max_examples=8, deadline=None)
@@ -72,6 +76,7 @@ def test_every_world_has_its_own_searcher_or_is_refused() -> None:
             searcher_in("source=covering_plan", world)
 
 
+@needs("exploration")
 @pytest.mark.parametrize(
     ("strategy", "covered"),
     [

@@ -5,12 +5,9 @@ import json
 import math
 from typing import Any
 
-import gymnasium
 import numpy as np
 import pytest
 import torch
-from gymnasium.utils.env_checker import check_env, data_equivalence
-from gymnasium.vector import AutoresetMode
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
@@ -18,7 +15,6 @@ from torch import Tensor
 from icrl.app.compose import load_config
 from icrl.contracts import ConfigError, Step
 from icrl.envs import make_env
-from icrl.envs.gym.as_gymnasium import make_batched
 from icrl.envs.render import AGENT, FLOOR, GOALS
 from icrl.envs.rollout import OpenEpisodes, finished_episodes, rollout, start_streams
 from icrl.envs.tasks import split_tasks
@@ -41,7 +37,6 @@ WORLDS: dict[str, VectorEnv] = {
     "cart pole": CartPole(CartPoleConfig(max_episode_steps=30)),
     "pendulum": Pendulum(PendulumConfig(max_episode_steps=9)),
 }
-IDS = ["icrl/PointRobot-v0", "icrl/PointRobotSparse-v0", "icrl/CartPole-v0", "icrl/Pendulum-v0"]
 
 
 def random_actions(env: VectorEnv, num_steps: int, num_streams: int) -> Tensor:
@@ -254,43 +249,3 @@ def test_pictures_of_an_episode_change(name: str) -> None:
     seen = torch.stack([steps[0].obs[0], *(step.final_obs[0] for step in steps[1:])])
     frames = env.pictures(env.all_tasks()[0], 0, 0, seen, actions[:, 0])
     assert len(frames) == 5 and not any(np.array_equal(a, b) for a, b in itertools.pairwise(frames))
-
-
-# ---- as Gymnasium environments
-
-
-@pytest.mark.filterwarnings("ignore::UserWarning")  # of unbounded observations
-@pytest.mark.parametrize("env_id", IDS)
-def test_gymnasium_takes_them(env_id: str) -> None:
-    """Its checker, and its vector environment over single ones: every value, with resets in between."""
-    check_env(gymnasium.make(f"icrl:{env_id}", render_mode="rgb_array").unwrapped)
-    native = gymnasium.make_vec(f"icrl:{env_id}", 3)
-    same_step = {"autoreset_mode": AutoresetMode.SAME_STEP}
-    sync = gymnasium.make_vec(env_id, 3, vectorization_mode="sync", vector_kwargs=same_step)
-    assert (native.observation_space, native.action_space) == (sync.observation_space, sync.action_space)
-    native.action_space.seed(0)
-    for time in range(50):
-        if time in (0, 30):
-            assert data_equivalence(native.reset(seed=7 + time), sync.reset(seed=7 + time), exact=True)
-        actions = native.action_space.sample()
-        ours, theirs = native.step(actions), sync.step(actions)
-        assert data_equivalence(ours, theirs, exact=True), f"{time}: {ours} {theirs}"
-
-
-def test_a_task_is_given_by_its_numbers() -> None:
-    made = gymnasium.make("icrl:icrl/PointRobot-v0", goal_x=0, goal_y=0.5).unwrapped
-    made.reset(seed=0)
-    assert made.step(np.array([0, 1], np.float32))[1] == pytest.approx(-0.4)
-    pole = {"name": "cart_pole"}
-    for options, message in (
-        ({"name": "point_robot", "task": (1.0,)}, r"task=\(1.0,\): must be finite numbers \(goal_x, goal_y\)"),
-        ({"name": "point_robot", "goal_x": math.nan, "goal_y": 0}, "must be finite"),
-        ({"name": "point_robot", "task": "up"}, "task=up: must be"),
-        ({**pole, "task": (0.5, 0.1, 1, 9.8)}, "finite numbers"),
-        ({**pole, "task": (0.0, 0.1, 1, 9.8, 10)}, r"must be above 0 \(length, pole_mass, cart_mass, gravity\)"),
-    ):
-        with pytest.raises(ValueError, match=message):
-            make_batched(2, **options)
-    make_batched(2, **pole, tasks=[(0.5, 0.1, 1, 9.8, 10), (0.5, 0.1, 1, 9.8, -10)]).reset(seed=0)
-    with pytest.raises(gymnasium.error.InvalidAction, match=r"must be an action of Box\(-1.0, 1.0, \(2,\), float32\)"):
-        made.step(np.array([0, 2], np.float32))

@@ -20,8 +20,8 @@ _ACTIONS = "must be Discrete or MultiDiscrete from 0, or a Box of floats with on
 def obs_space(space: Space[Any], wrappers: Sequence[str] = ()) -> Space[Any]:
     """Space of a spec for the observations in `space`. Raises `ValueError` that says what is allowed, and which wrapper
     helps around those that there are."""
-    if found := _integers(space):
-        return found
+    if integers := _integers(space):
+        return integers
     if isinstance(space, Box) and space.dtype == np.uint8 and len(space.shape) == 3:
         return Box(space.low, space.high, dtype=np.uint8)
     if isinstance(space, Box) and space.dtype != np.bool_ and len(space.shape) == 1:
@@ -31,8 +31,8 @@ def obs_space(space: Space[Any], wrappers: Sequence[str] = ()) -> Space[Any]:
 
 def action_space(space: Space[Any]) -> Space[Any]:
     """Space of a spec for the actions in `space`. Raises `ValueError` that says what is allowed."""
-    if found := _integers(space):
-        return found
+    if integers := _integers(space):
+        return integers
     if isinstance(space, Box) and np.issubdtype(space.dtype, np.floating) and len(space.shape) == 1:
         if space.is_bounded():
             return _floats(space)
@@ -57,17 +57,17 @@ def read_obs(obs: Any, space: Space[Any]) -> Any:
         if not space.contains(obs):
             raise ValueError(f"its observation {obs} is not in {space}")
         return int(obs)
-    found = np.array(obs)
+    numbers = np.array(obs)
     if isinstance(space, MultiDiscrete):
-        fits = found.shape == space.shape and bool(((found >= 0) & (found < space.nvec)).all())
+        fits = numbers.shape == space.shape and bool(((numbers >= 0) & (numbers < space.nvec)).all())
     elif space.dtype == np.uint8:
-        fits = found.shape == space.shape and found.dtype == np.uint8
+        fits = numbers.shape == space.shape and numbers.dtype == np.uint8
     else:
-        found = found.astype(np.float32, copy=False)
-        fits = found.shape == space.shape and bool(np.isfinite(found).all())
+        numbers = numbers.astype(np.float32, copy=False)
+        fits = numbers.shape == space.shape and bool(np.isfinite(numbers).all())
     if not fits:
         raise ValueError(f"its observation {obs} is not in {space}, or not finite")
-    return found
+    return numbers
 
 
 def read_expert(info: Mapping[str, Any], spec: EnvSpec, obs: Any) -> Any:

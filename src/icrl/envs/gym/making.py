@@ -189,9 +189,9 @@ def _called(values: Mapping[str, Any], seed: int) -> Any:
     function: Any = getattr(load_module(module, where), name, None)
     refuse(not callable(function), f"{where}: there is no such function; must be MODULE:FUNCTION or FILE.py:FUNCTION")
     with Guard(SECONDS, lambda: where, ConfigError):
-        found = function(**{key: value for key, value in values.items() if key != "call"}, seed=seed)
-        json.dumps(found)
-        return found
+        arguments = function(**{key: value for key, value in values.items() if key != "call"}, seed=seed)
+        json.dumps(arguments)
+        return arguments
 
 
 def _set_attribute(env: Any, key: str, value: Any) -> None:
@@ -203,10 +203,10 @@ def _set_attribute(env: Any, key: str, value: Any) -> None:
         kind = type(owner).__name__
         refuse(not hasattr(owner, each), f"{key}={value}: {kind} has no attribute {each}")
         owner = getattr(owner, each) if each is not name else owner
-    found = getattr(owner, name)
-    new = found * np.asarray(value) if f"{how}." == SCALE else value
-    if isinstance(found, np.ndarray):
-        found[...] = new
+    old = getattr(owner, name)
+    new = old * np.asarray(value) if f"{how}." == SCALE else value
+    if isinstance(old, np.ndarray):
+        old[...] = new
     else:
         setattr(owner, name, new)
 
@@ -215,9 +215,9 @@ def wrapper_of(name: str, where: str = "env.wrappers", others: str = "names in g
     """Wrapper `name` of Gymnasium, or `module:Class`. Raises `ConfigError` if there is none, which says what the option
     `where` may be."""
     module, _, kind = name.rpartition(":")
-    found = getattr(load_module(module, where) if module else gymnasium.wrappers, kind, None)
-    refuse(found is None, f"{where}: there is no {name}: must be {others}, or module:Class")
-    return found
+    wrapper = getattr(load_module(module, where) if module else gymnasium.wrappers, kind, None)
+    refuse(wrapper is None, f"{where}: there is no {name}: must be {others}, or module:Class")
+    return wrapper
 
 
 def creator_of(env_id: str) -> Any:

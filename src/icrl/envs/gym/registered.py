@@ -12,13 +12,13 @@ def registered(env_id: str) -> EnvSpec:
     module first, or `module:Class`. A module is a dotted name or a Python file. Raises `ConfigError` if the module
     cannot be imported or has no such class, and Gymnasium's error if no such environment is registered."""
     module, _, name = env_id.rpartition(":")
-    found = load_module(module, f"env.id={env_id}") if module else None
-    if found and isinstance(getattr(found, name, None), type):
-        return EnvSpec(f"{name}-v0", entry_point=f"{found.__name__}:{name}")
+    module_of_id = load_module(module, f"env.id={env_id}") if module else None
+    if module_of_id and isinstance(getattr(module_of_id, name, None), type):
+        return EnvSpec(f"{name}-v0", entry_point=f"{module_of_id.__name__}:{name}")
     try:
         return gymnasium.spec(name)
     except gymnasium.error.Error as error:
-        if not found:
+        if not module_of_id:
             raise
         lacks = f"{module} has no class {name}, and registers no environment of this name"
         raise ConfigError(f"env.id={env_id}: {lacks}") from error

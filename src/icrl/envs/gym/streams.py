@@ -140,15 +140,15 @@ class GymnasiumStreams:
 
     def _begin(self, streams: list["_Stream"], tasks: Tensor, seeds: Tensor, episodes: Tensor) -> Tensor:
         """First observations of the next episodes of `streams`, `[B, *obs_shape]`."""
-        found = self._each(streams, _Stream.begin, tasks[:, 0], episodes, _seeds(seeds, episodes))
-        return self._tensor(found, seeds.device)
+        observations = self._each(streams, _Stream.begin, tasks[:, 0], episodes, _seeds(seeds, episodes))
+        return self._tensor(observations, seeds.device)
 
     def _best_actions(self, like: Tensor) -> Tensor:
         """Actions of the experts now, `[B, *action_shape]` for `like` `[B]`, or unknown ones."""
         if not self._maker.has_expert:
             return self._spec.unknown_action(like)
-        found = np.array([stream.expert_action for stream in self._streams])
-        return torch.from_numpy(found).to(like.device, self._spec.action_dtype)
+        actions = np.array([stream.expert_action for stream in self._streams])
+        return torch.from_numpy(actions).to(like.device, self._spec.action_dtype)
 
     def _tensor(self, obs: Sequence[Any], device: torch.device) -> Tensor:
         return torch.from_numpy(np.array(obs)).to(device, self._spec.obs_dtype)
@@ -221,14 +221,14 @@ class _Stream:
 
     def pictures(self, task: int, episode: int, seed: int, seen: list[Any], actions: list[Any]) -> list[Any]:
         """Pictures of an episode by replay, see `GymnasiumStreams.pictures`."""
-        obs, found = self.begin(task, episode, seed), list[Any]()
+        obs, frames = self.begin(task, episode, seed), list[Any]()
         assert self._env is not None
         for number, last_obs in enumerate(seen or [obs]):
             obs = self.act(actions[number - 1])[0] if number else obs
             if not np.array_equal(obs, last_obs):
                 raise ValueError(f"the same seed and actions led to {last_obs} before, now to {obs}")
-            found.append(self._env.render())
-        return found
+            frames.append(self._env.render())
+        return frames
 
     def close(self) -> None:
         env, self._env = self._env, None

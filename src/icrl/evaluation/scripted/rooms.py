@@ -22,7 +22,7 @@ class Memory(NamedTuple):
     """Knowledge of a searcher about each stream."""
 
     candidate: Tensor  # [B, G, S] bool: the g-th goal may be here
-    found: Tensor  # [B, G] int64: cell of the g-th goal, -1 until found
+    goal: Tensor  # [B, G] int64: cell of the g-th goal, -1 until it is known
     stage: Tensor  # [B] int64: number of the goal that is sought now
 
 
@@ -44,8 +44,8 @@ class RoomSearcher:
         self._possible.scatter_(1, goals.T, value=True)
 
     def initial_carry(self, num_streams: int) -> Memory:
-        found = torch.full((num_streams, len(self._possible)), -1)
-        return Memory(self._possible.repeat(num_streams, 1, 1), found, torch.zeros(num_streams, dtype=torch.long))
+        goal = torch.full((num_streams, len(self._possible)), -1)
+        return Memory(self._possible.repeat(num_streams, 1, 1), goal, torch.zeros(num_streams, dtype=torch.long))
 
     def act(self, carry: Memory, step: Step, noise: Tensor) -> tuple[Tensor, Memory]:
         memory = self.learned(carry, step)
@@ -59,25 +59,25 @@ class RoomSearcher:
 
     def learned(self, memory: Memory, step: Step) -> Memory:
         """Knowledge after `step`."""
-        candidate, found, stage = (column.to(step.obs.device) for column in memory)  # a fresh one is on the CPU
+        candidate, goal, stage = (column.to(step.obs.device) for column in memory)  # a fresh one is on the CPU
         landed, rewarded = (step.final_obs % self._num_cells)[:, None, None], step.reward > 0
         ended = step.terminated | step.truncated
         acted = (step.timestep > 0) | ended  # false before a stream's first action
         sought = torch.arange(candidate.shape[1], device=stage.device) == stage[:, None]  # [B, G]
         ruled_out = acted[:, None] & (sought | rewarded[:, None])
         here = torch.zeros_like(candidate).scatter_(2, landed.expand(-1, candidate.shape[1], 1), value=True)
-        missed = acted[:, None] & ~rewarded[:, None] & sought & (found == landed[..., 0])
-        candidate = (candidate | (missed[..., None] & self._possible.to(found.device))) & ~(here & ruled_out[..., None])
-        found = torch.where(sought & rewarded[:, None], landed[..., 0], found.masked_fill(missed, -1))
+        missed = acted[:, None] & ~rewarded[:, None] & sought & (goal == landed[..., 0])
+        candidate = (candidate | (missed[..., None] & self._possible.to(goal.device))) & ~(here & ruled_out[..., None])
+        goal = torch.where(sought & rewarded[:, None], landed[..., 0], goal.masked_fill(missed, -1))
         stage = (stage + rewarded).clamp(max=candidate.shape[1] - 1).masked_fill(ended, 0)
-        return Memory(candidate, found, stage)
+        return Memory(candidate, goal, stage)
 
     def wanted(self, memory: Memory) -> Tensor:
         """Cells to go to, `[B, S]` bool: the goal that is sought is there, or may be."""
         stream = torch.arange(len(memory.stage), device=memory.stage.device)
-        found = memory.found[stream, memory.stage][:, None]
-        known = torch.arange(self._num_cells, device=found.device) == found
-        return torch.where(found >= 0, known, memory.candidate[stream, memory.stage])
+        goal = memory.goal[stream, memory.stage][:, None]
+        known = torch.arange(self._num_cells, device=goal.device) == goal
+        return torch.where(goal >= 0, known, memory.candidate[stream, memory.stage])
 
     def distances(self, cell: Tensor) -> Tensor:
         """Moves from each `cell` `[...]` to every cell, `[..., S]`."""

@@ -24,7 +24,8 @@ from torch import Tensor
 from icrl.config.options import refuse
 from icrl.contracts import Batch, Json, Metrics
 from icrl.data.history_store import Histories
-from icrl.objectives.imitation import ObjectiveConfig, batch_context
+from icrl.nn.gpt import Window, context_of
+from icrl.objectives.imitation import ObjectiveConfig
 from icrl.spaces import EnvSpec
 from icrl.training.program import RunContext, windows_of
 
@@ -74,7 +75,7 @@ def calibration(model: GPT | Acting, spec: EnvSpec, batch: Batch, target: str) -
     found = list[Tensor]()
     for part in zip(*(column.split(_AT_A_TIME) for column in batch), strict=True):
         windows = Batch(*(column.to(model.device) for column in part))
-        logits = spec.legal_of(model(batch_context(spec, windows)).float(), windows.obs)
+        logits = spec.legal_of(model(context_of(Window.of(windows))).float(), windows.obs)
         confidence, chosen = logits.softmax(-1).max(-1)
         found.append(torch.stack([confidence, (chosen == getattr(windows, target)).float()]).flatten(1))
     confidence, correct = torch.cat(found, 1).double().cpu()

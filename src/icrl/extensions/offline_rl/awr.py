@@ -24,8 +24,9 @@ from torch import Tensor, nn
 from icrl.config.options import Name, Options, PathName, option, refuse
 from icrl.contracts import Batch
 from icrl.extensions.offline_rl.critic import ValueNetwork
+from icrl.nn.gpt import Window, context_of
 from icrl.nn.networks import in_float32
-from icrl.objectives.imitation import Imitation, batch_context
+from icrl.objectives.imitation import Imitation
 
 
 def is_extracted(name: str) -> bool:
@@ -93,7 +94,7 @@ class AdvantageWeightedRegression(Imitation):
     @torch.no_grad()
     def advantage(self, batch: Batch) -> Tensor:
         """Advantages of the actions taken, `[B, T]`."""
-        return self.critic(batch_context(self.spec, batch)).advantage.gather(-1, batch.action[..., None])[..., 0]
+        return self.critic(context_of(Window.of(batch))).advantage.gather(-1, batch.action[..., None])[..., 0]
 
     def log_weights(self, advantage: Tensor) -> tuple[Tensor, Tensor]:
         """Logarithms of the weights of steps with these advantages `[N]`, with and without the threshold."""

@@ -32,7 +32,7 @@ from torch import Tensor, nn
 
 from icrl.contracts import Batch
 from icrl.extensions.offline_rl.critic import NUM_CRITICS, Critic, CriticConfig, Values
-from icrl.objectives.imitation import batch_context
+from icrl.nn.gpt import Window, context_of
 
 
 class ImplicitQLearning:
@@ -53,7 +53,7 @@ class ImplicitQLearning:
         """Loss terms named in `weights`. Metrics: the mean Q of the actions taken (`q`) and mean V (`v`), the share of
         steps with a target of V above V (`above_value`), the largest |Q|, also divided by the bound (`q_over_bound`:
         above 1 it diverges), and the mean absolute temporal difference (`td_error`)."""
-        values: Values = model(batch_context(self.spec, batch))
+        values: Values = model(context_of(Window.of(batch)))
         target, backup, counts = self.targets(batch)
         taken = values.q.gather(-1, batch.action.expand(NUM_CRITICS, -1, -1)[..., None])[..., 0]  # [2, B, T]
         errors = backup - taken
@@ -92,7 +92,7 @@ class ImplicitQLearning:
     def targets(self, batch: Batch) -> tuple[Tensor, Tensor, Tensor]:
         """Targets of V and of Q from the target network, which is in eval mode, and the weight of each step in the loss
         of Q: 0 if its target is unknown. `[B, T]` each."""
-        seen: Values = self.target(batch_context(self.spec, batch))
+        seen: Values = self.target(context_of(Window.of(batch)))
         q = seen.least_q.gather(-1, batch.action[..., None])[..., 0]
         following = F.pad(seen.value[:, 1:], (0, 1))  # [B, T]
         counts = torch.ones_like(following)
@@ -120,11 +120,11 @@ class ImplicitQLearning:
 
     def logits(self, model: nn.Module, batch: Batch) -> Tensor:
         """Minimum of Q1 and Q2 for every action, `[B, T, A]`: -inf for illegal actions."""
-        return self.spec.legal_of(model(batch_context(self.spec, batch)).least_q, batch.obs)
+        return self.spec.legal_of(model(context_of(Window.of(batch))).least_q, batch.obs)
 
     def _values_with_final(self, batch: Batch, drawn: Tensor) -> Tensor:
         """V `[B, T]` of the windows with the final observation after each step in `drawn` `[B, T]`."""
-        context, after = batch_context(self.spec, batch), F.pad(drawn[:, :-1], (1, 0))
+        context, after = context_of(Window.of(batch)), F.pad(drawn[:, :-1], (1, 0))
         obs, timestep = (column.roll(1, dims=1) for column in (batch.next_obs, batch.timestep + 1))
         shown = context._replace(
             obs=torch.where(after.view(*after.shape, *[1] * (obs.ndim - 2)), obs, context.obs),

@@ -17,7 +17,7 @@ from icrl.config.options import refuse
 from icrl.contracts import ConfigError, Json, PipelineError
 from icrl.data.columns import Booleans, Floats, Integers, rollout_of
 from icrl.data.history_store import Histories
-from icrl.runs.files import fits
+from icrl.runs.files import has_form
 from icrl.spaces import EnvSpec
 
 Rows = Sequence[int] | Integers
@@ -158,7 +158,7 @@ def described(plugin: RewardPlugin) -> Json:
 def check_plugin(plugin: RewardPlugin, before: Json, where: Path) -> None:
     """Raise `ConfigError` unless the run in `where` used the same plug-in: `before`, as `described`, with the same text
     at any path, or the same built-in function."""
-    if not fits(before, {"name": str, "sha256": str, "text": str}):
+    if not has_form(before, {"name": str, "sha256": str, "text": str}):
         raise PipelineError(f"the newest checkpoint in {where} does not say which critic.reward_plugin it learned from")
     now = described(plugin)
     if (now["text"] or now["name"]) != (before["text"] or before["name"]):

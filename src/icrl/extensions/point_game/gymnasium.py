@@ -25,7 +25,7 @@ from gymnasium.vector.utils import batch_space, iterate
 from numpy.typing import NDArray
 from pydantic import ConfigDict, PositiveInt, ValidationError, validate_call
 
-from icrl.envs.gym.as_gymnasium import final_infos, reset_mask, seeds_of, started, stream_seeds
+from icrl.extensions.as_gymnasium.environments import final_infos, reset_mask, seeds_of, started, stream_seeds
 from icrl.extensions.point_game.fixed_players import AGENTS, HOSTS, Host
 from icrl.extensions.point_game.players.options import OTHER, SAVED
 from icrl.extensions.point_game.players.trained_players import load_player

@@ -8,7 +8,7 @@ are clipped for each model by itself. K models, B windows of each, T steps.
 import os
 from collections.abc import Sequence
 from contextlib import ExitStack
-from typing import Any, cast
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -19,8 +19,7 @@ from icrl.config.schedules import Clock
 from icrl.contracts import Batch, Stopped
 from icrl.extensions.seeds.options import SeedsConfig
 from icrl.extensions.seeds.stacked_model import check_stackable, stacked
-from icrl.nn.gpt import GPT
-from icrl.objectives.imitation import Imitation, batch_context
+from icrl.nn.gpt import GPT, Window, context_of
 from icrl.programs.train_gpt import Parts
 from icrl.spaces import EnvSpec
 from icrl.training.fit import Training, opened
@@ -127,10 +126,9 @@ class Stack:
         for optimizer in (self._optimizer, *(updater.optimizer for updater in self._updaters)):
             set_rates(optimizer, config, clock)
         self._optimizer.zero_grad()
-        objective = cast(Imitation, self._first.objective)
         together = Batch(*(torch.cat(columns) for columns in zip(*batches, strict=True)))
         with self._first.autocast():
-            parameters = self._model(batch_context(objective.spec, together))  # of the heads, `[K * B, T, P]`
+            parameters = self._model(context_of(Window.of(together)))  # of the heads, `[K * B, T, P]`
 
         def loss_of(parameters: Tensor, *columns: Tensor) -> tuple[Tensor, Metrics]:
             loss, _, metrics = self._first.loss(_KnownParameters(parameters), Batch(*columns))

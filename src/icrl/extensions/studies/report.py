@@ -17,8 +17,8 @@ import torch
 from icrl.config.options import replace
 from icrl.config.paths import PROJECT
 from icrl.contracts import Json, PipelineError
-from icrl.evaluation.measures import LATER, SCALED, measure_of
-from icrl.evaluation.protocol import COVERAGE_KEPT, shown_part
+from icrl.evaluation.measures import SCALED, measure_of
+from icrl.evaluation.protocol import shown_part
 from icrl.evaluation.report import Result, combined, read_results, shown_curve
 from icrl.evaluation.tables import LABELS, aligned, interval_text
 from icrl.extensions.studies.options import StudiedConfig, StudyConfig
@@ -32,6 +32,8 @@ from icrl.runs.record import git_state, read_sessions
 Cells = list[list[str]]
 
 EARLY = 10  # the episode that shows how quick adaptation is
+LATER = 10  # episodes after the goal moved
+COVERAGE_KEPT = "model, context kept"  # the model, in the section `coverage`
 COVERED = 4  # the episode by the end of which a covering plan has seen the default room
 NOTHING = "-"
 ENOUGH = 3  # runs of a variant: the interval of fewer says little of others

@@ -1,9 +1,10 @@
 """Extension: worlds beside DarkRoom, as tensor functions. Key-to-Door, bandits, random MDPs, and worlds of vectors with
 hidden tasks; policies from theory that learn in them (`learners`)."""
 
-from icrl.envs.gym import register
+from typing import Any
 
-_MAKES = "icrl.envs.gym.as_gymnasium"
+from icrl import extensions
+
 _BANDIT = {"name": "bandit", "num_arms": 10, "deviation": 0.5, "num_tasks": 1100, "tasks_seed": 0}
 _BANDIT |= {"num_contexts": 1, "num_features": 0}
 _MDPS = {"num_states": 16, "num_actions": 4, "num_tasks": 1100, "tasks_seed": 0}
@@ -12,18 +13,21 @@ _DRAWN = {"num_tasks": 100, "tasks_seed": 0}
 _ROBOT = {"name": "point_robot", "goals": "semicircle", **_DRAWN}
 _PHYSICS = {"spread": 1.5, "flip": True, "hide_velocity": False, **_DRAWN}
 
-register(
-    {
-        "DarkKeyToDoor": (_MAKES, 50, {"name": "dark_key_to_door", "size": 9, "random_start": True, "show_key": False}),
-        "Bandit": (_MAKES, 1, {**_BANDIT, "distribution": "bernoulli"}),
-        "BanditGaussian": (_MAKES, 1, {**_BANDIT, "distribution": "gaussian"}),
-        "BanditLinear": (_MAKES, 1, {**_BANDIT, "distribution": "gaussian", "num_features": 2}),
-        "BanditContextual": (_MAKES, 1, {**_BANDIT, "distribution": "bernoulli", "num_arms": 5, "num_contexts": 4}),
-        "Garnet": (_MAKES, 20, {"name": "garnet", "branching": 2, "reward_share": 0.1, **_MDPS}),
-        "AnyMDP": (_MAKES, 20, {"name": "anymdp", **_LINE, **_MDPS}),
-        "PointRobot": (_MAKES, 20, {**_ROBOT, "reward": "dense"}),
-        "PointRobotSparse": (_MAKES, 20, {**_ROBOT, "reward": "sparse"}),
-        "CartPole": (_MAKES, 200, {"name": "cart_pole", **_PHYSICS}),
-        "Pendulum": (_MAKES, 200, {"name": "pendulum", **_PHYSICS}),
-    }
-)
+_IDS: dict[str, tuple[int, dict[str, Any]]] = {
+    "DarkKeyToDoor": (50, {"name": "dark_key_to_door", "size": 9, "random_start": True, "show_key": False}),
+    "Bandit": (1, {**_BANDIT, "distribution": "bernoulli"}),
+    "BanditGaussian": (1, {**_BANDIT, "distribution": "gaussian"}),
+    "BanditLinear": (1, {**_BANDIT, "distribution": "gaussian", "num_features": 2}),
+    "BanditContextual": (1, {**_BANDIT, "distribution": "bernoulli", "num_arms": 5, "num_contexts": 4}),
+    "Garnet": (20, {"name": "garnet", "branching": 2, "reward_share": 0.1, **_MDPS}),
+    "AnyMDP": (20, {"name": "anymdp", **_LINE, **_MDPS}),
+    "PointRobot": (20, {**_ROBOT, "reward": "dense"}),
+    "PointRobotSparse": (20, {**_ROBOT, "reward": "sparse"}),
+    "CartPole": (200, {"name": "cart_pole", **_PHYSICS}),
+    "Pendulum": (200, {"name": "pendulum", **_PHYSICS}),
+}
+
+if "as_gymnasium" in extensions.NAMES:
+    from icrl.extensions.as_gymnasium import MAKES, register
+
+    register({name: (MAKES, *one) for name, one in _IDS.items()})

@@ -19,7 +19,7 @@ from icrl.runs import checkpoint
 from icrl.runs.device import dtype_of
 from icrl.runs.evaluations import last_score
 from icrl.training.fit import fit
-from icrl.training.needs import fitting_gpt
+from icrl.training.needs import gpt_training
 from icrl.training.program import compared, open_run, unweighted
 
 OPTIONS = OfflineConfig
@@ -47,7 +47,7 @@ def main(config: OfflineConfig) -> Path:
             if awr.normalize != "none" and (size := context.ranks.size) > 1:
                 raise ConfigError(f"awr.normalize={awr.normalize} needs the whole batch; run one process, not {size}")
             spec, num_frozen = context.spec(), sum(parameter.numel() for parameter in critic.target.parameters())
-            context.check_memory(fitting_gpt(config, spec, context.ranks.size, num_frozen), config.model)
+            context.check_memory(gpt_training(config, spec, context.ranks.size, num_frozen), config.model)
             mixture = context.windows(unweighted(config.objective))
             model = GPT(config.model, spec, config.trainer.activation_checkpointing)
             model = model.to(context.device, dtype_of(config))

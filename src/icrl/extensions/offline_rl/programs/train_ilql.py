@@ -16,7 +16,7 @@ from icrl.extensions.offline_rl.acting import lone_critic
 from icrl.extensions.offline_rl.critic import trunk_config
 from icrl.extensions.offline_rl.critics import checksums, initialize, make_critic, snapshot_state
 from icrl.extensions.offline_rl.ilql import ImplicitQLearning, value_bound
-from icrl.extensions.offline_rl.needs import fitting_critic
+from icrl.extensions.offline_rl.needs import critic_training
 from icrl.extensions.offline_rl.options import OfflineConfig
 from icrl.extensions.offline_rl.rewards import check_plugin, described, load_plugin, training_rewards
 from icrl.runs.device import dtype_of
@@ -47,7 +47,7 @@ def main(config: OfflineConfig) -> Path:
     with open_run(config, "train_ilql", folder, groups, inputs) as context:
         if context:
             spec, tasks, trunk = context.spec(), context.tasks, trunk_config(config.model, config.encoder)
-            context.check_memory(fitting_critic(config, trunk, spec, context.ranks.size), trunk)
+            context.check_memory(critic_training(config, trunk, spec, context.ranks.size), trunk)
             mixture = context.windows(unweighted(config.objective), partial(training_rewards, plugin))
             critic = make_critic(config, spec, config.trainer.activation_checkpointing)
             critic = critic.to(context.device, dtype_of(config))

@@ -79,7 +79,7 @@ def fit_players(config: PlayersConfig, evaluate: Evaluate, device: torch.device)
                 break
             metrics = learn(config, learners, update, logger.due(update + 1))
             watched = {f"{n} {key}": metrics[n][key] for n in metrics for key in ("loss", "gradient_norm")}
-            finite.note(update + 1, watched)
+            finite.record(update + 1, watched)
             curves.show(metrics, learners, update + 1)
             iteration_done()
     if stopwatch.milliseconds:

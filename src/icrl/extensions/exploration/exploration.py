@@ -8,37 +8,86 @@ same random numbers do: the blind replay. A policy that walks memorised paths fi
 S streams, E episodes, C possible goal cells, R runs.
 """
 
-from __future__ import annotations
-
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from icrl.contracts import Policy, Step
-from icrl.envs.core import TensorEnv
+from icrl.contracts import Json, Policy, Rollout, Step
 from icrl.envs.rooms import DarkRoom
-from icrl.evaluation.in_context import play_steps
+from icrl.evaluation.diagnostics import OF_DIAGNOSTIC, Arrays, Diagnostic, Episodes, Runs, Scene
+from icrl.evaluation.in_context import Adaptation, Job, play_steps
 from icrl.evaluation.measures import Cells, intervals
-from icrl.evaluation.protocol import ABLATIONS, COVERAGE_KEPT, COVERING_PLAN, label_of
+from icrl.evaluation.options import EvaluationConfig
+from icrl.evaluation.protocol import ABLATIONS, COVERING_PLAN
 from icrl.evaluation.references import Wiped
+from icrl.evaluation.report import CURVE
 from icrl.evaluation.scripted.explorers import Explorer
 from icrl.evaluation.scripted.rooms import RoomSearcher
 from icrl.evaluation.scripted.unlearned import Chance
+from icrl.evaluation.tables import aligned, interval_text
 from icrl.nn.gpt_policy import GPTPolicy
 from icrl.rl.statistics import Floats
 
-if TYPE_CHECKING:
-    from icrl.app.root import Config
-    from icrl.evaluation.protocol import EvaluationConfig
-
 NUM_OFF_PLAN = 4  # episodes of the off-plan probe, with its random one
 _SPARE = 2  # episodes of coverage beyond those in which the best search sees all cells
+COVERAGE_KEPT = "model, context kept"
 KINDS = COVERAGE, OFF_PLAN, REPLAY = "coverage", "off_plan", "blind_replay"
 Explored = dict[str, Floats]  # shares of the cells `[1, S, E]`, by kind
+
+
+class Exploration(Diagnostic):
+    """Exploration of the model, of the policies beside it and of random play in a room without a goal."""
+
+    name = "exploration"
+    forms = {section: {str: CURVE} for section in (*KINDS, "coverage_gain", "off_plan_gain")}
+    definitions = {
+        "coverage": "in a room without a goal: share of the possible goal cells visited by the end of each episode",
+        "coverage_gain": "coverage with the context kept minus that with the context wiped, stream by stream",
+        "off_plan": "in a room without a goal, after a first episode of random actions, the same for all policies, "
+        "which the policy reads as its own: share of the possible goal cells first visited after it, by the end of "
+        "episodes 2, 3 and 4",
+        "blind_replay": "the same if episodes 2, 3 and 4 are the policy's own actions of these episodes in the "
+        "undisturbed stream with the same random numbers (that of `coverage`)",
+        "off_plan_gain": "off_plan minus blind_replay, stream by stream; 0: the search does not depend on what was "
+        "seen",
+    }
+
+    def jobs(self, scene: Scene) -> Iterator[Job]:
+        """None in worlds without a covering plan. There are as many streams as those of the probes of all tasks."""
+        env, learners = scene.env, scene.learners
+        if isinstance(env, DarkRoom) and COVERING_PLAN in learners:
+            ours = {COVERAGE_KEPT: scene.policy, ABLATIONS["wiped"]: Wiped(scene.policy)}
+            num_streams = scene.options.num_probe_streams * len(scene.tasks)
+            for name, policy in {**ours, **learners, "random": Chance(env.spec)}.items():
+                yield self.name + OF_DIAGNOSTIC + name, partial(explored_by, policy, env, num_streams, scene.seed)
+
+    def outcome(
+        self, scene: Scene, played: Mapping[str, tuple[Adaptation, Rollout]], own: Mapping[str, list[Explored]]
+    ) -> tuple[Episodes, Arrays]:
+        return {}, {kind: {name: of[kind] for name, (of,) in own.items() if kind in of} for kind in KINDS}
+
+    def add(self, results: Json, runs: Runs) -> None:
+        results |= exploration_numbers(runs.arrays, runs.options, runs.seed, runs.num_splits)
+
+    def tables(self, results: Json) -> list[str]:
+        found = list[str]()
+        if coverage := results.get("coverage"):
+            found.append(coverage_table(coverage, results.get("coverage_gain", {})))
+        if all(results.get(section) for section in ("off_plan", "blind_replay", "off_plan_gain")):
+            found.append(off_plan_table(results))
+        return found
+
+    def figures(self, results: Json, references: Sequence[str]) -> dict[str, Any]:
+        from icrl.plots.figures import adaptation_figure, panel_of  # noqa: PLC0415, Matplotlib takes a second
+
+        if not (coverage := results.get("coverage")):
+            return {}
+        panel = panel_of("cells visited", coverage, [name for name in references if name in coverage])
+        return {"coverage": adaptation_figure([panel], title="Cells visited in a room without a goal")}
 
 
 class OffPlan:
@@ -93,33 +142,15 @@ def _visits(policy: Policy[Any], env: DarkRoom, num_episodes: int, num_streams: 
     return visited.scatter_(2, by_episode, True)[..., cells]
 
 
-def explorations(
-    config: Config, env: TensorEnv, policy: GPTPolicy, learners: Mapping[str, Policy[Any]], num_tasks: int
-) -> list[tuple[str, Callable[[], Explored]]]:
-    """Jobs that measure the exploration of the model, of `learners` and of random play, by name; none in worlds without
-    a covering plan. There are `evaluation.num_probe_streams` streams for each of `num_tasks`."""
-    if not (isinstance(env, DarkRoom) and COVERING_PLAN in learners):
-        return []
-    ours = {COVERAGE_KEPT: policy, label_of("wiped"): Wiped(policy)}
-    explorers = {**ours, **learners, "random": Chance(env.spec)}
-    num_streams = config.evaluation.num_probe_streams * num_tasks
-    return [(name, partial(explored_by, one, env, num_streams, config.seed)) for name, one in explorers.items()]
-
-
-def by_kind(explored: Mapping[str, Explored]) -> dict[str, dict[str, Floats]]:
-    """Results of `explored_by`, given by policy, by kind and policy."""
-    return {kind: {name: of[kind] for name, of in explored.items() if kind in of} for kind in KINDS}
-
-
 def exploration_numbers(
-    runs: Sequence[Mapping[str, Mapping[str, Floats]]], config: EvaluationConfig, seed: int, num_splits: int = 1
+    runs: Sequence[Arrays], config: EvaluationConfig, seed: int, num_splits: int = 1
 ) -> dict[str, dict[str, Any]]:
     """Sections of `results.json` for each of `KINDS`, and for what memory adds to coverage (`coverage_gain`) and what
     was seen to a blind replay (`off_plan_gain`), given the shares by kind and policy of each run. A section is left out
     if a run has none."""
     shares: Cells = {}
     for kind in KINDS:
-        if all(run.get(kind) for run in runs):
+        if runs and all(run.get(kind) for run in runs):
             shares |= {(kind, name): np.stack([run[kind][name] for run in runs]) for name in runs[0][kind]}
     pairs = [("coverage_gain", (COVERAGE, COVERAGE_KEPT), (COVERAGE, ABLATIONS["wiped"]))]
     pairs += [("off_plan_gain", (OFF_PLAN, name), (REPLAY, name)) for kind, name in shares if kind == REPLAY]
@@ -130,3 +161,24 @@ def exploration_numbers(
     }
     possible = {name: (0.0, 1.0) for _, name in shares}
     return intervals(shares, config, seed, num_splits, possible) | intervals(gains, config, seed, num_splits)
+
+
+def coverage_table(coverage: Mapping[str, Mapping[str, list[float]]], gain: Mapping[str, Any]) -> str:
+    """One row per policy: coverage by the end of each episode without a goal. The last row is the `gain` by memory, if
+    there is one."""
+    num_episodes = len(next(iter(coverage.values()))["mean"])
+    rows = [["cells visited without a goal, by episode", *map(str, range(1, num_episodes + 1))]]
+    named = {**coverage} | {f"{name}, minus wiped": curve for name, curve in gain.items()}
+    return aligned(rows + [[name, *(f"{share:.3f}" for share in curve["mean"])] for name, curve in named.items()])
+
+
+def off_plan_table(results: Json) -> str:
+    """One row per policy: new cells found after a random first episode, beside those of a blind replay."""
+    rows = [["new cells after a random episode, by episode", "2", "3", "4", "blind replay", "difference"]]
+    sections = [results[section] for section in ("off_plan", "blind_replay", "off_plan_gain")]
+    for name in (name for name in sections[0] if all(name in section for section in sections)):
+        found, replay, gain = (section[name] for section in sections)
+        last = {end: gain[end][-1] for end in ("mean", "low", "high")}
+        row = [name, *(f"{share:.3f}" for share in found["mean"]), f"{replay['mean'][-1]:.3f}"]
+        rows.append([*row, interval_text(last, 3)])
+    return aligned(rows)

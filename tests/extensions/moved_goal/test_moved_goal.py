@@ -8,28 +8,17 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from torch import Tensor
 from worlds import WORLDS, room
 
 from icrl.app.compose import load_config
-from icrl.contracts import Rollout, Step
-from icrl.envs.core import TensorEnv
-from icrl.envs.rollout import start_streams
+from icrl.contracts import Rollout
 from icrl.evaluation.in_context import play_episodes, play_steps
-from icrl.evaluation.moved_goal import (
-    Counterfactual,
-    MovedGoal,
-    can_move,
-    movers,
-    moving,
-    other_goal_first,
-    others_first,
-)
-from icrl.evaluation.references import references_of
+from icrl.evaluation.references import can_move, references_of
 from icrl.evaluation.scripted.explorers import CoveringPlan, PersistentWalk, UniformWalk
 from icrl.evaluation.scripted.rooms import RoomSearcher
 from icrl.evaluation.scripted.unlearned import Chance
-from icrl.randomness import stream_seeds
+from icrl.extensions.moved_goal.diagnostic import movers, other_goal_first, others_first
+from icrl.extensions.moved_goal.world import MovedGoal, moving
 
 CONFIG = load_config(["env.size=4", "env.max_episode_steps=6"])
 
@@ -97,29 +86,11 @@ def test_explorers_forget_a_goal_that_has_moved(explorer: Any) -> None:
     assert found.steps_to_goal[..., -1].mean(1) == pytest.approx(distance)
 
 
-def test_what_a_searcher_knows_where_the_goal_is_missed() -> None:
-    """The goal may be everywhere again but on the start and where it is missed."""
-    env = room(size=3)
-    searcher = RoomSearcher(env)
-
-    def shown(memory: Any, cell: int, reward: int, timestep: int) -> Any:
-        obs, no = torch.tensor([cell]), torch.zeros(1, dtype=torch.bool)
-        return searcher.learned(memory, Step(obs, torch.tensor([reward]), no, no, obs, torch.tensor([timestep]), obs))
-
-    memory = searcher.initial_carry(1)
-    for cell, reward, timestep in ((4, 0, 0), (1, 0, 1), (2, 1, 2)):
-        memory = shown(memory, cell, reward, timestep)
-    assert memory.found.tolist() == [[2]] and not memory.candidate[0, 0, [1, 2, 4]].any()
-    memory = shown(memory, 2, 0, 3)
-    assert memory.found.tolist() == [[-1]]
-    assert memory.candidate[0, 0].nonzero()[:, 0].tolist() == [0, 1, 3, 5, 6, 7, 8]
-
-
 def test_the_model_and_references_with_a_memory_are_played() -> None:
     env = room()
     learners = references_of(env)
-    assert list(movers(Mock(), learners)) == [f"moved goal: {name}" for name in ("model", *learners)]
-    assert list(movers(Mock(), {"random": Chance(env.spec)})) == ["moved goal: model"]
+    assert list(movers(Mock(), learners)) == ["model", *learners]
+    assert list(movers(Mock(), {"random": Chance(env.spec)})) == ["model"]
 
 
 # ---- which goal comes first
@@ -163,38 +134,3 @@ def test_goals_of_a_moved_goal_and_of_misleading_contexts() -> None:
     assert list(found) == ["moved goal: model", "other_task", "counterfactual"]
     assert found["moved goal: model"][:, 0, 0].tolist() == [1, 0]  # the first goal of task 0 is above
     assert found["other_task"][:, 0, 0].tolist() == found["counterfactual"][:, 0, 0].tolist() == [1, 0]
-
-
-# ---- rewards elsewhere
-
-
-@pytest.mark.parametrize("name", ["terminating room", *(name for name in WORLDS if name == "key to door")])
-def test_a_room_without_its_goal_has_no_success(name: str) -> None:
-    env: Any = WORLDS[name]()
-    tasks = env.all_tasks()[:6]
-    found, played = play_episodes(Chance(env.spec), env, env.without_goal(tasks), 5, 8, seed=0)
-    assert not found.success.any() and not played.terminated.any()
-    assert (played.reward.sum() > 0) == (len(env.goal_columns) == 2)  # keys are still there
-
-
-class Noting:
-    """Plays at random and notes the rewards that it reads."""
-
-    def __init__(self, env: TensorEnv) -> None:
-        self.policy, self.read = Chance(env.spec), list[Tensor]()
-        self.initial_carry = self.policy.initial_carry
-
-    def act(self, carry: Any, step: Step, noise: Tensor) -> tuple[Tensor, Any]:
-        self.read.append(step.reward)
-        return self.policy.act(carry, step, noise)
-
-
-def test_rewards_at_another_cell() -> None:
-    env = room(size=3, max_episode_steps=5)
-    tasks, cells, noting = torch.tensor([[0], [5]]), torch.tensor([1, 4]), Noting(env)
-    policy = Counterfactual(noting, cells)
-    played = play_steps(policy, env, tasks, 3, 40, seed=2)
-    expected = (played.next_obs == cells.repeat_interleave(3)).long()[:-1]  # 4 is the start: moves that return pay
-    assert torch.equal(torch.stack(noting.read[1:]), expected) and not noting.read[0].any()
-    assert expected[:, :3].any() and expected[:, 3:].any() and played.reward.any()
-    assert len(start_streams(policy, env, tasks, stream_seeds(0, 2)).carry.cell) == 2

@@ -16,8 +16,15 @@ from stable_baselines3.common.evaluation import evaluate_policy
 from worlds import WORLDS
 
 from icrl.envs.core import MapView
-from icrl.envs.gym.as_gymnasium import BatchedEnv, SingleEnv, make_batched, make_single, started, stream_seeds
 from icrl.envs.render import render_cells
+from icrl.extensions.as_gymnasium.environments import (
+    BatchedEnv,
+    SingleEnv,
+    make_batched,
+    make_single,
+    started,
+    stream_seeds,
+)
 
 ROOMS = ["icrl/DarkRoom-v0", "icrl/DarkRoomClassic-v0", "icrl/DarkRoomHard-v0", "icrl/DarkRoomPermuted-v0"]
 ROOM = {"name": "dark_room", "size": 3, "random_start": False, "terminate_on_goal": True, "permute_actions": False}

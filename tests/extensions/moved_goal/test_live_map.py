@@ -14,8 +14,8 @@ from icrl.envs.render import AGENT, CAPTION, GOALS, REWARDED, WALL
 from icrl.evaluation.in_context import play_episodes
 from icrl.evaluation.scripted.explorers import CoveringPlan
 from icrl.evaluation.scripted.unlearned import Chance
-from icrl.plots import live_map
-from icrl.plots.live_map import live_frames, watch
+from icrl.extensions.moved_goal import live_map
+from icrl.extensions.moved_goal.live_map import live_frames, watch
 from icrl.plots.style import PALETTE, Frame
 from icrl.plots.walks import HOLD
 

@@ -112,7 +112,7 @@ class BatchedEnv(VectorEnv[Column, Column, NDArray[Any]]):
         return tuple(render_cells(cell.numpy(), view)[0] for cell, view in zip(cells, views, strict=True))
 
     def _observe(self, state: State) -> Column:
-        return self.core.seen(state).numpy().copy()  # a copy: the caller may write to it
+        return self.core.observation(state).numpy().copy()  # a copy: the caller may write to it
 
     def _start(self, seeds: Sequence[int | None]) -> State:
         """State of every stream at its beginning; np_random checks each seed, and draws one for None."""

@@ -1,21 +1,35 @@
 """Exploration without a goal: coverage and the search off a plan, against walks by hand and a scalar replay."""
 
+from pathlib import Path
 from typing import Any
 from unittest.mock import Mock
 
 import numpy as np
 import pytest
 import torch
+from results import write_results
 
 from icrl.app.compose import load_config
-from icrl.contracts import Step
+from icrl.contracts import PipelineError, Step
 from icrl.envs.rooms import NUM_ACTIONS, DarkRoom, next_cells
-from icrl.evaluation.exploration import NUM_OFF_PLAN, OffPlan, episodes_of, explored_by
 from icrl.evaluation.in_context import play_steps
 from icrl.evaluation.references import Wiped, references_of
+from icrl.evaluation.report import read_results
 from icrl.evaluation.scripted.explorers import Explorer, Memory
 from icrl.evaluation.trained import policy_of
+from icrl.extensions.exploration.exploration import (
+    NUM_OFF_PLAN,
+    Exploration,
+    OffPlan,
+    coverage_table,
+    episodes_of,
+    exploration_numbers,
+    explored_by,
+    off_plan_table,
+)
 from icrl.nn.gpt import GPT, context_of
+from icrl.plots import figures
+from icrl.plots.figures import adaptation_figure
 
 
 @pytest.mark.parametrize("terminate", [True, False])
@@ -140,3 +154,78 @@ def test_larger_rooms_are_explored_for_longer():
     """9 x 9 with 20 steps: 80 cells in four episodes, and two more; 13 x 13: 168 cells in nine."""
     numbers = [episodes_of(DarkRoom(load_config([f"env.size={size}"]).env)) for size in (9, 13)]
     assert numbers == [6, 11]
+
+
+# ---- numbers and tables
+
+OPTIONS = load_config(["evaluation.num_bootstrap=200"]).evaluation
+
+
+def explored(*runs: dict[str, Any]) -> dict[str, Any]:
+    """Numbers of runs with these coverages by policy."""
+    return exploration_numbers([{"coverage": run} for run in runs], OPTIONS, 0)
+
+
+def test_coverage_of_several_runs() -> None:
+    one = {"plan": np.full((1, 4, 2), 0.5), "model": np.array([[[0.1, 0.2]] * 2 + [[0.3, 0.4]] * 2])}
+    two = {"plan": np.full((1, 4, 2), 0.5), "model": np.full((1, 4, 2), 0.9)}
+    assert explored(one, {}) == explored({}) == {}
+    alone = explored(one)["coverage"]
+    assert alone["model"]["mean"] == pytest.approx([0.2, 0.3])
+    assert 0.1 <= alone["model"]["low"][0] < 0.2 < alone["model"]["high"][0] <= 0.3
+    both = explored(one, two)["coverage"]
+    assert both["model"]["mean"] == pytest.approx([0.55, 0.6])
+    assert (both["model"]["low"], both["model"]["high"]) == ([0, 0], [1, 1])  # 12.7 standard errors
+    assert both["plan"]["low"] == both["plan"]["high"] == [0.5, 0.5]
+    header, rule, *rows = coverage_table(both, {}).splitlines()
+    assert header.split()[-2:] == ["1", "2"] and len(rule) == len(header) == len(rows[0])
+    assert [row.split() for row in rows] == [["plan", "0.500", "0.500"], ["model", "0.550", "0.600"]]
+
+
+def test_the_search_off_a_plan_is_compared_with_a_blind_replay() -> None:
+    """Stream by stream; the second run has none for the walk of another version, so only what all have is there."""
+    luck = np.random.default_rng(0).random((1, 6, 3)) / 2
+    run = {"coverage": {"plan": luck}, "off_plan": {"plan": luck + 0.1}, "blind_replay": {"plan": luck}}
+    found = exploration_numbers([run], OPTIONS, 0)
+    assert list(found) == ["coverage", "off_plan", "blind_replay", "off_plan_gain"]
+    gain = found["off_plan_gain"]["plan"]
+    assert all(gain[name] == pytest.approx([0.1] * 3) for name in ("mean", "low", "high"))
+    header, _, row = off_plan_table(found).splitlines()
+    assert header.split()[-6:] == ["2", "3", "4", "blind", "replay", "difference"]
+    expected = [*(f"{share:.3f}" for share in (luck + 0.1).mean((0, 1))), f"{luck.mean((0, 1))[-1]:.3f}"]
+    assert row.split() == ["plan", *expected, "0.100", "[0.100,", "0.100]"]
+    assert list(exploration_numbers([run, {"coverage": {"plan": luck}}], OPTIONS, 0)) == ["coverage"]
+
+
+def test_coverage_that_memory_adds() -> None:
+    """Stream by stream, so that what all streams have is no uncertainty; it may be negative."""
+    luck = np.random.default_rng(0).random((1, 6, 1)) / 2
+    wiped = np.concatenate([luck, luck + 0.1], axis=2)
+    kept = wiped + np.array([-0.05, 0.3])
+    found = explored({"model, context kept": kept, "model, context wiped at reset": wiped})
+    (gain,) = found["coverage_gain"].values()
+    assert all(gain[name] == pytest.approx([-0.05, 0.3]) for name in ("mean", "low", "high"))
+    last = coverage_table(found["coverage"], found["coverage_gain"]).splitlines()[-1]
+    assert last == "model, context kept, minus wiped          -0.050  0.300"
+
+
+def test_the_picture_has_references(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only policies that were played are drawn."""
+    shares = np.linspace(0, 1, 2 * 6).reshape(1, 2, 6)
+    results = explored(dict.fromkeys(("model, context kept", "searcher", "random"), shares))
+    drawn = []
+    draw = lambda panels, **texts: drawn.append((panels, texts)) or adaptation_figure(panels, **texts)  # noqa: E731
+    monkeypatch.setattr(figures, "adaptation_figure", draw)
+    assert list(Exploration().figures(results, ["random", "searcher", "expert"])) == ["coverage"]
+    (((panel,), texts),) = drawn
+    assert texts["title"] == "Cells visited in a room without a goal"
+    assert [*panel.curves] == ["model, context kept"] and [*panel.references] == ["random", "searcher"]
+    np.testing.assert_allclose(panel.curves["model, context kept"]["mean"], shares.mean((0, 1)))
+    assert Exploration().figures({}, ["random"]) == {}
+
+
+@pytest.mark.parametrize("changes", [{"coverage": {}}, {"coverage": {"plan": {"mean": 1}}}])
+def test_coverage_of_another_form_is_refused(tmp_path: Path, changes: Any) -> None:
+    write_results(tmp_path, **changes)
+    with pytest.raises(PipelineError, match=r"results\.json has unexpected content"):
+        read_results(tmp_path)

@@ -1,17 +1,25 @@
-"""The worlds of this extension as Gymnasium environments: ids, streams, pictures, tasks and refusals."""
+"""The worlds of the extension `worlds` as Gymnasium environments: ids, streams, pictures, tasks and refusals."""
 
+import math
 from typing import Any
 
 import gymnasium
 import numpy as np
 import pytest
 from gym_checks import check_id, check_native, check_task, check_wrong
-from small_worlds import bandit
+from gymnasium.utils.env_checker import check_env, data_equivalence
+from gymnasium.vector import AutoresetMode
+from installed import needs
 
+from icrl import extensions
 from icrl.envs.core import MapView
-from icrl.envs.gym.as_gymnasium import make_batched, make_single
 from icrl.envs.render import render_cells
+from icrl.extensions.as_gymnasium.environments import make_batched, make_single
 
+if "worlds" in extensions.NAMES:
+    from small_worlds import bandit
+
+pytestmark = needs("worlds")
 KEYS = "icrl/DarkKeyToDoor-v0"
 BANDITS = [f"icrl/Bandit{kind}-v0" for kind in ("", "Gaussian", "Linear", "Contextual")]
 MDPS = ["icrl/Garnet-v0", "icrl/AnyMDP-v0"]
@@ -93,3 +101,43 @@ def test_a_task_is_given_as_a_row_or_by_its_columns(world: Any, given: Any, rows
 )
 def test_wrong_arguments_are_refused(world: dict[str, Any], given: dict[str, Any], message: str) -> None:
     check_wrong(world, given, message)
+
+
+# ---- vectors
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning")  # of unbounded observations
+@pytest.mark.parametrize("env_id", VECTORS)
+def test_gymnasium_takes_them(env_id: str) -> None:
+    """Its checker, and its vector environment over single ones: every value, with resets in between."""
+    check_env(gymnasium.make(f"icrl:{env_id}", render_mode="rgb_array").unwrapped)
+    native = gymnasium.make_vec(f"icrl:{env_id}", 3)
+    same_step = {"autoreset_mode": AutoresetMode.SAME_STEP}
+    sync = gymnasium.make_vec(env_id, 3, vectorization_mode="sync", vector_kwargs=same_step)
+    assert (native.observation_space, native.action_space) == (sync.observation_space, sync.action_space)
+    native.action_space.seed(0)
+    for time in range(50):
+        if time in (0, 30):
+            assert data_equivalence(native.reset(seed=7 + time), sync.reset(seed=7 + time), exact=True)
+        actions = native.action_space.sample()
+        ours, theirs = native.step(actions), sync.step(actions)
+        assert data_equivalence(ours, theirs, exact=True), f"{time}: {ours} {theirs}"
+
+
+def test_a_task_is_given_by_its_numbers() -> None:
+    made = gymnasium.make("icrl:icrl/PointRobot-v0", goal_x=0, goal_y=0.5).unwrapped
+    made.reset(seed=0)
+    assert made.step(np.array([0, 1], np.float32))[1] == pytest.approx(-0.4)
+    pole = {"name": "cart_pole"}
+    for options, message in (
+        ({"name": "point_robot", "task": (1.0,)}, r"task=\(1.0,\): must be finite numbers \(goal_x, goal_y\)"),
+        ({"name": "point_robot", "goal_x": math.nan, "goal_y": 0}, "must be finite"),
+        ({"name": "point_robot", "task": "up"}, "task=up: must be"),
+        ({**pole, "task": (0.5, 0.1, 1, 9.8)}, "finite numbers"),
+        ({**pole, "task": (0.0, 0.1, 1, 9.8, 10)}, r"must be above 0 \(length, pole_mass, cart_mass, gravity\)"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            make_batched(2, **options)
+    make_batched(2, **pole, tasks=[(0.5, 0.1, 1, 9.8, 10), (0.5, 0.1, 1, 9.8, -10)]).reset(seed=0)
+    with pytest.raises(gymnasium.error.InvalidAction, match=r"must be an action of Box\(-1.0, 1.0, \(2,\), float32\)"):
+        made.step(np.array([0, 2], np.float32))

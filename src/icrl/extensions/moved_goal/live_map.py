@@ -22,7 +22,7 @@ from icrl.envs.core import TensorEnv
 from icrl.envs.render import caption, render_cells
 from icrl.envs.rollout import Episodes, OpenEpisodes, Streams, finished_episodes, rollout, start_streams
 from icrl.evaluation.in_context import seeds_of_play
-from icrl.evaluation.moved_goal import MovedGoal
+from icrl.extensions.moved_goal.world import MovedGoal
 from icrl.plots import style
 from icrl.plots.walks import HOLD
 from icrl.randomness import Noise, stream_seeds

@@ -1,0 +1,86 @@
+"""Diagnostics: what extensions measure in an evaluation beside its protocol, such as a goal that moves.
+
+A diagnostic plays policies of its choice, in jobs with the names `<name of the diagnostic>: <policy>`. Their results
+are episodes, which `episodes.npz` keeps under these names, and arrays by kind and policy. Sections of `results.json`,
+tables and pictures are made of both. R runs, G tasks, S streams per task, E episodes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from torch import Tensor
+
+from icrl.config.modules import load_plugins
+from icrl.contracts import Json, Policy, Rollout
+from icrl.envs.core import TensorEnv
+from icrl.evaluation.in_context import Adaptation, Job
+from icrl.evaluation.options import EvaluationConfig
+from icrl.nn.gpt_policy import GPTPolicy
+from icrl.rl.statistics import Floats
+
+OF_DIAGNOSTIC = ": "  # between the name of a diagnostic and that of a policy
+Arrays = dict[str, dict[str, Floats]]  # by kind and policy
+Episodes = dict[str, Adaptation]  # by policy
+
+
+class Scene(NamedTuple):
+    """World, tasks and policies of an evaluation."""
+
+    options: EvaluationConfig
+    seed: int
+    env: TensorEnv
+    tasks: Tensor  # of the main part, `[G, task_dim]`
+    policy: GPTPolicy  # the model
+    learners: Mapping[str, Policy[Any]]  # that play beside it, by name
+
+
+class Runs(NamedTuple):
+    """Episodes and arrays of one run or of several."""
+
+    options: EvaluationConfig
+    seed: int  # of the resamples
+    num_splits: int  # of the tasks
+    possible: Mapping[str, tuple[float, float]]  # least and largest mean of a measure
+    episodes: Episodes  # `[R, G, S, E]`
+    arrays: Sequence[Arrays]  # of each run
+
+
+class Diagnostic:
+    """Base of diagnostics: numbers of its own in an evaluation."""
+
+    name: str
+    forms: Mapping[str, Json]  # of each section that it adds to `results.json`
+    definitions: Mapping[str, str]  # of its numbers
+
+    def jobs(self, scene: Scene) -> Iterable[Job]:
+        """Jobs to play."""
+        raise NotImplementedError
+
+    def outcome(
+        self, scene: Scene, played: Mapping[str, tuple[Adaptation, Rollout]], own: Mapping[str, list[Any]]
+    ) -> tuple[Episodes, Arrays]:
+        """Episodes and arrays to keep, given what the evaluation `played` by policy, and results of its `own` jobs."""
+        raise NotImplementedError
+
+    def add(self, results: Json, runs: Runs) -> None:
+        """Add its sections to `results`, if the runs have them."""
+        raise NotImplementedError
+
+    def tables(self, results: Json) -> list[str]:
+        """Tables of its sections, as far as `results` have them."""
+        raise NotImplementedError
+
+    def figures(self, results: Json, references: Sequence[str]) -> dict[str, Any]:
+        """Pictures of its sections by the names of their files; `references` are drawn as such."""
+        raise NotImplementedError
+
+
+DIAGNOSTICS: dict[str, Diagnostic] = {}  # by name
+
+
+def diagnostics() -> list[Diagnostic]:
+    """Diagnostics of all extensions that are installed."""
+    load_plugins()
+    return [*DIAGNOSTICS.values()]

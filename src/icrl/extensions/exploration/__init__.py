@@ -1,0 +1,1 @@
+"""Extension: exploration of a room without a goal, in evaluations: coverage, and the search off a plan."""

@@ -1,0 +1,175 @@
+"""Diagnostic of a goal that moves: how a policy takes back what it learned.
+
+After half of the episodes the goal moves to that of the next task, and the context is kept. Also measured: whether a
+policy visits the goal that its context speaks of before its own, here and in the ablations of the context that show
+another task's goal. R runs, G tasks, S streams per task, E episodes.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from icrl.contracts import Json, Policy, Rollout
+from icrl.envs.core import TensorEnv
+from icrl.evaluation.diagnostics import OF_DIAGNOSTIC, Arrays, Diagnostic, Episodes, Runs, Scene
+from icrl.evaluation.in_context import Adaptation, Job, jobs_playing, joined
+from icrl.evaluation.measures import SHARES, Cells, cells_of, intervals, tail_of
+from icrl.evaluation.references import can_move
+from icrl.evaluation.report import PROBES
+from icrl.evaluation.scripted.explorers import Explorer
+from icrl.evaluation.scripted.rooms import RoomSearcher
+from icrl.evaluation.tables import aligned, at
+from icrl.extensions.moved_goal.world import MovedGoal, moving
+from icrl.rl.statistics import Floats, Values
+
+LATER = 10  # episodes after the move at which forgetting is reported
+NAME, VISITS = "moved goal", "other_goal_first"
+PREFIX = NAME + OF_DIAGNOSTIC
+MISLEADING = ("other_task", "counterfactual")  # ablations whose context shows the goal of another task
+_SHOWN = (1, 2, 5, LATER)  # episodes after the move in tables
+_AFTER_MOVE = {name: f"{name}_{LATER}_after_move" for name in ("success", VISITS)}
+_POSSIBLE = SHARES | dict.fromkeys((VISITS, *_AFTER_MOVE.values()), (0.0, 1.0))
+
+
+def move_of(num_episodes: int) -> int:
+    """Number of episodes before the goal moves: half of them."""
+    return num_episodes // 2
+
+
+class MovedGoalDiagnostic(Diagnostic):
+    """Success of the model and of references that forget, before and after the goal moves."""
+
+    name = NAME
+    forms = {"moved_goal": PROBES}
+    definitions = {
+        "moved_goal": "by policy: after half of the episodes the goal moves to that of the next task, the context is "
+        "kept",
+        VISITS: "share of episodes in which a move ends on another goal before any ends on the own one: in "
+        "`moved_goal` on the first goal before the second, in `ablations` on the next task's",
+        f"success_{LATER}_after_move, other_goal_first_{LATER}_after_move": f"in episode {LATER} after the move",
+    }
+
+    def jobs(self, scene: Scene) -> Iterator[Job]:
+        options, tasks = scene.options, scene.tasks
+        if options.moved_goal and can_move(scene.env, tasks):
+            world = MovedGoal(scene.env, move_of(options.num_episodes))
+            size = (options.num_probe_streams, options.num_episodes, scene.seed)
+            for name, policy in movers(scene.policy, scene.learners).items():
+                yield from jobs_playing(PREFIX + name, policy, world, moving(tasks), *size)
+
+    def outcome(
+        self, scene: Scene, played: Mapping[str, tuple[Adaptation, Rollout]], own: Mapping[str, list[Any]]
+    ) -> tuple[Episodes, Arrays]:
+        moved = {PREFIX + name: joined(parts) for name, parts in own.items()}
+        visits = others_first(scene.env, scene.tasks, {**moved, **played})
+        return {name: adaptation for name, (adaptation, _) in moved.items()}, {VISITS: visits}
+
+    def add(self, results: Json, runs: Runs) -> None:
+        visits = [arrays.get(VISITS, {}) for arrays in runs.arrays]
+        known = [name for name in runs.episodes if visits and all(name in run for run in visits)]
+        misled = {name: np.stack([run[name] for run in visits]) for name in known}
+        given, bounds = (runs.options, runs.seed, runs.num_splits), _POSSIBLE | dict(runs.possible)
+        for name in (one for one in results["ablations"] if one in misled):
+            for section, numbers in intervals(forgetting(misled[name]), *given, bounds).items():
+                results["ablations"][name][section] |= numbers
+        moved = {name: one for name, one in runs.episodes.items() if name.startswith(PREFIX)}
+        for name, played in moved.items():
+            cells = cells_of(played, {}, False, {})
+            if name in misled:
+                cells |= forgetting(misled[name]) | after_move(played.success, misled[name])
+            found = results.setdefault("moved_goal", {})
+            found[name.removeprefix(PREFIX)] = {"label": name, **intervals(cells, *given, bounds)}
+            results["protocol"]["goal_moves_after"] = move_of(played.success.shape[-1])
+
+    def tables(self, results: Json) -> list[str]:
+        return [moved_table(results["moved_goal"])] if "moved_goal" in results else []
+
+    def figures(self, results: Json, references: Sequence[str]) -> dict[str, Any]:
+        from icrl.extensions.moved_goal.pictures import moved_goal_figure  # noqa: PLC0415, Matplotlib takes a second
+
+        if "moved_goal" not in results:
+            return {}
+        return {"moved_goal": moved_goal_figure(results["moved_goal"], results["protocol"]["goal_moves_after"])}
+
+
+def movers(policy: Policy[Any], learners: Mapping[str, Policy[Any]]) -> dict[str, Policy[Any]]:
+    """Policies to play where the goal moves, by name: the model's, and those of `learners` that forget a goal where a
+    move brings no reward."""
+    forgetful = {name: one for name, one in learners.items() if isinstance(one, Explorer | RoomSearcher)}
+    return {"model": policy} | forgetful
+
+
+def other_goal_first(transitions: Rollout, goals: Tensor, others: Tensor, num_episodes: int) -> Floats:
+    """1 for each of the first `num_episodes` = E episodes of each stream in which a move ended on the stream's cell in
+    `others` before any move ended on its cell in `goals`, `[G]` each; else 0: `[G, S, E]`.
+
+    `transitions` `[T, B]` of a room start with a reset."""
+    num_steps, num_streams = transitions.obs.shape
+    ended = (transitions.terminated | transitions.truncated).long()
+    number = ended.cumsum(0) - ended
+    slot = number.clamp(max=num_episodes) + torch.arange(num_streams, device=number.device) * (num_episodes + 1)
+    steps = torch.arange(num_steps, device=number.device)[:, None].expand_as(number)
+
+    def first_visit(cells: Tensor) -> Tensor:
+        there = transitions.next_obs == cells.to(number.device).repeat_interleave(num_streams // len(cells))
+        never = number.new_full((num_streams * (num_episodes + 1),), num_steps)
+        return never.scatter_reduce(0, slot[there], steps[there], "amin")
+
+    found = (first_visit(others) < first_visit(goals)).view(len(goals), -1, num_episodes + 1)
+    return found[..., :-1].double().cpu().numpy()
+
+
+def others_first(env: TensorEnv, tasks: Tensor, played: Mapping[str, tuple[Adaptation, Rollout]]) -> dict[str, Floats]:
+    """Episodes of `played` on `tasks` `[G, task_dim]` that visit the goal that the context speaks of before their own,
+    by policy, `[G, S, E]` each; empty unless goals can move (`can_move`).
+
+    Where the goal moves, it is the first one, against the second. In the ablations that show another task's goal, it is
+    that one."""
+    if not can_move(env, tasks):
+        return {}
+    first, second = moving(tasks[:, :1]).T
+    pairs = {name: (second, first) for name in played if name.startswith(PREFIX)}
+    pairs |= {name: (first, second) for name in MISLEADING if name in played}
+    return {
+        name: other_goal_first(played[name][1], goals, others, played[name][0].success.shape[-1])
+        for name, (goals, others) in pairs.items()
+    }
+
+
+def forgetting(misled: Values) -> Cells:
+    """Measures of the episodes `misled` `[R, G, S, E]` to another goal."""
+    return {
+        ("curves", VISITS): misled,
+        ("final", VISITS): misled[..., -tail_of(misled.shape[-1]) :].mean(-1),
+    }
+
+
+def after_move(success: Values, misled: Values) -> Cells:
+    """Measures of an episode after the goal moved, if there are as many; `[R, G, S, E]` each."""
+    episode = move_of(misled.shape[-1]) + LATER - 1
+    if episode >= misled.shape[-1]:
+        return {}
+    both = zip(_AFTER_MOVE.values(), (success, misled), strict=True)
+    return {("final", name): values[..., episode] for name, values in both}
+
+
+def moved_table(moved: Mapping[str, Any]) -> str:
+    """One row per policy: success in some episodes after the goal moved, and visits of the old goal before the new."""
+    num_episodes = len(next(iter(moved.values()))["curves"]["success"]["mean"])
+    before, tail = move_of(num_episodes), tail_of(num_episodes)
+    after = [later for later in _SHOWN if before + later <= num_episodes]
+    episodes, last = (0, *after), f"{num_episodes - tail + 1}-{num_episodes}"
+    header = [f"goal moves after episode {before}, success at", *(str(before + later) for later in episodes), last]
+    rows = [[*header, *(f"old first {before + later}" for later in after)]]
+    for name, numbers in moved.items():
+        success, old = numbers["curves"]["success"], numbers["curves"].get("other_goal_first")
+        row = [
+            name,
+            *(at(success, before + later) for later in episodes),
+            f"{numbers['final']['success']['mean']:.3f}",
+        ]
+        rows.append([*row, *(at(old, before + later) for later in after)])
+    return aligned(rows)
