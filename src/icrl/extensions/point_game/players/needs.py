@@ -2,8 +2,9 @@
 
 import torch
 
+from icrl.extensions.point_game.players.networks import PointValues, read_net_arch
 from icrl.extensions.point_game.players.options import PlayersConfig
-from icrl.nn.networks import PointValues, parameters_of, read_net_arch
+from icrl.nn.networks import parameters_of
 from icrl.runs.device import Need, dtype_of
 
 _INT = 8  # bytes

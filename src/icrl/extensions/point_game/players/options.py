@@ -24,7 +24,7 @@ from icrl.config.options import (
 )
 from icrl.config.paths import PROJECT
 from icrl.extensions.point_game.fixed_players import AGENTS, HOSTS
-from icrl.nn.networks import read_net_arch
+from icrl.extensions.point_game.players.networks import read_net_arch
 from icrl.runs.checkpoint import SavingConfig
 from icrl.runs.device import DeviceConfig
 from icrl.runs.metrics import CurvesConfig

@@ -21,9 +21,9 @@ from icrl.config.options import refuse
 from icrl.config.paths import PROJECT
 from icrl.contracts import Json
 from icrl.extensions.point_game.fixed_players import choose
+from icrl.extensions.point_game.players.networks import PointValues, read_net_arch
 from icrl.extensions.point_game.players.options import LEARNED, OTHER, SAVED, PlayersConfig
 from icrl.extensions.point_game.rules import PADDING, canonical, reposition, rescale, subsets
-from icrl.nn.networks import PointValues, read_net_arch
 from icrl.randomness import mix
 from icrl.runs import checkpoint
 from icrl.runs.device import dtype_of
