@@ -12,10 +12,9 @@ from icrl.config.options import replace
 from icrl.nn.embeddings import draw_corners
 from icrl.nn.gpt import GPT, Context, Window, context_of
 from icrl.nn.transformer import NO_VISIT
-from icrl.spaces import EnvSpec, discrete_spec
+from icrl.spaces import discrete_spec
 
 SPEC = discrete_spec(num_obs=25, num_actions=5, reward_values=(0.0, 1.0), width=5, max_episode_steps=7)
-POINTS = discrete_spec(2**20, 5, (0.0, 1.0), 0, 7, "end", points=(3, 2))
 CONFIG = replace(load_config().model, context_len=12, embed_dim=16, num_layers=2, num_heads=2, ff_dim=32, max_size=8)
 LENGTH, CPU = CONFIG.context_len, torch.device("cpu")
 TOKENS = ("transition", "interleaved", "cross")
@@ -26,37 +25,29 @@ FORMS = [
     for tokens, position, (encoding, timed, induction) in itertools.product(TOKENS, POSITIONS, INPUTS)
     if timed or position != "env_time"
 ]
-OF_POINTS = [form | {"obs_encoding": "cell"} for form in FORMS if not form["induction"]]
-every_form = pytest.mark.parametrize(
-    ("form", "spec"),
-    [*((form, SPEC) for form in FORMS), *((form, POINTS) for form in OF_POINTS)],
-    ids=lambda value: "-".join(map(str, value.values())) if isinstance(value, dict) else f"points{value.points[0]}",
-)
+every_form = pytest.mark.parametrize("form", FORMS, ids=lambda form: "-".join(map(str, form.values())))
 every_tokens = pytest.mark.parametrize("tokens", TOKENS)
 HIGHS = {"obs": 6, "action": SPEC.num_actions, "reward": SPEC.num_rewards, "timestep": SPEC.max_episode_steps}
 
 
-def gpt(spec: EnvSpec = SPEC, **form) -> GPT:
+def gpt(**form) -> GPT:
     """A model with parameters so large that every input shows in the logits."""
-    return outspoken(GPT(replace(CONFIG, **form), spec)).eval()
+    return outspoken(GPT(replace(CONFIG, **form), SPEC)).eval()
 
 
-def window(num_streams: int = 3, spec: EnvSpec = SPEC) -> dict[str, Tensor]:
+def window(num_streams: int = 3) -> dict[str, Tensor]:
     """Random transitions among few observations; episodes of the streams end at different times."""
     generator = torch.Generator().manual_seed(1)
     columns = {name: torch.randint(high, (num_streams, LENGTH), generator=generator) for name, high in HIGHS.items()}
-    columns["reward"] = spec.reward_of(columns["reward"])
+    columns["reward"] = SPEC.reward_of(columns["reward"])
     columns["timestep"] = (torch.arange(LENGTH) + torch.arange(num_streams)[:, None] * 3) % SPEC.max_episode_steps
-    if spec.obs_shape:
-        flags = torch.randint(2, (num_streams, LENGTH, 7), generator=generator)
-        columns["obs"] = torch.cat([torch.randint(6, (num_streams, LENGTH, 6), generator=generator), flags], -1)
     return columns
 
 
 def changed(columns: dict[str, Tensor], name: str, t: int) -> dict[str, Tensor]:
-    """Another value of one column at step t, of a point set in its first number."""
+    """Another value of one column at step t."""
     other = {key: column.clone() for key, column in columns.items()}
-    column = other[name][..., 0] if other[name].ndim == 3 else other[name]
+    column = other[name]
     column[:, t] = (column[:, t] + 1) % HIGHS[name]
     return other
 
@@ -68,8 +59,8 @@ def logits_of(model: GPT, columns: dict[str, Tensor]) -> Tensor:
 
 @every_form
 @torch.no_grad()
-def test_steps_through_the_cache_equal_one_forward(form: dict, spec: EnvSpec) -> None:
-    model, columns = gpt(spec, **form), window(spec=spec)
+def test_steps_through_the_cache_equal_one_forward(form: dict) -> None:
+    model, columns = gpt(**form), window()
     context, expected = context_of(Window(**columns)), logits_of(model, columns)
     for lengths in ([1] * LENGTH, [5, 1, 4, 2]):
         cache, start = model.new_cache(3), 0
@@ -80,10 +71,10 @@ def test_steps_through_the_cache_equal_one_forward(form: dict, spec: EnvSpec) ->
 
 
 @every_form
-def test_logits_see_the_past_and_nothing_else(form: dict, spec: EnvSpec) -> None:
+def test_logits_see_the_past_and_nothing_else(form: dict) -> None:
     """Each action and reward before t, and each observation (and env time) up to t, moves the logits at t; nothing that
     comes later does. Every parameter learns."""
-    model, columns = gpt(spec, **form), window(20, spec)
+    model, columns = gpt(**form), window(20)
     model(context_of(Window(**columns))).square().mean().backward()
     assert not [name for name, parameter in model.named_parameters() if not parameter.grad.abs().sum() > 0]
     before = logits_of(model, columns)

@@ -1,11 +1,7 @@
-"""Embeddings of observations and positions: cells of a room, point sets, sinusoids.
-
-B windows, T steps, D width, K numbers in an observation; a point set has N points of n coordinates.
-"""
+"""Embeddings of observations and positions: cells of a room, sinusoids. B windows, T steps, D width."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -87,24 +83,6 @@ class ObsEmbedding(nn.Module):
         return embedded if len(self.tables) == 2 else embedded + self.tables[2](obs // self.width**2)
 
 
-class PointEmbedding(nn.Module):
-    """Embedding of a point set: a layer on each point, then a second one on the `pooled_points`. The order of the
-    points does not matter."""
-
-    slack = 0  # a point set lies in no room
-
-    def __init__(self, config: GPTConfig, spec: EnvSpec) -> None:
-        super().__init__()
-        self.spec = spec
-        self.of_point = nn.Linear(2 * spec.points[1], config.embed_dim)
-        self.of_set = nn.Linear(2 * config.embed_dim + spec.points[1] + spec.num_actions, config.embed_dim)
-        nn.init.normal_(self.of_set.weight, std=STD)
-
-    def forward(self, obs: Tensor, corners: Tensor) -> Tensor:
-        """`[B, T, K] -> [B, T, D]`."""
-        return self.of_set(pooled_points(self.spec, obs, lambda x: self.of_point(x.to(self.of_point.weight.dtype))))
-
-
 def draw_corners(embedding: Any, num_windows: int, device: torch.device) -> Tensor:
     """Row and column of the grid at which the room of each window begins, `[2, B, 1]`: in the middle of
     the `slack`; with `framed`, in training, uniform by torch's global generator."""
@@ -119,26 +97,3 @@ def sinusoids(width: int, position: Tensor) -> Tensor:
     frequency = 10000.0 ** (-torch.arange(0, width, 2, device=position.device) / width)
     angle = position[:, None] * frequency
     return STD * 2**0.5 * torch.stack([angle.sin(), angle.cos()], dim=-1).flatten(1)[:, :width]
-
-
-def point_features(spec: EnvSpec, obs: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Features `[..., N, 2 * n]` float32 of observations `[..., K]`, which points exist, `[..., N, 1]` bool, and the
-    flags behind the points, `[..., n + num_actions]` float32.
-
-    With m the largest coordinate of the position, a coordinate x is read as x / m, because the game is the same at any
-    scale, and as log(1 + x) / log(1 + m), which tells small coordinates apart. Features of missing points are 0."""
-    numbers, flags = obs.split([spec.points[0] * spec.points[1], spec.points[1] + spec.num_actions], dim=-1)
-    numbers = numbers.unflatten(-1, spec.points)
-    coordinates = (numbers - 1).clamp(min=0).float()
-    largest = coordinates.amax((-2, -1), keepdim=True).clamp(min=1)
-    features = torch.cat([coordinates / largest, coordinates.log1p() / largest.log1p()], dim=-1)
-    return features, numbers[..., :1] > 0, flags.float()
-
-
-def pooled_points(spec: EnvSpec, obs: Tensor, layer: Callable[[Tensor], Tensor]) -> Tensor:
-    """Maximum and mean over the points of the ReLU of `layer` on their features `[..., N, 2 * n] -> [..., N, H]`, and
-    the flags, `[..., K] -> [..., 2 * H + n + num_actions]`."""
-    features, present, flags = point_features(spec, obs)
-    hidden = layer(features).relu() * present
-    mean = hidden.sum(-2) / present.sum(-2).clamp(min=1)
-    return torch.cat([hidden.amax(-2), mean, flags.to(hidden.dtype)], dim=-1)

@@ -2,7 +2,7 @@
 
 B windows, T steps, D width, K numbers in an observation or an action.
 
-    observations    Discrete and point sets: see `embeddings`; MultiDiscrete: a sum of tables; vectors: standardized
+    observations    Discrete: see `embeddings`; MultiDiscrete: a sum of tables; vectors: standardized
                     numbers through two layers; images: convolutions
     actions         Discrete: a table; MultiDiscrete: a sum of tables; Box: linear in the action scaled to [-1, 1]
     rewards         a table where they can be listed, else linear in the reward, scaled or symlog
@@ -23,7 +23,7 @@ from torch import Tensor, nn
 
 from icrl.config.modules import registrar
 from icrl.config.options import OR_ELSEWHERE, refuse
-from icrl.nn.embeddings import STD, ObsEmbedding, PointEmbedding, lookup, table
+from icrl.nn.embeddings import STD, ObsEmbedding, lookup, table
 from icrl.spaces import EnvSpec
 
 if TYPE_CHECKING:
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 OBS_ENCODINGS = ("cell", "coordinates", "smooth", "framed")
 OF_ROWS = OBS_ENCODINGS[1:]  # of the row and the column in a square room, where there is one
 _OWN: dict[str, Any] = {}  # classes under the decorator `encoder`, by `model.obs_encoding`
+_ELSEWHERE: list[tuple[Callable[[EnvSpec], bool], Any]] = []  # classes under the decorator `encoder_for`
 _LARGEST = 10.0  # absolute value of a standardized number
 _CHANNELS, _SIDE = 32, 8  # of the layers on images, and the longest side that they end with
 
@@ -41,6 +42,17 @@ def encoder(name: str) -> Callable[[Any], Any]:
     of the world and the width D, and its `forward` maps observations `[B, T, *obs_shape]` to `[B, T, D]`, each step for
     itself. Raises `ConfigError` if another encoder has this name."""
     return registrar("encoder", name, _OWN, built_in=OBS_ENCODINGS)
+
+
+def encoder_for(reads: Callable[[EnvSpec], bool]) -> Callable[[Any], Any]:
+    """Decorator of the encoder of worlds that an extension knows, whose specs it `reads`. It is made and called like an
+    `ObsEmbedding`."""
+
+    def add(made: Any) -> Any:
+        _ELSEWHERE.append((reads, made))
+        return made
+
+    return add
 
 
 def check_encoding(name: str) -> None:
@@ -194,8 +206,9 @@ def encode_obs(config: GPTConfig, spec: EnvSpec) -> nn.Module:
     space: Any = spec.observation_space
     if config.obs_encoding in _OWN:
         return Elsewhere(_OWN[config.obs_encoding](spec, config.embed_dim))
-    if spec.points[0]:
-        return PointEmbedding(config, spec)
+    for reads, make in _ELSEWHERE:
+        if reads(spec):
+            return make(config, spec)
     if isinstance(space, Discrete):
         return ObsEmbedding(config, spec)
     if spec.obs_dtype == torch.int64:

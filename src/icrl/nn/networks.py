@@ -1,5 +1,4 @@
-"""Networks of many learners as one module, over observations that can be listed and over point sets; and what all
-networks share.
+"""Networks of many learners as one module, over observations that can be listed, and what all networks share.
 
 T steps, B streams, L learners, S observations, H hidden width, O outputs.
 """
@@ -12,9 +11,6 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Generator, Tensor, nn
 from torch.overrides import TorchFunctionMode
-
-from icrl.nn.embeddings import pooled_points
-from icrl.spaces import EnvSpec
 
 if TYPE_CHECKING:
     from icrl.sources.options import NetworkConfig
@@ -73,7 +69,8 @@ def by_stream(x: Tensor, num_steps: int) -> Tensor:
     return x.unflatten(1, (num_steps, -1)).transpose(0, 1).flatten(1, 2)
 
 
-def _uniform(num_inputs: int, num_outputs: int, bound: float, generator: Generator) -> Tensor:
+def uniform(num_inputs: int, num_outputs: int, bound: float, generator: Generator) -> Tensor:
+    """Initial weights `[num_inputs, num_outputs]` from -bound to bound."""
     return torch.empty(num_inputs, num_outputs).uniform_(-bound, bound, generator=generator)
 
 
@@ -88,7 +85,7 @@ class StackedNetwork(nn.Module):
 
         def parameters(generator: Generator) -> list[Tensor]:
             embedding = torch.randn(num_obs, hidden_size, generator=generator)
-            return [embedding, _uniform(hidden_size, num_outputs, hidden_size**-0.5, generator)]
+            return [embedding, uniform(hidden_size, num_outputs, hidden_size**-0.5, generator)]
 
         self.embedding, self.heads = map(nn.Parameter, stacked(seeds, parameters))  # [L, S, H], [L, H, O]
         self.bias = nn.Parameter(torch.zeros(num_learners, 1, num_outputs))
@@ -127,41 +124,6 @@ class _Outputs(torch.autograd.Function):
         gradient = of_table[:, : num_learners * num_obs].unflatten(1, (num_learners, num_obs)).permute(1, 2, 0)
         of_heads = torch.bmm(gradient.mT, embedding).mT
         return torch.bmm(gradient, heads.mT), of_heads, gradient.sum(1, keepdim=True)
-
-
-def point_layers(spec: EnvSpec, num_outputs: int, hidden_size: int) -> dict[str, tuple[int, int]]:
-    """Inputs and outputs of the layers of one learner's `StackedPointNetwork`."""
-    of_set = 2 * hidden_size + spec.points[1] + spec.num_actions
-    inputs = {"of_point": 2 * spec.points[1], "of_set": of_set, "heads": hidden_size}
-    return {name: (size, num_outputs if name == "heads" else hidden_size) for name, size in inputs.items()}
-
-
-class StackedPointNetwork(nn.Module):
-    """Networks over point sets (Zaheer et al., "Deep sets", 2017, arXiv 1703.06114), L of them side by side.
-
-    A layer on each point, one on the `pooled_points`, and a linear layer. The order of the points does not matter."""
-
-    def __init__(self, spec: EnvSpec, num_outputs: int, hidden_size: int, seeds: Tensor) -> None:
-        super().__init__()
-        self._spec, shapes = spec, point_layers(spec, num_outputs, hidden_size)
-
-        def parameters(generator: Generator) -> list[Tensor]:
-            bounds = (inputs**-0.5 if name == "heads" else (6 / inputs) ** 0.5 for name, (inputs, _) in shapes.items())
-            return [_uniform(*shape, bound, generator) for shape, bound in zip(shapes.values(), bounds, strict=True)]
-
-        self.weights = nn.ParameterDict(dict(zip(shapes, stacked(seeds, parameters), strict=True)))  # [L, in, out]
-        biases = {name: torch.zeros(len(seeds), 1, outputs) for name, (_, outputs) in shapes.items()}
-        self.biases = nn.ParameterDict(biases)
-
-    def forward(self, obs: Tensor) -> Tensor:
-        """Outputs of every learner for its own observations, `[T, B, K] -> [T, B, O]`."""
-        own = by_learner(obs, len(self.weights["heads"]))  # [L, T * B / L, K]
-
-        def layer(name: str, x: Tensor) -> Tensor:
-            return torch.baddbmm(self.biases[name], x, self.weights[name])
-
-        pooled = pooled_points(self._spec, own, lambda x: layer("of_point", x.flatten(1, 2)).unflatten(1, x.shape[1:3]))
-        return by_stream(layer("heads", layer("of_set", pooled).relu()), len(obs))
 
 
 class StackedAdam(torch.optim.Adam):
@@ -216,10 +178,6 @@ def size_with_adam(number: int, num_targets: int = 0) -> int:
     return 4 * (4 * number + num_targets)
 
 
-def num_parameters(spec: EnvSpec, num_outputs: int, hidden_size: int) -> int:
-    """Parameters of one learner's network over point sets or, with an embedding in place of the first two layers, over
-    observations that can be listed."""
-    layers = point_layers(spec, num_outputs, hidden_size)
-    if not spec.obs_shape:
-        return spec.num_obs * hidden_size + (hidden_size + 1) * layers["heads"][1]
-    return sum((inputs + 1) * outputs for inputs, outputs in layers.values())
+def num_parameters(num_obs: int, num_outputs: int, hidden_size: int) -> int:
+    """Parameters of one learner's `StackedNetwork`."""
+    return num_obs * hidden_size + (hidden_size + 1) * num_outputs

@@ -23,7 +23,7 @@ from icrl.nn.heads import make_head
 from icrl.nn.networks import StackedAdam, num_parameters, parameters_of, size_with_adam
 from icrl.rl.returns import gae, n_step_returns
 from icrl.sources import source
-from icrl.sources.heads import PointHeads, TableHeads, VectorHeads, heads_of
+from icrl.sources.heads import TableHeads, heads_of
 from icrl.sources.learners import Learner
 from icrl.sources.options import Conflicts, NetworkConfig, NotNegative, Positive, named
 from icrl.spaces import EnvSpec
@@ -71,18 +71,18 @@ class ActorCritic(Learner):
         self.optimizer = StackedAdam(self.network, config)
 
     @staticmethod
-    def heads_of(config: Any, spec: EnvSpec) -> type[TableHeads | PointHeads | VectorHeads]:
+    def heads_of(config: Any, spec: EnvSpec) -> type[Any]:
         """Class of the heads in a world with `spec`."""
         return heads_of(spec, config.body)
 
     @classmethod
     def sizes(cls, config: Any, spec: EnvSpec) -> dict[str, tuple[int, tuple[str, ...]]]:
         heads = cls.heads_of(config, spec)
-        if issubclass(heads, VectorHeads):
+        if heads is TableHeads:
+            number = num_parameters(spec.num_obs, spec.num_actions + 1, config.hidden_size)
+        else:
             one = heads(spec, config.hidden_size, torch.zeros(1, dtype=torch.long), torch.device("cpu"))
             number, _ = parameters_of(one.network)
-        else:
-            number = num_parameters(spec, spec.num_actions + 1, config.hidden_size)
         return {"networks and Adam's state": (size_with_adam(number), ("source.hidden_size",))}
 
     def initial_carry(self, num_streams: int) -> Any:

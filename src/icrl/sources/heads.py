@@ -5,6 +5,7 @@ T steps, B streams, L learners, S observations, A actions, P parameters of a pol
 """
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -17,14 +18,15 @@ from icrl.envs.core import look_up
 from icrl.nn.clipped_gaussian import ClippedGaussian
 from icrl.nn.encoders import is_image
 from icrl.nn.heads import Categorical, Head, make_head
-from icrl.nn.networks import StackedNetwork, StackedPointNetwork
+from icrl.nn.networks import StackedNetwork
 from icrl.nn.stacked_bodies import StackedConvolutions, StackedGRU
 from icrl.nn.stacked_mlp import StackedActorCritic
 from icrl.randomness import cumulative, draw, several
 from icrl.sources.learners import table_rows
 from icrl.spaces import EnvSpec
 
-_IMPOSSIBLE = -1e30  # logit of an illegal action: its probability is 0, and p log p stays finite
+_ELSEWHERE: list[tuple[Callable[[EnvSpec], bool], Any]] = []  # classes under the decorator `heads_for`
+IMPOSSIBLE = -1e30  # logit of an illegal action: its probability is 0, and p log p stays finite
 
 
 class Heads:
@@ -158,18 +160,6 @@ class NetworkHeads(Heads):
         return self._both(obs)[1]
 
 
-class PointHeads(NetworkHeads):
-    """Heads over point sets. Illegal actions have probability 0."""
-
-    def __init__(self, spec: EnvSpec, hidden_size: int, seeds: Tensor, device: torch.device) -> None:
-        self._spec, self.policy = spec, Categorical(spec.num_actions)
-        self.network = StackedPointNetwork(spec, spec.num_actions + 1, hidden_size, seeds).to(device)
-
-    def _both(self, obs: Tensor) -> tuple[Tensor, Tensor]:
-        outputs = self.network(obs)
-        return self._spec.legal_of(outputs[..., :-1], obs, _IMPOSSIBLE), outputs[..., -1]
-
-
 class VectorHeads(NetworkHeads):
     """Heads over vectors: an observation is a row of numbers, whatever its shape; one of S integers is one-hot."""
 
@@ -207,10 +197,10 @@ class VectorHeads(NetworkHeads):
 
     def _both(self, obs: Tensor) -> tuple[Tensor, Tensor]:
         parameters, values = self.network(self._rows(obs))
-        return self._spec.legal_of(parameters, obs, _IMPOSSIBLE), values
+        return self._spec.legal_of(parameters, obs, IMPOSSIBLE), values
 
     def _parameters(self, obs: Tensor) -> Tensor:
-        return self._spec.legal_of(self.network.policy(self._rows(obs[None]))[0], obs, _IMPOSSIBLE)
+        return self._spec.legal_of(self.network.policy(self._rows(obs[None]))[0], obs, IMPOSSIBLE)
 
     @torch.no_grad()
     def value(self, obs: Tensor) -> Tensor:
@@ -259,7 +249,17 @@ class ImageHeads(VectorHeads):
         self.network.observe(None, returns)
 
 
-def heads_of(spec: EnvSpec, body: str = "mlp") -> type[TableHeads | PointHeads | VectorHeads]:
+def heads_for(reads: Callable[[EnvSpec], bool]) -> Callable[[Any], Any]:
+    """Decorator of the heads of worlds that an extension knows, whose specs it `reads`."""
+
+    def add(heads: Any) -> Any:
+        _ELSEWHERE.append((reads, heads))
+        return heads
+
+    return add
+
+
+def heads_of(spec: EnvSpec, body: str = "mlp") -> type[Any]:
     """Class of the heads for the spaces of `spec`: tables, or networks if observations or actions cannot be listed, or
     networks with another `body`. Raises `ConfigError` for a body that cannot read observations."""
     if body == "gru":
@@ -269,4 +269,5 @@ def heads_of(spec: EnvSpec, body: str = "mlp") -> type[TableHeads | PointHeads |
         refuse(not is_image(space), f"source.body=cnn reads images, not {space}: give source.body=mlp")
         return ImageHeads
     listed = isinstance(spec.observation_space, Discrete) and isinstance(spec.action_space, Discrete)
-    return PointHeads if spec.points[0] else TableHeads if listed else VectorHeads
+    own = next((heads for reads, heads in _ELSEWHERE if reads(spec)), None)
+    return own or (TableHeads if listed else VectorHeads)

@@ -17,9 +17,9 @@ from torch import Tensor
 from icrl.collection.collect import EpsilonGreedy
 from icrl.contracts import Rollout
 from icrl.envs.rollout import OpenEpisodes, finished_episodes, rollout, start_streams
+from icrl.extensions.point_game.points import PointHeads
 from icrl.extensions.point_game.world import PointFamily
 from icrl.randomness import Noise, stream_seeds, uniform
-from icrl.sources.heads import PointHeads
 
 WORLDS = {
     "host": point_game(opponents=["table_3", "random", "last", "first@0.5"], dimensions=[3, 2]),

@@ -1,13 +1,14 @@
-"""The world of this extension, and the rules of what fits it."""
+"""The world of this extension, networks that read it, and the rules of what fits it."""
 
 from collections.abc import Iterator
 from operator import attrgetter
 
 from icrl.app.root import Config, rule
 from icrl.extensions.point_game.opponents import PointGameConfig
+from icrl.extensions.point_game.points import PointEmbedding, PointHeads
 from icrl.extensions.point_game.world import PointFamily
 
-__all__ = ["PointFamily"]
+__all__ = ["PointEmbedding", "PointFamily", "PointHeads"]
 
 _READS_POINTS = ("a2c", "a3c", "ppo", "random")  # sources that read observations of many numbers
 

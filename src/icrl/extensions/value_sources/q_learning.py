@@ -146,7 +146,7 @@ class DQN(ActionValues):
 
     @classmethod
     def sizes(cls, config: Any, spec: EnvSpec) -> dict[str, tuple[int, tuple[str, ...]]]:
-        number = num_parameters(spec, spec.num_actions, config.hidden_size)
+        number = num_parameters(spec.num_obs, spec.num_actions, config.hidden_size)
         networks = (size_with_adam(number, number), ("source.hidden_size",))
         return {"networks and Adam's state": networks} | sizes_of(config, spec)
 
