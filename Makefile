@@ -64,7 +64,7 @@ gpu: .venv/dev.stamp
 	$(BIN)/python -m benchmarks.gpu
 
 docs: .venv/dev.stamp
-	$(BIN)/python -m icrl.app.options_page > docs/settings.md
+	$(BIN)/python docs/options_page.py > docs/settings.md
 	$(BIN)/python docs/library_page.py > docs/api.md
 
 site: .venv/site.stamp

@@ -16,8 +16,8 @@ from installed import ABSENT
 from omegaconf import OmegaConf
 from refusals import check_refusal, check_table, refusals
 
+from docs.options_page import page, table
 from icrl.app.compose import groups_of, load_config, presets_of
-from icrl.app.options_page import page, table
 from icrl.app.root import CHOICES, Config
 from icrl.config.options import Options, replace, walk
 from icrl.config.paths import PROJECT

@@ -11,9 +11,9 @@ from omegaconf import OmegaConf
 from refusals import check_refusal, check_table, refusals
 from torch import Tensor
 
+from docs.options_page import page, table
 from icrl.app.command_line import help_text
 from icrl.app.compose import compose_config, load_config, presets_of
-from icrl.app.options_page import page, table
 from icrl.collection import collect
 from icrl.collection.collect import LocalUnrollWorker
 from icrl.contracts import ConfigError

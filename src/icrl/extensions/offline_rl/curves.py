@@ -9,9 +9,9 @@ import torch
 from matplotlib.figure import Figure
 
 from icrl.contracts import ConfigError
+from icrl.extensions.curves.training_curves import UNLOGGED, Scalars, draw_noisy, read_scalars
 from icrl.extensions.offline_rl.critics import PROGRAM
 from icrl.plots import style
-from icrl.plots.training_curves import UNLOGGED, Scalars, draw_noisy, read_scalars
 from icrl.training.finished import open_finished
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ import small_models
 
 from icrl.app.compose import load_config
 from icrl.contracts import ConfigError
-from icrl.plots import training_curves as plots
+from icrl.extensions.curves import training_curves as plots
 from icrl.runs import checkpoint
 from icrl.runs.metrics import CurvesConfig, MetricLogger
 

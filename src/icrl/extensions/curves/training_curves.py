@@ -1,26 +1,22 @@
 """Curves of the training of a sequence model, from TensorBoard's event files or tables."""
 
-from __future__ import annotations
-
 import csv
 import math
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from tensorboard.backend.event_processing.event_accumulator import SCALARS, EventAccumulator
 
+from icrl.app.root import Config
 from icrl.config.modules import command_of
 from icrl.contracts import ConfigError
 from icrl.plots import style
 from icrl.runs.checkpoint import check, sidecars
 from icrl.runs.writers import CSV
 from icrl.spaces import EnvSpec
-
-if TYPE_CHECKING:
-    from icrl.app.root import Config
 
 UNLOGGED = (
     "it was trained with summaries.num_summaries=0 and summaries.summary_interval=0, or with a summaries.writer other "

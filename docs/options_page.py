@@ -1,5 +1,6 @@
-"""Generated page of all options: `make docs` writes it to docs/settings.md."""
+"""Page of all options, made from their declarations: `python docs/options_page.py > docs/settings.md`."""
 
+import sys
 import textwrap
 from collections.abc import Collection, Iterator
 from importlib import import_module
@@ -73,4 +74,4 @@ def page() -> str:
 
 
 if __name__ == "__main__":
-    print(page())
+    sys.stdout.write(page() + "\n")
