@@ -4,6 +4,7 @@ import fcntl
 import os
 import shutil
 from collections.abc import Iterator
+from multiprocessing import forkserver, set_forkserver_preload
 from pathlib import Path
 
 import numpy as np
@@ -18,6 +19,9 @@ from icrl.plots import style
 # Processes that tests start find the library and the helpers of tests as this one does.
 _TESTS = Path(__file__).resolve().parent
 os.environ["PYTHONPATH"] = os.pathsep.join(map(str, (_TESTS.parent / "src", _TESTS.parent, _TESTS / "helpers")))
+
+set_forkserver_preload(["forked"])
+forkserver.set_forkserver_preload = lambda _: None
 
 # Event files of one second are read in the order of their numbers as texts, and tests begin a run anew within a second
 # of one process: all numbers have the same length.
