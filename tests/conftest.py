@@ -4,13 +4,12 @@ import fcntl
 import os
 import shutil
 from collections.abc import Iterator
+from multiprocessing import forkserver, set_forkserver_preload
 from pathlib import Path
 
-import numpy as np
 import pytest
-from harness import STAGES, done
+from harness import STAGES, blank, done
 from installed import ABSENT
-from matplotlib.figure import Figure
 from tensorboard.summary.writer import event_file_writer
 
 from icrl.plots import style
@@ -18,6 +17,11 @@ from icrl.plots import style
 # Processes that tests start find the library and the helpers of tests as this one does.
 _TESTS = Path(__file__).resolve().parent
 os.environ["PYTHONPATH"] = os.pathsep.join(map(str, (_TESTS.parent / "src", _TESTS.parent, _TESTS / "helpers")))
+
+set_forkserver_preload(["forked"])
+forkserver.set_forkserver_preload = lambda _: None
+
+os.fsync = lambda _: None  # the disk of a test may lose what it has not written yet
 
 # Event files of one second are read in the order of their numbers as texts, and tests begin a run anew within a second
 # of one process: all numbers have the same length.
@@ -48,9 +52,10 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark all tests of the quick files, and begin with those that start processes, whose files take longest, so that
-    all workers end at about the same time."""
-    items.sort(key=lambda item: item.path.parent.name not in ("stages", "runs", "programs", _TESTS.name))
+    """Mark all tests of the quick files, and begin with the files that take longest, those that run stages and those of
+    extensions, so that all workers end at about the same time."""
+    of_stages = (*STAGED, _TESTS / "runs")
+    items.sort(key=lambda item: (item.path.parent not in of_stages, _TESTS / "extensions" not in item.path.parents))
     for item in items:
         if item.path in {_TESTS / name for name in QUICK}:
             item.add_marker(pytest.mark.quick)
@@ -58,7 +63,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 STAGED = (_TESTS, _TESTS / "programs", _TESTS / "stages")  # folders of tests that run stages
 # Those that look at pictures, or compare them with those of `finished`.
-DRAWN = ("damage", "one_process", "pipeline", "refusals", "settings", "worlds")
+DRAWN = ("damage", "pipeline", "refusals", "settings")
 DRAW = style.figure_to_array
 
 
@@ -68,13 +73,8 @@ def blank_pictures(request: pytest.FixtureRequest) -> Iterator[None]:
     longer than all other work of an evaluation with the options `harness.TINY`."""
     with pytest.MonkeyPatch.context() as patch:
         if request.path.parent in STAGED and request.path.stem.removeprefix("test_") not in DRAWN:
-            patch.setattr(style, "figure_to_array", _blank)
+            patch.setattr(style, "figure_to_array", blank)
         yield
-
-
-def _blank(figure: Figure) -> style.Frame:
-    width, height = (figure.get_size_inches() * style.DPI).astype(int)
-    return np.full((height, width, 3), 255, np.uint8)
 
 
 @pytest.fixture(scope="session")

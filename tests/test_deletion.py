@@ -82,8 +82,8 @@ for one in had["options"]:
             print(one, "is refused without a word about extensions:", error)
 for group, preset in had["kept"]:
     load_config([f"{group}={preset}"])
-for one in extensions.programs().values():
-    compose_config(getattr(importlib.import_module(one), "OPTIONS", Config), [])
+for options in {getattr(importlib.import_module(one), "OPTIONS", Config) for one in extensions.programs().values()}:
+    compose_config(options, [])
 collect = ["--collect-only", "-q", "-p", "no:cacheprovider", "-W", "ignore::pytest.PytestAssertRewriteWarning"]
 code, out, err = ended(lambda: pytest.main([*collect, "tests"])) if collects else (0, "", "")
 if code or any(f"tests/extensions/{one}/" in out for one in had["extensions"]):
@@ -91,32 +91,58 @@ if code or any(f"tests/extensions/{one}/" in out for one in had["extensions"]):
 """
 
 
-@pytest.fixture(scope="module", params=extensions.NAMES)
-def deleted(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[str, Path]:
-    """An extension, and a copy of the project without its folder."""
-    copy = tmp_path_factory.mktemp("without")
-    for folder in ("src", "tests", "benchmarks", "examples"):
-        shutil.copytree(PROJECT / folder, copy / folder, ignore=shutil.ignore_patterns("results", ".pytest_cache"))
+# Runs the check in each copy, in a fork of a process that has the packages that the library needs, which take longest
+# to import: [folder, arguments] as JSON, for each. Prints what is wrong by folder.
+CHECKS = """
+import json, os, sys
+import gymnasium, hydra, imageio_ffmpeg, IPython.display, matplotlib.figure, optuna, PIL.Image, pydantic, pytest
+import safetensors.torch, torch._dynamo, torch.utils.tensorboard, tqdm
+
+check, jobs = json.load(sys.stdin)
+wrong = {}
+for folder, arguments in jobs:
+    out = open(f"{folder}/wrong", "w+")
+    if not (child := os.fork()):
+        os.dup2(out.fileno(), 1)
+        os.dup2(out.fileno(), 2)
+        os.chdir(folder)
+        sys.path[:0] = [f"{folder}/src", folder]
+        sys.argv[1:] = arguments
+        exec(check, {"__name__": "check"})
+        sys.stdout.flush()
+        os._exit(0)
+    code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    out.seek(0)
+    wrong[folder] = out.read() + (f"ended with {code}" if code else "")
+json.dump(wrong, sys.stdout)
+"""
+
+
+def without(name: str, copy: Path, *folders: str) -> Path:
+    """`copy` of some folders of the project, without that of the extension `name`."""
+    for folder in folders:
+        shutil.copytree(PROJECT / folder, copy / folder, ignore=shutil.ignore_patterns("results", "__pycache__"))
     shutil.copy(PROJECT / "pyproject.toml", copy)
-    for name in LINKED:
-        (copy / name).symlink_to(PROJECT / name)
-    shutil.rmtree(copy / "src/icrl/extensions" / request.param)
-    return request.param, copy
+    for linked in LINKED:
+        (copy / linked).symlink_to(PROJECT / linked)
+    shutil.rmtree(copy / "src/icrl/extensions" / name)
+    return copy
 
 
-def run(copy: Path, *arguments: str) -> str:
+def run(copy: Path, *arguments: str, given: str = "") -> str:
     """Output of Python in the copy, which must end well."""
     environment = os.environ | {"PYTHONPATH": f"{copy}/src", "OMP_NUM_THREADS": "1"}
     command = [sys.executable, *arguments]
-    ran = subprocess.run(command, cwd=copy, env=environment, capture_output=True, text=True, check=False)
+    ran = subprocess.run(command, cwd=copy, env=environment, input=given, capture_output=True, text=True, check=False)
     assert ran.returncode == 0, ran.stdout[-3000:] + ran.stderr[-3000:]
     return ran.stdout
 
 
-def check(copy: Path, name: str, *collects: str) -> None:
-    """Run `CHECK`, which finds nothing wrong."""
-    wrong = run(copy, "-c", CHECK, name, json.dumps(had_by(name)), *collects).strip()
-    assert not wrong, wrong
+def wrong_in(copies: dict[str, Path], *collects: str) -> dict[str, str]:
+    """What `CHECK` finds wrong, by extension."""
+    jobs = [(str(copy), [name, json.dumps(had_by(name)), *collects]) for name, copy in copies.items()]
+    found = json.loads(run(PROJECT, "-c", CHECKS, given=json.dumps([CHECK, jobs])))
+    return {name: found[str(copy)].strip() for name, copy in copies.items()}
 
 
 def had_by(name: str) -> dict[str, Any]:
@@ -163,13 +189,19 @@ def had_by(name: str) -> dict[str, Any]:
     }
 
 
-def test_what_is_left_works_and_says_what_is_missing(deleted: tuple[str, Path]) -> None:
-    name, copy = deleted
-    check(copy, name)
+@pytest.fixture(scope="module")
+def wrong(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    return wrong_in({name: without(name, tmp_path_factory.mktemp("without"), "src") for name in extensions.NAMES})
+
+
+@pytest.mark.parametrize("name", extensions.NAMES)
+def test_what_is_left_works_and_says_what_is_missing(wrong: dict[str, str], name: str) -> None:
+    assert not wrong[name]
 
 
 @pytest.mark.long
-def test_all_other_tests_are_collected_and_the_quick_ones_pass(deleted: tuple[str, Path]) -> None:
-    name, copy = deleted
-    check(copy, name, "collect")
+@pytest.mark.parametrize("name", extensions.NAMES)
+def test_all_other_tests_are_collected_and_the_quick_ones_pass(tmp_path: Path, name: str) -> None:
+    copy = without(name, tmp_path, "src", "tests", "benchmarks", "examples")
+    assert not wrong_in({name: copy}, "collect")[name]
     assert re.search(r"\d+ passed", run(copy, "-m", "pytest", "-q", "-m", "quick", "-n", "0", "tests"))

@@ -27,7 +27,7 @@ from icrl.randomness import Noise, mix, stream_seeds
 
 SMALL = ("model.context_len=10", "model.embed_dim=16", "model.num_layers=2", "model.num_heads=2", "model.ff_dim=32")
 WORLD = ("env.size=4", "env.max_episode_steps=6", "env.random_start=true", "policy.context_kept=0.5")
-CONTEXT_LEN, NUM_KEPT, NUM_STREAMS, NUM_STEPS = 10, 5, 5, 26
+CONTEXT_LEN, NUM_KEPT, NUM_STREAMS, NUM_STEPS = 10, 5, 4, 20
 FORMS = ["model.tokens=transition", "model.tokens=interleaved", "model.tokens=cross", "model.induction=true"]
 ENV = make_env(load_config(WORLD).env)
 

@@ -13,7 +13,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 from unittest.mock import patch
 
+import numpy as np
 import torch
+from matplotlib.figure import Figure
 from toy import curves, plain
 
 from icrl import extensions
@@ -21,6 +23,7 @@ from icrl.app.command_line import run_program
 from icrl.app.root import Config
 from icrl.config.options import RootOptions
 from icrl.config.paths import PROJECT
+from icrl.plots import style
 from icrl.programs import evaluate, export_model, finetune, pipeline, train_agents, train_gpt
 from icrl.runs import record as run_record
 from icrl.runs.files import sha256
@@ -124,6 +127,12 @@ def refusal(stage: str, root: Path, *options: str, preset: Sequence[str] = TINY)
     message = run(stage, root, *options, preset=preset).refusal
     assert files_of(root) == before
     return message
+
+
+def blank(figure: Figure) -> style.Frame:
+    """Picture of the right size with nothing on it."""
+    width, height = (figure.get_size_inches() * style.DPI).astype(int)
+    return np.full((height, width, 3), 255, np.uint8)
 
 
 def flip(path: Path, position: int) -> None:

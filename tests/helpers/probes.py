@@ -119,10 +119,11 @@ def learn_from(learner: Any, transitions: Rollout, carry: Any = ()) -> UpdateRes
     return learner.update(sample_of(transitions, targets=learner.targets(transitions, carry)))
 
 
-def learn_world(learner: Any, env: Any, num_updates: int, num_steps: int = 3) -> Any:
-    """`learner` after it has played `env` in eight environments and learned from every `num_steps` of it."""
-    streams = start_streams(learner, env, torch.zeros(8, 1, dtype=torch.long), stream_seeds(1, 8))
-    noise = Noise(stream_seeds(2, 8))
+def learn_world(learner: Any, env: Any, num_updates: int, num_steps: int = 3, num_streams: int = 8) -> Any:
+    """`learner` after it has played `env` in so many environments and learned from every `num_steps` of it."""
+    tasks = torch.zeros(num_streams, 1, dtype=torch.long)
+    streams = start_streams(learner, env, tasks, stream_seeds(1, num_streams))
+    noise = Noise(stream_seeds(2, num_streams))
     for _ in range(num_updates):
         before = streams.carry
         transitions, streams = rollout(learner, env, streams, num_steps, noise)

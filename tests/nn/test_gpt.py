@@ -20,9 +20,10 @@ LENGTH, CPU = CONFIG.context_len, torch.device("cpu")
 TOKENS = ("transition", "interleaved", "cross")
 POSITIONS = ("env_time", "learned", "sinusoidal", "rope", "none")
 INPUTS = (("cell", True, True), ("coordinates", False, False), ("framed", True, False), ("smooth", False, True))
-FORMS = [
+FORMS = [  # two inputs, one of them timed, for each pair of tokens and positions, and every pair of these with an input
     {"tokens": tokens, "position": position, "obs_encoding": encoding, "add_env_time": timed, "induction": induction}
-    for tokens, position, (encoding, timed, induction) in itertools.product(TOKENS, POSITIONS, INPUTS)
+    for (i, tokens), (j, position) in itertools.product(enumerate(TOKENS), enumerate(POSITIONS))
+    for encoding, timed, induction in (INPUTS[(i + j) % 4], INPUTS[(i + j + 1) % 4])
     if timed or position != "env_time"
 ]
 every_form = pytest.mark.parametrize("form", FORMS, ids=lambda form: "-".join(map(str, form.values())))

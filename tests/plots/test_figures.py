@@ -4,6 +4,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from harness import blank
 from harness import curves_of as curves_on_disk
 from PIL import Image
 from task_maps import figure_of, outlined, printed, world
@@ -49,6 +50,8 @@ def test_panels_and_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name:
     drawn = []
     draw = lambda panels, **texts: drawn.append((panels, texts)) or adaptation_figure(panels, **texts)  # noqa: E731
     monkeypatch.setattr(figures, "adaptation_figure", draw)
+    if name not in ("dark_room", "bandit"):
+        monkeypatch.setattr("icrl.plots.style.figure_to_array", blank)
     write_figures(tmp_path, env, results, ["searcher"], config.summaries)
     curves = [["model, held-out tasks"]]
     if not transfer:

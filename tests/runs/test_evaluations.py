@@ -1,7 +1,6 @@
 """Periodic evaluations: whatever dies, training goes on and ends with what an undisturbed run ends with."""
 
 import itertools
-import multiprocessing
 import os
 import re
 import signal
@@ -49,12 +48,6 @@ def look_around(state: dict[str, Any]) -> Evaluation:
     blocked = len(signal.pthread_sigmask(signal.SIG_BLOCK, []))
     seen = {"nice": os.nice(0), "threads": torch.get_num_threads(), "blocked": blocked, "pid": os.getpid()}
     return Evaluation(look(state).metrics | seen, state["score"])
-
-
-@pytest.fixture
-def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Processes that start in no time, from a server that has imported PyTorch."""
-    multiprocessing.get_context("forkserver").set_forkserver_preload(["torch", "icrl.runs.evaluations", __name__])
 
 
 here = pytest.fixture(use_worker_here)  # no process at all
@@ -196,8 +189,8 @@ def test_a_process_of_its_own(tmp_path, monkeypatch):
     with make(tmp_path, look=look_around, report=reports.append) as service:
         assert service._worker is None
         state = state_at(1, "wait", gate)
-        before = time.monotonic()
         service.start(1, state)
+        before = time.monotonic()
         state["w"].zero_()  # as an update would
         for step in (2, 3):
             service.start(step, state_at(step))
@@ -232,7 +225,6 @@ def fates(step: int, fate: str, times: int = 3) -> list[str]:
 
 
 @pytest.mark.long
-@pytest.mark.usefixtures("quick")
 def test_one_that_kills_its_process_or_raises_is_given_up(tmp_path):
     """The deaths of one are not counted against the next, nor that of a process with nothing to do."""
     reports: list[str] = []
@@ -251,7 +243,6 @@ def test_one_that_kills_its_process_or_raises_is_given_up(tmp_path):
     assert not steps_of(tmp_path, "pending") and steps_of(tmp_path, "best") == [1]
 
 
-@pytest.mark.usefixtures("quick")
 def test_one_that_hangs_is_cut(tmp_path):
     """Whether it waits or is stopped."""
     reports: list[str] = []

@@ -44,8 +44,8 @@ BARS = Bars()
 
 @pytest.mark.parametrize("kind", ["a2c", "ppo"])
 def test_convolutions_solve_a_world_of_images(kind: str) -> None:
-    options: dict[str, Any] = {"hidden_size": 16, "learning_rate": 0.003, "discount": 0.5, "entropy_coefficient": 0.0}
-    learner = learn_world(learners_of(kind, 1, BARS.spec, body="cnn", **options), BARS, 150, 8)
+    options: dict[str, Any] = {"hidden_size": 16, "learning_rate": 0.01, "discount": 0.5, "entropy_coefficient": 0.0}
+    learner = learn_world(learners_of(kind, 1, BARS.spec, body="cnn", **options), BARS, 40, 4, 64)
     streams = start_streams(learner, BARS, torch.zeros(200, 1), stream_seeds(9, 200))
     played, _ = rollout(EpsilonGreedy(learner, 0.0), BARS, streams, 2, Noise(stream_seeds(6, 200)))
     assert played.reward.mean() > 0.95

@@ -111,10 +111,10 @@ def test_threads_do_not_change_an_update(name: str, options: Any) -> None:
 @pytest.mark.parametrize(
     ("name", "updates", "options"),
     [
-        ("a2c", 300, {"learning_rate": 0.02}),
-        ("a3c", 300, {"learning_rate": 0.02, "trace_lambda": 0.5}),
-        ("ppo", 300, {"learning_rate": 0.02, "max_gradient_norm": 5.0}),
-        ("dqn", 250, {"learning_rate": 0.02, "epsilon": 1.0, "target_update_rate": 0.2}),
+        ("a2c", 110, {"learning_rate": 0.1}),
+        ("a3c", 110, {"learning_rate": 0.1, "trace_lambda": 0.5}),
+        ("ppo", 110, {"learning_rate": 0.1, "max_gradient_norm": 5.0}),
+        ("dqn", 110, {"learning_rate": 0.1, "epsilon": 1.0, "target_update_rate": 0.2}),
         ("q_learning", 100, {"epsilon": 1.0}),
     ],
 )

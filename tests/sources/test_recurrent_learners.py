@@ -53,10 +53,10 @@ def played(learner: Any, env: Any, num_steps: int, num_streams: int, carry: Any 
 @pytest.mark.parametrize("kind", ["a2c", "ppo"])
 def test_a_memory_solves_a_world_that_needs_one(kind: str) -> None:
     """Sampled, and with the most probable actions, as in evaluations during training."""
-    options: dict[str, Any] = {"hidden_size": 16, "learning_rate": 0.01, "discount": 0.9, "entropy_coefficient": 0.0}
+    options: dict[str, Any] = {"hidden_size": 16, "learning_rate": 0.03, "discount": 0.9, "entropy_coefficient": 0.0}
     success = dict[str, list[float]]()
     for body in ("mlp", "gru"):
-        learner = learn_world(learners_of(kind, 1, CUE.spec, body=body, **options), CUE, 150, 2 * LENGTH)
+        learner = learn_world(learners_of(kind, 1, CUE.spec, body=body, **options), CUE, 40, 2 * LENGTH, 64)
         for policy in (learner, EpsilonGreedy(learner, 0.0)):
             transitions, _ = played(policy, CUE, 10 * LENGTH, 64)
             success.setdefault(body, []).append(float(transitions.reward[transitions.terminated].mean()))

@@ -42,8 +42,8 @@ SHOWS = torch.stack([NUMBERS, torch.zeros(3)], dim=1)  # as observations
 FAST = {"discount": 0.5, "learning_rate": 0.02, "entropy_coefficient": 0.0, "hidden_size": 16}
 
 
-def learned(kind: str, env: Any, updates: int, **changes: Any) -> Any:
-    return learn_world(learners_of(kind, 1, env.spec, **FAST | changes), env, updates)
+def learned(kind: str, env: Any, *pace: int) -> Any:
+    return learn_world(learners_of(kind, 1, env.spec, **FAST), env, *pace)
 
 
 def values(learner: Any, obs: Tensor) -> list[float]:
@@ -57,21 +57,21 @@ def best_actions(learner: Any, obs: Tensor) -> Tensor:
 @pytest.mark.parametrize("kind", ["a2c", "ppo"])
 def test_values_of_probe_worlds(kind: str) -> None:
     """A truncated episode bootstraps, a terminated one does not; a value depends on the observation."""
-    assert values(learned(kind, ENDLESS, 150), SHOWS[1:2]) == pytest.approx([2.0], abs=0.1)
+    assert values(learned(kind, ENDLESS, 60), SHOWS[1:2]) == pytest.approx([2.0], abs=0.1)
     stages = torch.tensor([[0.0, 0.0], [0.0, 1.0], [0.0, 2.0]])
-    assert values(learned(kind, COUNTED, 250), stages) == pytest.approx([1.75, 1.5, 1.0], abs=0.1)
-    assert values(learned(kind, SHOWN, 150), SHOWS) == pytest.approx(NUMBERS.tolist(), abs=0.1)
+    assert values(learned(kind, COUNTED, 60), stages) == pytest.approx([1.75, 1.5, 1.0], abs=0.1)
+    assert values(learned(kind, SHOWN, 100), SHOWS) == pytest.approx(NUMBERS.tolist(), abs=0.1)
 
 
 @pytest.mark.parametrize("kind", ["a2c", "ppo"])
 def test_best_actions_of_probe_worlds(kind: str) -> None:
     """Buttons, a number that depends on the observation, one at a bound, and one whose reward comes a step later."""
-    assert best_actions(learned(kind, SIGN, 100), SHOWS[[0, 2]]).tolist() == [0, 1]
-    near = learned(kind, NEAR, 500)
+    assert best_actions(learned(kind, SIGN, 60), SHOWS[[0, 2]]).tolist() == [0, 1]
+    near = learned(kind, NEAR, 100, 6, 64)
     assert best_actions(near, SHOWS)[:, 0].tolist() == pytest.approx([-0.4, 0.0, 0.4], abs=0.15)
     assert near.network.free.item() < -1  # the deviation shrinks, from a log of 0
-    assert best_actions(learned(kind, BEYOND, 100), SHOWS[1:2])[:, 0].tolist() == pytest.approx([3.0], abs=0.1)
-    later = learned(kind, REMEMBERED, 600, learning_rate=0.01)
+    assert best_actions(learned(kind, BEYOND, 60), SHOWS[1:2])[:, 0].tolist() == pytest.approx([3.0], abs=0.1)
+    later = learned(kind, REMEMBERED, 200, 3, 64)
     assert best_actions(later, SHOWS[1:2])[:, 0].tolist() == pytest.approx([2.0], abs=0.3)
 
 

@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 
 _PATIENCE = 10.0  # seconds that the process and its environments have to end by themselves
 _CPU = torch.device("cpu")
-_SPAWN = get_context("spawn")  # a fork could copy locks that torch's threads hold
+_SPAWN = get_context("forkserver")  # torch has threads, whose locks a fork would copy; a fork server has none
 _here: dict[str, Any] = {}  # in the process: the connection to the trainer and the player
 
 Arrays = list[list[NDArray[Any]]]  # fields of named tuples; each tensor would need a descriptor
