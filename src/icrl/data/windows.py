@@ -40,14 +40,16 @@ class DataConfig(Options):
     keep_every: Annotated[list[Annotated[int, Field(ge=1, le=1000)]], OneOrMore] = option(
         [1, 4, 16], "keep every k-th episode of a history, so that progress shows inside a window; for each k of a list"
     )
-    kept_steps: int = option(320, "steps to use of the episodes kept for each k, equally many for each (0: all)", ge=0)
+    kept_steps: int = option(
+        320, "steps to use of the episodes kept for each k, the same number for each (0: all)", ge=0
+    )
     min_final_success: float = option(
         0.5, "leave out learners whose success over the last tenth of their history is lower", ge=0, le=1
     )
     symmetries: bool = option(
         False,
-        "turn and mirror the rows of a square room by its eight symmetries, with their actions; only where this shows "
-        "no goal that is held out or a development task, as with tasks.split=ring data.development=region",
+        "rotate and mirror the rows of a square room by its eight symmetries, with their actions; allowed only if "
+        "this shows no held-out or development goal, as with tasks.split=ring data.development=region",
     )
     storage: Literal["auto", "memory", "disk"] = option(
         "auto",
