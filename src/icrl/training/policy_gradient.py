@@ -1,6 +1,6 @@
 """Policy gradients over whole in-context trials: the bonus, the advantages and the loss. T steps, B streams, A actions.
 
-A trial is T steps of one stream on one task, over the ends of episodes, with the context kept (RL^2, Duan et al., 2016,
+A trial is T steps of one stream on one task, across episodes, with the context kept (RL^2, Duan et al., 2016,
 arXiv 1611.02779; Wang et al., 2016, arXiv 1611.05763). S streams play each task. The reward to go of step t of stream s
 runs to the end of the trial, across resets, so that finding out what helps in later episodes pays:
 

@@ -152,7 +152,7 @@ class GymnasiumEnv(TableEnv):
         refuse(
             not self._has_table,
             "env.name=gymnasium: no exact references for this env.id: it has no table P over its observations, or the "
-            "starts of its tasks are not the same, all equally likely",
+            "tasks do not all start in the same, equally likely states",
         )
         return super().outcomes(task, state_index, action)
 
