@@ -23,8 +23,8 @@ prints the same. Options are given as `KEY=VALUE` on the command line, or in a p
 *Stages*: 1 `train_agents`, 2 `train_gpt`, 3 `evaluate`, *finetune* the program of this name; others are programs of
 extensions. *May change*: whether a continued run may have another value than before; *length*: it may, unless a
 schedule depends on the length of the run ([longer training](trainer.md#longer-training)). *Schedule*: instead of a
-number, a mapping that says how the value changes ([schedules](trainer.md#schedules)). Tables of further choices of a
-group leave out what is as in the first.
+number, a mapping that says how the value changes ([schedules](trainer.md#schedules)). Tables of further
+choices of a group list only what differs from the first.
 """
 
 
@@ -37,7 +37,7 @@ def table(config: Options, only: Collection[str] = (), known: str = "") -> str:
         if not options:
             continue
         title = f"`{group}`: {type(config).model_fields[group].description}" if group else "The run"
-        of_choice = f" of `{group}.name={getattr(config, group).name}`" if group in CHOICES else ""
+        of_choice = f", with `{group}.name={getattr(config, group).name}`" if group in CHOICES else ""
         lines += ["", f"## {title}{of_choice}", _COLUMNS]
         for key, value, option in options:
             shown = f"`{textwrap.shorten(str(value), LONGEST, placeholder=' ...')}`"
@@ -49,8 +49,8 @@ def table(config: Options, only: Collection[str] = (), known: str = "") -> str:
 
 
 def tables(root: type[RootOptions], only: Collection[str] = ()) -> Iterator[str]:
-    """The options of `root`, or those in `only`, and of the other choices of each group those that the default has not,
-    or with another default in the first preset of the choice."""
+    """The options of `root`, or those in `only`. Of the other choices of each group only what differs: options that the
+    default choice does not have, or that have another default in the first preset of the choice."""
     config = compose_config(root, [])
     yield (first := table(config, only)) + "\n"
     for group in [group for group in CHOICES if group in (only or root.model_fields)]:
@@ -62,7 +62,7 @@ def tables(root: type[RootOptions], only: Collection[str] = ()) -> Iterator[str]
 
 
 def page() -> str:
-    """Whole page: the options of the core, and those that programs of extensions have more."""
+    """Whole page: the options of the core, and those that programs of extensions add."""
     parts, seen = [*tables(Config)], {*Config.model_fields}
     for name, module in extensions.programs().items():
         if (root := getattr(import_module(module), "OPTIONS", Config)) is not Config:

@@ -1,4 +1,4 @@
-"""A world of one's own as a Gymnasium class: a street of nine houses, one of which has the letter that is looked for.
+"""A world of one's own as a Gymnasium class: a street with nine houses. The agent has to find one of them.
 
 python -m src.pipeline env=gymnasium env.id=examples/my_world.py:Street env.max_episode_steps=12 env.width=0 \
   'env.tasks=[{house: 0}, {house: 1}, {house: 2}, {house: 3}, {house: 5}, {house: 6}, {house: 7}, {house: 8}]' \

@@ -7,9 +7,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
 from harness import done
-from installed import needs
+from installed import ABSENT, needs
 from pages import PAGES, blocks, check_command, commands, run_blocks
 
 from icrl import extensions
@@ -36,6 +35,7 @@ TRIALS = (
     *("finetune.num_iterations=1", "finetune.num_tasks=2", "finetune.num_unsolvable=1", "finetune.num_mini_batches=1"),
     *("finetune.trial_steps=40", "model.context_len=60"),
 )
+FILE = r"\b(?:src|tests|benchmarks|docs|examples)/[\w/]+\.(?:py|yaml|md)\b"
 EXTRAS = ("half_cheetah", "minigrid", "meta_world", "Taxi", "gymnasium_pendulum")  # their packages are not in CI
 
 
@@ -77,15 +77,6 @@ def test_start_in_five_minutes(reader: Path, monkeypatch: pytest.MonkeyPatch, ca
 
 
 @pytest.fixture(scope="module")
-def searching(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Folder in which the scripted recipe was trained a little, without an evaluation."""
-    folder = tmp_path_factory.mktemp("searching")
-    for stage in ("train_agents", "train_gpt"):
-        done(stage, folder, *BUDGET, preset=["experiment=search"])
-    return folder
-
-
-@pytest.fixture(scope="module")
 def tuned(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Folder in which `make run` has been given, with little training and no evaluation."""
     folder = tmp_path_factory.mktemp("tuned")
@@ -100,24 +91,9 @@ def test_the_example_of_the_readme(tuned: Path, monkeypatch: pytest.MonkeyPatch,
     assert re.match(r"\[\[[01.\s]+\]\]", capsys.readouterr().out)
 
 
-class World:
-    """World of three streams for the example of acting, which never ends an episode."""
-
-    def reset(self) -> torch.Tensor:
-        return torch.full((3,), 40)
-
-    def step(self, action: torch.Tensor) -> tuple[torch.Tensor, ...]:
-        self.steps = getattr(self, "steps", 0) + 1
-        none = torch.zeros(3, dtype=torch.bool)
-        return self.reset(), torch.zeros(3), none, none, torch.full((3,), self.steps % 20)
-
-
-def test_the_examples_of_acting_and_evaluating(searching: Path, monkeypatch: pytest.MonkeyPatch, capsys) -> None:
-    from icrl.app import root  # noqa: PLC0415
-
-    monkeypatch.setattr(root, "PROJECT", searching)
-    found = run_blocks("docs/in_context.md", searching, monkeypatch, my_world=World())
-    assert found["action"].shape == (3,) and np.isfinite(found["found"].success.mean).all()
+def test_the_example_of_measuring(tuned: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture) -> None:
+    found = run_blocks("docs/in_context.md", tuned, monkeypatch)
+    assert np.isfinite(found["found"].success.mean).all() and found["rewards"].ndim == 1
 
 
 def test_the_classes_shown_for_ones_own_objective_are_those_of_the_example() -> None:
@@ -133,10 +109,17 @@ def test_the_script_that_trains(tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
     monkeypatch.chdir(tmp_path)
     exec(blocks(PROJECT / "docs/your_own.md", "python")[0], found := {"__name__": "__main__"})
     assert found["folder"] == tmp_path / "logs/mine" and f"{found['policy']!r}\n" in capsys.readouterr().out
-    assert (tmp_path / "taken-along/model.safetensors").exists()
+    assert (tmp_path / "my-model/model.safetensors").exists()
+
+
+def test_files_that_pages_name_exist() -> None:
+    named = {(page.name, path) for page in PAGES for path in re.findall(FILE, page.read_text(encoding="utf-8"))}
+    assert len(named) > 40
+    missing = [(page, path) for page, path in sorted(named) if not (PROJECT / path).exists()]
+    assert not [found for found in missing if not ABSENT & {*Path(found[1]).parts}]
 
 
 def test_every_python_block_is_tried_here() -> None:
-    """But for that of a source, whose methods are an outline, and those of extensions."""
-    tried = {"README", "start", "in_context", "your_own", "api", "sources"}
+    """But for those of extensions."""
+    tried = {"README", "start", "in_context", "your_own", "api"}
     assert {page.stem for page in PAGES if blocks(page, "python")} - {*extensions.NAMES} == tried

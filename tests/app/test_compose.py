@@ -268,6 +268,6 @@ def test_the_page_in_the_docs_has_every_option_with_its_meaning_and_stages_and_e
     assert kept == whole + "\n" or (ABSENT and not sections), "run `make docs`"
     check_table(table(DEFAULT), DEFAULT)
     for group, choices in ((group, choices()) for group, choices in CHOICES.items()):
-        named = {name for name in choices if f"of `{group}.name={name}`" in whole}
+        named = {name for name in choices if f"with `{group}.name={name}`" in whole}
         ours = {choice for choice in choices.values() if choice.__module__.startswith("icrl.")}  # not of other tests
         assert {choices[name] for name in named} >= ours

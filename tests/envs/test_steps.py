@@ -2,13 +2,10 @@
 
 import copy
 import re
-from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
-from harness import TINY
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from models import outspoken
@@ -17,12 +14,9 @@ from torch import Tensor
 from worlds import room
 
 from icrl.app.compose import load_config
-from icrl.config.paths import PROJECT
-from icrl.envs import make_env
 from icrl.envs.rollout import step_of
 from icrl.nn.gpt import GPT
 from icrl.nn.gpt_policy import GPTPolicy
-from icrl.randomness import stream_seeds
 from icrl.spaces import EnvSpec, discrete_spec
 
 SPEC = discrete_spec(num_obs=9, num_actions=5, reward_values=(0.0, 1.0), width=3, max_episode_steps=6)
@@ -101,22 +95,6 @@ def test_contradictions_are_refused() -> None:
 def test_a_model_driven_by_hand_acts_as_in_a_rollout() -> None:
     env = room(size=4, max_episode_steps=6, random_start=True)
     assert_driven_by_hand(policy_of(env.spec), env)
-
-
-def test_the_example_of_the_documentation_runs(finished: Path) -> None:
-    example, *_ = re.findall(r"```python\n(.*?)```", (PROJECT / "docs/in_context.md").read_text(), re.DOTALL)
-    assert '["experiment=search"]' in example
-    env = make_env(load_config(TINY).env)
-    state, first = env.reset(env.all_tasks()[:3], stream_seeds(0, 3))
-
-    def step(action: Tensor) -> tuple[Tensor, ...]:
-        nonlocal state
-        state, step = env.step(state, action)
-        return step.obs, step.reward, step.terminated, step.truncated, step.timestep
-
-    names: dict[str, Any] = {"my_world": SimpleNamespace(reset=lambda: first.obs, step=step)}
-    exec(example.replace('["experiment=search"]', repr([*TINY, f"root={finished}"])), names)
-    assert names["carry"].seen and names["step"].obs.shape == (3,)
 
 
 @pytest.mark.parametrize("spec", [SPEC, POINTS])

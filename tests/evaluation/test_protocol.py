@@ -399,7 +399,7 @@ def test_the_lines_below_the_table() -> None:
     last["episodes_to_90"].update(episode=12, low=9.0, high=15.2, share_reached=0.987)
     line = (
         "first episode with 90% of the return of the optimum: 12, 95% interval 9 to 15 "
-        "(over tasks and streams drawn again, 99% of which get there)"
+        "(over resampled tasks and streams, 99% of which get there)"
     )
     assert summary(found, SPEC).splitlines()[-1] == line
     for name in ("fraction_solved_90", "success_after_first"):  # earlier versions did not measure these

@@ -135,9 +135,9 @@ def test_values_of_probe_worlds(name: str, updates: int, options: Any) -> None:
 
 
 def test_streams_that_cannot_be_dealt_out_evenly_are_refused() -> None:
-    with pytest.raises(ValueError, match="4 streams cannot be dealt out evenly to 3 learners"):
+    with pytest.raises(ValueError, match="4 streams cannot be divided evenly among 3 learners"):
         learners_of("a2c", 3).initial_carry(4)
-    with pytest.raises(ValueError, match="4 streams cannot be dealt out evenly to 3 learners"):
+    with pytest.raises(ValueError, match="4 streams cannot be divided evenly among 3 learners"):
         learners_of("q_learning", 3).action_probabilities(step_of(torch.arange(4)))
 
 

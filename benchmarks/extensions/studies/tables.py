@@ -77,19 +77,6 @@ _REGIONS = [
         )
     ),
 ]
-_ONE_SPLIT = [
-    Line("search", _SEARCH, label="model of the covering plan (`experiment=search`), 23 goals held out at random"),
-    Line("search", "a quadrant", label="the same, a quadrant held out (16 goals)"),
-    Line("search", "the ring", label="the same, the ring held out (32 goals at the walls)"),
-    *(
-        Line("search_parts", name, label=f"the same, {name}")
-        for name in ("a quadrant, in coordinates", "the ring, in coordinates")
-    ),
-    Line("terminating", _A2C, label="model of A2C, weighted by improvement, 23 goals"),
-    Line("terminating", _PLAIN, label="model of A2C, plain distillation, 23 goals"),
-    Line("splits", "quadrant", label="model of A2C, weighted, a quadrant held out"),
-    *(Line("search", _SEARCH, name, f"{name}, 23 goals") for name in ("covering plan", *_REFERENCES[2:4], "random")),
-]
 _A2C_LINES = [
     Line("terminating", _A2C, label="model of A2C, weighted by improvement; 23 at random"),
     Line("terminating", _PLAIN, label="model of A2C, plain distillation; 23 at random"),
@@ -168,9 +155,9 @@ TABLES = {
         [LATE, STEPS, "episode 10", AFTER, COVERED, "cells by 8"],
         "room: policy",
     ),
-    "one split": Table(_ONE_SPLIT, [LATE, STEPS, ABOVE_OPTIMUM, "episode 5", COVERED, MEMORY, OFF_PLAN]),
     "search": Table(
-        [Line("search", name) for name in (_SEARCH, "a quadrant", "the ring", "at random, moving goals")],
+        [Line("search", name) for name in (_SEARCH, "a quadrant", "the ring", "at random, moving goals")]
+        + [Line("search_parts", name) for name in ("a quadrant, in coordinates", "the ring, in coordinates")],
         [
             LATE,
             STEPS,
@@ -238,15 +225,5 @@ TABLES = {
             for way in _SPOILED
         ],
         [LATE, STEPS],
-    ),
-    "memorises": Table(
-        [Line("tasks", f"{number} goals") for number in (10, 20, 35, 57, 70)],
-        [LATE, "training tasks"],
-        "training goals",
-    ),
-    "temperatures": Table(
-        [Line("decoding", name) for name in ("most probable", *(f"temperature {t}" for t in (0.25, 0.5, 0.75, 1.0)))],
-        [LATE, AFTER],
-        "actions of a model of A2C",
     ),
 }

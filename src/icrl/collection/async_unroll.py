@@ -119,7 +119,7 @@ class AsyncUnrollWorker(UnrollWorker):
         except BrokenExecutor as error:
             self._kill()  # else the pool may wait for ever for a process that lives
             pool.shutdown()  # its thread alone may wait for the process, or the exit code can be lost
-            died = f"the process that plays died (exit code {self.processes[0].exitcode})"
+            died = f"the process that collects unrolls died (exit code {self.processes[0].exitcode})"
             raise PipelineError(f"{died}. Run the same command again, or with source.async_unroll=false") from error
         device = self._streams.step.obs.device
         transitions, state, step = (_tensors(fields, device) for fields in answer)

@@ -35,7 +35,7 @@ def load_module(name: str, given: str) -> ModuleType:
     """Import the module `name`, a dotted name or the path of a Python file; a file that changed since is imported
     again. Raises `ConfigError`, which begins with the option as `given`, if it is missing, fails, or has the name of
     another module, or if a file of a run names it."""
-    refuse(reads_record(), f"{given}: a file of a run names it, and nothing that a file names is imported")
+    refuse(reads_record(), f"{given}: a file of the run names this module, and what a file names is never imported")
     path = None
     if name.endswith(".py"):
         path = Path(name).resolve()

@@ -40,14 +40,16 @@ class DataConfig(Options):
     keep_every: Annotated[list[Annotated[int, Field(ge=1, le=1000)]], OneOrMore] = option(
         [1, 4, 16], "keep every k-th episode of a history, so that progress shows inside a window; for each k of a list"
     )
-    kept_steps: int = option(320, "steps to use of the episodes kept for each k, equally many for each (0: all)", ge=0)
+    kept_steps: int = option(
+        320, "steps to use of the episodes kept for each k, the same number for each (0: all)", ge=0
+    )
     min_final_success: float = option(
         0.5, "leave out learners whose success over the last tenth of their history is lower", ge=0, le=1
     )
     symmetries: bool = option(
         False,
-        "turn and mirror the rows of a square room by its eight symmetries, with their actions; only where this shows "
-        "no goal that is held out or a development task, as with tasks.split=ring data.development=region",
+        "rotate and mirror the rows of a square room by its eight symmetries, with their actions; allowed only if "
+        "this shows no held-out or development goal, as with tasks.split=ring data.development=region",
     )
     storage: Literal["auto", "memory", "disk"] = option(
         "auto",
@@ -191,7 +193,10 @@ def _selected_rows(histories: Histories, config: DataConfig, tasks: list[int]) -
     rows = np.flatnonzero(of_tasks & (success >= config.min_final_success))
     best, spec = success[of_tasks].max(initial=0), histories.spec
     if not best and spec.success in ("reward", "goal") and max(spec.reward_values or (0.0,)) <= 0:
-        say(f"no agent of {histories.folder} ended with a success, and none is defined: all are learned from")
+        say(
+            f"no agent of {histories.folder} ended with a success, because none is defined: the model learns from "
+            f"all of them"
+        )
         return np.flatnonzero(of_tasks)
     none = f"no learner of {histories.folder} reaches data.min_final_success={config.min_final_success}"
     refuse(not len(rows), f"{none}: the best one reaches {best:.3f}")
@@ -240,7 +245,9 @@ def open_stores(config: Config) -> list[Histories]:
         if recorded["source"].get("task_change"):  # its streams went to all other training tasks
             both = (recorded["data"], dict(config.data))
             then, now = ({name: each.get(name) for name in _SET_ASIDE} for each in both)
-            refuse(then != now, f"data: {now}, but streams of {store.folder} changed among the tasks with {then}")
+            refuse(
+                then != now, f"data: {now}, but in {store.folder} streams moved between the training tasks of {then}"
+            )
         for part in _WORLD:  # the same options may have meant something else to another version
             one, two = stores[0].manifest[part], store.manifest[part]
             for name in sorted(one | two):

@@ -33,7 +33,9 @@ class EvaluationConfig(Options):
     num_train_streams: int = option(4, "streams per training task, or further development task", ge=1, le=10**5)
     sample_probability: float = option(1.0, "probability of drawing at policy.temperature, else greedy", ge=0, le=1)
     temperatures: list[Annotated[float, Field(ge=0)]] = option([0.0, 0.5], "other temperatures to compare (0: greedy)")
-    ablations: bool = option(True, "also play with contexts blanked, shuffled, wiped, or another task's")
+    ablations: bool = option(
+        True, "also play with a context that is blanked, shuffled, wiped or taken from another task"
+    )
     reward_ablations: bool = option(
         False, "in rooms also play with successes removed from the context, and with rewards at another task's goal"
     )

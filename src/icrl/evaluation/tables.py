@@ -160,7 +160,7 @@ def summary(results: Json, spec: EnvSpec) -> str:
         lines.append(f"first episode with 90% of the return of the optimum: {reached}")
         if share := near["share_reached"]:
             interval = f"{confidence} {near['low']:.0f} to {near['high']:.0f}"
-            lines[-1] += f", {interval} (over tasks and streams drawn again, {share:.0%} of which get there)"
+            lines[-1] += f", {interval} (over resampled tasks and streams, {share:.0%} of which get there)"
     return "\n".join(lines)
 
 
@@ -177,9 +177,10 @@ def guide(config: Config, part: str, folder: Path, film: Path) -> str:
     if film.exists():
         lines += [
             f"start with    {film}",
-            "              One life on the task that takes longest, with the return of each episode below. Left the",
-            "              model: it should search first and go straight later. Right the source agent of that task,",
-            "              if there is one, which learns by its own algorithm. Green walls: a reward, or a success.",
+            "              One life on the task that takes longest; below it, the return of each episode. On the left",
+            "              the model, which should search first and go straight later. On the right the source agent",
+            "              of that task, if there is one, which learns by its own algorithm. Green walls mean a reward",
+            "              or a success.",
         ]
     lines += [f"all numbers   {folder / RESULTS}"]
     lines += [f"all videos    {config.folder('videos')}"] if config.folder("videos").exists() else []

@@ -1,10 +1,10 @@
-"""Extensions: all that the core does not know of. Each is a folder here, which can be deleted.
+"""Optional parts, which the core does not know. Each is a folder here that can be deleted.
 
-An extension registers what it adds as a package of the user's own does. `NAME/__init__.py` is imported with `icrl`,
-stays light, and may register Gymnasium ids; `NAME/plugin.py`, if there is one, imports the modules with registered
-classes, before a configuration is made. Its programs are `NAME/programs/*.py`, its presets `NAME/conf/`, its tests
-`tests/extensions/NAME/`. One that builds on others says so, `NEEDS = ("other",)` in its `__init__.py`, and is left out
-where these are missing.
+An extension registers what it adds in the same way as a package of the user's own. `NAME/__init__.py` is imported with
+`icrl`, stays light, and may register Gymnasium ids; `NAME/plugin.py`, if there is one, imports the modules with
+registered classes, before a configuration is made. Its programs are `NAME/programs/*.py`, its presets `NAME/conf/`, its
+tests `tests/extensions/NAME/`. One that builds on others says so, `NEEDS = ("other",)` in its `__init__.py`, and is
+left out where these are missing.
 """
 
 import ast

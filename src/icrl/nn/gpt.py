@@ -40,7 +40,9 @@ class GPTConfig(Options):
         "reward, state, action; cross: these as streams of their own that read each other by cross-attention",
     )
     trunk: Annotated[str, OneOf(("transformer",), r"\w+", "the name of a layer of an extension, or of yours")] = option(
-        "transformer", "how a step reads those before it. transformer: attention; else a layer in its place"
+        "transformer",
+        "layer through which a step reads the steps before it. transformer: attention; other names: a layer in its "
+        "place",
     )
     position: Literal["env_time", "learned", "sinusoidal", "rope", "none"] = option(
         "env_time", "position code: env time step embedding, learned absolute, sinusoidal, rotary, or none"
@@ -49,9 +51,9 @@ class GPTConfig(Options):
     obs_encoding: Annotated[str, OneOf(OBS_ENCODINGS, r"\w+", "the name of an encoder of yours")] = option(
         "coordinates",
         "of Discrete observations. cell: one embedding per observation (also in worlds without a square room); "
-        "coordinates: the sum of those of row, column and the rest; smooth: the same with vectors that "
-        "near rows and near columns share; framed: coordinates in a grid of side model.max_size, the room at random "
-        "places and after training in the middle, so that larger rooms can be read; "
+        "coordinates: the sum of those of row, column and the rest; smooth: the same, but neighbouring rows and "
+        "columns share parts of their vectors; framed: coordinates in a grid of side model.max_size, with the room "
+        "at random places during training and in the middle afterwards, so that larger rooms can be read; "
         "of any observations: an encoder that a module= of yours registers",
     )
     reward_encoding: Literal["auto", "table", "scaled", "symlog"] = option(

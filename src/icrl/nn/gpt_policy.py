@@ -32,10 +32,12 @@ class PolicyConfig(Options):
         "gpt", "acting model: gpt, of stage two; that of trials, finetune.experiment_name; or one of an extension"
     )
     advantage_scale: float = option(
-        0.0, "factor of advantages that a model of an extension adds to the logits (0: none)", ge=0
+        0.0,
+        "factor of the advantages that are added to the logits (0: none); needs a critic, which extensions have",
+        ge=0,
     )
     temperature: float = option(1.0, "sampling temperature of actions", ge=0.001)
-    context_kept: float = option(0.75, "fraction of a full context that is kept in a rebuilt one", ge=0.01, le=0.99)
+    context_kept: float = option(0.75, "fraction of a full context that is kept when it is rebuilt", ge=0.01, le=0.99)
 
 
 class Acting(nn.Module):

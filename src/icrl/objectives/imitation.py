@@ -35,8 +35,8 @@ class ObjectiveConfig(Options):
     )
     labels: Name = option(
         "planner",
-        "best actions for dpt. planner: knows the task; others, which an extension may have, know what the row of the "
-        "history has shown so far",
+        "best actions for dpt. planner: those of a planner that knows the task; other names, of extensions: those of "
+        "a policy that knows only what the row of the history has shown so far",
     )
     label_smoothing: float = option(0.0, "probability mass spread over all actions", ge=0, le=0.99)
     weighting: Literal["none", "improvement", "recency"] = option(

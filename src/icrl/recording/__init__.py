@@ -1,1 +1,1 @@
-"""Stage one: source agents are trained, and their lives recorded, checked, evaluated and examined. `record` does it."""
+"""Stage one: source agents are trained, and their lives recorded, checked and evaluated. Start with `record`."""

@@ -1,0 +1,1 @@
+"""Returns, targets and statistics, as pure functions of tensors."""

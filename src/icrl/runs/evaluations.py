@@ -33,18 +33,27 @@ class EvalsConfig(Options):
     eval_interval: int = option(0, "iterations between evaluations (0: use num_evals)", ge=0)
     num_eval_episodes: int = option(128, "episodes per task (stage one: per learner)", ge=1, le=10**6)
     num_eval_environments: int = option(
-        8, "streams to spread the episodes over; the first ceil(episodes / streams) of each count", ge=1, le=10**5
+        8,
+        "streams over which the episodes are spread; of each stream the first ceil(episodes / streams) count",
+        ge=1,
+        le=10**5,
     )
-    sample_probability: float = option(1.0, "probability of drawing an action, else the most probable one", ge=0, le=1)
+    sample_probability: float = option(
+        1.0, "probability of drawing the action at random; otherwise the most probable one is taken", ge=0, le=1
+    )
     uncertainty: bool = option(
         False,
-        "also measure on windows of the development tasks how far action probabilities can be trusted, as an extension "
-        "does",
+        "also measure the calibration of action probabilities, on windows of the development tasks (extension "
+        "calibration)",
         stages="2, finetune",
     )
     async_eval: bool = option(True, "evaluate in another process while training continues", may_change=True)
     timeout: float = option(
-        3600.0, "seconds without an answer after which that process is restarted", gt=0, le=10**6, may_change=True
+        3600.0,
+        "seconds without an answer after which the evaluating process is restarted",
+        gt=0,
+        le=10**6,
+        may_change=True,
     )
 
     @model_validator(mode="after")

@@ -35,7 +35,7 @@ class CurvesConfig(Options):
     writer: Annotated[list[Name], OneOrMore] = writer_option()
     num_summaries: int = option(100, "points per curve (0: use summary_interval)", ge=0, may_change=True)
     summary_interval: int = option(0, "iterations between points (both 0: none)", ge=0, may_change=True)
-    flush_secs: int = option(10, "seconds until points are on disk at the latest", ge=1, le=10**6, may_change=True)
+    flush_secs: int = option(10, "longest time in seconds until points are on disk", ge=1, le=10**6, may_change=True)
     max_queue: int = option(100, "points that may wait before they reach the disk", ge=1, may_change=True)
     code_snapshots: Annotated[list[PathName], OneOrMore] = option(
         [], "files to log as texts of the run, relative to the project", may_change=True
@@ -72,7 +72,7 @@ class SummariesConfig(CurvesConfig):
     )
     metric_buffer_size: int = option(
         10,
-        "newest episodes of each environment that running averages are over",
+        "number of newest episodes of each environment that running averages cover",
         ge=1,
         le=10**5,
         may_change=True,

@@ -164,7 +164,7 @@ def _in_processes(
             advance(bar, tell(names[number], results[number]))
         return [(name, results[number]) for number, name in enumerate(names)]
     except BrokenExecutor as error:
-        raise PipelineError("a process that plays died. Run the same command again, or with num_threads=1") from error
+        raise PipelineError("a worker process died. Run the same command again, or with num_threads=1") from error
     finally:
         kill()
         pool.shutdown(cancel_futures=True)

@@ -63,7 +63,7 @@ class Learner:
     def initial_carry(self, num_streams: int) -> Any:
         """Raises `ValueError` unless the learners get equally many streams."""
         if num_streams % self.num_learners:
-            raise ValueError(f"{num_streams} streams cannot be dealt out evenly to {self.num_learners} learners")
+            raise ValueError(f"{num_streams} streams cannot be divided evenly among {self.num_learners} learners")
         return ()
 
     def remember(self, carry: Any, step: Step) -> tuple[Step, Any]:
@@ -139,7 +139,7 @@ def table_rows(num_learners: int, num_obs: int, device: torch.device) -> Callabl
 
     def rows(obs: Tensor) -> Tensor:
         if obs.shape[-1] % num_learners:
-            raise ValueError(f"{obs.shape[-1]} streams cannot be dealt out evenly to {num_learners} learners")
+            raise ValueError(f"{obs.shape[-1]} streams cannot be divided evenly among {num_learners} learners")
         return of_streams(obs.shape[-1] // num_learners) + obs
 
     return rows

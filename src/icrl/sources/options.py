@@ -46,21 +46,21 @@ class SourceConfig(Options):
     num_envs: int = option(10, "environments per learner and task; each is one history row", ge=1, le=10**6)
     num_iterations: int = option(
         0,
-        "iterations of unroll and updates (0: what source.num_env_steps needs; more: with a replay, updates go "
-        "on from it)",
+        "iterations of unroll and updates (0: as many as source.num_env_steps needs; more: a source with a replay "
+        "goes on learning from it)",
         ge=0,
     )
-    num_env_steps: int = option(30000, "env steps per learner in all (0: what source.num_iterations make)", ge=0)
+    num_env_steps: int = option(30000, "env steps per learner in all (0: as many as source.num_iterations make)", ge=0)
     history_steps: int = option(30000, "env steps per learner that are recorded, counted from the start", ge=1)
     task_change: float = option(
         0.0,
         "probability that the next episode of a stream is on another training task, one that is not set aside for "
-        "development; nothing tells it",
+        "development; no observation shows the change",
         ge=0,
         le=1,
     )
     vectorization: Literal["tensor", "process"] = option(
-        "tensor", "tensors in this process, or processes with one each"
+        "tensor", "tensor: step the environments in this process; process: in worker processes"
     )
     num_workers: int = option(0, "worker processes (0: one for each core it may use)", ge=0, may_change=True)
     unroll_length: float = option(
@@ -74,10 +74,12 @@ class SourceConfig(Options):
     mini_batch_length: int = option(0, "env steps of a training window (0: the unroll, or 1 with a replay)", ge=0)
     mini_batch_size: int = option(0, "windows per learner, task and update (0: all)", ge=0)
     async_unroll: bool = option(False, "collect unrolls in another process while this one learns from earlier unrolls")
-    unroll_queue_size: int = option(2, "iterations that an unroll's parameters are behind at least", ge=1, le=10**4)
+    unroll_queue_size: int = option(
+        2, "smallest number of iterations by which the parameters of an unroll lag behind", ge=1, le=10**4
+    )
     unroll_parameter_update_period: int = option(1, "iterations between transfers of parameters to that process", ge=1)
     unroll_step_interval: float = option(
-        0.0, "least seconds between two env steps of the other process", ge=0, le=3600, may_change=True
+        0.0, "shortest time in seconds between two env steps of the other process", ge=0, le=3600, may_change=True
     )
     discount: float = option(0.99, "discount factor of the returns", ge=0, le=1)
     evaluate: bool = option(False, "also play evaluation episodes during training (evals.*), and keep the best agents")

@@ -1,0 +1,1 @@
+"""Stage two and the trials: the gradient loop, updates, optimizers, policy gradients. Start with `fit.fit`."""

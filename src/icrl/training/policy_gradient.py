@@ -1,6 +1,6 @@
 """Policy gradients over whole in-context trials: the bonus, the advantages and the loss. T steps, B streams, A actions.
 
-A trial is T steps of one stream on one task, over the ends of episodes, with the context kept (RL^2, Duan et al., 2016,
+A trial is T steps of one stream on one task, across episodes, with the context kept (RL^2, Duan et al., 2016,
 arXiv 1611.02779; Wang et al., 2016, arXiv 1611.05763). S streams play each task. The reward to go of step t of stream s
 runs to the end of the trial, across resets, so that finding out what helps in later episodes pays:
 
@@ -46,19 +46,23 @@ class FinetuneConfig(Options):
         "gpt", "gpt: the model of stage two of `run`; none: random weights, with finetune.kl_coefficient=0"
     )
     num_iterations: int = option(
-        110, "trials of all streams, each followed by updates on them", ge=1, le=10**6, is_budget=True
+        110,
+        "iterations: in each, all streams play a trial, and updates on these trials follow",
+        ge=1,
+        le=10**6,
+        is_budget=True,
     )
     trial_steps: int = option(100, "env steps of a trial, across episodes; at most model.context_len", ge=2)
     num_tasks: int = option(
-        0, "training tasks of an iteration, drawn anew for each; all if there are no more (0: all)", ge=0
+        0, "training tasks of an iteration, drawn anew each time (0, or more than there are: all)", ge=0
     )
     num_unsolvable: int = option(
-        0, "tasks of an iteration without any reward but the bonus, besides those with rewards; in DarkRoom alone", ge=0
+        0, "additional tasks of an iteration whose only reward is the bonus; DarkRoom only", ge=0
     )
     num_rooms: int = option(
         0,
         "other rooms of an iteration, drawn anew for each: of another size, anywhere in a grid of model.max_size, "
-        "with a start and a goal of their own, never where a held-out goal is; in DarkRoom alone",
+        "with a start and a goal of their own, never where a held-out goal is; DarkRoom only",
         ge=0,
     )
     room_sizes: Annotated[list[Annotated[int, Field(ge=2, le=64)]], Field(min_length=2, max_length=2)] = option(

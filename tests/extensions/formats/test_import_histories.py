@@ -111,7 +111,7 @@ def test_held_out_tasks_of_the_file_are_left_out(root, capsys):
     ("change", "message"),
     [
         ({"task": [0] * 9 + [8]}, "row 9: task 8 must be below 8, the number of tasks"),
-        ({"task": None}, "row 0: lacks task, the number of the task of each row"),
+        ({"task": None}, "row 0: lacks the column task, the number of the task of each row"),
         ({"task": [0, 1, 2, 3, 4, 5, 6, 7, 7, 7]}, "all tasks of this world are in the file.*tasks.held_out=\\[7\\]"),
         ({"action": 5}, "histories.npz, row 0: column action, step 0: 5 must be in Discrete\\(5\\)"),
         ({"reward": 0.5}, "column reward, step 0: 0.5 must be one of the rewards of this world, \\[0.0, 1.0\\]"),

@@ -72,11 +72,15 @@ class GymnasiumConfig(EnvConfig):
     )
     expert: Text = option(
         "none",
-        "where the best action comes from, as an expert does that knows the task: `info['expert_action']` of the "
+        "where an expert that knows the task takes its actions from: `info['expert_action']` of the "
         "environment (info), of a wrapper right around it (module:Class), or from nowhere (none)",
     )
     timeout: float = option(
-        SECONDS, "most seconds of a reset or a step; then the program ends", gt=0, le=10**6, may_change=True
+        SECONDS,
+        "longest time in seconds of a reset or a step; after it the program ends",
+        gt=0,
+        le=10**6,
+        may_change=True,
     )
     width: int = option(
         0, "side of the square room whose cells the observations number, row by row (0: no room)", ge=0, le=1000
@@ -148,7 +152,7 @@ class GymnasiumEnv(TableEnv):
         refuse(
             not self._has_table,
             "env.name=gymnasium: no exact references for this env.id: it has no table P over its observations, or the "
-            "starts of its tasks are not the same, all equally likely",
+            "tasks do not all start in the same, equally likely states",
         )
         return super().outcomes(task, state_index, action)
 

@@ -1,7 +1,7 @@
 """Explorers: policies for DarkRoom that look for the goal in a fixed way, and take a shortest path to it once found.
 
-They stand beside the model as references, and their histories teach it to search (`searcher`). They remember
-the goal, until they miss it there. One of them follows a covering plan: paths through a room, one per episode, that
+They are references for the model, and their histories can teach it to search (`searcher`). They remember the goal
+until they miss it there. One of them follows a covering plan: paths through a room, one per episode, that
 visit all cells and waste few steps.
 
 S cells, H steps per episode, K paths. The search keeps W unfinished plans, which have C continuations.

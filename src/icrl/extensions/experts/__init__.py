@@ -1,2 +1,2 @@
-"""Extension: sources that learn nothing, whose actions are those of an expert or random: noise distillation, `optimal`
-and `random`. The expert is the planner, or the trained agents of another run (`teachers`)."""
+"""Extension: sources that do not learn: `optimal`, `random` and noise distillation. They play the actions of an expert,
+random ones, or a mixture of both. The expert is the planner, or the trained agents of another run (`teachers`)."""

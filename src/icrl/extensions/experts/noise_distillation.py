@@ -59,7 +59,9 @@ class UnlearnedConfig(SourceConfig):
 class NoiseDistillationConfig(UnlearnedConfig):
     name: Literal["noise_distillation"] = named("noise_distillation")
     noise: Share = option(falling(0.9), "probability of a uniformly random action instead of the expert's")
-    max_performance: float = option(1.0, "best performance of the planner, from chance to the optimum", gt=0, le=1)
+    max_performance: float = option(
+        1.0, "best performance of the noisy expert, from chance (0) to the optimum (1)", gt=0, le=1
+    )
     teacher: Name = option("none", "name of the stage-one run whose trained agents are the experts (none: the planner)")
 
     wrong_task: Share = option(

@@ -15,7 +15,7 @@ from icrl.spaces import EnvSpec
 class RecordedConfig(EnvConfig):
     unplayable: ClassVar[str] = (
         "the world of these histories is not known, so nothing can be played in it. Import them once more with env= "
-        "and the options of it"
+        "and its options"
     )
 
     name: Literal["recorded"] = option("recorded", NAME)

@@ -92,7 +92,8 @@ class CriticConfig(Options):
     target_update_rate: float = option(0.2, "step of the target networks towards the networks (1: a copy)", gt=0, le=1)
     initial_model: PathName = option("none", "a critic's checkpoint (.pt) that a new one starts from (none: at random)")
     initial_model_prefix: PathName = option(
-        "none", "a folder of snapshots that a new run continues: model, targets, optimizer, update count (none: no)"
+        "none",
+        "a folder of snapshots that a new run continues: model, targets, optimizer, update count (none: start anew)",
     )
     initial_model_index: int = option(-1, "the update of that snapshot (-1: the newest)", ge=-1)
 

@@ -101,7 +101,7 @@ def smallest_hitting(points: Tensor) -> Tensor:
 
 def spivakovsky(points: Tensor, noise: Tensor) -> Tensor:
     """Spivakovsky, "A solution to Hironaka's polyhedra game" (1983), adapted to the game in which the agent's
-    coordinate becomes a plain sum; docs/point_game.md says why the host wins. It builds its subset in rounds. The first
+    coordinate becomes a plain sum. It wins against every agent. It builds its subset in rounds. The first
     reads the position, each later one reads points V in the coordinates that are not named yet. With x the points less
     the minimum of each coordinate, and |x_S| the sum of the coordinates S of x, a round names S:
 

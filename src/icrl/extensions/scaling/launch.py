@@ -94,7 +94,7 @@ class _Launch:
             except Exception as error:  # each engine raises others
                 reason = f"its worker died: {type(error).__name__} {' '.join(str(error).split())}"
                 if attempt < ATTEMPTS:
-                    say(f"{name}: {reason}; it is done again")
+                    say(f"{name}: {reason}; it is run again")
                     self._running[name] = job, self._submit(job), attempt + 1
                     continue
             del self._running[name]

@@ -116,7 +116,9 @@ def _differences(manifest: Json, shards: Sequence[tuple[Json, Json]], checksums:
         found += [f"{entry['folder']} {wrong}"] if wrong else []
     trained = [task for _, shard in shards for task in shard["tasks"]["train"]]
     in_order = trained == manifest["tasks"]["train"]
-    return found or ([] if in_order else ["the training tasks of the shards are not those of the union, in its order"])
+    return found or (
+        [] if in_order else ["the training tasks of the shards are not those of the union, or not in its order"]
+    )
 
 
 KINDS["shards"] = StoreKind(

@@ -1,2 +1,1 @@
-"""Extension: searchers as a source, and what they would do as labels. They know the rules of a world, but of its task
-only what they have seen; that is `evaluation.scripted`."""
+"""Extension: searchers as a source, and their choices as labels. The searchers are in `evaluation.scripted`."""

@@ -48,7 +48,8 @@ class SearcherConfig(SourceConfig):
     name: Literal["searcher"] = named("searcher")
     strategy: Strategy = option(
         "nearest",
-        "how it looks for the goal. nearest: the nearest cell where it may be (in bandits and random MDPs Thompson "
+        "how the searcher looks for the goal. nearest: the nearest cell where it may be (in bandits and random MDPs "
+        "Thompson "
         "sampling); in DarkRoom with one start also covering_plan: paths that visit all cells with few "
         "wasted steps, posterior_sampling: to a cell drawn from all where it may be, and three random walks",
     )

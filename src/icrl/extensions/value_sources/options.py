@@ -25,7 +25,7 @@ class ReplayConfig(SourceConfig):
     priority_replay_beta: NotNegative = option(0.4, "a window's weight is priority^(-beta), over the largest drawn")
     priority_replay_eps: Positive = option(1e-06, "added to the TD error of every window")
     offline_buffer_dir: Annotated[list[Name], NoneOrMore] = option(
-        [], "names of recorded histories of the same tasks to learn from too; none or []: of no others"
+        [], "names of recorded histories of the same tasks to learn from too (none or []: none)"
     )
     offline_buffer_length: int = option(0, "env steps to use of each row of the recorded histories (0: all)", ge=0)
     offline_buffer_range: Literal["first", "last"] = option("first", "end of a row that this length counts from")

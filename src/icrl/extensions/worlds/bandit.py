@@ -25,7 +25,7 @@ class BanditConfig(EnvConfig):
         "bernoulli",
         "bernoulli: an arm pays 1 with its own probability; gaussian: its mean plus noise of deviation env.deviation",
     )
-    deviation: float = option(0.5, "deviation of a gaussian arm's rewards around its mean", gt=0, le=10)
+    deviation: float = option(0.5, "standard deviation of a gaussian arm's rewards", gt=0, le=10)
     num_tasks: int = option(
         1100, "bandits in all; arms are drawn uniformly from [0, 1], or from N(0, 1) if gaussian", ge=3, le=10**6
     )

@@ -29,7 +29,7 @@ class PhysicsConfig(VectorConfig):
     max_episode_steps: int = option(200, "env steps after which an episode is truncated", ge=1, le=10000)
     spread: float = option(
         1.5,
-        "a constant is Gymnasium's times a factor drawn from [1/spread, spread], its logarithm uniformly",
+        "each constant is Gymnasium's times a factor drawn log-uniformly from [1/spread, spread]",
         gt=1,
         le=4,
     )

@@ -23,7 +23,7 @@ class RandomMDPConfig(EnvConfig):
     num_states: int = option(16, "states of each MDP", ge=3, le=1000)
     num_actions: int = option(4, "actions in each state", ge=2, le=100)
     num_tasks: int = option(1100, "MDPs in all", ge=3, le=10**6)
-    tasks_seed: int = option(0, "seed of the MDPs; number i is the same whatever their number is", ge=0, le=10**9)
+    tasks_seed: int = option(0, "seed of the MDPs; MDP i is the same however many there are", ge=0, le=10**9)
 
     @model_validator(mode="after")
     def _check(self) -> Self:
@@ -48,9 +48,9 @@ class GarnetConfig(RandomMDPConfig):
 
 class AnyMDPConfig(RandomMDPConfig):
     name: Literal["anymdp"] = option("anymdp", NAME)
-    leap: int = option(3, "most places ahead that an action can lead to", ge=2, le=100)
-    fall: int = option(2, "most places back that an action can lead to", ge=0, le=100)
-    deviation: float = option(0.25, "deviation of where an action leads to, in places", gt=0, le=100)
+    leap: int = option(3, "largest number of places that an action can lead ahead", ge=2, le=100)
+    fall: int = option(2, "largest number of places that an action can lead back", ge=0, le=100)
+    deviation: float = option(0.25, "standard deviation of the place that an action leads to", gt=0, le=100)
     pitfall_share: float = option(
         0.15, "probability that a place is a pitfall if the one before it was not drawn as one", ge=0, lt=1
     )

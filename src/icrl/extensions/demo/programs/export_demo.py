@@ -60,5 +60,5 @@ def curves_of(config: Config, checkpoint: str) -> Json:
         results = read_results(folder)[0]
         if results["checkpoint"] == checkpoint:
             return results["curves"]
-    print(f"{folder} has no results of this model: the page has no curves of means and of the source")
+    print(f"{folder} has no results of this model, so the page shows neither its mean curves nor those of the source")
     return dict[str, Any]()

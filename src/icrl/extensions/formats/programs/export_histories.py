@@ -48,7 +48,7 @@ _MEANINGS = {
     "timestep": "env steps since the start of the episode, before the action",
     "terminated": "1 if the action ended the episode",
     "truncated": "1 if the time limit ended it",
-    "optimal_action": "best action there, by a planner or a teacher, or a mark where none is known",
+    "optimal_action": "best action according to a planner or a teacher, or a mark where none is known",
 }
 
 
@@ -112,7 +112,7 @@ def card(histories: Histories) -> bytes:
     }
     lines = [
         f"# Learning histories `{histories.folder.name}`\n",
-        f"The lives of source agents, {num_steps:,} env steps each, over the ends of episodes. Each of the {num_rows} "
+        f"The lives of source agents, {num_steps:,} env steps each, across episodes. Each of the {num_rows} "
         "rows is a stream of one learner on one task.\n",
         f"- World: `{options['env']}`",
         f"- Source: `{options['source']}`, seed {config['seed']}",

@@ -40,7 +40,9 @@ def main(config: ImportConfig) -> Path:
     refuse(config.path == "none", "path=none: must be the file or folder to import")
     lives = read_lives(form, Path(config.path), config.columns)
     without = [life.place for life in lives if life.task is None]
-    refuse(without and len(lives) > 1, f"{(without or [''])[0]}: lacks task, the number of the task of each row")
+    refuse(
+        without and len(lives) > 1, f"{(without or [''])[0]}: lacks the column task, the number of the task of each row"
+    )
     lives = [life._replace(task=life.task or 0) for life in lives]
     lives = [life._replace(columns=complete(life)) for life in lives]
     spec, tasks = world_of(config, lives)

@@ -80,7 +80,9 @@ def collect(config: ShardedConfig, plain: Config, train: list[int], options: Seq
         refuse(whole, f"{histories} was collected without shards: use train_agents, or give another name=")
         if failed := run_jobs(jobs, config.launch, folder, "shards"):
             reasons = "; ".join(f"{name}: {reason}" for name, reason in failed.items())
-            raise PipelineError(f"{len(failed)} of {len(parts)} shards failed; the same command goes on: {reasons}")
+            raise PipelineError(
+                f"{len(failed)} of {len(parts)} shards failed; the same command retries them: {reasons}"
+            )
         results = [read_owned(end, FOUND)[0] for end in ends]
         found: Json = {"num_tasks": sum(result["num_tasks"] for result in results)}
         found["unsolved"] = [task for result in results for task in result["unsolved"]]
