@@ -1,12 +1,17 @@
-"""Pictures of extensions' runs are blank in most tests: to draw them takes longer than the runs."""
+"""Shared by the tests of extensions: what takes time and is not looked at is left out."""
 
 from collections.abc import Iterator
+from functools import cache
 
 import numpy as np
+import omegaconf.base
 import pytest
 from matplotlib.figure import Figure
 
 from icrl.plots import style
+
+# The interpolations of presets are parsed once, which else is a third of the time of every composition.
+omegaconf.base.parse = cache(omegaconf.base.parse)
 
 LOOKED_AT = ("test_point_pictures.py", "test_page.py")  # files that compare what was drawn
 
