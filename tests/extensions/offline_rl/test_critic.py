@@ -9,15 +9,7 @@ from critics import CONFIG, LENGTH, SPEC, batch_of, config_of, critic_of, fresh_
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from models import outspoken
-from policies import (
-    CONTEXT_LEN,
-    NUM_STREAMS,
-    Recorded,
-    assert_slow,
-    columns_of,
-    gpt,
-    play,
-)
+from policies import CONTEXT_LEN, NUM_STREAMS, Recorded, assert_slow, columns_of, gpt, play
 from space_worlds import WORLDS
 from torch import Tensor, nn
 

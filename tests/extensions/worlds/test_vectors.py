@@ -191,8 +191,7 @@ def test_tasks_without_a_place_have_no_quadrants() -> None:
 
 
 @pytest.mark.parametrize(
-    ("world", "random", "optimum"),
-    [("point_robot", -20, -3.81), ("cart_pole", 22, None), ("pendulum", -1260, None)],
+    ("world", "random", "optimum"), [("point_robot", -20, -3.81), ("cart_pole", 22, None), ("pendulum", -1260, None)]
 )
 def test_returns_of_random_play_and_of_the_planner_are_those_of_the_docs(
     world: str, random: float, optimum: float | None
