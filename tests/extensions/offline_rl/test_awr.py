@@ -19,7 +19,6 @@ from icrl.extensions.offline_rl.awr import AdvantageWeightedRegression
 from icrl.extensions.offline_rl.critic import Critic
 from icrl.extensions.offline_rl.ilql import ImplicitQLearning
 from icrl.nn.gpt import GPT
-from icrl.objectives.imitation import AlgorithmDistillation
 
 NORMALIZE = ("none", "mean", "softmax")
 
@@ -78,19 +77,6 @@ def test_loss_and_metrics_equal_loops_over_steps(normalize: str, inverse: float,
     for name, value in expected.items():
         assert metrics[name].item() == pytest.approx(value, rel=1e-4, abs=1e-5), name
     assert not any(metric.requires_grad for metric in metrics.values())
-
-
-@pytest.mark.parametrize("normalize", NORMALIZE)
-def test_an_inverse_temperature_of_0_clones_to_the_bit(normalize: str) -> None:
-    batch, found = batch_of(), []
-    plain = AlgorithmDistillation(replace(CONFIG.objective, label_smoothing=0.0), SPEC)
-    for one in (plain, objective(inverse_temperature=0.0, normalize=normalize)):
-        model = policy()
-        terms, metrics = one(model, batch)
-        terms["imitation"].backward()
-        found.append((terms["imitation"], metrics["accuracy"], flat_gradient(model)))
-    for cloned, weighted in zip(*found, strict=True):
-        assert torch.equal(cloned, weighted)
 
 
 @pytest.mark.parametrize("normalize", NORMALIZE)

@@ -6,8 +6,6 @@ from collections.abc import Iterable
 import pytest
 import torch
 from critics import CONFIG, LENGTH, SPEC, batch_of, config_of, critic_of, fresh_critic, shown
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from models import outspoken
 from policies import CONTEXT_LEN, NUM_STREAMS, Recorded, assert_slow, columns_of, gpt, play
 from space_worlds import WORLDS
@@ -105,21 +103,6 @@ def test_the_target_network_is_a_copy_that_never_trains(form: str) -> None:
         assert critic.train(mode) is critic
         assert {module.training for module in critic.online.modules()} == {mode}
         assert {module.training for module in critic.target.modules()} == {False}
-
-
-@settings(max_examples=20, deadline=None)
-@given(rate=st.floats(0.01, 1), interval=st.integers(1, 4), number=st.integers(1, 9))
-def test_the_target_network_follows_at_its_rate_and_interval(rate: float, interval: int, number: int) -> None:
-    critic = critic_of(critic={"target_update_rate": rate, "target_update_interval": interval})
-    fast, slow = (network.value_head[0].weight.detach() for network in (critic.online, critic.target))
-    expected = slow.double()
-    for update in range(1, number + 1):
-        critic.after_update()
-        if update % interval == 0:
-            expected = (1 - rate) * expected + rate * fast.double()
-    assert critic.state_dict()["updates"] == number
-    torch.testing.assert_close(slow.double(), expected, atol=1e-5, rtol=1e-5)
-    assert torch.equal(slow, fast) or rate < 1 or number < interval
 
 
 def test_critics_are_for_integers() -> None:

@@ -185,17 +185,23 @@ def test_targets_see_no_dropout_and_carry_no_gradient() -> None:
         assert torch.equal(one, two) and torch.equal(one, quiet)
 
 
-def test_targets_move_by_optimizer_steps_and_not_by_parts_of_a_batch() -> None:
-    moves = {"target_update_interval": 3, "target_update_rate": 1.0}
+@pytest.mark.parametrize(("rate", "interval"), [(1.0, 3), (0.25, 1), (0.25, 2)])
+def test_targets_follow_at_their_rate_and_interval_by_optimizer_steps_and_not_by_parts(
+    rate: float, interval: int
+) -> None:
+    moves = {"target_update_interval": interval, "target_update_rate": rate}
     config = config_of(trainer={"gradient_accumulation_steps": 2}, critic=moves)
     critic = fresh_critic(config).train()
     updater = Updater(critic, ImplicitQLearning(critic), config, CPU, Ranks(), critic.after_update)
     slow, fast = (network.q_heads[0][0].weight for network in (critic.target, critic.online))
+    first = slow.clone()
     for update in range(7):
         before = slow.clone()
         updater.update(batch_of(4, seed=update), Clock(update / 10, update, 0, update))
-        assert torch.equal(slow, before) == (update % 3 != 2) and torch.equal(slow, fast if update % 3 == 2 else before)
-    assert critic.updates == 7
+        due = (update + 1) % interval == 0
+        torch.testing.assert_close(slow, torch.lerp(before, fast.detach(), rate) if due else before)
+        assert torch.equal(slow, fast) if due and rate == 1 else due or torch.equal(slow, before)
+    assert critic.updates == 7 and not torch.equal(slow, first)
 
 
 @pytest.mark.parametrize("size", [1e4, 1e8])
