@@ -48,12 +48,8 @@ SMALL = (
     *("data.min_final_success=0", "data.num_development_tasks=1", "model.context_len=12", "model.embed_dim=8"),
     *("model.num_layers=1", "model.num_heads=2", "model.ff_dim=16", "trainer.num_iterations=4"),
     *("trainer.mini_batch_size=4", "evaluation.num_episodes=4", "evaluation.num_streams=2", "evaluation.videos=false"),
-    *(
-        "source.videos_per_task=0",
-        "evaluation.ablations=false",
-        "evaluation.num_bootstrap=100",
-        "trainer.evaluate=false",
-    ),
+    *("source.videos_per_task=0", "evaluation.ablations=false", "evaluation.num_bootstrap=100"),
+    "trainer.evaluate=false",
 )
 
 

@@ -27,7 +27,12 @@ CPU = torch.device("cpu")
 # Truncations are drawn, dropout is on (of the tiny run), targets move between updates.
 OFFLINE = ("critic.horizon=episode", "critic.target_update_interval=2", "critic.imitation_scaling=0.5")
 SNAPSHOTS = ("checkpoints.snapshot_interval=8",)  # every two updates of 4 windows
-SHORT = ("evaluation.ablations=false", "evaluation.temperatures=[]", "evaluation.num_streams=1")
+SHORT = (
+    "evaluation.ablations=false",
+    "evaluation.temperatures=[]",
+    "evaluation.num_streams=1",
+    "evaluation.moved_goal=false",
+)
 NEW = ("name=new", "histories=tiny")
 CRITIC = ("policy.model=critic", "policy.advantage_scale=1")
 GOLDEN = {

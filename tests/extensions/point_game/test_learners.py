@@ -270,9 +270,8 @@ def test_on_starts_a_learner_finds_the_exact_values_and_one_of_the_best_actions(
     assert error.mean() < 0.03 and error.max() < 0.25 and regret.max() < 1e-6
 
 
-# ---- replay of transitions against a plain list of those that were added, and the stopwatch
+# ---- replay of transitions against a plain list of those that were added
 
-pytestmark = pytest.mark.quick
 UNIFORM = compose_config(PlayersConfig, []).replay
 PRIORITISED = replace(UNIFORM, kind="prioritised", alpha=0.5, beta=0.7, eps=0.25)
 KEY = stream_seeds(1, 1)[0]
@@ -285,6 +284,7 @@ def numbered(first: int, count: int) -> Transitions:
     return Transitions(row, number, -number.float(), number % 3 == 0, row + 0.25)
 
 
+@pytest.mark.quick
 @pytest.mark.parametrize("config", [UNIFORM, PRIORITISED])
 @settings(max_examples=25, deadline=None)
 @given(size=st.integers(1, 9), counts=st.lists(st.integers(1, 12), min_size=1, max_size=6))

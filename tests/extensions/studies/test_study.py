@@ -26,7 +26,12 @@ from icrl.runs.files import read_json
 
 SMALL = [option for option in TINY if not option.startswith(("name=", "num_threads="))]
 SMALL += ["name=mine", "trainer.evaluate=false", "evaluation.checkpoint=last", "source.evaluate=false"]
-SMALL += ["evaluation.temperatures=[]", "evaluation.ablations=false", "device.amp_dtype=none"]
+SMALL += [
+    "evaluation.temperatures=[]",
+    "evaluation.ablations=false",
+    "evaluation.moved_goal=false",
+    "device.amp_dtype=none",
+]
 
 
 def options(root: Path, *more: str) -> list[str]:
