@@ -3,7 +3,6 @@
 import os
 import shutil
 from collections.abc import Iterator
-from itertools import combinations
 from pathlib import Path
 from threading import Thread
 from typing import Any
@@ -206,48 +205,6 @@ def test_it_plays_by_itself_and_says_what_to_try_after_three_straight_walks(brow
     page.wait_for_selector("#status.hint", timeout=120_000)
     assert "blank the rewards" in page.text_content("#status") and opened.errors == []
     page.close()
-
-
-@pytest.mark.parametrize(("width", "height"), [(1280, 800), (390, 844)])
-def test_play_is_above_the_fold_and_names_keep_off_each_other(
-    browser: Any, folder: Path, width: int, height: int
-) -> None:
-    opened = Opened(browser, (folder / "index.html").as_uri(), width, height)
-    box = opened.page.locator("#play").bounding_box()
-    assert box["y"] + box["height"] <= height
-    for cell in (9, 10, 11, 12, 13, 14):
-        opened.click_cell(cell)
-        opened.state(f"page.setBlank({str(cell % 2 == 0).lower()})")
-        opened.step_until(f"page.life.episodes.length >= {cell - 8}")
-    names = opened.state("document.querySelectorAll('#curve .eventname').length")
-    assert opened.page.locator("#curve .event").count() == 6 and names >= 3
-    box_of = "({ x, y, width, height }) => [x, y, x + width, y + height]"
-    boxes = opened.state(f"[...document.querySelectorAll('#curve text')].map((text) => ({box_of})(text.getBBox()))")
-    for (left, top, right, bottom), other in combinations(boxes, 2):
-        assert right <= other[0] or other[2] <= left or bottom <= other[1] or other[3] <= top
-    opened.page.close()
-
-
-def test_means_are_never_drawn_as_better_than_the_optimum(opened: Opened) -> None:
-    of = "Array.from(document.querySelector('#curve .series.{}').points, (point) => point.y)"
-    for cell in (0, 9, 41):  # eight, seven and one step from the start
-        opened.click_cell(cell)
-        means, best = opened.state(of.format("average")), opened.state(of.format("optimum"))
-        assert all(mean >= optimum - 1e-3 for mean, optimum in zip(means, best, strict=True))
-        assert means[-1] == pytest.approx(best[-1], abs=1) and means[0] > best[0] + 20
-
-
-def test_the_legend_names_the_lines_that_are_drawn(opened: Opened) -> None:
-    def names(parts: str) -> set[str]:
-        classes = opened.page.locator(parts).evaluate_all(
-            "(all) => all.map((one) => one.className.baseVal ?? one.className)"
-        )
-        return {name.removeprefix("series ") for name in classes}
-
-    assert names("#legend li:visible") == {"model", "average", "source", "optimum", "random"}
-    assert names("#curve .series") == names("#legend li:visible") - {"model"}
-    opened.step_until("page.life.episodes.length >= 2")
-    assert names("#curve .series") == names("#legend li:visible") == names("#legend li") >= {"model", "plan"}
 
 
 def test_it_is_served_and_fits_a_phone(browser: Any, folder: Path) -> None:

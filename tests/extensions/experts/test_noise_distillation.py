@@ -10,6 +10,7 @@ import torch
 from harness import run
 from probes import CPU, START, alone_and_among_others, changed, learners_of, source_options, step_of
 
+from icrl import extensions
 from icrl.app.compose import load_config
 from icrl.contracts import ConfigError, Step
 from icrl.data.history_store import open_histories
@@ -96,11 +97,7 @@ def optimal_at_the_end(root: Path, name: str, *options: str) -> float:
 def teachers(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A root with finished runs: agents that learned, agents that hardly learned, agents with a memory."""
     root = tmp_path_factory.mktemp("teachers")
-    runs = (
-        ("learned", 3000, LEARNED),
-        ("short", 40, LEARNED),
-        ("gru", 120, MEMORY),
-    )
+    runs = (("learned", 3000, LEARNED), ("short", 40, LEARNED), ("gru", 120, MEMORY))
     for name, steps, options in runs:
         optimal_at_the_end(root, name, *options, f"source.num_env_steps={steps}", f"source.history_steps={steps}")
     return root
@@ -143,3 +140,25 @@ def test_agents_that_act_on_their_past_cannot_teach(teachers: Path, monkeypatch:
     monkeypatch.setattr(A2CConfig, "in_context", True)
     refused = train(teachers, "x", *EXPERT, "source.teacher=gru").refusal
     assert "source.teacher=gru" in refused and "its own past" in refused
+
+
+# ---- noise in a Box of actions
+
+
+@pytest.mark.skipif("worlds" not in extensions.NAMES, reason="its worlds are an extension")
+def test_continuous_noise_by_hand() -> None:
+    """At 0.45 of the run the noise is a half: the mean of a uniform action and the planner's."""
+    env = make_env(load_config(["env=point_robot"]).env)
+    _, step = env.reset(env.all_tasks()[:6], stream_seeds(0, 6))
+    noise = torch.rand(6, generator=torch.Generator().manual_seed(1))
+    found = {}
+    for name, percent in (("random", 0.0), ("noise_distillation", 0.45), ("optimal", 0.0)):
+        learners = learners_of(name, 2, env.spec)
+        learners.set_clock(START._replace(percent=percent))
+        found[name], _ = learners.act((), step, noise)
+        again, _ = learners.act((), step._replace(obs=step.obs + 1), noise)
+        assert again.equal(found[name])
+    assert found["optimal"].equal(step.optimal_action)
+    assert (found["random"] != found["random"].flip(1)).all() and found["random"].abs().max() <= 1
+    half = (found["random"] + found["optimal"]) / 2
+    assert found["noise_distillation"].allclose(half, atol=1e-6)

@@ -33,8 +33,9 @@ ROBOT = (
 MODEL = (
     *("histories=small", "run=small", "model.context_len=20", "model.embed_dim=16", "model.num_layers=1"),
     *("model.num_heads=2", "model.ff_dim=32", "model.num_bins=8", "trainer.num_iterations=8"),
-    *("trainer.mini_batch_size=4", "evaluation.ablations=false", "evaluation.videos=false"),
+    *("trainer.mini_batch_size=4", "evaluation.ablations=false", "evaluation.temperatures=[]"),
 )
+PLAYED = ("evaluation.num_streams=2", "evaluation.num_train_streams=1", "evaluation.num_bootstrap=100")
 
 
 @pytest.fixture(scope="module")
@@ -85,7 +86,7 @@ def test_a_killed_model_ends_with_the_same_bits_and_its_own_moments(
     recorded: Path, tmp_path: Path, options: tuple[str, ...]
 ) -> None:
     """The checkpoint has the mean and deviation of the observations of the rows that it learned from; frozen, it plays
-    tasks that it has not seen."""
+    tasks that it has not seen, beside random play and the optimum."""
     shutil.copytree(recorded / "histories", tmp_path / "histories")
     arguments = (*MODEL, *options, "objective.weighting=none")
     done("train_gpt", tmp_path, *arguments, preset=ROBOT)
@@ -100,8 +101,15 @@ def test_a_killed_model_ends_with_the_same_bits_and_its_own_moments(
     moments = (state["model"][f"obs.encoder.standardize.{name}"].numpy() for name in ("mean", "std"))
     for got, expected in zip(moments, (obs.mean(0), obs.std(0)), strict=True):
         np.testing.assert_allclose(got, expected, rtol=1e-5)
-    done("evaluate", tmp_path, *arguments, preset=ROBOT)
-    assert "model, held-out tasks" in read_json(tmp_path / "logs/small/evaluation/results.json")["curves"]
+    filmed = options[0] == "objective=ad"
+    done("evaluate", tmp_path, *arguments, *PLAYED, f"evaluation.videos={filmed}", preset=ROBOT)
+    curves = read_json(tmp_path / "logs/small/evaluation/results.json")["curves"]
+    assert "model, held-out tasks" in curves
+    for name, measures in curves.items():
+        assert np.isfinite(measures["returns"]["mean"]).all(), name
+    optimum, random = (np.mean(curves[name]["returns"]["mean"]) for name in ("optimum", "random"))
+    assert -4.6 < optimum < -3 and random < -12
+    assert bool(list((tmp_path / "videos/small").rglob("in_context*/goal_x_*.mp4"))) == filmed
 
 
 def test_agents_are_filmed_by_the_world_and_all_are_solved(recorded: Path) -> None:
@@ -137,34 +145,10 @@ def test_random_play_is_recorded_in_every_world(world: str, tmp_path: Path) -> N
     assert (unknown == 2).all() if world == "cart_pole" else np.isnan(unknown).all()
 
 
-def test_a_model_is_trained_and_evaluated_beside_random_play_and_the_optimum(recorded: Path, tmp_path: Path) -> None:
-    """All three stages with continuous actions, at the smallest size."""
-    root = Path(shutil.copytree(recorded, tmp_path / "root"))
-    small = (
-        *("data.keep_every=1", "data.kept_steps=0", "model.context_len=12", "model.embed_dim=8", "model.num_layers=1"),
-        *("model.num_heads=2", "model.ff_dim=16", "trainer.num_iterations=4", "trainer.mini_batch_size=4"),
-        *("evaluation.num_streams=2", "evaluation.num_probe_streams=1", "evaluation.num_train_streams=1"),
-    )
-    for stage in ("train_gpt", "evaluate"):
-        done(stage, root, *small, "evaluation.num_bootstrap=100", preset=ROBOT)
-    curves = read_json(root / "logs/small/evaluation/results.json")["curves"]
-    for name, measures in curves.items():
-        assert np.isfinite(measures["returns"]["mean"]).all(), name
-    optimum, random = (np.mean(curves[name]["returns"]["mean"]) for name in ("optimum", "random"))
-    assert -4.6 < optimum < -3 and random < -12
-    assert list((root / "videos/small").rglob("in_context*/goal_x_*.mp4"))
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        (
-            ("env=pendulum", "source=optimal", "env.max_episode_steps=20"),
-            "source.name=optimal needs the optimal action",
-        ),
-        (("source.max_performance=0.5",), "source.max_performance=0.5 needs exact expectations"),
+def test_what_does_not_fit_is_refused(tmp_path: Path) -> None:
+    for options, named in (
+        (("env=pendulum", "source=optimal", "env.max_episode_steps=20"), "source.name=optimal needs the optimal"),
+        (("source.max_performance=0.5",), "source.max_performance=0.5 needs exact"),
         (("tasks.split=ring",), "tasks of env.name=point_robot have no place on a map"),
-    ],
-)
-def test_what_does_not_fit_is_refused(options: tuple[str, ...], message: str, tmp_path: Path) -> None:
-    assert message in refusal("train_agents", tmp_path, *options, preset=ROBOT)
+    ):
+        assert named in refusal("train_agents", tmp_path, *options, preset=ROBOT)

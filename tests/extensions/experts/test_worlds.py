@@ -2,16 +2,77 @@
 
 from pathlib import Path
 
+import numpy as np
 import pytest
-from pipelines import VARIANTS, check_pipeline
+from harness import done
+from masked_env import LEFT, RIGHT, corridor, options_of
+from own_vectors import check_told_by_its_returns
+from pipelines import check_pipeline
+from probes import learners_of
 
 from icrl import extensions
+from icrl.collection.collect import EpsilonGreedy
+from icrl.data.history_store import open_histories
+from icrl.envs.rollout import rollout, start_streams
+from icrl.randomness import Noise, stream_seeds
+from icrl.runs.files import read_json
 
-PIPELINES = [("dark_room", "random"), ("gymnasium", "optimal"), *((world, "noise_distillation") for world in VARIANTS)]
+PIPELINES = [("dark_room", "random"), ("gymnasium", "optimal"), ("frozen_lake", "noise_distillation")]
 if "worlds" in extensions.NAMES:
-    PIPELINES += [("dark_key_to_door", "noise_distillation")]
+    PIPELINES += [(world, "noise_distillation") for world in ("dark_key_to_door_hidden", "bandit_linear", "anymdp")]
 
 
 @pytest.mark.parametrize(("world", "source"), PIPELINES)
 def test_pipeline(tmp_path: Path, world: str, source: str) -> None:
     check_pipeline(tmp_path, world, source, source == "optimal")
+
+
+# ---- a world of vectors of one's own through all stages, with an expert of all its tasks
+
+LEARNER = "source.expert=['source=expert','source.num_env_steps=256','source.history_steps=256','source.hidden_size=8']"
+
+
+@pytest.mark.parametrize(
+    "stages", [("train_agents", "train_gpt", "evaluate"), pytest.param(("pipeline",), marks=pytest.mark.long)]
+)
+def test_returns_are_scaled_by_those_of_the_expert(stages: tuple[str, ...], tmp_path: Path) -> None:
+    check_told_by_its_returns(stages, ("source=taught", LEARNER, "objective=dpt"), True, tmp_path)
+
+
+# ---- sources that learn nothing, in environments with an expert of their own or with legal actions
+
+GUIDED = (*options_of([{"goal": goal} for goal in range(5)], "Guided"), "env.expert=info")
+SMALL = (
+    *("name=guided", "device=cpu", "num_threads=1", "source=noise_distillation", "objective=dpt", "tasks.num_train=3"),
+    *("source.num_env_steps=200", "source.history_steps=200", "source.num_envs=2", "source.num_learners=1"),
+    *("data.min_final_success=0", "data.num_development_tasks=1", "model.context_len=12", "model.embed_dim=8"),
+    *("model.num_layers=1", "model.num_heads=2", "model.ff_dim=16", "trainer.num_iterations=4"),
+    *("trainer.mini_batch_size=4", "evaluation.num_episodes=4", "evaluation.num_streams=2", "evaluation.videos=false"),
+    *("source.videos_per_task=0", "evaluation.ablations=false", "evaluation.num_bootstrap=100"),
+    "trainer.evaluate=false",
+)
+
+
+def test_noise_distillation_and_labels_follow_it(tmp_path: Path) -> None:
+    done("pipeline", tmp_path, *GUIDED, *SMALL, preset=())
+    store = open_histories(tmp_path / "histories/guided")
+    cell, best = np.array(store.columns["obs"])[..., 0], np.array(store.columns["optimal_action"])
+    goals = np.repeat(store.manifest["tasks"]["train"], 2)[:, None]  # two streams of each task
+    assert np.array_equal(best, np.where(goals > cell, RIGHT, LEFT))
+    curves = read_json(tmp_path / "logs/guided/evaluation/results.json")["curves"]
+    assert curves["expert, sees the task"]["success"]["mean"] == [1.0] * 4 and "optimum" not in curves
+
+
+@pytest.mark.parametrize("vector", [False, True])
+@pytest.mark.parametrize(("name", "options"), [("random", {}), ("noise_distillation", {"noise": 0.5})])
+def test_no_illegal_action_is_taken(name: str, options: dict, vector: bool) -> None:
+    """The world fails after one."""
+    env = corridor(vector)
+    learner = learners_of(name, 5, env.spec, **options)
+    if name == "noise_distillation":
+        learner.expert = learners_of("ppo", 5, env.spec)
+    tasks = env.all_tasks().repeat_interleave(2, 0)
+    for policy in (learner, EpsilonGreedy(learner, 0.0), EpsilonGreedy(learner, 0.5)):
+        streams = start_streams(policy, env, tasks, stream_seeds(0, 10))
+        played, _ = rollout(policy, env, streams, 60, Noise(stream_seeds(1, 10)))
+        assert env.spec.legal(played.obs).gather(-1, played.action[..., None]).all()

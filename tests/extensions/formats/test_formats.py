@@ -16,6 +16,7 @@ from harness import files_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
+from refusals import check_refusal
 
 from icrl.app.compose import compose_config
 from icrl.contracts import ConfigError, PipelineError, Rollout
@@ -84,6 +85,11 @@ def test_every_format_gives_back_what_was_written(tmp_path, form, kind):
     for name, column in table.items():
         np.testing.assert_array_equal(found[name], column.astype(found[name].dtype), err_msg=name)
         assert found[name].shape == column.shape
+    if (form, kind) == ("npz", "vectors"):  # floats of every size and order are stored in float32
+        for dtype in ("<f2", ">f4", ">f8", np.longdouble):
+            action = table["action"].astype(dtype)
+            found = stored(form, written(form, tmp_path, table | {"action": action}))
+            np.testing.assert_array_equal(found["action"], action.astype(np.float32))
 
 
 def test_rewards_that_cannot_be_listed_stay_numbers(tmp_path):
@@ -249,14 +255,6 @@ def test_any_array_as_a_column_is_imported_or_refused(data):
             stored("npz", Path(folder, "a.npz"))
 
 
-@pytest.mark.parametrize("dtype", ["<f2", ">f4", ">f8", np.longdouble])
-def test_floats_of_every_size_and_order_are_stored_in_float32(tmp_path, dtype):
-    table = lives_of("vectors")
-    np.savez(tmp_path / "a.npz", **table | {name: table[name].astype(dtype) for name in ("action", "reward")})
-    expected = table["action"].astype(dtype).astype(np.float32)
-    np.testing.assert_array_equal(stored("npz", tmp_path / "a.npz")["action"], expected)
-
-
 def test_layouts_of_other_programs(tmp_path):
     """XLand: a group for each task, of many histories. Vintix: a file for each history, in parts along time."""
     h5py = pytest.importorskip("h5py")
@@ -314,14 +312,12 @@ _NEEDED = ("obs", "action", "reward", "terminated")
 
 
 def test_files_that_cannot_be_read(tmp_path):
-    with pytest.raises(ConfigError, match="there is no such file or folder"):
-        read_lives("npz", tmp_path / "a.npz", {})
+    (tmp_path / "empty").mkdir()
+    for path in (tmp_path / "a.npz", tmp_path / "empty"):
+        check_refusal(lambda _, path=path: read_lives("npz", path, {}), [], (str(path),))
     np.savez(tmp_path / "a.npz", obs=np.array([{}], dtype=object))
     with pytest.raises(PipelineError, match="cannot be read as npz"):
         read_lives("npz", tmp_path / "a.npz", {})
-    (tmp_path / "empty").mkdir()
-    with pytest.raises(ConfigError, match="has no histories in format=npz"):
-        read_lives("npz", tmp_path / "empty", {})
 
 
 @pytest.mark.parametrize(("form", "name"), EXTRAS.items())

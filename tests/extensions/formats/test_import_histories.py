@@ -9,10 +9,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 from harness import TINY, done, flip, refusal
+from refusals import check_refusal
 
 from icrl.app.compose import compose_config
 from icrl.config.paths import PROJECT
-from icrl.contracts import ConfigError, PipelineError, Rollout
+from icrl.contracts import PipelineError, Rollout
 from icrl.data.history_store import open_histories
 from icrl.extensions.formats.files import READERS
 from icrl.extensions.formats.options import ExportConfig, ImportConfig
@@ -107,35 +108,26 @@ def test_held_out_tasks_of_the_file_are_left_out(root, capsys):
     assert np.array_equal(store.columns["obs"], np.load(root / "histories/tiny/obs.npy")[[0, 1, 4, 5, 8, 9]])
 
 
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"task": [0] * 9 + [8]}, "row 9: task 8 must be below 8, the number of tasks"),
-        ({"task": None}, "row 0: lacks the column task, the number of the task of each row"),
-        ({"task": [0, 1, 2, 3, 4, 5, 6, 7, 7, 7]}, "all tasks of this world are in the file.*tasks.held_out=\\[7\\]"),
-        ({"action": 5}, "histories.npz, row 0: column action, step 0: 5 must be in Discrete\\(5\\)"),
-        ({"reward": 0.5}, "column reward, step 0: 0.5 must be one of the rewards of this world, \\[0.0, 1.0\\]"),
-    ],
-)
-def test_files_that_do_not_fit_the_world_are_refused(root, change, message):
+def test_files_that_do_not_fit_the_world_are_refused(root):
     path = exported(root, "npz")
     with np.load(path) as found:
         columns = dict(found)
-    for name, value in change.items():
-        columns[name] = np.full_like(columns[name], value) if isinstance(value, (int, float)) else value
-    np.savez(path, **{name: column for name, column in columns.items() if column is not None})
-    with pytest.raises(ConfigError, match=message):
-        imported(root, path)
-    assert not (root / "histories/again").exists()
+    for name, value, *named in (
+        ("task", np.array([0] * 9 + [8]), "row 9: task 8", "below 8"),
+        ("task", None, "row 0: lacks the column task"),
+        ("task", np.minimum(np.arange(10), 7), "all tasks of this world", "tasks.held_out=[7]"),
+        ("action", np.full_like(columns["action"], 5), "row 0: column action, step 0: 5", "Discrete(5)"),
+        ("reward", np.full_like(columns["reward"], 0.5), "column reward, step 0: 0.5", "[0.0, 1.0]"),
+    ):
+        np.savez(path, **{key: column for key, column in (columns | {name: value}).items() if column is not None})
+        check_refusal(lambda _: imported(root, path), [], named)
+        assert not (root / "histories/again").exists()
 
 
 def test_what_cannot_be_imported_is_said(root):
-    for options, message in (
-        (("format=txt",), "format=txt: must be one of npz, hdf5, parquet, minari"),
-        (("format=npz",), "path=none: must be"),
-    ):
-        with pytest.raises(ConfigError, match=message):
-            import_histories.main(compose_config(ImportConfig, [*TINY, f"root={root}", *options]))
+    for option, named in (("format=txt", "npz, hdf5, parquet, minari"), ("format=npz", "path=none")):
+        load = lambda options: import_histories.main(compose_config(ImportConfig, options))  # noqa: E731
+        check_refusal(load, [*TINY, f"root={root}", option], (named,))
 
 
 def test_histories_of_ones_own_agents_are_learned_from(tmp_path):

@@ -2,19 +2,23 @@
 
 import math
 
+import legal_world
 import numpy as np
 import pytest
 import torch
-from critics import CONFIG, SPEC, batch_of, critic_of, shown
+import torch.nn.functional as F
+from critics import CONFIG, SPEC, batch_of, config_of, critic_of, fresh_critic, shown
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from legal_world import LEGAL, MASKS, Fixed, context_in, masks, restricted
 from models import outspoken
 from torch import Tensor
 
 from icrl.config.options import replace
 from icrl.extensions.offline_rl.awr import AdvantageWeightedRegression
+from icrl.extensions.offline_rl.critic import Critic
+from icrl.extensions.offline_rl.ilql import ImplicitQLearning
 from icrl.nn.gpt import GPT
-from icrl.objectives.imitation import AlgorithmDistillation
 
 NORMALIZE = ("none", "mean", "softmax")
 
@@ -76,19 +80,6 @@ def test_loss_and_metrics_equal_loops_over_steps(normalize: str, inverse: float,
 
 
 @pytest.mark.parametrize("normalize", NORMALIZE)
-def test_an_inverse_temperature_of_0_clones_to_the_bit(normalize: str) -> None:
-    batch, found = batch_of(), []
-    plain = AlgorithmDistillation(replace(CONFIG.objective, label_smoothing=0.0), SPEC)
-    for one in (plain, objective(inverse_temperature=0.0, normalize=normalize)):
-        model = policy()
-        terms, metrics = one(model, batch)
-        terms["imitation"].backward()
-        found.append((terms["imitation"], metrics["accuracy"], flat_gradient(model)))
-    for cloned, weighted in zip(*found, strict=True):
-        assert torch.equal(cloned, weighted)
-
-
-@pytest.mark.parametrize("normalize", NORMALIZE)
 @pytest.mark.parametrize("size", [1e4, 1e8, 1e30, -1e4, -1e30])
 def test_advantages_of_any_size_give_finite_losses_and_metrics(normalize: str, size: float) -> None:
     """In float32, also in mixed precision and if all weights are almost 0."""
@@ -115,3 +106,43 @@ def test_no_gradient_reaches_the_critic_which_sees_no_dropout() -> None:
     assert not awr.advantage(batch).requires_grad
     awr(policy().train(), batch)[0]["imitation"].backward()
     assert all(parameter.grad is None and not parameter.requires_grad for parameter in critic.target.parameters())
+
+
+# ---- legal actions in the objectives of offline RL
+
+
+def legal_critic(**critic) -> Critic:
+    config = config_of(critic=critic, encoder={"dropout": 0.0}, decoder={"dropout": 0.0})
+    return outspoken(fresh_critic(config, LEGAL)).train()
+
+
+@settings(max_examples=10, deadline=None)
+@given(legal=masks, seed=st.integers(0, 99))
+def test_other_imitation_equals_that_of_a_model_of_legal_actions(legal: list[list[bool]], seed: int) -> None:
+    """Advantage-weighted regression, and imitation beside values."""
+    batch, critic = legal_world.batch_of(legal, seed), legal_critic(imitation_scaling=1.0)
+    model = Fixed(torch.randn(1, 4, 3, generator=torch.Generator().manual_seed(seed)) * 9)
+    awr = AdvantageWeightedRegression(CONFIG.awr, legal_critic().target)
+    terms, _ = awr(model, batch)
+    terms["imitation"].backward()
+    assert model.logits.grad.isfinite().all()
+    weights = awr.log_weights(awr.advantage(batch).flatten())[0].exp()
+    losses = torch.stack([F.cross_entropy(*restricted(model.logits.detach(), batch, t)) for t in range(4)])
+    torch.testing.assert_close(terms["imitation"].detach(), (losses * weights).mean())
+    terms, _ = ImplicitQLearning(critic)(critic, batch)
+    terms["imitation"].backward()
+    logits = critic(context_in(batch)).logits.detach()
+    expected = sum(F.cross_entropy(*restricted(logits, batch, t)).item() for t in range(4)) / 4
+    assert terms["imitation"].item() == pytest.approx(expected, rel=1e-4)
+    assert all(parameter.grad is None or parameter.grad.isfinite().all() for parameter in critic.parameters())
+
+
+def test_no_objective_gives_an_illegal_action_a_probability() -> None:
+    batch, critic, plain, legal = legal_world.batch_of(MASKS), legal_critic(), torch.randn(1, 5, 3), torch.tensor(MASKS)
+    for one, model, unmasked in (
+        (AdvantageWeightedRegression(CONFIG.awr, critic.target), Fixed(plain), plain),
+        (ImplicitQLearning(critic), critic, critic(context_in(batch)).least_q),
+    ):
+        logits = one.logits(model, batch)[0]
+        assert torch.equal(logits.softmax(-1) > 0, legal)
+        assert torch.equal(logits[legal], unmasked[0][legal])

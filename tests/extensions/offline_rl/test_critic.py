@@ -1,17 +1,27 @@
 """Critics: outputs, caches, gradients, and the target network that follows."""
 
+import itertools
+from collections.abc import Iterable
+
 import pytest
 import torch
 from critics import CONFIG, LENGTH, SPEC, batch_of, config_of, critic_of, fresh_critic, shown
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from models import outspoken
+from policies import CONTEXT_LEN, NUM_STREAMS, Recorded, assert_slow, columns_of, gpt, play
 from space_worlds import WORLDS
 from torch import Tensor, nn
 
+from icrl import extensions
+from icrl.app.compose import compose_config
 from icrl.config.options import replace
 from icrl.contracts import ConfigError
-from icrl.extensions.offline_rl.critic import Head, ValueNetwork, Values, trunk_config
-from icrl.nn.gpt import Context
+from icrl.envs import make_env
+from icrl.extensions.offline_rl.acting import Guided
+from icrl.extensions.offline_rl.critic import ValueNetwork, Values, trunk_config
+from icrl.extensions.offline_rl.needs import critic_training
+from icrl.extensions.offline_rl.options import OfflineConfig
+from icrl.nn.gpt import Context, Window, context_of
+from icrl.runs.device import Need
 from icrl.spaces import discrete_spec
 
 FORMS = {
@@ -64,24 +74,19 @@ def test_every_parameter_that_requires_grad_gets_one(trunk_grad: str, imitation:
         assert parameter.requires_grad == (parameter.grad is not None), name
 
 
-def test_a_head_is_linear_layers_with_activation_and_dropout_between() -> None:
-    config = replace(CONFIG.decoder, ff_dim=5, activation="relu", dropout=0.3)
-    one, three = (Head(replace(config, num_layers=number), 8, 4) for number in (1, 3))
-    assert [type(layer) for layer in one] == [nn.Linear]
-    assert [type(layer) for layer in three] == [nn.Linear, nn.ReLU, nn.Dropout] * 2 + [nn.Linear] and three[2].p == 0.3
-    assert [tuple(layer.weight.shape) for layer in list(three)[::3]] == [(5, 8), (5, 5), (4, 5)]
-
-
-def test_the_trunk_has_the_form_of_the_encoder_and_the_tokens_of_the_model() -> None:
+def test_the_networks_have_the_form_of_encoder_and_decoder_and_the_tokens_of_the_model() -> None:
     encoder = {"position": "sinusoidal", "embed_dim": 12, "num_heads": 3, "ff_dim": 20, "num_layers": 2}
     model = {"tokens": "interleaved", "context_len": 6, "obs_encoding": "coordinates", "activation": "gelu"}
-    config = config_of(model=model, encoder=encoder | {"activation": "relu", "dropout": 0.4})
+    decoder = {"num_layers": 2, "ff_dim": 5, "activation": "relu", "dropout": 0.3}
+    config = config_of(model=model, encoder=encoder | {"activation": "relu", "dropout": 0.4}, decoder=decoder)
     form = trunk_config(config.model, config.encoder)
     dropouts = dict.fromkeys(("attention_dropout", "residual_dropout", "embedding_dropout"), 0.4)
     assert vars(form) == vars(config.model) | encoder | dropouts | {"activation": "relu"}
     network = ValueNetwork(form, config.decoder, config.critic, SPEC, recompute=True)
-    assert network.trunk.tokens_per_step == 3 and network.q_heads[0][0].in_features == 12
-    assert network.trunk.transformer.recompute
+    assert network.trunk.tokens_per_step == 3 and network.trunk.transformer.recompute
+    first, activation, dropout, last = network.q_heads[0]
+    assert isinstance(activation, nn.ReLU) and dropout.p == 0.3
+    assert [tuple(layer.weight.shape) for layer in (first, last)] == [(5, 12), (SPEC.num_actions, 5)]
 
 
 @every_form
@@ -100,22 +105,93 @@ def test_the_target_network_is_a_copy_that_never_trains(form: str) -> None:
         assert {module.training for module in critic.target.modules()} == {False}
 
 
-@settings(max_examples=20, deadline=None)
-@given(rate=st.floats(0.01, 1), interval=st.integers(1, 4), number=st.integers(1, 9))
-def test_the_target_network_follows_at_its_rate_and_interval(rate: float, interval: int, number: int) -> None:
-    critic = critic_of(critic={"target_update_rate": rate, "target_update_interval": interval})
-    fast, slow = (network.value_head[0].weight.detach() for network in (critic.online, critic.target))
-    expected = slow.double()
-    for update in range(1, number + 1):
-        critic.after_update()
-        if update % interval == 0:
-            expected = (1 - rate) * expected + rate * fast.double()
-    assert critic.state_dict()["updates"] == number
-    torch.testing.assert_close(slow.double(), expected, atol=1e-5, rtol=1e-5)
-    assert torch.equal(slow, fast) or rate < 1 or number < interval
-
-
 def test_critics_are_for_integers() -> None:
     message = r"a critic needs Discrete actions, .*; this world has actions in Box.* and any number of rewards"
     with pytest.raises(ConfigError, match=message):
         fresh_critic(CONFIG, WORLDS["vector to arm"])
+
+
+# ---- models that a critic guides
+
+ROOM = make_env(replace(CONFIG.env, size=4, max_episode_steps=6, random_start=True))
+CRITICS = {
+    "one trunk": {},
+    "two trunks": {"critic": {"separate_value": True}, "model": {"tokens": "interleaved", "induction": True}},
+    "largest Q": {"critic": {"backup": "max", "v_loss_scaling": 0.0}},
+    "with a policy": {"critic": {"imitation_scaling": 1.0}, "model": {"tokens": "cross", "position": "sinusoidal"}},
+}
+if "recurrent" in extensions.NAMES:
+    CRITICS["delta"] = {"critic": {"separate_value": True}, "model": {"trunk": "delta", "induction": True}}
+    CRITICS["gru"] = {"model": {"trunk": "gru"}}
+
+
+def guided(form: str, has_prior: bool) -> Guided:
+    config = config_of(**CRITICS[form])
+    trunk = trunk_config(config.model, config.encoder)
+    critic = outspoken(ValueNetwork(trunk, config.decoder, config.critic, ROOM.spec)).eval()
+    return Guided(gpt(ROOM.spec, 0.2, **CRITICS[form].get("model", {})) if has_prior else None, critic, 1.7).eval()
+
+
+@pytest.mark.parametrize("has_prior", [False, True])
+@pytest.mark.parametrize("form", CRITICS)
+def test_guided_logits_are_the_priors_and_the_scaled_advantages(form: str, has_prior: bool) -> None:
+    """The logits through the caches are those of the slow reference."""
+    model = guided(form, has_prior)
+    policy = Recorded(model)
+    played = play(policy, ROOM)
+    assert_slow(policy, played)
+    context = context_of(Window(*(column[:, :CONTEXT_LEN] for column in columns_of(played))))
+    with torch.no_grad():
+        got, values = model(context), model.critic(context)
+        before = model.prior(context) if model.prior else values.logits
+    for row, t, action in itertools.product(range(NUM_STREAMS), range(CONTEXT_LEN), range(ROOM.spec.num_actions)):
+        expected = 1.7 * (min(values.q[:, row, t, action].tolist()) - float(values.value[row, t]))
+        expected += 0.0 if before is None else float(before[row, t, action])
+        assert got[row, t, action].item() == pytest.approx(expected, abs=1e-4)
+
+
+@pytest.mark.parametrize("form", ["two trunks", *(one for one in ("delta", "gru") if one in CRITICS)])
+@torch.no_grad()
+def test_streams_of_a_cache_are_replaced_with_their_memory(form: str) -> None:
+    model, some = guided(form, has_prior=True), torch.tensor([1, 3])
+    columns = columns_of(play(Recorded(model), ROOM))
+    one, other = (context_of(Window(*(column[:, at : at + 3] for column in columns))) for at in (0, 4))
+    mixed, kept, theirs = (model.new_cache(size) for size in (NUM_STREAMS, NUM_STREAMS, 2))
+    model(one, mixed)
+    model(one, kept)
+    model(Context(*(column[some] for column in other)), theirs)
+    mixed.replace(some, theirs)
+    newest = Context(*(column[:, -1:] for column in other))
+    expected = model(newest, kept)
+    expected[some] = model(Context(*(column[some] for column in newest)), theirs)
+    torch.testing.assert_close(model(newest, mixed), expected)
+
+
+# ---- memory that a critic needs in training
+
+STATE = "parameters, gradients and the optimizer's state"
+
+
+def size(found: list[Need], what: str) -> int:
+    return next(need.size for need in found if need.what == what)
+
+
+def bytes_of(tensors: Iterable[Tensor]) -> int:
+    return sum(tensor.numel() * tensor.element_size() for tensor in tensors)
+
+
+@pytest.mark.parametrize("trunk_grad", ["full", "none"])
+def test_training_a_critic(trunk_grad: str) -> None:
+    config = config_of(critic={"value_trunk_grad": trunk_grad})
+    critic = fresh_critic(config)
+    found = critic_training(config, trunk_config(config.model, config.encoder), SPEC, 1)
+    trained = [parameter for parameter in critic.parameters() if parameter.requires_grad]
+    assert size(found, STATE) == bytes_of(critic.parameters()) + 3 * bytes_of(trained)
+    heads = 4 * LENGTH * 4 * 4 * config.decoder.ff_dim  # 4 windows, 4 bytes; a hidden layer keeps 4 numbers per unit
+    assert (size(found, "activations of a batch") > heads) == (trunk_grad == "full")
+
+
+def test_a_machine_of_4_gb_runs_every_default() -> None:
+    config = compose_config(OfflineConfig, [])
+    found = critic_training(config, trunk_config(config.model, config.encoder), make_env(config.env).spec, 1)
+    assert sum(need.size for need in found) < 2 * 10**9

@@ -1,24 +1,43 @@
 """Implicit Q-learning against loops over steps."""
 
 import itertools
+import json
 import math
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
 
+import critics
 import numpy as np
 import pytest
 import torch
 from critics import LENGTH, batch_of, config_of, critic_of, fresh_critic, shown, value_at_the_end
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from parallel_critics import critic
 from torch import Tensor
+from toy import CPU, curves, look, steps_of, weights_of
 
+from icrl.app.compose import compose_config
+from icrl.config.paths import PROJECT
 from icrl.config.schedules import Clock
-from icrl.contracts import Batch
+from icrl.contracts import Batch, Step
+from icrl.envs import make_env
+from icrl.envs.rollout import rollout, start_streams
+from icrl.envs.rooms import next_cells
 from icrl.extensions.offline_rl.critic import Critic
 from icrl.extensions.offline_rl.ilql import ImplicitQLearning, value_bound
+from icrl.extensions.offline_rl.options import OfflineConfig
+from icrl.nn.gpt import Window, context_of
+from icrl.randomness import Noise, stream_seeds
 from icrl.runs.distributed import Ranks
+from icrl.runs.divergence import DivergedError
+from icrl.training.fit import fit
+from icrl.training.program import RunContext
 from icrl.training.updates import Updater
 
-CPU = torch.device("cpu")
 WINDOWS, BOUND = 2, 4.0
 ends = st.lists(st.integers(0, 3), min_size=WINDOWS * LENGTH, max_size=WINDOWS * LENGTH)  # 1: terminated, 2: truncated
 
@@ -166,17 +185,23 @@ def test_targets_see_no_dropout_and_carry_no_gradient() -> None:
         assert torch.equal(one, two) and torch.equal(one, quiet)
 
 
-def test_targets_move_by_optimizer_steps_and_not_by_parts_of_a_batch() -> None:
-    moves = {"target_update_interval": 3, "target_update_rate": 1.0}
+@pytest.mark.parametrize(("rate", "interval"), [(1.0, 3), (0.25, 1), (0.25, 2)])
+def test_targets_follow_at_their_rate_and_interval_by_optimizer_steps_and_not_by_parts(
+    rate: float, interval: int
+) -> None:
+    moves = {"target_update_interval": interval, "target_update_rate": rate}
     config = config_of(trainer={"gradient_accumulation_steps": 2}, critic=moves)
     critic = fresh_critic(config).train()
     updater = Updater(critic, ImplicitQLearning(critic), config, CPU, Ranks(), critic.after_update)
     slow, fast = (network.q_heads[0][0].weight for network in (critic.target, critic.online))
+    first = slow.clone()
     for update in range(7):
         before = slow.clone()
         updater.update(batch_of(4, seed=update), Clock(update / 10, update, 0, update))
-        assert torch.equal(slow, before) == (update % 3 != 2) and torch.equal(slow, fast if update % 3 == 2 else before)
-    assert critic.updates == 7
+        due = (update + 1) % interval == 0
+        torch.testing.assert_close(slow, torch.lerp(before, fast.detach(), rate) if due else before)
+        assert torch.equal(slow, fast) if due and rate == 1 else due or torch.equal(slow, before)
+    assert critic.updates == 7 and not torch.equal(slow, first)
 
 
 @pytest.mark.parametrize("size", [1e4, 1e8])
@@ -212,3 +237,164 @@ def test_the_bound_of_values(options: dict, expected: float) -> None:
     config = config_of(critic={"discount_per": "step"} | options).critic
     assert value_bound(config, 2.0, 5) == pytest.approx(expected)
     assert value_bound(config, 0.0, 5) == 0
+
+
+# ---- implicit Q-learning on a world whose values are known by dynamic programming
+
+WORLD = compose_config(
+    OfflineConfig,
+    [
+        *("env=tiny_room", "env.size=3", "env.max_episode_steps=6", "tasks.num_train=3"),
+        *("data.num_development_tasks=0", "trainer.evaluate=false"),
+        *("model.context_len=6", "model.embed_dim=16", "model.num_layers=1", "model.num_heads=2", "model.ff_dim=32"),
+        *("model.position=env_time", "model.obs_encoding=cell", "data.kept_steps=0"),
+        *("critic=ilql", "critic.conservative_scaling=0", "critic.return_lambda=0"),
+        *("critic.target_update_rate=0.3", "optimizer=adamw", "optimizer.weight_decay=0"),
+        "optimizer.learning_rate={kind: linear, progress: percent, points: [[0, 0.01], [0.5, 0.01], [1, 0.0005]]}",
+    ],
+)
+ENV, SIZE, LIMIT, GOAL, START = make_env(WORLD.env), 3, 6, 1, 4  # the goal is at most two moves away
+
+
+class Chance:
+    def initial_carry(self, num_streams: int) -> None: ...
+
+    def act(self, carry: None, step: Step, noise: Tensor) -> tuple[Tensor, None]:
+        return (noise * 5).long(), None
+
+
+def random_play(number: int, num_steps: int, goals: Sequence[int] = (GOAL,)) -> dict[str, Tensor]:
+    """Columns `[number, num_steps]` of random play, with one goal after the other."""
+    tasks = torch.tensor(goals).repeat(-(-number // len(goals)))[:number, None]
+    streams = start_streams(Chance(), ENV, tasks, stream_seeds(0, number))
+    played, _ = rollout(Chance(), ENV, streams, num_steps, Noise(stream_seeds(1, number)))
+    return {name: column.T for name, column in played._asdict().items()}
+
+
+def windows_of(columns: dict[str, Tensor], number: int, length: int) -> Batch:
+    rows, num_steps = columns["obs"].shape
+    row, start = torch.randint(rows, (number, 1)), torch.randint(num_steps - length + 1, (number, 1))
+    window = {name: column[row, start + torch.arange(length)] for name, column in columns.items()}
+    return Batch(**window, weight=torch.ones(number, length), training_reward=window["reward"])
+
+
+def expectile_of(values: list[float], expectile: float) -> float:
+    """The v at which the weighted sum of (value - v) is 0."""
+    v = np.mean(values)
+    for _ in range(50):
+        v = np.average(values, weights=np.where(np.array(values) >= v, expectile, 1 - expectile))
+    return float(v)
+
+
+@torch.no_grad()
+def values_on(seen: Batch, critic: Critic) -> tuple[Tensor, Tensor]:
+    """Q of the actions taken, mean of both, and V."""
+    values = critic.target(context_of(Window(*seen[:3], seen.timestep)))
+    return values.q.mean(0).gather(-1, seen.action[..., None])[..., 0], values.value
+
+
+def exact_values(config: OfflineConfig, value_of: Callable[[list[float]], float]) -> tuple[Tensor, Tensor]:
+    """Q `[time, cell, action]` and V `[time, cell]` by dynamic programming; V is `value_of` the Q of a cell."""
+    critic, to = config.critic, next_cells(SIZE).view(SIZE**2, 5).tolist()
+    q, value = np.zeros((LIMIT, SIZE**2, 5)), np.zeros((LIMIT, SIZE**2))
+    for _ in range(60):
+        for time, cell, action in np.ndindex(q.shape):
+            led = to[cell][action]
+            won, over = led == GOAL, led == GOAL or time == LIMIT - 1
+            following = value[min(time + 1, LIMIT - 1), led]  # within an episode the clock is no end
+            if critic.horizon == "episode":
+                following *= not won
+            elif over:
+                following = value[0, START]
+            q[time, cell, action] = float(won) + critic.discount_factor * following
+        value = np.array([[value_of(of_cell) for of_cell in of_time] for of_time in q.tolist()])
+    return torch.from_numpy(q), torch.from_numpy(value)
+
+
+def learned_from(columns: dict[str, Tensor], config: OfflineConfig, num_updates: int, size: int = 64) -> Critic:
+    """A critic after `num_updates` updates on `size` windows."""
+    torch.manual_seed(0)
+    critic = fresh_critic(config, ENV.spec).train()
+    updater = Updater(critic, ImplicitQLearning(critic), config, CPU, Ranks(), critic.after_update)
+    for update in range(num_updates):
+        clock = Clock(update / num_updates, update, 0, update)
+        updater.update(windows_of(columns, size, config.model.context_len), clock)
+    return critic.eval()
+
+
+@pytest.mark.parametrize(
+    ("backup", "horizon", "expectile"), [("max", "episode", 0.5), ("expectile", "across_episodes", 0.9)]
+)
+def test_values_of_a_small_world_become_the_true_ones(backup: str, horizon: str, expectile: float) -> None:
+    """Error over the actions, cells and times of random play: 2 % of the largest value on average, at most 8 %."""
+    form = {"backup": backup, "v_loss_scaling": float(backup == "expectile"), "expectile": expectile}
+    form |= {"horizon": horizon, "discount_per": "step", "discount_factor": 0.6}
+    config = config_of(WORLD, critic=form)
+    columns = random_play(1000, 40)
+    critic = learned_from(columns, config, 600)
+    seen = windows_of(columns, 400, 6)
+    q, value = values_on(seen, critic)
+    true_q, true_value = exact_values(config, max if backup == "max" else lambda q: expectile_of(q, expectile))
+    time, cell, action = seen.timestep, seen.obs, seen.action
+    for error in (q - true_q[time, cell, action], value - true_value[time, cell]):
+        assert error.abs().mean() < 0.02 * true_q.max() and error.abs().max() < 0.08 * true_q.max()
+
+
+def test_values_do_not_depend_on_the_place_in_a_window() -> None:
+    """With random play and unknown goals. To count last steps only if they won would raise their value."""
+    form = {"horizon": "episode", "discount_factor": 0.6, "expectile": 0.5}
+    config = config_of(WORLD, model={"position": "learned"}, encoder={"position": "learned"}, critic=form)
+    columns = random_play(400, 40, [goal for goal in range(SIZE**2) if goal != START])
+    critic = learned_from(columns, config, 200, 32)
+    of_place = values_on(windows_of(columns, 1000, 6), critic)[0].mean(0)
+    assert (of_place.max() - of_place.min()).item() < 0.05
+
+
+# ---- critics whose values diverge: what is refused, and what is said
+
+
+def fit_critic(folder: Path, bound: float = math.inf, lowered: str = "", **critic: Any) -> None:
+    """Four updates of a small critic."""
+    config = critics.config_of(critic=critic, trainer={"num_iterations": 4}, summaries={"summary_interval": 1})
+    model = critics.fresh_critic(config)
+    objective = ImplicitQLearning(model, bound)
+    batches = lambda update: critics.batch_of(4, seed=update)  # noqa: E731
+    context = RunContext(config, folder, CPU, Ranks(), {"program": "train_ilql", "run": "f00d"}, [])
+    fit(context, model, objective, batches, look, after_step=model.after_update, lowered=lowered)
+
+
+def test_terms_that_overflow_are_named_with_what_to_lower(tmp_path):
+    expected = r"train_ilql, in update 1: loss, q1, q2, gradient_norm not finite.* lower critic\.reward_scale, "
+    with pytest.raises(DivergedError, match=expected):
+        fit_critic(tmp_path, lowered="critic.reward_scale, ", reward_scale=1e30)
+    assert not steps_of(tmp_path)
+
+
+@pytest.mark.parametrize(("bound", "warnings"), [(1e-3, 1), (1e3, 0)])
+def test_values_over_their_bound_are_warned_of_once(tmp_path, capsys, bound, warnings):
+    fit_critic(tmp_path, bound)
+    over = [float(value) > 1 for _, value in curves(tmp_path)["train/q_over_bound"]]
+    assert over == [bool(warnings)] * 4
+    told = [line for line in capsys.readouterr().out.splitlines() if "largest |Q|" in line]
+    assert len(told) == warnings and all(line.startswith("update 1: ") for line in told)
+
+
+# ---- data parallel training of critics: one run of `torchrun` with two processes (`parallel_critics.py`)
+
+TORCHRUN = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+
+
+@pytest.mark.long
+def test_two_processes_learn_the_values_that_one_learns(tmp_path):
+    """And their slow copies; in all forms both have the same parameters after every update."""
+    ended = subprocess.run([*TORCHRUN, str(PROJECT / "tests/helpers/parallel_critics.py"), str(tmp_path)], check=False)
+    assert ended.returncode == 0
+    ranks = [json.loads((tmp_path / f"{rank}.json").read_text()) for rank in (0, 1)]
+    found = {name: [one[name] for one in ranks] for name in ("critic", "critic_on_fixed_trunk")}
+    assert found["critic"] == found["critic_on_fixed_trunk"] == ["", ""]
+    assert critic(tmp_path / "alone", Ranks()) == ""
+    theirs, ours = weights_of(tmp_path / "alone"), weights_of(tmp_path / "critic")
+    assert theirs["updates"] == ours["updates"] == 6
+    torch.testing.assert_close(ours, theirs, rtol=0, atol=1e-5)
+    fixed, head = weights_of(tmp_path / "critic_on_fixed_trunk"), "q_heads.0.0.weight"
+    assert fixed["updates"] == 6 and not torch.equal(fixed[f"target.{head}"], fixed[f"online.{head}"])

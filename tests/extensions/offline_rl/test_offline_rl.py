@@ -2,7 +2,6 @@
 
 import json
 import shutil
-from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
@@ -12,24 +11,36 @@ import torch
 from harness import TINY, files_of, kill_late, results_of, run
 from toy import plain
 
+from icrl import extensions
+from icrl.app.compose import compose_config
 from icrl.config.modules import command_of
-from icrl.envs import make_env
-from icrl.evaluation.in_context import play_episodes
-from icrl.extensions.offline_rl.acting import Guided
-from icrl.extensions.offline_rl.critics import make_critic
+from icrl.contracts import ConfigError
+from icrl.data.windows import Mixture
+from icrl.extensions.offline_rl import pictures
+from icrl.extensions.offline_rl.curves import write_value_curves
 from icrl.extensions.offline_rl.options import OfflineConfig
-from icrl.nn.gpt_policy import GPTPolicy
-from icrl.runs import checkpoint
+from icrl.extensions.offline_rl.programs import train_ilql
+from icrl.runs import checkpoint, device
 from icrl.runs.files import read_json, write_json
-from icrl.spaces import EnvSpec
 
 CPU = torch.device("cpu")
 # Truncations are drawn, dropout is on (of the tiny run), targets move between updates.
 OFFLINE = ("critic.horizon=episode", "critic.target_update_interval=2", "critic.imitation_scaling=0.5")
 SNAPSHOTS = ("checkpoints.snapshot_interval=8",)  # every two updates of 4 windows
-SHORT = ("evaluation.ablations=false", "evaluation.temperatures=[]", "evaluation.num_streams=1")
+SHORT = (
+    "evaluation.ablations=false",
+    "evaluation.temperatures=[]",
+    "evaluation.num_streams=1",
+    "evaluation.moved_goal=false",
+)
 NEW = ("name=new", "histories=tiny")
 CRITIC = ("policy.model=critic", "policy.advantage_scale=1")
+GOLDEN = {
+    "ilql.norm": 47.24363015295476,
+    "ilql.largest": 2.83192968612506,
+    "awr.norm": 12.445012540921757,
+    "awr.largest": 2.8303861635478973,
+}
 GROUPS = ("encoder", "decoder", "critic", "awr")  # that the programs of the core lack
 
 
@@ -50,8 +61,8 @@ def refusal(stage: str, root: Path, *options: str) -> str:
 def critics(finished: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The root of a finished run with a critic and an extracted policy; only to be read."""
     root = Path(shutil.copytree(finished, tmp_path_factory.mktemp("critics") / "root"))
-    go("train_ilql", root, *SNAPSHOTS)
-    go("extract_policy", root)
+    for stage in ("train_ilql", "extract_policy"):
+        go(stage, root, *SNAPSHOTS)
     return root
 
 
@@ -66,46 +77,69 @@ def newest(root: Path, name: str) -> dict[str, Any]:
     return found[0]
 
 
-# ---- interruptions and snapshots
+def test_a_tiny_run_has_the_recorded_numbers(root: Path) -> None:
+    found = {}
+    for program, folder in (("train_ilql", "ilql"), ("extract_policy", "awr")):
+        harness.done(program, root)
+        model = newest(root, f"tiny/{folder}")["model"]
+        norms = [float(one.double().norm()) for one in model.values() if one.is_floating_point()]
+        found |= {f"{folder}.norm": sum(norms), f"{folder}.largest": max(norms)}
+    assert found == pytest.approx(GOLDEN, rel=0.01)
+
+
+# ---- numbers, interruptions and snapshots
 
 
 @pytest.mark.parametrize(("stage", "folder"), [("train_ilql", "ilql"), ("extract_policy", "awr")])
 def test_an_interrupted_program_continues_to_the_same_bits(critics, offline, stage, folder):
     kill_late(offline / "logs/tiny" / folder, 4)
-    go(stage, offline, *SNAPSHOTS[: stage == "train_ilql"])
+    go(stage, offline, *SNAPSHOTS)
     assert results_of(offline) == results_of(critics)
     before = files_of(offline)
     assert "all 6 updates of tiny are done" in go(stage, offline, *SNAPSHOTS)
     assert files_of(offline) == before
 
 
-def test_a_snapshot_is_all_that_is_needed_to_play(offline, tmp_path):
-    """Moved elsewhere, and its run gone."""
-    snapshots = Path(shutil.move(offline / "logs/tiny/ilql", tmp_path / "elsewhere"))
-    shutil.rmtree(offline)
-    found = sorted(path.name for path in snapshots.glob("snapshot-*.pt"))
-    assert found == [f"snapshot-00000000{update}.pt" for update in (2, 4, 6)]
-    state, about = checkpoint.load(snapshots / "snapshot-000000004.json", CPU)
-    config = OfflineConfig.model_validate(about["description"]["config"])
-    env = make_env(config.env)
-    critic = make_critic(config, env.spec)
-    critic.load_state_dict(state["model"])
-    assert critic.updates == 4 and EnvSpec.of(about["description"]["env"]) == env.spec
-    policy = GPTPolicy(Guided(None, critic.eval().target, 1.0), 1.0, 1.0, 0.75)
-    assert play_episodes(policy, env, env.all_tasks()[:2], 2, 3, seed=0)[0].returns.shape[-1] == 3
-
-
-@pytest.mark.parametrize("index", [2, -1])
-def test_from_a_snapshot_a_new_run_comes_to_the_end_of_the_old_one(offline, index):
-    """To the bit, where both have as many updates."""
-    snapshots = Path(shutil.copytree(offline / "logs/tiny/ilql", offline / "kept"))
-    for path in (*snapshots.glob("last-*"), *(snapshots.glob("snapshot-*6.*") if index < 0 else ())):
-        path.unlink()
-    options = (f"critic.initial_model_prefix={snapshots}", f"critic.initial_model_index={index}")
-    go("train_ilql", offline, *NEW, *options)
-    one, other = newest(offline, "tiny/ilql"), newest(offline, "new/ilql")
+def test_from_a_snapshot_a_new_run_comes_to_the_end_of_the_old_one(offline):
+    """To the bit, where both have as many updates; the snapshots were moved, and nothing else of the run is there."""
+    ilql, snapshots = offline / "logs/tiny/ilql", offline / "elsewhere"
+    one = newest(offline, "tiny/ilql")
+    snapshots.mkdir()
+    for path in ilql.glob("snapshot-*"):
+        path.rename(snapshots / path.name)
+    shutil.rmtree(ilql)
+    go("train_ilql", offline, *NEW, f"critic.initial_model_prefix={snapshots}", "critic.initial_model_index=2")
+    other = newest(offline, "new/ilql")
     assert all(plain(one[part]) == plain(other[part]) for part in ("step", "model", "updater", "generators"))
     assert other["model"]["updates"] == 6
+
+
+@pytest.mark.parametrize(
+    ("folder", "player"), [("ilql", CRITIC), ("awr", ("policy.model=awr",))], ids=["critic", "extracted"]
+)
+def test_a_snapshot_is_played_while_its_run_goes_on(offline, folder, player):
+    logs = offline / "logs/tiny"
+    (logs / folder / "finished.json").unlink()
+    go("evaluate", offline, *SHORT, *player, "evaluation.checkpoint=2")
+    (found,) = logs.glob("evaluation*-update=2/results.json")
+    assert read_json(found)["checkpoint"] == read_json(logs / folder / "snapshot-000000002.json")["state_sha256"]
+
+
+@pytest.mark.parametrize(
+    ("program", "folder", "budget"),
+    [
+        ("train_ilql", "ilql", "trainer.num_iterations"),
+        pytest.param("extract_policy", "awr", "awr.num_epochs", marks=pytest.mark.long),
+    ],
+)
+def test_a_run_can_be_extended(offline, program, folder, budget):
+    shutil.rmtree(offline / "logs/tiny" / folder)
+    constant, whole = "optimizer.learning_rate=0.001", offline.with_name("whole")
+    shutil.copytree(offline, whole)
+    for root, number in ((whole, 2), (offline, 1), (offline, 2)):
+        go(program, root, constant, f"{budget}={number}")
+    ours, theirs = (newest(one, f"tiny/{folder}") for one in (offline, whole))
+    assert ours["step"] == theirs["step"] and plain(ours["model"]) == plain(theirs["model"])
 
 
 # ---- models to start from
@@ -128,22 +162,17 @@ def test_programs_start_from_the_models_that_options_name(offline):
         assert name.startswith("policy_head.") or torch.equal(critic[f"target.trunk.{name}"], value)
 
 
-def test_models_that_cannot_be_started_from(offline):
-    """Among them one that learned under another split of the same world."""
-    logs, prefix, seed = offline / "logs/tiny", "critic.initial_model_prefix", "tasks.seed=1"
-    go("train_agents", offline, "name=split", seed)
-    split = ("train_ilql", "name=split", seed)
-    new, policy = ("train_ilql", *NEW), ("extract_policy", "histories=tiny", "awr.experiment_name=awr-new")
-    for (stage, *names), option, path, said, *more in (
-        (new, "encoder.load_from", logs / "ilql/last-000000006.pt", "size mismatch", "encoder.embed_dim=4"),
-        (new, prefix, logs / "ilql", "optimizer.initialize=true", "optimizer=sgd", "optimizer.learning_rate=0.01"),
-        (policy, "awr.initial_encoder", logs / "source/last-000000006.pt", "is a model of train_agents"),
-        (split, "critic.initial_model", logs / "ilql/last-000000006.pt", "held out or set aside"),
-        (split, prefix, logs / "ilql", "held out or set aside"),
-        (split, "encoder.load_from", logs / "gpt/last-000000006.pt", "held out or set aside"),
+def test_models_that_learned_under_another_split_cannot_be_started_from(offline):
+    """`test_critics.py` has the other refusals."""
+    logs, split = offline / "logs/tiny", ("name=split", "tasks.seed=1")
+    go("train_agents", offline, *split)
+    for option, path in (
+        ("critic.initial_model", logs / "ilql/last-000000006.pt"),
+        ("critic.initial_model_prefix", logs / "ilql"),
+        ("encoder.load_from", logs / "gpt/last-000000006.pt"),
     ):
-        message = run(stage, offline, *OFFLINE, *names, f"{option}={path}", *more).refusal
-        assert message.startswith(f"{option}={path}") and said in message, message
+        message = run("train_ilql", offline, *OFFLINE, *split, f"{option}={path}").refusal
+        assert message.startswith(f"{option}={path}") and "held out or set aside" in message
 
 
 # ---- extraction
@@ -159,11 +188,59 @@ def test_epochs_are_counted_in_windows(offline):
     assert read_json(offline / "logs/tiny/awr-other/finished.json")["updates"] == expected
 
 
-def test_the_presets_of_the_reference_train(offline):
-    presets = ("critic=reference", "awr=reference", *NEW, "run=new")
-    for stage in ("train_ilql", "extract_policy"):
-        harness.done(stage, offline, *presets)
-    assert read_json(offline / "logs/new/awr/finished.json")["updates"] > 6
+def test_every_preset_trains_and_its_critic_plays(offline):
+    """Among them two trunks, and no values of their own."""
+    for presets, stages in (
+        (("critic=reference", "awr=reference"), ("train_ilql", "extract_policy")),
+        *(((f"critic={name}", "critic.horizon=episode"), ("train_ilql", "evaluate")) for name in ("iql", "cql")),
+    ):
+        name = presets[0].partition("=")[2]
+        for stage in stages:
+            options = read_by(stage, *presets, *NEW, f"name={name}", f"run={name}")
+            harness.done(stage, offline, *options, *((*CRITIC, *SHORT) if stage == "evaluate" else ()))
+    assert read_json(offline / "logs/reference/awr/finished.json")["updates"] > 6
+
+
+@pytest.mark.skipif("recurrent" not in extensions.NAMES, reason="the layer is an extension")
+def test_a_critic_is_recurrent_like_the_model(offline):
+    encoder = ("encoder.embed_dim=8", "encoder.num_layers=1", "encoder.num_heads=2", "encoder.ff_dim=16")
+    go("train_ilql", offline, *NEW, "model.trunk=gru", *encoder, "device.amp_dtype=none")
+    assert any("attention.gru" in name for name in newest(offline, "new/ilql")["model"])
+
+
+def test_too_large_heads_and_exports_of_critics_are_refused(offline, monkeypatch):
+    for model in ("gpt", "critic"):
+        message = refusal("export_model", offline, f"policy.model={model}", "policy.advantage_scale=1")
+        assert "only a sequence model by itself is exported" in message
+    monkeypatch.setattr(device, "free_memory", lambda _: 10**8)
+    heads = ("decoder.num_layers=1000", "decoder.ff_dim=1024")
+    assert refusal("train_ilql", offline, *NEW, *heads).startswith("decoder.num_layers=1000 x deco")
+
+
+def test_the_value_of_a_run_in_a_search_is_its_last_score(critics):
+    folder = critics / "logs/tiny/ilql"
+    found = read_json(folder / "evaluations.json")["evaluations"][-1]["score"]
+    assert train_ilql.value(folder, train_ilql.OPTIONS.model_construct()) == found
+
+
+def test_pictures_show_the_batches_that_the_policy_learned_from(offline, monkeypatch):
+    options = [*TINY, *OFFLINE, f"root={offline}"]
+    config, drawn, whole = compose_config(OfflineConfig, options), [], Mixture.batch
+    logs = config.folder("logs")
+    monkeypatch.setattr(Mixture, "batch", lambda *asked: drawn.append(asked[1:]) or whole(*asked))
+    assert pictures.write_weight_plot(config) == logs / "awr" / "weights.png"
+    assert drawn == [(config.seed, update, 4) for update in range(pictures.NUM_BATCHES)]
+    assert write_value_curves(config) == logs / "ilql" / "training.png"
+    for option, named in (
+        ("awr.inverse_temperature=1", "awr.inverse_temperature"),
+        ("awr.experiment_name=awr-other", "extract-policy"),
+    ):
+        with pytest.raises(ConfigError, match=named):
+            pictures.write_weight_plot(compose_config(OfflineConfig, [*options, option]))
+    shutil.rmtree(logs / "ilql")
+    go("train_ilql", offline, "trainer.num_iterations=4")
+    with pytest.raises(ConfigError, match="another critic"):
+        pictures.write_weight_plot(config)
 
 
 def test_a_run_that_is_there_is_gone_on_with_only_if_asked(offline):
@@ -189,15 +266,14 @@ def test_a_policy_is_of_one_critic(offline):
 
 def test_critics_of_other_worlds_and_histories_are_refused(offline):
     sidecar = offline / "logs/tiny/ilql/last-000000006.json"
-    before = read_json(sidecar)
+    other_world, other_histories = read_json(sidecar), read_json(sidecar)
     (offline / "logs/tiny/awr/finished.json").unlink()
-    other_world, other_histories = deepcopy(before), deepcopy(before)
     other_world["description"]["config"]["env"]["max_episode_steps"] = 5
     other_histories["description"]["histories"][0]["sha256"] = "0"
-    for about, said in ((other_world, "env.max_episode_steps=5"), (other_histories, "different histories")):
+    for about, named in ((other_world, "env.max_episode_steps=5"), (other_histories, "different histories")):
         write_json(sidecar, about)
         for stage, option in (("extract_policy", "seed=0"), ("evaluate", "policy.advantage_scale=1")):
-            assert said in refusal(stage, offline, option)
+            assert named in refusal(stage, offline, option)
 
 
 # ---- play
@@ -225,16 +301,12 @@ def test_each_player_has_results_of_its_own(critics, offline):
 
 
 def test_a_player_that_is_not_there_or_was_trained_with_other_options(offline):
-    for name, program, options in (
-        ("ilql", "train_ilql", ("policy.advantage_scale=1",)),
-        ("ilql", "train_ilql", CRITIC),
-        ("awr", "extract_policy", ("policy.model=awr",)),
-    ):
-        folder = offline / "logs/tiny" / name
-        (folder / "finished.json").rename(offline / "finished.json")
+    for folder, program, options in (("ilql", "train_ilql", CRITIC), ("awr", "extract_policy", ["policy.model=awr"])):
+        finished = offline / "logs/tiny" / folder / "finished.json"
+        finished.rename(offline / "finished.json")
         message = refusal("evaluate", offline, *options)
-        assert f"no finished training in {folder}" in message and command_of(program) in message
-        (offline / "finished.json").rename(folder / "finished.json")
+        assert str(finished.parent) in message and command_of(program) in message
+        (offline / "finished.json").rename(finished)
     for option, program in (("critic.expectile", "train_ilql"), ("awr.advantage_threshold", "extract_policy")):
         assert option in refusal(program, offline, f"{option}=0.7")
     assert "model.context_len" in refusal("evaluate", offline, *CRITIC, "model.context_len=7")
@@ -249,14 +321,6 @@ def test_how_it_was_evaluated_is_part_of_a_run(offline, stage, folder):
         for option in options:
             assert option.partition("=")[0] in refusal(stage, offline, option)
         (offline / "logs/tiny" / folder / "finished.json").unlink(missing_ok=True)
-
-
-def test_a_critic_with_two_trunks_and_no_values_of_its_own(offline):
-    """Every preset learns, and its critic plays."""
-    for preset in ("iql", "cql"):
-        options = (f"critic={preset}", "critic.horizon=episode", *NEW, f"name={preset}", f"run={preset}")
-        harness.done("train_ilql", offline, *options)
-        harness.done("evaluate", offline, *read_by("evaluate", *options), *CRITIC, *SHORT)
 
 
 def test_a_reward_plugin_is_recorded_compared_and_run_by_who_learns_from_it_alone(root, tmp_path):

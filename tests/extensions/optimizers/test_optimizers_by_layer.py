@@ -121,23 +121,6 @@ def test_steps_of_mtadam_follow_the_equation(seed: int, ranks: list[float], weig
         assert parameter.flatten().tolist() == pytest.approx(weights, rel=1e-9, abs=1e-12)
 
 
-def test_the_first_step_of_two_terms() -> None:
-    for gradients, ranks, moved in (
-        ([2.0, -8.0], [1.0, 1.0], 0.0),  # both are scaled to 2
-        ([2.0, -8.0], [1.0, 2.0], 0.5),  # to 2 and -4, over 4
-        ([2.0, 8.0], [1.0, 1.0], -2.0),  # as much as two steps of Adam
-        ([0.0, -8.0], [1.0, 1.0], 1.0),  # the second is the anchor
-        ([None, -8.0], [1.0, 1.0], 1.0),
-        ([1e-11, 8.0], [1.0, 1.0], -1.0),  # too small for an anchor
-        ([2.0, -8.0], [0.0, 1.0], 1.0),  # a weight of 0
-        ([None, None], [1.0, 1.0], 0.0),
-    ):
-        parameter = nn.Parameter(torch.tensor([5.0], dtype=torch.float64))
-        found = [[None if g is None else torch.tensor([g], dtype=torch.float64)] for g in gradients]
-        MTAdam([parameter], lr=1.0, betas=BETAS, eps=1e-12).step(found, ranks)
-        assert parameter.item() - 5.0 == pytest.approx(moved, abs=1e-6)
-
-
 def test_norms_are_those_of_single_tensors() -> None:
     """A term that is large in one tensor is not held down in another."""
     one, other = (nn.Parameter(torch.tensor([5.0])) for _ in range(2))

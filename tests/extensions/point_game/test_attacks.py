@@ -28,14 +28,3 @@ def test_killed_at_random_moments(undisturbed, tmp_path, by):
 def test_two_at_once(undisturbed, tmp_path):
     attacks.start_twice(PROGRAM, tmp_path)
     attacks.check_end(PROGRAM, tmp_path, undisturbed)
-
-
-@pytest.mark.parametrize("system", attacks.SYSTEMS)
-def test_a_system_that_refuses(undisturbed, tmp_path, system):
-    attacks.start_in(PROGRAM, tmp_path, attacks.SYSTEMS[system])
-    attacks.check_end(PROGRAM, tmp_path, undisturbed)
-
-
-def test_a_clock_that_was_set_back(undisturbed, tmp_path):
-    attacks.set_clock_back(PROGRAM, tmp_path)
-    attacks.check_end(PROGRAM, tmp_path, undisturbed)

@@ -51,30 +51,6 @@ def test_hosts_equal_plain_python(host: str, dimension: int, rows: int, max_valu
         points = points[~is_over(points)]
 
 
-@pytest.mark.parametrize(
-    ("host", "rows", "subset"),
-    [
-        # Lengths 18, 13 and 8.
-        ("zeillinger", [[2, 9, 0], [0, 0, 9], [4, 1, 5]], (0, 2)),
-        # Every pair has the key (2, 2), with the subsets {1, 2}, {0, 1} and {0, 2}.
-        ("zeillinger", [[5, 1, 0], [5, 0, 1], [6, 0, 0]], (1, 2)),
-        ("zeillinger_lexicographic", [[5, 1, 0], [5, 0, 1], [6, 0, 0]], (0, 1)),
-        *((host, [[2, 2, 2], [2, 2, 2]], (0, 1)) for host in ("zeillinger", "zeillinger_lexicographic")),
-        # l = 2, S = {0}; V = (3/2, 0), (0, 5/2) in {1, 2}. l = 3/2, S = {1}; (5/2) / (3/2) and 5/2: {2} suffices.
-        ("spivakovsky", [[2, 0, 0], [0, 3, 0], [0, 0, 5]], (0, 1, 2)),
-        # l = 1, S = {0}; V = (3, 3): of two that are at least 1 the first.
-        ("spivakovsky", [[2, 0, 0], [1, 3, 3]], (0, 1)),
-        # l = 4, S = {0}; V = (3/4, 2/4), which only has a sum of 1 with both.
-        ("spivakovsky", [[4, 0, 0], [0, 3, 2]], (0, 1, 2)),
-        # l = 2, S = {0, 1}; V is empty, for all others have |x_S| >= 2.
-        ("spivakovsky", [[1, 1, 0], [2, 0, 5], [0, 4, 1]], (0, 1)),
-    ],
-)
-def test_subsets_by_hand(host: str, rows: list[list[int]], subset: scalar.Subset) -> None:
-    action = HOSTS[host](torch.tensor([rows]), NOISE[:1])
-    assert scalar.subsets(3)[int(action)] == subset
-
-
 @pytest.mark.parametrize("dimension", [2, 3, 9])
 def test_all_players_move_legally_in_every_position(dimension: int) -> None:
     """In games that are over too, for any other games in the batch, and with the lowest and the highest noise."""

@@ -1,8 +1,6 @@
 """Gymnasium environments of the polyhedra game against Gymnasium's checker and vector environment, and the rules."""
 
-import re
 import warnings
-from pathlib import Path
 
 import gymnasium
 import numpy as np
@@ -13,7 +11,6 @@ from gymnasium.utils.env_checker import check_env, data_equivalence
 from gymnasium.vector import AutoresetMode
 from gymnasium.vector.utils import iterate
 
-import icrl.envs
 from icrl.extensions.as_gymnasium.environments import stream_seeds
 from icrl.extensions.point_game.fixed_players import AGENTS, HOSTS
 from icrl.extensions.point_game.gymnasium import BatchedPointGame, make_batched, make_single
@@ -24,18 +21,6 @@ HOST, AGENT = "icrl/PointGameHost-v0", "icrl/PointGameAgent-v0"
 SMALL = {"dimension": 3, "max_num_points": 5, "max_value": 4, "reposition": False, "scale_observation": True}
 PLAYED = {**SMALL, "role": "host", "opponent": "random"}
 SIDES = [(HOST, name) for name in AGENTS] + [(AGENT, name) for name in HOSTS]
-
-
-def test_importing_the_library_registers_both_roles() -> None:
-    assert [gymnasium.spec(name).max_episode_steps for name in (HOST, AGENT)] == [100, 100]
-
-
-def test_examples_of_the_documentation_run() -> None:
-    page = Path(icrl.envs.__file__).parents[3] / "docs" / "point_game.md"
-    examples = re.findall(r"```python\n(.*?)```", page.read_text(), re.DOTALL)
-    assert len(examples) == 2
-    for example in examples:
-        exec(example, {})
 
 
 def test_registered_spaces() -> None:
@@ -49,8 +34,9 @@ def test_registered_spaces() -> None:
     assert exact.observation_space == Box(-1, 3 * MAX_COORDINATE, (5, 3), np.int64)
 
 
-@pytest.mark.parametrize(("env_id", "opponent"), SIDES)
-@pytest.mark.parametrize("legal", [True, False])
+@pytest.mark.parametrize(
+    ("env_id", "opponent", "legal"), [*((*side, True) for side in SIDES), *((*side, False) for side in SIDES[::5])]
+)
 def test_native_vector_equals_gymnasiums_own(env_id: str, opponent: str, *, legal: bool) -> None:
     """Every value, type and info of many games, with resets by seed, by list of seeds and by mask in between."""
     with warnings.catch_warnings():
@@ -84,8 +70,10 @@ def test_native_vector_equals_gymnasiums_own(env_id: str, opponent: str, *, lega
         mask = ours[4]["action_mask"]
 
 
-@pytest.mark.parametrize(("role", "opponent"), [("agent", "weak_spivakovsky"), ("host", "random")])
-@pytest.mark.parametrize("scale", [True, False])
+@pytest.mark.parametrize(
+    ("role", "opponent", "scale"),
+    [("agent", "weak_spivakovsky", True), ("agent", "weak_spivakovsky", False), ("host", "random", True)],
+)
 def test_a_side_plays_the_recorded_games(role: str, opponent: str, *, scale: bool) -> None:
     """Against the same opponent and with the same actions the learner sees what the fused rollout recorded, and may
     write to it."""
@@ -128,26 +116,17 @@ def test_an_illegal_answer_loses_and_no_step_follows_an_end() -> None:
             ended.step(0)
 
 
-def test_a_reset_without_a_seed_starts_the_next_game_of_the_stream() -> None:
-    env = make_single(**PLAYED)
-    first, second = env.reset(seed=5)[0], env.reset()[0]
-    assert not np.array_equal(first, second) and np.array_equal(env.reset(seed=5)[0], first)
-
-
-@pytest.mark.parametrize(
-    ("given", "message"),
-    [
-        ({"role": "both"}, "role='both': must be 'host' or 'agent'"),
-        ({"opponent": "zeillinger"}, "opponent='zeillinger': must be one of random, first, last"),
-        ({"role": "agent"}, "opponent='random': must be one of random_pair, random_subset"),
-        ({"scale_observation": 1}, "scale_observation=1: must be a valid boolean"),
-        ({"dimension": 1}, "dimension=1: must be greater than or equal to 2"),
-        ({"colour": 1}, "colour=1: Unexpected keyword argument"),
-    ],
-)
-def test_bad_options_are_refused(given, message: str) -> None:
-    for make in (make_single, make_batched):
-        with pytest.raises(ValueError, match=message):
+@pytest.mark.parametrize("make", [make_single, make_batched])
+def test_bad_options_are_refused(make) -> None:
+    for given, named in (
+        ({"role": "both"}, "role='both'.*'host' or 'agent'"),
+        ({"opponent": "zeillinger"}, "opponent='zeillinger'.*random, first, last"),
+        ({"role": "agent"}, "opponent='random'.*random_pair, random_subset"),
+        ({"scale_observation": 1}, "scale_observation=1"),
+        ({"dimension": 1}, "dimension=1.* 2"),
+        ({"colour": 1}, "colour=1"),
+    ):
+        with pytest.raises(ValueError, match=named):
             make(**{**PLAYED, **given})
 
 

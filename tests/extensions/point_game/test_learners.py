@@ -6,13 +6,19 @@ from functools import cache
 
 import pytest
 import torch
-from point_learners import START, at, begun, learners_of
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from point_learners import CPU, START, at, begun, learners_of
 from torch import nn
 
+from icrl.app.compose import compose_config
+from icrl.config.options import replace
 from icrl.extensions.point_game.fixed_players import HOSTS
-from icrl.extensions.point_game.players.learners import Learner, Transitions
+from icrl.extensions.point_game.players.learners import Learner, Transitions, transition_replay
+from icrl.extensions.point_game.players.options import PlayersConfig
 from icrl.extensions.point_game.rollout import PointRollout
 from icrl.extensions.point_game.rules import canonical, is_over, reduce, reposition, rescale, shift, subset_of, subsets
+from icrl.extensions.value_sources.replay import stratified
 from icrl.randomness import mix, stream_seeds, uniform
 
 ROLES = ("host", "agent")
@@ -262,3 +268,37 @@ def test_on_starts_a_learner_finds_the_exact_values_and_one_of_the_best_actions(
     error, regret = (learned - best).abs(), best.amax(1) - best.gather(1, learned.argmax(1, keepdim=True))[:, 0]
     assert len(points) > 15 and best.unique().numel() > 2
     assert error.mean() < 0.03 and error.max() < 0.25 and regret.max() < 1e-6
+
+
+# ---- replay of transitions against a plain list of those that were added
+
+UNIFORM = compose_config(PlayersConfig, []).replay
+PRIORITISED = replace(UNIFORM, kind="prioritised", alpha=0.5, beta=0.7, eps=0.25)
+KEY = stream_seeds(1, 1)[0]
+
+
+def numbered(first: int, count: int) -> Transitions:
+    """Columns of transitions that say their number in every field."""
+    number = torch.arange(first, first + count)[:, None]
+    row = torch.stack([number, number + 0.5], 2)
+    return Transitions(row, number, -number.float(), number % 3 == 0, row + 0.25)
+
+
+@pytest.mark.quick
+@pytest.mark.parametrize("config", [UNIFORM, PRIORITISED])
+@settings(max_examples=25, deadline=None)
+@given(size=st.integers(1, 9), counts=st.lists(st.integers(1, 12), min_size=1, max_size=6))
+def test_the_newest_are_kept_and_drawn_whole(config: object, size: int, counts: list[int]) -> None:
+    """Uniform draws are stratified over the slots."""
+    replay, added = transition_replay(replace(config, size=size), 2, torch.float32, CPU), 0
+    for count in counts:
+        replay.add(numbered(added, count))
+        added += count
+    drawn = replay.draw(200, KEY, START)
+    numbers = drawn.rollout.action[0].tolist()
+    assert replay.size == min(added, size) and set(numbers) == set(range(max(0, added - size), added))
+    for column, every in zip(drawn.rollout, numbered(0, added), strict=True):
+        assert column.dtype == every.dtype and torch.equal(column, every[numbers].transpose(0, 1))
+    assert drawn.weight.tolist() == [[1.0] * 200]
+    if config == UNIFORM:
+        assert drawn.where[0].tolist() == [int(share * replay.size) for share in stratified(200, KEY).tolist()]

@@ -107,8 +107,9 @@ def test_surface_in_space_is_what_a_ray_meets_first() -> None:
 
 
 def test_files(tmp_path: Path) -> None:
-    moves = list(play_moves(game(3), zeillinger, random_agent, 5))
-    paths = pictures.write_pictures(tmp_path / "new", game(3), zeillinger, random_agent, 5, "a game")
+    short = game(3, 2)
+    moves = list(play_moves(short, zeillinger, random_agent, 5))
+    paths = pictures.write_pictures(tmp_path / "new", short, zeillinger, random_agent, 5, "a game")
     assert paths == [tmp_path / "new" / "a game.png", tmp_path / "new" / "a game.mp4"]
     with Image.open(paths[0]) as image:
         image.load()  # raises for a file that is cut off

@@ -17,6 +17,7 @@ POINTS = (
     *("tasks.num_train=6", "tasks.num_held_out=3", "source.num_env_steps=600", "source.history_steps=500"),
     *("source.hidden_size=8", "source.unroll_length=5", "data.min_final_success=0"),
     *("checkpoints.num_checkpoints=0", "checkpoints.checkpoint_interval=2", "checkpoints.keep_last=9"),
+    *("evaluation.ablations=false", "evaluation.temperatures=[]"),
 )
 AGENT = ("env.role=agent", "env.opponents=[zeillinger,random_pair,weak_spivakovsky,all_coordinates,'random_pair@0.5']")
 
@@ -87,7 +88,7 @@ def test_trials_of_the_game(root):
 def test_an_agent_through_all_stages(tmp_path):
     agent = (*AGENT, "tasks.num_train=3", "tasks.num_held_out=2", "evaluation.num_streams=1")
     for stage in STAGES:
-        done(stage, tmp_path, *agent, "evaluation.ablations=false", preset=POINTS)
+        done(stage, tmp_path, *agent, preset=POINTS)
     curves = read_json(tmp_path / "logs/small/evaluation/results.json")["curves"]
     assert {"model, held-out tasks", "random", "First", "Last"} <= set(curves)
     columns = open_histories(tmp_path / "histories/small").columns

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from harness import done, kill_late, results_of
 from models import outspoken
 from policies import assert_slow_past_full_contexts
 from refusals import check_refusal, refusals
@@ -17,6 +18,7 @@ from icrl.config.options import replace
 from icrl.envs import make_env
 from icrl.extensions.recurrent.layers import CHUNK
 from icrl.nn.gpt import GPT, Context, Window, context_of
+from icrl.runs.files import read_json
 from icrl.spaces import EnvSpec, discrete_spec
 from icrl.training import needs
 from icrl.training.optimizers import make_optimizer
@@ -133,3 +135,29 @@ def test_needs_count_the_state_and_at_most_the_activations_that_autograd_keeps(t
 @pytest.mark.parametrize(("section", "overrides", "named"), refusals(Path(__file__).with_name("refusals.txt")))
 def test_a_refusal_names_field_value_and_what_is_allowed(section: str, overrides: list[str], named: list[str]) -> None:
     check_refusal(load_config, overrides, named)
+
+
+# ---- stages two and three with a recurrent trunk: a killed run
+
+
+@pytest.mark.parametrize("trunk", ["delta", "gru"])
+def test_a_continued_run_ends_with_the_same_bits_and_its_model_acts(root: Path, trunk: str) -> None:
+    options = ("name=recurrent", "histories=tiny", "run=recurrent", f"model.trunk={trunk}", "optimizer=muon")
+    done("train_gpt", root, *options)
+    undisturbed = results_of(root)
+    kill_late(root / "logs/recurrent/gpt", 4)
+    done("train_gpt", root, *options)
+    assert results_of(root) == undisturbed
+    ablated = trunk == "delta"
+    short = ("evaluation.temperatures=[]", "evaluation.moved_goal=false", f"evaluation.ablations={ablated}".lower())
+    done("evaluate", root, *options, *short)
+    found = read_json(root / "logs/recurrent/evaluation/results.json")
+    assert set(found["ablations"]) == ({"blank", "shuffled", "wiped", "other_task"} if ablated else set())
+
+
+def test_trials_start_from_random_weights(root: Path) -> None:
+    """With a GRU this is RL^2."""
+    scratch = ("finetune.start=none", "finetune.kl_coefficient=0", "finetune.trial_steps=8", "model.trunk=gru")
+    small = ("finetune.num_iterations=2", "finetune.num_epochs=1", "finetune.num_mini_batches=3")
+    done("finetune", root, *scratch, *small, "name=recurrent", "run=recurrent", "histories=tiny")
+    assert (root / "logs/recurrent/finetuned/finished.json").exists()

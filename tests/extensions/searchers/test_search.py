@@ -5,7 +5,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from harness import refusal
+from pipelines import check_memories, check_pipeline, options_of
 
+from icrl import extensions
 from icrl.app.compose import load_config
 from icrl.config.options import replace
 from icrl.contracts import ConfigError
@@ -16,12 +19,8 @@ SMALL = (
     *("source.num_learners=40", "source.videos_per_task=0", "data.num_development_tasks=2", "model.max_size=9"),
     *("model.context_len=40", "model.embed_dim=32", "model.ff_dim=64", "trainer.num_iterations=250"),
     *("trainer.mini_batch_size=32", "trainer.evaluate=false", "device.amp_dtype=none"),
-    *(
-        "evaluation.num_episodes=10",
-        "evaluation.num_streams=8",
-        "evaluation.temperatures=[]",
-        "evaluation.videos=false",
-    ),
+    *("evaluation.num_episodes=10", "evaluation.num_streams=8", "evaluation.temperatures=[]"),
+    "evaluation.videos=false",
 )
 
 
@@ -48,3 +47,23 @@ def test_moving_goals_keep_the_development_tasks_that_they_were_recorded_with(tm
     with pytest.raises(ConfigError, match="'num_development_tasks': 3.*changed among the tasks with .*: 2"):
         train_gpt.main(other)
     train_gpt.main(config)
+
+
+# ---- worlds with their searchers, through all three stages
+
+WORLDS = ["dark_room_permuted", *(["bandit", "garnet"] if "worlds" in extensions.NAMES else [])]
+
+
+@pytest.mark.parametrize("world", WORLDS)
+def test_pipeline(tmp_path: Path, world: str) -> None:
+    check_pipeline(tmp_path, world, "searcher", world == "dark_room_permuted")
+
+
+@pytest.mark.parametrize("world", WORLDS)
+def test_memories_are_in_the_checkpoint(tmp_path: Path, world: str) -> None:
+    check_memories(tmp_path, world, "searcher", 24)
+
+
+def test_world_without_searcher_is_refused_before_anything_is_written(tmp_path: Path) -> None:
+    message = refusal("train_agents", tmp_path, preset=options_of("gymnasium", "searcher"))
+    assert "strategy=nearest: there is no such searcher with env.name=gymnasium" in message

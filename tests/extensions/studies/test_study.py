@@ -1,6 +1,7 @@
 """A study runs all of its runs, stops and continues like one of them, and names those that failed."""
 
 import os
+import re
 import subprocess
 import sys
 import time
@@ -13,16 +14,24 @@ import pytest
 from harness import TINY
 from kin import all_gone, family, killed_parent
 
-from icrl.app.compose import load_config
+from icrl import extensions
+from icrl.app.compose import compose_config
+from icrl.app.root import Config
 from icrl.config.paths import PROJECT
 from icrl.contracts import ConfigError, PipelineError
 from icrl.extensions.scaling.units import Job
+from icrl.extensions.studies.plan import plan
 from icrl.extensions.studies.programs.study import main
 from icrl.runs.files import read_json
 
 SMALL = [option for option in TINY if not option.startswith(("name=", "num_threads="))]
 SMALL += ["name=mine", "trainer.evaluate=false", "evaluation.checkpoint=last", "source.evaluate=false"]
-SMALL += ["evaluation.temperatures=[]", "evaluation.ablations=false", "device.amp_dtype=none"]
+SMALL += [
+    "evaluation.temperatures=[]",
+    "evaluation.ablations=false",
+    "evaluation.moved_goal=false",
+    "device.amp_dtype=none",
+]
 
 
 def options(root: Path, *more: str) -> list[str]:
@@ -33,7 +42,8 @@ def options(root: Path, *more: str) -> list[str]:
 def run_here(jobs: Sequence[Job], *_: Any) -> dict[str, str]:
     """Run the jobs in this process, which saves the start of others."""
     for program, *given in (command for job in jobs for command in job.commands):
-        import_module(f"icrl.programs.{program}").main(load_config(given))
+        module = import_module(extensions.programs().get(program, f"icrl.programs.{program}"))
+        module.main(compose_config(getattr(module, "OPTIONS", Config), given))
     return {}
 
 
@@ -122,3 +132,32 @@ def wait_until(condition: Callable[[], bool]) -> None:
     while not condition():
         assert time.monotonic() < end
         time.sleep(0.02)
+
+
+# ---- a cell of a study whose models are trained by two processes of torchrun, of which one is killed
+
+
+def test_processes_that_cannot_share_a_batch_are_refused(tmp_path):
+    with pytest.raises(ConfigError, match=r"study\.variants, one: trainer\.mini_batch_size=4 must be a multiple of 3 "):
+        plan(options(tmp_path, "launch.num_processes=3", "trainer.gradient_accumulation_steps=1"))
+
+
+@pytest.mark.skipif("offline_rl" not in extensions.NAMES, reason="the programs are an extension")
+@pytest.mark.long
+def test_policies_share_what_is_trained_for_them(tmp_path):
+    """A model, the same guided by a critic, the policy extracted from the critic, and the critic alone."""
+    guided, critic = "'policy.advantage_scale=2'", "'policy.model=critic'"
+    policies = {"plain": "", "guided": guided, "extracted": "'policy.model=awr'", "alone": f"{critic}, {guided}"}
+    variants = ", ".join(f"{{label: {label}, set: [{changes}]}}" for label, changes in policies.items())
+    asked = options(tmp_path, "study.seeds=[0]", f"study.variants=[{variants}]")
+    rows = read_json(main(asked, run_here) / "results.json")["rows"]
+    assert [row["updates"] for row in rows] == [6, 12, 12, 6]
+    seconds = {row["variant"]: row["training_seconds"] for row in rows}
+    assert seconds["guided"] == pytest.approx(seconds["plain"] + seconds["alone"])
+    assert seconds["extracted"] > seconds["alone"] > 0
+    trained = [path.parent for path in tmp_path.glob("logs/*/*/finished.json") if path.parent.name != "source"]
+    assert set(trained) == {tmp_path / "logs" / "mine-plain-seed0" / part for part in ("gpt", "ilql", "awr")}
+    main(asked, never)
+    for option in ("critic.expectile=0.6", "encoder.num_layers=2", "awr.inverse_temperature=3.0"):
+        with pytest.raises(ConfigError, match=re.escape(option.partition("=")[0])):
+            main([*asked, option], never)

@@ -90,8 +90,8 @@ def lagging(queue: int, period: int, name: str = "q_learning", **options: Any) -
 
 
 AFTER = "rl_train_after_update_steps"
-PACES = [(1, 3, "q_learning", {}), (3, 2, "q_learning", {}), (4, 5, "q_learning", {}), (20, 3, "q_learning", {})]
-PACES += [(2, 1, "q_learning", {AFTER: 5}), (2, 1, "a3c", {}), (4, 3, "a3c", {"mini_batch_size": 0})]
+PACES = [(1, 3, "q_learning", {}), (3, 2, "q_learning", {}), (20, 3, "q_learning", {})]
+PACES += [(2, 1, "q_learning", {AFTER: 5}), (4, 3, "a3c", {"mini_batch_size": 0})]
 
 
 @pytest.mark.parametrize(("queue", "period", "name", "options"), PACES)

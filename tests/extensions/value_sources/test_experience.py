@@ -4,11 +4,9 @@ import itertools
 import tempfile
 from pathlib import Path
 from typing import Any
-from unittest.mock import Mock
 
 import pytest
 import torch
-from gymnasium.spaces import Discrete
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from probes import CPU, changed
@@ -161,20 +159,6 @@ def test_the_td_error_of_own_windows_becomes_their_priority(others: Path) -> Non
     for learner, window in itertools.product(range(4), range(2)):
         told = (priorities[learner] - own[learner, window]).abs() < 1e-7
         assert (told & (obs[learner] == first[learner, window])).any()
-
-
-def test_targets_are_asked_for_once_where_the_unroll_is_learned_from() -> None:
-    """And never for windows drawn from replay."""
-    for changes, asked in (({"mini_batch_length": 2, "mini_batch_size": 1}, 1), (REPLAY, 0), (DRAWN, 0)):
-        config = config_of(**{**changes, "unroll_length": 4, "num_updates_per_train_iter": 3})
-        targets = Mock(side_effect=lambda whole: {"twice": 2 * whole.obs})
-        experience = make_experience(
-            config, ENV.spec._replace(observation_space=Discrete(999), max_episode_steps=999), TASKS, CPU
-        )
-        samples = [sample for _, sample in experience.samples(1, numbered(4, 8), targets)]
-        assert targets.call_count == asked and len(samples) >= 3
-        for sample in samples:
-            assert_same(sample.targets, {"twice": 2 * sample.rollout.obs} if asked else {})
 
 
 def test_learners_of_other_tasks_learn_without_histories() -> None:

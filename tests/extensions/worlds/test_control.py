@@ -6,7 +6,6 @@ import gymnasium
 import numpy as np
 import pytest
 import torch
-from probes import learners_of
 from torch import Tensor
 
 from icrl.contracts import Rollout
@@ -135,15 +134,6 @@ def test_only_a_policy_with_memory_balances_all_poles() -> None:
     flipped = (tasks[:, -1] < 0).numpy()
     assert not found[False][flipped].any() and found[False][~flipped].mean() > 0.9
     assert found[True].mean() > 0.9
-
-
-@pytest.mark.parametrize("env", [CartPole(CartPoleConfig()), Pendulum(PendulumConfig())])
-def test_random_play_succeeds_rarely(env: Any) -> None:
-    policy = learners_of("random", 1, env.spec)
-    streams = start_streams(policy, env, env.all_tasks()[:20], stream_seeds(0, 20))
-    transitions, _ = rollout(policy, env, streams, 400, Noise(stream_seeds(1, 20)))
-    episodes, _ = finished_episodes(transitions, OpenEpisodes.none(20), env.spec)
-    assert len(episodes.success) > 20 and episodes.success.mean() < 0.2
 
 
 @pytest.mark.parametrize(("last", "success"), [(-0.0999, True), (-0.1001, False)])

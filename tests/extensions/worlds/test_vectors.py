@@ -21,7 +21,6 @@ from icrl.envs.tasks import split_tasks
 from icrl.envs.vectors import VectorEnv
 from icrl.evaluation.in_context import play_episodes
 from icrl.evaluation.references import references_of
-from icrl.evaluation.scripted.unlearned import Chance
 from icrl.extensions.worlds.control import CartPole, CartPoleConfig, Pendulum, PendulumConfig
 from icrl.extensions.worlds.point_robot import PointRobot, PointRobotConfig
 from icrl.randomness import Noise, stream_seeds
@@ -89,7 +88,7 @@ def test_an_episode_that_ends_restarts_at_once_where_seed_and_number_say(name: s
     assert moving is (not isinstance(env, PointRobot))
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=30)
 @given(
     st.sampled_from(sorted(WORLDS)), st.integers(0, 99), st.lists(st.floats(width=32) | st.just(math.nan), min_size=1)
 )
@@ -150,21 +149,6 @@ def test_goals_lie_where_they_should(goals: str, reward: str) -> None:
         assert (tasks.mean(0).abs() < 0.05).all()
 
 
-def test_the_planner_is_nearer_at_every_step_than_any_other_policy() -> None:
-    env = robot(goals="disc")
-    tasks = env.all_tasks()[:50].repeat_interleave(20, dim=0)
-    seeds, best, others = stream_seeds(0, 1000), [], []
-    for planned, found in ((True, best), (False, others)):
-        state, step = env.reset(tasks, seeds)
-        for time in range(20):
-            plan = step.optimal_action
-            away = torch.randn(1000, 2, generator=torch.Generator().manual_seed(time)) * torch.rand(1000, 1)
-            state, step = env.step(state, plan if planned else plan + away)
-            found.append(step.reward)
-    assert (torch.stack(best) >= torch.stack(others) - 1e-6).all()
-    assert torch.stack(best)[10:].abs().max() < 1e-6  # ten steps suffice, and it stays there
-
-
 def test_returns_and_successes_of_the_planner() -> None:
     """From (1, 0) ten steps away the rewards are -0.9, -0.8, ..., 0: -4.5 in all. Standing still fails."""
     for reward, total in (("dense", -4.5), ("sparse", 13.0)):
@@ -193,14 +177,6 @@ class Scaled:
         return self._share * step.optimal_action, carry
 
 
-def test_random_actions_are_uniform_in_the_box_and_need_no_planner() -> None:
-    env = WORLDS["pendulum"]
-    _, step = env.reset(env.all_tasks()[:1].expand(4000, -1), stream_seeds(0, 4000))
-    assert step.optimal_action.isnan().all()
-    action, _ = Chance(env.spec).act((), step, torch.rand(4000))
-    assert ((action[:, 0].sort().values + 2) / 4 - torch.arange(4000) / 4000).abs().max() < 0.05
-
-
 def test_tasks_without_a_place_have_no_quadrants() -> None:
     config = load_config(["env=point_robot", "tasks.split=quadrant"])
     with pytest.raises(ConfigError, match="tasks of env.name=point_robot have no place on a map"):
@@ -210,8 +186,7 @@ def test_tasks_without_a_place_have_no_quadrants() -> None:
 
 
 @pytest.mark.parametrize(
-    ("world", "random", "optimum"),
-    [("point_robot", -20, -3.81), ("cart_pole", 22, None), ("pendulum", -1260, None)],
+    ("world", "random", "optimum"), [("point_robot", -20, -3.81), ("cart_pole", 22, None), ("pendulum", -1260, None)]
 )
 def test_returns_of_random_play_and_of_the_planner_are_those_of_the_docs(
     world: str, random: float, optimum: float | None
@@ -239,13 +214,3 @@ def test_pictures_show_the_point_its_goal_and_its_path() -> None:
         assert tuple(frame[row, column]) == AGENT
         assert tuple(frame[round(120 * (1 - 1 / env.view)), 120]) == GOALS[0]
         assert tuple(frame[230, 230]) == FLOOR
-
-
-@pytest.mark.parametrize("name", WORLDS)
-def test_pictures_of_an_episode_change(name: str) -> None:
-    env = WORLDS[name]
-    actions = random_actions(env, 4, 1)
-    steps = played(env, env.all_tasks()[:1], torch.tensor([0]), actions)
-    seen = torch.stack([steps[0].obs[0], *(step.final_obs[0] for step in steps[1:])])
-    frames = env.pictures(env.all_tasks()[0], 0, 0, seen, actions[:, 0])
-    assert len(frames) == 5 and not any(np.array_equal(a, b) for a, b in itertools.pairwise(frames))

@@ -33,6 +33,7 @@ from icrl.runs.distributed import Ranks
 from icrl.runs.files import check_same, digest, read_json
 from icrl.training.policy_gradient import FinetuneConfig
 
+_PROGRAMS = extensions.programs()
 _OF_STUDY = ("seed", "histories", "run", "num_threads")  # options that the study sets for each run
 _OF_RUNS = ("name", "root", "study", "launch")  # besides, that no variant sets
 _ALONE = ("study", "launch")  # groups of the study, which its runs do not have
@@ -227,7 +228,7 @@ def trained_for(policy: PolicyConfig, finetune: FinetuneConfig) -> dict[str, str
 
 def _module_of(program: str) -> Any:
     """Module of a program of an extension; None for one of the core."""
-    module = extensions.programs().get(program)
+    module = _PROGRAMS.get(program)
     return import_module(module) if module else None
 
 
@@ -248,7 +249,7 @@ def _check_extended(run: _Run, part: str, program: str) -> None:
 
 def _composed(options: Sequence[str]) -> Config:
     """The configuration with `options`, with all groups of the programs of an extension if some are only theirs."""
-    kinds = [one for one in map(_class_of, extensions.programs()) if issubclass(one, Config)]
+    kinds = [one for one in map(_class_of, _PROGRAMS) if issubclass(one, Config)]
     beyond = {_group_of(option) for option in options} - _groups(Config)
     return compose_config(next((one for one in kinds if beyond & _groups(one)), Config), options)
 
@@ -256,7 +257,7 @@ def _composed(options: Sequence[str]) -> Config:
 def _read_by(program: str, options: Sequence[str]) -> list[str]:
     """Those of the `options` of a run that a program has, which lacks groups of an extension's other programs."""
     more = {*map(_group_of, options)} & {
-        one for name in extensions.programs() if issubclass(kind := _class_of(name), Config) for one in _groups(kind)
+        one for name in _PROGRAMS if issubclass(kind := _class_of(name), Config) for one in _groups(kind)
     }
     lacking = more - _groups(_class_of(program))
     return [option for option in options if _group_of(option) not in lacking]

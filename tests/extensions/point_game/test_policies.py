@@ -1,4 +1,5 @@
-"""A2C, A3C and PPO in the point game, whose observations are point sets and whose actions are not always legal."""
+"""Policies in the point game, whose observations are point sets and whose actions are not always legal: A2C, A3C, PPO,
+and models."""
 
 from functools import cache
 from typing import Any
@@ -9,6 +10,7 @@ import scalar_points as scalar
 import torch
 from models import outspoken
 from point_worlds import legal_in, lived, point_game
+from policies import FRACTIONS, assert_driven_by_hand, assert_frequencies, assert_slow_past_full_contexts, gpt
 from probes import CPU, learn_from, learners_of, step_of
 from scalar_points import Points
 from stage_one import joined, play
@@ -19,10 +21,11 @@ from icrl.contracts import Rollout
 from icrl.envs.rollout import OpenEpisodes, finished_episodes, rollout, start_streams
 from icrl.extensions.point_game.points import PointHeads
 from icrl.extensions.point_game.world import PointFamily
+from icrl.nn.gpt_policy import GPTPolicy
 from icrl.randomness import Noise, stream_seeds, uniform
 
 WORLDS = {
-    "host": point_game(opponents=["table_3", "random", "last", "first@0.5"], dimensions=[3, 2]),
+    "host": point_game(opponents=["table_3", "random", "last", "first@0.5", "order_120"], dimensions=[3, 2]),
     "agent": point_game(role="agent", opponents=["zeillinger", "random_pair", "weak_spivakovsky", "random_subset"]),
 }
 every_kind = pytest.mark.parametrize("kind", ["a2c", "a3c", "ppo"])
@@ -133,3 +136,28 @@ def test_a_host_learns_to_win_as_fast_as_possible(kind: str) -> None:
     starts = env.points_of(env.reset(tasks, stream_seeds(5, 200))[1].obs).tolist()
     best = np.mean(best_lengths(env, [scalar.rows_of(points) for points in starts]))
     assert best <= ours < best + 0.25 * (theirs - best)
+
+
+# ---- models as policies of host and agent, whose actions are not all legal, against a slow reference with
+
+TOKENS = ("transition", "interleaved", "cross")
+FORMS = [
+    *(("host", {"tokens": tokens, "position": "sinusoidal"}) for tokens in TOKENS),
+    *(("agent", {"tokens": tokens, "position": "rope"}) for tokens in TOKENS),
+]
+
+
+@pytest.mark.parametrize(("world", "form"), FORMS, ids=str)
+def test_logits_equal_the_slow_reference_past_full_contexts(world: str, form: dict) -> None:
+    assert_slow_past_full_contexts(WORLDS[world], **form)
+
+
+@pytest.mark.parametrize(("std", "epsilon"), FRACTIONS)
+@pytest.mark.parametrize("world", WORLDS)
+def test_actions_have_the_frequencies_of_the_policy(world: str, std: float, epsilon: float) -> None:
+    assert_frequencies(WORLDS[world], std, epsilon, masked=True)
+
+
+def test_a_model_driven_by_hand_acts_as_in_a_rollout() -> None:
+    env = point_game(role="agent", opponents=["random_subset"])
+    assert_driven_by_hand(GPTPolicy(gpt(env.spec), 1.0, 1.0, 0.5), env)

@@ -9,9 +9,7 @@ from torch import Tensor
 from icrl.app.compose import load_config
 from icrl.config.options import replace
 from icrl.extensions.recurrent.layers import CHUNK, GRU, GatedDelta, gated_delta
-from icrl.nn.gpt import GPT
 from icrl.nn.transformer import TRUNKS
-from icrl.spaces import discrete_spec
 
 CONFIG = replace(load_config().model, trunk="delta", embed_dim=8, num_heads=2, num_layers=2, ff_dim=16)
 HEADS, HEAD_DIM, LONG = 2, 4, 2 * CHUNK + 5
@@ -57,20 +55,6 @@ def test_pieces_that_continue_a_state_equal_the_whole() -> None:
         output, state = gated_delta(*piece, state)
         found.append(output)
     assert torch.allclose(torch.cat(found, dim=2), expected, atol=1e-12) and torch.allclose(state, last, atol=1e-12)
-
-
-def test_a_key_is_overwritten_the_rest_stays_and_everything_fades() -> None:
-    """By hand, with one stream, one head and keys along the axes."""
-    first, second = torch.eye(2).double()
-    key = torch.stack([first, second, first])[None, None]
-    value = torch.tensor([[3.0, 0], [5, 1], [7, 2]]).double()[None, None]
-    rate, halved = torch.tensor([1.0, 1.0, 0.5]).double()[None, None, :, None], torch.full((1, 1, 3, 1), 0.5).double()
-    query = torch.ones(1, 1, 3, 2).double()  # the sum of what stands at both keys
-    got, state = gated_delta(query, key, value, rate, 0 * halved, torch.zeros(1, 1, 2, 2).double())
-    assert torch.allclose(got[0, 0], torch.tensor([[3.0, 0], [8, 1], [10, 2]]).double())
-    assert torch.allclose(state[0, 0], torch.tensor([[5.0, 1], [5, 1]]).double())
-    _, faded = gated_delta(query, key, value, rate, halved.log(), torch.zeros(1, 1, 2, 2).double())
-    assert torch.allclose(faded[0, 0], torch.tensor([[3 / 8 + 7 / 2, 1.0], [5 / 2, 1 / 2]]).double())
 
 
 def test_a_key_that_is_written_at_every_step_stays_exact_in_float32() -> None:
@@ -126,12 +110,3 @@ def test_mixed_precision_rounds_the_linear_layers_alone(trunk: str) -> None:
     assert not torch.equal(got.float(), expected)
     got.float().sum().backward()
     assert all(parameter.grad.isfinite().all() for parameter in layer.parameters())
-
-
-@every_trunk
-def test_a_cache_has_the_same_size_for_every_context(trunk: str) -> None:
-    spec = discrete_spec(num_obs=9, num_actions=5, reward_values=(0.0, 1.0), width=3, max_episode_steps=5)
-    sizes = {"delta": 2 * 4 * 4, "gru": 8}
-    for length in (10, 100):
-        (cache,) = GPT(replace(CONFIG, trunk=trunk, context_len=length), spec).new_cache(3)
-        assert [column.numel() for column in cache.columns] == [2 * 3 * sizes[trunk]]

@@ -8,24 +8,21 @@ import pytest
 import results
 import torch
 from critics import LENGTH, SPEC, batch_of, config_of, critic_of
-from harness import TINY
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from matplotlib.quiver import Quiver
 from PIL import Image
 
-from icrl.app.compose import compose_config
+from icrl.app.compose import compose_config, load_config
 from icrl.contracts import ConfigError
-from icrl.data.windows import Mixture
 from icrl.envs import make_env
 from icrl.envs.rooms import next_cells
 from icrl.evaluation.in_context import Adaptation
 from icrl.extensions.offline_rl import pictures as plots
 from icrl.extensions.offline_rl.awr import AdvantageWeightedRegression
 from icrl.extensions.offline_rl.critics import make_critic
-from icrl.extensions.offline_rl.curves import write_value_curves
+from icrl.extensions.offline_rl.curves import critic_figure, write_value_curves
 from icrl.extensions.offline_rl.options import OfflineConfig
-from icrl.extensions.offline_rl.programs import extract_policy, train_ilql
 from icrl.nn.gpt import Window, context_of
 from icrl.plots import style
 from icrl.runs import checkpoint
@@ -174,46 +171,18 @@ def test_the_figure_shows_the_weights() -> None:
     assert "100%, 0.0% clipped" in figure.get_suptitle()
 
 
-def test_shown_batches_are_those_the_policy_learned_from(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    extracted = lambda *options: compose_config(OfflineConfig, [*TINY, f"root={root}", *options])  # noqa: E731
-    config = extracted()
-    train_ilql.main(config)
-    extract_policy.main(config)
-    drawn, whole = [], Mixture.batch
-    monkeypatch.setattr(Mixture, "batch", lambda *asked: drawn.append(asked[1:]) or whole(*asked))
-    assert plots.write_weight_plot(config) == config.folder("logs") / "awr" / "weights.png"
-    assert drawn == [(config.seed, update, 4) for update in range(plots.NUM_BATCHES)]
-    assert write_value_curves(config) == config.folder("logs") / "ilql" / "training.png"
-    with pytest.raises(ConfigError, match="awr.inverse_temperature"):
-        plots.write_weight_plot(extracted("awr.inverse_temperature=1"))
-    with pytest.raises(ConfigError, match="extract-policy"):
-        plots.write_weight_plot(extracted("awr.experiment_name=awr-other"))
-    for path in config.folder("logs").glob("ilql/*"):
-        if path.is_file():
-            path.unlink()
-    train_ilql.main(extracted("trainer.num_iterations=4"))
-    with pytest.raises(ConfigError, match="another critic"):
-        plots.write_weight_plot(config)
-
-
-def write_results(folder: Path, height: float, searcher: float) -> Path:
-    def curves(value: float):
-        shifts = {"success": 0.0, "returns": 1.0, "steps_to_goal": 2.0}
-        ends = {"mean": 0.0, "low": -0.1, "high": 0.1}
-        return {name: {end: [value + up + by] * 3 for end, by in ends.items()} for name, up in shifts.items()}
-
-    policies = {"model, held-out tasks": height, "model, training tasks": 0.7, "random": 0.1, "searcher": searcher}
-    results.write_results(folder, curves={name: curves(value) for name, value in policies.items()})
-    return folder
-
-
-@pytest.mark.parametrize(("terminating", "shared"), [(True, True), (False, True), (True, False)])
+@pytest.mark.parametrize(("terminating", "shared"), [(True, True), (False, False)])
 def test_comparison(tmp_path: Path, monkeypatch, terminating: bool, shared: bool) -> None:
     """References that differ between the evaluations are not drawn."""
     figures = []
     monkeypatch.setattr(style, "save_figure", lambda path, figure: figures.append(figure))
-    searcher = 0.9 if shared else 0.8
-    folders = {"one": write_results(tmp_path / "1", 0.3, 0.9), "two": write_results(tmp_path / "2", 0.5, searcher)}
+    folders = {"one": tmp_path / "1", "two": tmp_path / "2"}
+    shifts = {"success": 0.0, "returns": 1.0, "steps_to_goal": 2.0}
+    for folder, height, searcher in zip(folders.values(), (0.3, 0.5), (0.9, 0.9 if shared else 0.8), strict=True):
+        policies = {"model, held-out tasks": height, "model, training tasks": 0.7, "random": 0.1, "searcher": searcher}
+        curve = lambda value: dict.fromkeys(("mean", "low", "high"), [value] * 3)  # noqa: E731
+        curves = {name: {one: curve(value + up) for one, up in shifts.items()} for name, value in policies.items()}
+        results.write_results(folder, curves=curves)
     config = compose_config(OfflineConfig, ["experiment=tiny", f"env.terminate_on_goal={terminating}"])
     plots.write_comparison(config, folders, tmp_path / "both.png")
     ((left, right),) = [figure.axes for figure in figures]
@@ -222,3 +191,41 @@ def test_comparison(tmp_path: Path, monkeypatch, terminating: bool, shared: bool
     for axes, up in ((left, 0.0), (right, 1.0 + terminating)):
         np.testing.assert_allclose([line.get_ydata() for line in axes.lines], [[v + up] * 3 for v in lines.values()])
     assert [text.get_text() for text in figures[0].legends[0].get_texts()] == [*lines]
+
+
+# ---- curves of the training of a critic
+
+STEPS = np.arange(4.0)
+
+
+def legend(figure) -> list[str]:
+    return [text.get_text() for text in figure.legends[0].get_texts()]
+
+
+def logged(**values: float) -> dict[str, tuple[np.ndarray, np.ndarray]]:
+    return {f"train/{name}": (STEPS, value + STEPS / 10) for name, value in values.items()}
+
+
+@pytest.mark.parametrize("bounded", [True, False])
+def test_figure_of_a_critic_shows_the_curves_there_are(bounded: bool) -> None:
+    curves = logged(td_error=1, q1=2, q=5, v=6, largest_q=7) | (logged(value=3, conservative=4) if bounded else {})
+    curves["train/q_over_bound"] = (STEPS, curves["train/largest_q"][1] / 20 if bounded else 0 * STEPS)
+    figure = critic_figure(curves, "run")
+    bold = [[line.get_ydata() for line in axes.lines if line.get_alpha() is None] for axes in figure.axes]
+    for lines, starts in zip(bold, ([1], [2, 3, 4] if bounded else [2], [5, 6]), strict=False):
+        np.testing.assert_allclose(lines, [start + STEPS / 10 for start in starts])
+    largest, *bound = bold[3]
+    np.testing.assert_allclose(largest, 7 + STEPS / 10)
+    np.testing.assert_allclose(bound, [[20, 20]] if bounded else np.empty((0,)))
+    assert legend(figure) == (["Q", "V", "conservative", "bound"] if bounded else ["Q", "V"])
+
+
+def test_curves_of_values_are_refused_without_a_training_or_its_curves(tmp_path):
+    config = load_config(["experiment=tiny", f"root={tmp_path}"])
+    with pytest.raises(ConfigError, match="train-ilql"):
+        write_value_curves(config)
+    folder = config.folder("logs") / "ilql"
+    checkpoint.save(folder, "last", 1, {"model": {}}, critics.described(), 1)
+    critics.finish(folder, 1)
+    with pytest.raises(ConfigError, match=r"summaries\.num_summaries=0"):
+        write_value_curves(config)

@@ -1,0 +1,94 @@
+"""References, tasks that are new to a model, and maps, in the worlds of this extension."""
+
+import pytest
+import torch
+from other_worlds import changed, holding_out, played
+from played_chance import check_chance
+from task_maps import figure_of, outlined, printed, world
+
+from icrl import extensions
+from icrl.app.compose import load_config
+from icrl.envs import make_env
+from icrl.evaluation.references import references_of
+from icrl.programs.train_agents import announce
+
+BANDIT = ["Thompson sampling", "UCB1"]
+REFERENCES = {"bandit": BANDIT, "bandit_gaussian": BANDIT, "bandit_contextual": BANDIT}
+REFERENCES |= {"bandit_linear": ["Thompson sampling", "LinUCB"], "dark_key_to_door": ["searcher"]}
+REFERENCES |= {"garnet": ["PSRL"], "anymdp": ["PSRL"]}
+WORLDS = {"bandit": ["env.num_arms=3"], "bandit_gaussian": ["env.num_arms=3"], "dark_key_to_door": ["env.size=3"]}
+WORLDS["anymdp"] = ["env.num_states=6"]
+
+
+@pytest.mark.parametrize("name", REFERENCES)
+def test_each_world_has_its_own(name: str) -> None:
+    config = load_config([f"env={name}", *WORLDS.get(name, [])])
+    assert list(references_of(make_env(config.env))) == REFERENCES[name]
+
+
+@pytest.mark.parametrize(("name", "deviation"), [("bandit", None), ("bandit_gaussian", 0.7)])
+def test_thompson_sampling_knows_the_distribution_of_rewards(name: str, deviation: float | None) -> None:
+    """Those of a coin are Beta, of a gaussian arm normal: only the latter may leave [0, 1]."""
+    config = load_config([f"env={name}", "env.deviation=0.7"])
+    policies = references_of(make_env(config.env))
+    assert vars(policies["Thompson sampling"])["_deviation"] == deviation
+    assert vars(policies["UCB1"])["_deviation"] == (deviation or 0.5)
+
+
+@pytest.mark.parametrize("name", REFERENCES)
+def test_played_chance_agrees_with_the_exact_one(name: str) -> None:
+    config = load_config([f"env={name}", *WORLDS.get(name, [])])
+    env = make_env(config.env)
+    check_chance(env, env.all_tasks()[:4], 300)
+
+
+# ---- tasks of the worlds of this extension: which are new to a trained model, and which were solved
+
+
+def test_tasks_are_compared_by_what_they_mean() -> None:
+    """Key and door are one task; a bandit is its arms."""
+    config = load_config(["env=dark_key_to_door", "env.size=2", "env.max_episode_steps=9", "tasks.num_held_out=0"])
+    found = played(changed(config, random_start=True, show_key=False), config, [0, 4])  # (0, 1) and (1, 2)
+    assert len(found) == 10 and [0, 1] not in found and [1, 2] not in found and [1, 0] in found and [2, 1] in found
+    for name in ("bandit", "bandit_gaussian"):
+        config = holding_out(load_config([f"env={name}", "env.num_tasks=24", "env.num_arms=4"]), 0)
+        for options, known in (({"num_tasks": 30}, {3, 7}), ({"deviation": 2.0}, {3, 7}), ({"tasks_seed": 1}, set())):
+            arms = {task for (task,) in played(changed(config, **options), config, [3, 7])}
+            assert arms == set(range(options.get("num_tasks", 24))) - known
+
+
+def test_a_bandit_is_solved_by_who_found_its_best_arm(capsys) -> None:
+    announce(load_config(["env=bandit"]), {"num_tasks": 20, "unsolved": [{"task": "task_3", "success": [0.5]}]})
+    told = capsys.readouterr().out
+    assert told.startswith("19 of 20 training tasks whose best arm was found by all their agents\n")
+
+
+# ---- maps of rooms with a key and a door
+
+
+@pytest.mark.parametrize("show_key", [False, True])
+def test_doors_show_the_mean_over_keys_and_are_outlined_if_all_are_held_out(show_key: bool) -> None:
+    env = world("env=dark_key_to_door", "env.size=3", "env.random_start=false", f"env.show_key={show_key}")
+    tasks = env.all_tasks()
+    keyed = {tuple(task): number for number, task in enumerate(tasks.tolist())}
+    train = tasks[[keyed[0, 5], keyed[1, 5], keyed[0, 7]]], [1.0, 0.0, 0.25]
+    held_out = tasks[[keyed[2, 5], keyed[3, 8], keyed[4, 8]]]
+    figure = figure_of(env, train, (held_out, [0.5, 0.5, 1.0]))
+    assert printed(figure) == {5: "0.50", 7: "0.25", 8: "0.75"} and outlined(figure) == {8}
+    assert figure.get_suptitle() == "success, mean by door"
+    assert figure.axes[0].lines[0].get_xydata().tolist() == [[1.5, 1.5]]
+    unknown = figure_of(env, train, (held_out, []))
+    assert printed(unknown) == {5: "0.50", 7: "0.25"} and outlined(unknown) == {8}
+    one_key = tasks[[keyed[0, 5], keyed[0, 7]]], [0.2, 0.6]
+    assert figure_of(env, one_key).get_suptitle() == "success", "one task for each door"
+
+
+@pytest.mark.skipif("offline_rl" not in extensions.NAMES, reason="the extension offline_rl is not installed")
+def test_key_and_door_are_marked_and_no_start_if_starts_vary() -> None:
+    env = make_env(load_config(["env=dark_key_to_door", "env.size=3"]).env)
+    if "offline_rl" in extensions.NAMES:
+        from icrl.extensions.offline_rl.pictures import CellValues, maps_figure  # noqa: PLC0415
+
+        cells = CellValues(torch.arange(9.0), torch.ones(9, dtype=torch.long))
+        (stars,) = maps_figure(env, torch.tensor([[2, 3]]), [[cells] * 3], "values").axes[0].lines
+        assert stars.get_xydata().tolist() == [[2, 0], [0, 1]]
