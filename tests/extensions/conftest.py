@@ -12,7 +12,7 @@ from icrl.plots import style
 # The interpolations of presets are parsed once, which else is a third of the time of every composition.
 omegaconf.base.parse = cache(omegaconf.base.parse)
 
-LOOKED_AT = ("test_point_pictures.py", "test_page.py")  # files that compare what was drawn
+LOOKED_AT = ("test_live_map.py",)  # files that compare what was drawn
 
 
 @pytest.fixture(scope="module", autouse=True)
