@@ -3,17 +3,16 @@
 from collections.abc import Iterator
 from functools import cache
 
-import numpy as np
 import omegaconf.base
 import pytest
-from matplotlib.figure import Figure
+from harness import blank
 
 from icrl.plots import style
 
 # The interpolations of presets are parsed once, which else is a third of the time of every composition.
 omegaconf.base.parse = cache(omegaconf.base.parse)
 
-LOOKED_AT = ("test_point_pictures.py", "test_page.py")  # files that compare what was drawn
+LOOKED_AT = ("test_live_map.py",)  # files that compare what was drawn
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -21,10 +20,5 @@ def blank_pictures(request: pytest.FixtureRequest) -> Iterator[None]:
     """Pictures of the right size with nothing on them, in all files but those `LOOKED_AT`."""
     with pytest.MonkeyPatch.context() as patch:
         if request.path.name not in LOOKED_AT:
-            patch.setattr(style, "figure_to_array", _blank)
+            patch.setattr(style, "figure_to_array", blank)
         yield
-
-
-def _blank(figure: Figure) -> style.Frame:
-    width, height = (figure.get_size_inches() * style.DPI).astype(int)
-    return np.full((height, width, 3), 255, np.uint8)

@@ -51,8 +51,10 @@ def test_check_env_has_no_complaint(env_id: str) -> None:
     check_id(env_id)
 
 
-@pytest.mark.parametrize("env_id", ROOMS)
-@pytest.mark.parametrize("options", ["registered", "others", "task"])
+@pytest.mark.parametrize(
+    ("env_id", "options"),
+    [*((name, "others") for name in ROOMS), (ROOMS[0], "registered"), (ROOMS[2], "registered"), (ROOMS[3], "task")],
+)
 def test_native_vector_equals_gymnasiums_own(env_id: str, options: str) -> None:
     others = {"random_start": True, "size": 4, "max_episode_steps": 6}
     task = [41, 7] if env_id == "icrl/DarkRoomPermuted-v0" else [41]
@@ -195,7 +197,6 @@ def test_a_task_is_given_as_a_row_or_by_its_columns(world: Any, given: Any, rows
         (ROOM, {"goal": (0, -1)}, r"goal=\(0, -1\).*>= 0"),
         (ROOM, {"goal": (1, 1)}, r"goal=\(1, 1\).*8 tasks"),  # where every episode starts
         (ROOM, {"goal": (1.0, 2)}, r"goal=\(1.0, 2\)"),
-        (ROOM, {"goal": "up"}, "goal=up"),
         (ROOM, {"task": 5}, "task=5: must be"),
         (ROOM, {"task": [5, 0]}, r"task=\[5, 0\]"),
         (ROOM, {"task": [5], "goal": (1, 2)}, "task, goal: a task is given by task alone, or by all of goal"),
@@ -204,7 +205,6 @@ def test_a_task_is_given_as_a_row_or_by_its_columns(world: Any, given: Any, rows
         (ROOM, {"max_episode_steps": 0}, "max_episode_steps=0: must be an int >= 1"),
         (ROOM, {"render_mode": "human"}, "render_mode='human': must be 'rgb_array' or None"),
         (ROOM, {"key": (0, 0)}, r"key=\(0, 0\): no such argument; the task may be given as task, goal"),
-        ({**ROOM, "size": 4}, {"permutation": 3}, "permutation=3: no such argument"),
         (ROOM, {"num_envs": 0}, "num_envs=0: must be an int >= 1|multiple values"),
         (ROOM, {"goals": [(0, 0)]}, "goals=.*(must be num_envs=2 of them|no such argument)"),
         (ROOM, {"goals": [(0, 0), (0, 1)], "goal": (1, 2)}, r"goal=\(1, 2\) must be None then|goals=.*no such"),

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from harness import done, kill_late, refusal
+from harness import STAGES, done, kill_late, refusal
 
 from icrl import extensions
 from icrl.app.compose import load_config
@@ -31,7 +31,8 @@ MODEL = (
     *("model.context_len=20", "model.embed_dim=16", "model.num_layers=1", "model.num_heads=2", "model.ff_dim=32"),
     *("model.num_bins=8", "trainer.num_iterations=4", "trainer.mini_batch_size=4", "trainer.evaluate=false"),
     *("evaluation.ablations=false", "evaluation.temperatures=[]", "evaluation.videos=false"),
-    *("evaluation.num_episodes=2", "evaluation.num_streams=2"),
+    *("evaluation.num_episodes=2", "evaluation.num_streams=2", "evaluation.num_train_streams=1"),
+    "evaluation.num_bootstrap=100",
 )
 ALONE = (*(one for one in TAUGHT if not one.startswith(("experiment", "source", "name"))), *MODEL)
 ALONE += ("data.min_final_success=0",)
@@ -41,8 +42,9 @@ ALONE += ("data.min_final_success=0",)
 def taught(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Root of the runs of all three stages, after that of a policy without memory; only to be read."""
     root = tmp_path_factory.mktemp("taught")
-    done("pipeline", root, *LEARNER, "name=blind", "source.num_learners=1", preset=ALONE)
-    done("pipeline", root, *MODEL, WRONG, preset=TAUGHT)
+    for stage in STAGES:
+        done(stage, root, *LEARNER, "name=blind", "source.num_learners=1", preset=ALONE)
+        done(stage, root, *MODEL, WRONG, preset=TAUGHT)
     return root
 
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from harness import done
+from harness import STAGES, done
 from masked_env import LEFT, RIGHT, corridor, options_of
 from own_vectors import check_told_by_its_returns
 from pipelines import check_pipeline
@@ -54,7 +54,8 @@ SMALL = (
 
 
 def test_noise_distillation_and_labels_follow_it(tmp_path: Path) -> None:
-    done("pipeline", tmp_path, *GUIDED, *SMALL, preset=())
+    for stage in STAGES:
+        done(stage, tmp_path, *GUIDED, *SMALL, preset=())
     store = open_histories(tmp_path / "histories/guided")
     cell, best = np.array(store.columns["obs"])[..., 0], np.array(store.columns["optimal_action"])
     goals = np.repeat(store.manifest["tasks"]["train"], 2)[:, None]  # two streams of each task

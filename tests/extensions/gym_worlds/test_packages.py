@@ -8,7 +8,7 @@ import gymnasium
 import numpy as np
 import pytest
 import torch
-from harness import done
+from harness import STAGES, done
 
 from icrl.app.compose import load_config
 from icrl.data.history_store import open_histories
@@ -52,7 +52,8 @@ def test_all_stages_run_on_random_tasks_and_held_out_ones(name: str, tmp_path: P
     pytest.importorskip(PACKAGES[name])
     filmed = name == "minigrid_fetch"
     films = (f"source.videos_per_task={int(filmed)}", f"evaluation.videos={filmed}".lower())
-    done("pipeline", tmp_path, *SMALL, f"env={name}", *films, preset=())
+    for stage in STAGES:
+        done(stage, tmp_path, *SMALL, f"env={name}", *films, preset=())
     store = open_histories(tmp_path / "histories/small")
     assert store.columns["obs"].dtype == np.float32 and store.rewards().dtype == np.float32
     assert len(store.manifest["tasks"]["train"]) == 3 and len(store.manifest["tasks"]["held_out"]) == 2

@@ -56,19 +56,18 @@ def test_moves_replay_in_plain_python(dimension: int, reposition: bool) -> None:
 def test_strip_by_panels() -> None:
     moves = list(play_moves(game(2), zeillinger, first_agent, 1))
     figure = strip_figure(moves, "a game")
-    assert figure.get_suptitle() == "a game"
     assert [axes.get_title() for axes in figure.axes] == ["start", *(move.title for move in moves)]
-    start, *others = figure.axes
-    drawn = [(start, moves[0].before, moves[0].before[:0])]
-    drawn += [(axes, move.after[move.stays], move.after[~move.stays]) for axes, move in zip(others, moves, strict=True)]
-    for axes, stays, goes in drawn:
+    drawn = [
+        (moves[0].before, moves[0].before[:0]),
+        *((move.after[move.stays], move.after[~move.stays]) for move in moves),
+    ]
+    for axes, (stays, goes) in zip(figure.axes, drawn, strict=True):
         points, removed = axes.lines[-2:]
         assert np.array_equal(points.get_xydata(), stays) and np.array_equal(removed.get_xydata(), goes)
         assert (np.concatenate([stays, goes]) < [axes.get_xlim()[1], axes.get_ylim()[1]]).all()
-    move = moves[0]  # a long game is shown up to the last panel but one
-    for length, shown in ((6, [*range(6)]), (19, [*range(19)]), (20, [*range(18), 19])):
-        moves = [move._replace(title=str(number)) for number in range(length)]
-        titles = [axes.get_title() for axes in strip_figure(moves, "a game").axes]
+    for length, shown in ((19, [*range(19)]), (20, [*range(18), 19])):  # a long game up to the last panel but one
+        long = [moves[0]._replace(title=str(number)) for number in range(length)]
+        titles = [axes.get_title() for axes in strip_figure(long, "a game").axes]
         assert titles == ["start", *map(str, shown)] and len(titles) <= MAX_PANELS
 
 

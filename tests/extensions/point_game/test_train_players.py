@@ -14,6 +14,7 @@ from toy import plain as toy_plain
 from icrl.app.compose import compose_config
 from icrl.contracts import ConfigError, PipelineError
 from icrl.extensions.point_game.fixed_players import AGENTS, HOSTS
+from icrl.extensions.point_game.players.fit import layers_of
 from icrl.extensions.point_game.players.options import PlayersConfig
 from icrl.extensions.point_game.programs import train_players
 from icrl.runs import checkpoint
@@ -202,6 +203,15 @@ def test_numbers_that_are_not_finite_end_it_again_and_are_never_saved(tmp_path, 
     assert not (folder / "finished.json").exists()
     assert sorted(path.name for path in folder.glob("last-*.pt")) == [f"last-{n:09d}.pt" for n in saved]
     assert max(step for step, _ in curves(folder)["host/loss"]) <= 40
+
+
+def test_layers_with_one_element_or_without_gradient_are_shown():
+    network = torch.nn.Sequential(torch.nn.Linear(2, 1), torch.nn.Linear(1, 2))
+    network[0](torch.tensor([[1.0, 3.0]])).sum().backward()
+    shown = layers_of(network)
+    assert shown["gradient_mean/0.weight"] == 2 and shown["gradient_std/0.weight"] == pytest.approx(2**0.5)
+    assert shown["gradient_mean/0.bias"] == 1 and not {key for key in shown if key.startswith("gradient_mean/1")}
+    assert "value_mean/0.bias" in shown and "value_std/0.bias" not in shown  # of one element
 
 
 def test_a_short_run_learns(tmp_path):

@@ -152,6 +152,11 @@ def legend(figure: Figure) -> list[str]:
     return [text.get_text() for text in figure.legends[0].get_texts()]
 
 
+def marked(axes: Axes) -> list[tuple[list[float], list[float]]]:
+    """Places and heights of each line of marks."""
+    return [(list(line.get_xdata()), list(line.get_ydata())) for line in axes.lines if line.get_marker() == "o"]
+
+
 def test_the_picture_of_variants_without_places() -> None:
     results = [result("a", 0.5), result("b", 0.75)]
     left, right, names = axes_of(results)
@@ -170,54 +175,38 @@ def test_the_picture_of_variants_without_places() -> None:
 def test_the_picture_of_variants_on_an_axis() -> None:
     """Sorted along their line; the last has the line's colour, those before it are lighter."""
     ends = [("c", 0.75, 20, "far"), ("a", 0.5, 5, "near"), ("b", 0.25, 1, "far")]
-    results = [result(name, end, x=x, line=line) for name, end, x, line in ends]
-    left, right, names = axes_of(results, "returns")
-    assert names == ["random", "searcher", "optimum", "far", "near"]
-    marked = [line for line in right.lines if line.get_marker() == "o"]
-    assert [(list(line.get_xdata()), list(line.get_ydata())) for line in marked] == [
-        ([1, 20], [0.5, 1.5]),
-        ([5], [1.0]),
-    ]
+    left, right, names = axes_of([result(name, end, x=x, line=line) for name, end, x, line in ends], "returns")
+    assert names == ["random", "searcher", "optimum", "far", "near"] and left.get_ylabel() == "return"
+    assert marked(right) == [([1, 20], [0.5, 1.5]), ([5], [1.0])]
     assert right.get_xscale() == "log" and list(right.get_xticks()) == [1, 5, 20]
     last, near, first = (to_rgb(line.get_color()) for line in left.lines[:3])
     assert last == pytest.approx(to_rgb(PALETTE[0])) and near == pytest.approx(to_rgb(PALETTE[1]))
     assert sum(first) > sum(last)
-    assert left.get_ylabel() == "return" and left.get_title() == "the darker, the larger: tasks"
 
 
 def test_places_with_names_have_panels_of_their_own() -> None:
     """Each line has its colour in all of them; nothing is between two names."""
     ends = {("good", "ad"): 0.75, ("good", "awr"): 0.5, ("bad", "ad"): 0.25}
-    results = [result(f"{line}, {x}", end, x=x, line=line) for (x, line), end in ends.items()]
-    figure = study_figure(results, STUDY)
+    figure = study_figure([result(f"{line}, {x}", end, x=x, line=line) for (x, line), end in ends.items()], STUDY)
     good, bad, right = figure.axes
     assert [axes.get_title() for axes in (good, bad)] == ["good", "bad"] and good.get_ylim() == bad.get_ylim()
-    assert (good.get_ylabel(), bad.get_ylabel()) == ("success", "")
     assert legend(figure) == ["random", "searcher", "optimum", "ad", "awr"]
     for axes, shown in ((good, [0.75, 0.5]), (bad, [0.25])):
         curves = axes.lines[: len(shown)]
         assert [line.get_ydata()[-1] for line in curves] == shown and len(axes.lines) == len(shown) + 3
         for line, color in zip(curves, PALETTE, strict=False):
             assert to_rgb(line.get_color()) == pytest.approx(to_rgb(color))
-    marked = [line for line in right.lines if line.get_marker() == "o"]
-    assert [(list(line.get_xdata()), list(line.get_ydata())) for line in marked] == [
-        ([0, 1], [0.75, 0.25]),
-        ([0], [0.5]),
-    ]
-    assert {line.get_linestyle() for line in marked} == {"None"}
+    assert marked(right) == [([0, 1], [0.75, 0.25]), ([0], [0.5])]
+    assert {line.get_linestyle() for line in right.lines if line.get_marker() == "o"} == {"None"}
     assert [text.get_text() for text in right.get_xticklabels()] == ["good", "bad"]
-    assert right.get_xlim() == (-0.5, 1.5)
 
 
-def test_colours_names_scales_and_intervals() -> None:
-    seven = study_figure([result(str(index), 0.5, x="one", line=str(index)) for index in range(7)], STUDY)
-    assert len({line.get_color() for line in seven.axes[0].lines[:7]}) == 7
-    left, right, names = axes_of([result("a", 0.5, x=0), result("b", 0.25, x=100)])
-    assert names[:2] == ["a", "b"] and left.get_title() == "", "a line without a name"
-    assert right.get_xscale() == "linear", "an axis from zero"
+def test_scales_and_intervals() -> None:
+    seven = [result(str(index), 0.5, x="one", line=str(index)) for index in range(7)]
+    assert len({line.get_color() for line in study_figure(seven, STUDY).axes[0].lines[:7]}) == 7
+    left, right, _ = axes_of([result("a", 0.5, x=0), result("b", 0.25, x=100)])
+    assert left.get_title() == "" and right.get_xscale() == "linear", "an axis from zero"
     assert left.collections and not axes_of([result(f"v{i}", 0.5, x=i + 1) for i in range(7)])[0].collections
-    some = study_figure([result(f"v{index}", 0.5, x="far" if index else "near") for index in range(7)], STUDY)
-    assert not any(axes.collections for axes in some.axes[:2]), "no intervals in one panel alone"
     assert [row_name(result("a", 0.5)), row_name(result("a", 0.5, test="13"))] == ["a", "a, 13"]
 
 

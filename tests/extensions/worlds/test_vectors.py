@@ -214,3 +214,13 @@ def test_pictures_show_the_point_its_goal_and_its_path() -> None:
         assert tuple(frame[row, column]) == AGENT
         assert tuple(frame[round(120 * (1 - 1 / env.view)), 120]) == GOALS[0]
         assert tuple(frame[230, 230]) == FLOOR
+
+
+@pytest.mark.parametrize("name", WORLDS)
+def test_pictures_of_an_episode_change(name: str) -> None:
+    env = WORLDS[name]
+    actions = random_actions(env, 4, 1)
+    steps = played(env, env.all_tasks()[:1], torch.tensor([0]), actions)
+    seen = torch.stack([steps[0].obs[0], *(step.final_obs[0] for step in steps[1:])])
+    frames = env.pictures(env.all_tasks()[0], 0, 0, seen, actions[:, 0])
+    assert len(frames) == 5 and not any(np.array_equal(a, b) for a, b in itertools.pairwise(frames))

@@ -8,6 +8,7 @@ trained.
 import re
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import closing, suppress
+from functools import cache
 from importlib import import_module
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
@@ -139,6 +140,7 @@ class _Planner:
 
     def __init__(self, study: StudiedConfig, options: Sequence[str]) -> None:
         self._study, self._options = study, options
+        self._composed = cache(_composed)  # all seeds of a variant have the same options
         self._jobs: dict[str, Job] = {}
         self._models: dict[str, str] = {}  # run with the model, by digest of the options of its training
 
@@ -151,20 +153,20 @@ class _Planner:
         """Rows of a variant; the work for them is added to the jobs."""
         name, study = f"{self._study.name}-{variant.slug}", self._study.study
         options = {
-            f"{name}-split{split}": [*self._options, *variant.set, f"tasks.seed={split}"] for split in study.splits
+            f"{name}-split{split}": (*self._options, *variant.set, f"tasks.seed={split}") for split in study.splits
         }
-        options = options or {name: [*self._options, *variant.set]}
+        options = options or {name: (*self._options, *variant.set)}
         draws = [(f"{name}-seed{seed}", seed, given) for name, given in options.items() for seed in study.seeds]
-        runs = [self._trained(_composed(given), given, seed, name) for name, seed, given in draws]
-        first, composed = draws[0][2], _composed(draws[0][2])
+        runs = [self._trained(self._composed(given), given, seed, name) for name, seed, given in draws]
+        first, composed = draws[0][2], self._composed(draws[0][2])
         for test, changes in variant.test.items():
-            there = _composed([*first, *changes]) if changes else composed
+            there = self._composed((*first, *changes))
             parts = trained_for(there.policy, there.finetune)
             suffix = suffix_of(_changes(there, composed) | policy_suffixes(there), there.evaluation.tasks)
             evaluated: list[Config] = []
             for (name, seed, given), run in zip(draws, runs, strict=True):
-                world = [*given, *changes]
-                played = self._run(_composed(world), world, seed, name, run.config.histories[0], run.config.run)
+                world = (*given, *changes)
+                played = self._run(self._composed(world), world, seed, name, run.config.histories[0], run.config.run)
                 evaluated.append(played.config)
                 self._add(run, parts, played, played.config.folder("logs") / f"evaluation{suffix}")
             folders = [config.folder("logs") / f"evaluation{suffix}" for config in evaluated]
