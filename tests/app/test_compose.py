@@ -27,7 +27,8 @@ from icrl.nn.gpt import GPTConfig
 from icrl.runs.device import recorded
 from icrl.runs.files import check_same, write_json
 from icrl.sources import source_options
-from icrl.sources.a2c import A2CConfig, PPOConfig
+from icrl.sources.a2c import A2CConfig
+from icrl.sources.a3c import A3CConfig
 
 PACKAGES = {  # of worlds by how the names of their presets begin
     **dict.fromkeys(("half_cheetah", "ant", "hopper", "walker"), "mujoco"),
@@ -94,9 +95,9 @@ def test_any_text_ends_in_a_configuration_or_an_explanation(key: str, text: str)
 def test_defaults_are_those_of_the_code_and_overrides_replace_them() -> None:
     before = load_config(["experiment=four_layers"])
     assert before.source == DEFAULT.source == A2CConfig() and before.model == GPTConfig() != DEFAULT.model
-    config = load_config(["source=ppo", "source.unroll_length=4", "+seed=3"])
-    assert isinstance(config.source, PPOConfig) and config.source.unroll_length == 4.0 and config.seed == 3
-    assert config.source.num_learners == PPOConfig().num_learners and config.source.hidden_size == 16
+    config = load_config(["source=a3c", "source.unroll_length=4", "+seed=3"])
+    assert isinstance(config.source, A3CConfig) and config.source.unroll_length == 4.0 and config.seed == 3
+    assert config.source.num_learners == A3CConfig().num_learners and config.source.hidden_size == 16
     assert replace(DEFAULT.model, context_len=7).context_len == 7
     with pytest.raises(TypeError, match="has no options"):
         replace(DEFAULT.model, context_length=7)

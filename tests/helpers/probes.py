@@ -4,6 +4,7 @@ import copy
 from functools import cache
 from typing import Any
 
+import pytest
 import torch
 from torch import Tensor, nn
 
@@ -16,6 +17,7 @@ from icrl.envs.core import Outcomes, State, TensorEnv, certain
 from icrl.envs.rollout import rollout, start_streams
 from icrl.randomness import Noise, stream_seeds
 from icrl.sources import source_class
+from icrl.sources import source_options as all_sources
 from icrl.spaces import EnvSpec, discrete_spec
 
 CPU = torch.device("cpu")
@@ -51,6 +53,8 @@ changed: Any = replace  # a copy of an object with options, some of them changed
 
 @cache
 def _preset(name: str) -> Any:
+    if name not in all_sources():
+        pytest.skip(f"the source {name} is not installed")
     return load_config([f"source={name}"]).source
 
 

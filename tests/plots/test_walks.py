@@ -23,7 +23,7 @@ from icrl.plots import walks
 from icrl.plots.growing_curve import GrowingCurve
 from icrl.plots.style import BACKGROUND, MARGIN, Frames, tile, write_video
 from icrl.plots.walks import CELL, HOLD, Walk, film, film_of_life, play, walks_of, write_lives
-from icrl.sources.a2c import PPOConfig
+from icrl.sources.a3c import A3CConfig
 
 ROOM = MapView(3, 3, (5,))
 WALKS = [
@@ -203,8 +203,7 @@ SMALL = (*LIFE, "source.unroll_length=5", "evaluation.num_episodes=7", "evaluati
 
 SOURCES = [
     (["source=a2c", "source.hidden_size=8"], ["model", "A2C"], "dark_room"),
-    (["source=a3c"], ["model", "A3C"], "dark_room"),
-    (["source=ppo"], ["model"], "dark_room"),  # here it cannot do without others
+    (["source=a3c"], ["model"], "dark_room"),  # here it cannot do without others
 ]
 if "worlds" in extensions.NAMES:
     SOURCES.append((["source=a2c", "source.hidden_size=8"], ["model", "A2C"], "bandit"))
@@ -214,7 +213,7 @@ if "worlds" in extensions.NAMES:
 def test_the_model_is_shown_beside_a_source_agent(tmp_path: Path, monkeypatch, source, names, world: str) -> None:
     options = ["env.num_arms=3"] if world == "bandit" else ["env.size=5", "env.max_episode_steps=10"]
     config = load_config([f"env={world}", *options, *source, *SMALL, "model.context_len=8"])
-    monkeypatch.setattr(PPOConfig, "alone", lambda self: None)
+    monkeypatch.setattr(A3CConfig, "alone", lambda self: None)
     env, lives, shown, written = make_env(config.env), [], [], []
     tasks = env.all_tasks()[[0, 7, 2, 1, 3]]  # in a room 4, 1, 2, 3 and 3 steps away
     _, played = play_episodes(Chance(env.spec), env, tasks, 2, 7, seed=0)

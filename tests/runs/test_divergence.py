@@ -19,6 +19,7 @@ from icrl.data.history_store import read_manifest
 from icrl.envs import make_env
 from icrl.recording import record
 from icrl.runs.divergence import DivergedError, Watch
+from icrl.sources import source_options
 from icrl.training.optimizers import rules
 
 PLACES = st.tuples(st.integers(0, 5), st.sampled_from("ab"), st.integers(0, 2))  # update, name, row
@@ -132,9 +133,12 @@ SMALL = ("env.size=4", "env.max_episode_steps=6", "source.num_learners=2", "sour
 ACTOR_CRITIC, DEEP = {"policy_loss", "value_loss", "gradient_norm"}, {"td_error", "loss", "gradient_norm"}
 
 
+DIVERGING = [*((name, ACTOR_CRITIC) for name in ("a2c", "a3c", "ppo")), ("q_learning", {"td_error"}), ("dqn", DEEP)]
+
+
 @pytest.mark.parametrize(
     ("source", "broken"),
-    [*((name, ACTOR_CRITIC) for name in ("a2c", "a3c", "ppo")), ("q_learning", {"td_error"}), ("dqn", DEEP)],
+    [one for one in DIVERGING if one[0] in source_options()],
 )
 def test_source_agents_that_diverge_are_named(source, broken):
     """Learner 1 of the second of two tasks; nothing of its iteration is given to be recorded."""

@@ -152,7 +152,6 @@ def test_a_run_goes_on_with_the_same_bits(kind: str) -> None:
     ("options", "named"),
     [
         (["source=a3c", "source.body=gru"], "async_unroll"),
-        (["env=gymnasium_cart_pole", "source=ppo_vectors", "source.body=gru"], "mini_batch_length=1"),
     ],
 )
 def test_refusals(options: list[str], named: str) -> None:

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import torch
+from installed import needs
 
 from icrl import extensions
 from icrl.app.compose import load_config
@@ -59,7 +60,11 @@ def test_worlds_that_cannot_show_their_tasks_are_refused(options: tuple[str, ...
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ((CART, "source=ppo_vectors", "source.shared=true", "source.num_learners=2"), "give source.num_learners=1"),
+        pytest.param(
+            (CART, "source=ppo_vectors", "source.shared=true", "source.num_learners=2"),
+            "give source.num_learners=1",
+            marks=needs("ppo"),
+        ),
         (("source=a3c", "source.shared=true", "source.num_learners=1"), "not source.name=a3c"),
         (
             (CART, "env.task_visible=true", "source.task_change=0.5"),

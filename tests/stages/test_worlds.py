@@ -5,6 +5,7 @@ from harness import SMALL, refusal
 from pipelines import VARIANTS, WORLDS, check_memories, check_pipeline
 
 from icrl import extensions
+from icrl.sources import source_options
 
 PIPELINES = [  # every world and every source at least once
     *(("dark_room", "a2c"), ("dark_room_permuted", "ppo"), ("gymnasium", "a2c")),
@@ -14,9 +15,8 @@ MEMORIES = []
 if "worlds" in extensions.NAMES:
     PIPELINES += [("dark_key_to_door", "q_learning"), ("bandit", "dqn"), ("bandit", "a3c"), ("garnet", "a2c")]
     MEMORIES += [("pendulum", "ppo", 12), ("pendulum", "sac", 24)]
-if "value_sources" not in extensions.NAMES:
-    PIPELINES = [(world, source) for world, source in PIPELINES if source not in ("q_learning", "dqn")]
-    MEMORIES = [one for one in MEMORIES if one[1] != "sac"]
+PIPELINES = [(world, source) for world, source in PIPELINES if source in source_options()]
+MEMORIES = [one for one in MEMORIES if one[1] in source_options()]
 
 
 @pytest.mark.parametrize(("world", "source"), PIPELINES)

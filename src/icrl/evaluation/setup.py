@@ -31,11 +31,11 @@ from icrl.rl.statistics import Floats
 from icrl.runs.device import check_memory
 from icrl.runs.files import Identity, check_same, identity_of
 from icrl.sources import source_of
+from icrl.sources.options import SourceConfig
 from icrl.training.needs import bootstrap, playing
 
 if TYPE_CHECKING:
     from icrl.app.root import Config
-    from icrl.sources.options import SourceConfig
 
 _WORLD = ("env", "tasks")
 _EPISODES = "evaluation.num_episodes"

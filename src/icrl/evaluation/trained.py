@@ -27,8 +27,9 @@ from icrl.evaluation.kinds import PolicyLoader, TrainedPolicy, kind_of, plain_gp
 from icrl.nn.encoders import OF_ROWS
 from icrl.nn.gpt import GPT
 from icrl.nn.gpt_policy import Acting, GPTPolicy
+from icrl.objectives.imitation import ObjectiveConfig
 from icrl.runs.device import device_of
-from icrl.runs.evaluations import Evaluation
+from icrl.runs.evaluations import EvalsConfig, Evaluation
 from icrl.runs.files import content_of
 from icrl.spaces import EnvSpec
 from icrl.training.finished import open_finished
@@ -36,8 +37,6 @@ from icrl.training.program import RunContext
 
 if TYPE_CHECKING:
     from icrl.app.root import Config
-    from icrl.objectives.imitation import ObjectiveConfig
-    from icrl.runs.evaluations import EvalsConfig
 
 Measure = Callable[[GPT | Acting], Metrics]  # of a model in eval mode
 # Functions that make the measures of `evals.uncertainty` for a run, by name. Extensions and your own files add theirs.

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
+from icrl.app.root import Config
 from icrl.config.options import refuse
 from icrl.contracts import ConfigError, Json
 from icrl.data.history_store import HistoryWriter
@@ -13,9 +14,6 @@ from icrl.envs.rollout import Streams
 from icrl.runs import checkpoint
 from icrl.runs.files import Identity, check_same, has_form
 from icrl.sources.pace import unrolled
-
-if TYPE_CHECKING:
-    from icrl.app.root import Config
 
 
 class Part(NamedTuple):

@@ -1,5 +1,4 @@
-"""Synchronous advantage actor-critic (A2C; Mnih et al., 2016), and proximal policy optimisation (PPO; Schulman et al.,
-2017, arXiv 1707.06347), many learners as one batched program.
+"""Synchronous advantage actor-critic (A2C; Mnih et al., 2016), many learners as one batched program.
 
 Loss of one learner over its W windows of T steps, averaged over the T * W samples:
 
@@ -21,11 +20,11 @@ from icrl.config.options import option
 from icrl.contracts import Rollout, Sample, Step, UpdateResult
 from icrl.nn.heads import make_head
 from icrl.nn.networks import StackedAdam, num_parameters, parameters_of, size_with_adam
-from icrl.rl.returns import gae, n_step_returns
+from icrl.rl.returns import n_step_returns
 from icrl.sources import source
 from icrl.sources.heads import TableHeads, heads_of
 from icrl.sources.learners import Learner
-from icrl.sources.options import Conflicts, NetworkConfig, NotNegative, Positive, named
+from icrl.sources.options import Conflicts, NetworkConfig, NotNegative, named
 from icrl.spaces import EnvSpec
 
 
@@ -110,11 +109,6 @@ class ActorCritic(Learner):
         sampled = (noise < sample_probability).view(-1, *(1 for _ in self._spec.action_shape))
         return torch.where(sampled, self.heads.act(step.obs, noise), self.heads.mode(step.obs))
 
-
-@source("a2c", A2CConfig)
-class A2C(ActorCritic):
-    """Base of on-policy actor-critics; another one overrides `targets` and `_fit`."""
-
     @classmethod
     def check_spaces(cls, name: str, spec: EnvSpec) -> None:
         if not isinstance(spec.action_space, Box):
@@ -131,6 +125,15 @@ class A2C(ActorCritic):
     def _inputs(self, rollout: Rollout, targets: dict[str, Tensor]) -> Tensor:
         """Inputs of the heads at each step of windows. Gradients of a memory end where a window begins."""
         return self.heads.unroll(rollout.obs, rollout.timestep, targets["memory"][0] if self.has_memory else None)
+
+    def _next_value(self, rollout: Rollout, inputs: Tensor) -> Tensor:
+        """Values `[T, B]` of the observations after each step, before any reset."""
+        return self.heads.value(self.heads.ahead(inputs, rollout.next_obs))
+
+
+@source("a2c", A2CConfig)
+class A2C(ActorCritic):
+    """Learner with the loss above; A3C overrides `targets` and `_fit`."""
 
     def update(self, sample: Sample) -> UpdateResult:
         """One gradient step of every learner."""
@@ -149,10 +152,6 @@ class A2C(ActorCritic):
         metrics |= {"policy_loss": policy_loss.detach(), "value_loss": value_loss.detach()}
         return UpdateResult(metrics | {"entropy": entropy.detach(), "gradient_norm": norm})
 
-    def _next_value(self, rollout: Rollout, inputs: Tensor) -> Tensor:
-        """Values `[T, B]` of the observations after each step, before any reset."""
-        return self.heads.value(self.heads.ahead(inputs, rollout.next_obs))
-
     def _fit(
         self, sample: Sample, inputs: Tensor, log_prob: Tensor, value: Tensor
     ) -> tuple[Tensor, Tensor, dict[str, Tensor]]:
@@ -162,53 +161,3 @@ class A2C(ActorCritic):
         ends = rollout.terminated, rollout.truncated
         returns = n_step_returns(rollout.reward, next_value, *ends, self._discount)
         return -log_prob * self.heads.scaled(returns - value), returns, {}
-
-
-class PPOConfig(A2CConfig):
-    name: Literal["ppo"] = named("ppo")
-    clip_range: Positive = option(0.2, "clip range c: the probability ratio is clipped to 1 - c .. 1 + c")
-    gae_lambda: float = option(0.95, "lambda of generalised advantage estimation", ge=0, le=1)
-    normalize_advantage: bool = option(False, "scale a learner's advantages in a mini-batch to mean 0 and deviation 1")
-
-
-@source("ppo", PPOConfig)
-class PPO(A2C):
-    """A2C with other targets and another loss of the actor. The policy pi_old that played an unroll computes once
-
-        A = generalised advantage estimate (`rl.returns.gae`),    R = A + V_old(s)
-
-    so that several updates can learn from them, and the actor's loss of a sample is
-
-        -min(ratio * A, clip(ratio, 1 - clip_range, 1 + clip_range) * A),    ratio = pi(a|s) / pi_old(a|s)
-
-    With `normalize_advantage`, A has mean 0 and deviation 1 over a learner's samples in an update."""
-
-    @torch.no_grad()
-    def targets(self, rollout: Rollout, carry: Any = ()) -> dict[str, Tensor]:
-        """log pi_old(a|s), advantage and return of an unroll, `[T, B]` each, beside A2C's columns."""
-        columns = super().targets(rollout, carry)
-        inputs = self._inputs(rollout, columns)
-        log_prob, value, _ = self.heads.evaluate_actions(inputs, rollout.action)
-        next_value, ends = self._next_value(rollout, inputs), (rollout.terminated, rollout.truncated)
-        advantage = gae(rollout.reward, value, next_value, *ends, self._discount, self.config.gae_lambda)
-        return columns | {"log_prob": log_prob, "advantage": advantage, "return": advantage + value}
-
-    def _fit(
-        self, sample: Sample, inputs: Tensor, log_prob: Tensor, value: Tensor
-    ) -> tuple[Tensor, Tensor, dict[str, Tensor]]:
-        """Losses and metrics. approx_kl estimates KL(pi_old || pi) by the mean of ratio - 1 - log ratio, which is never
-        negative (Schulman, "Approximating KL divergence", 2020)."""
-        advantage = self.heads.scaled(sample.targets["advantage"])
-        if self.config.normalize_advantage:
-            own = advantage.unflatten(1, (self.num_learners, -1))
-            deviation, mean = torch.std_mean(own, dim=(0, 2), correction=0, keepdim=True)
-            advantage = ((own - mean) / (deviation + 1e-8)).flatten(1)
-        clip_range = self.rate("clip_range")
-        log_ratio = log_prob - sample.targets["log_prob"]
-        ratio = log_ratio.exp()
-        clipped = ratio.clamp(1 - clip_range, 1 + clip_range)
-        metrics = {
-            "approx_kl": self._per_learner((ratio - 1 - log_ratio).detach()),
-            "clip_fraction": self._per_learner((ratio.detach() != clipped.detach()).float()),
-        }
-        return -torch.min(ratio * advantage, clipped * advantage), sample.targets["return"], metrics

@@ -14,7 +14,7 @@ import torch
 
 from icrl.data.columns import column_forms, step_dtypes
 from icrl.nn.cache import KVCache
-from icrl.nn.gpt import GPT
+from icrl.nn.gpt import GPT, GPTConfig
 from icrl.nn.networks import parameters_of
 from icrl.nn.transformer import NUM_STREAMS, TRUNKS
 from icrl.runs.checkpoint import interval_of
@@ -26,7 +26,6 @@ from icrl.training.optimizers import SGDConfig
 
 if TYPE_CHECKING:
     from icrl.app.root import Config
-    from icrl.nn.gpt import GPTConfig
 
 Keys = tuple[str, ...]  # dotted keys of options
 

@@ -20,8 +20,9 @@ from icrl.data.lives import Rewards
 from icrl.data.windows import Mixture, Windows, check_stores, described, open_stores
 from icrl.envs import make_env
 from icrl.envs.tasks import development_of
-from icrl.nn.gpt import check_discrete, check_spaces
+from icrl.nn.gpt import GPTConfig, check_discrete, check_spaces
 from icrl.objectives import labels_makers, objective_class
+from icrl.objectives.imitation import ObjectiveConfig
 from icrl.runs.checkpoint import FINISHED, check_end, check_run, load_newest
 from icrl.runs.device import Need, check_memory, prepare, recorded
 from icrl.runs.distributed import Ranks, joined
@@ -34,8 +35,6 @@ from icrl.training.needs import EVALS, playing
 
 if TYPE_CHECKING:
     from icrl.app.root import Config
-    from icrl.nn.gpt import GPTConfig
-    from icrl.objectives.imitation import ObjectiveConfig
 
 
 class RunContext(NamedTuple):

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 from harness import STAGES, done
+from installed import needs
 
 from icrl.app.compose import load_config
 from icrl.data.history_store import open_histories
@@ -18,6 +19,7 @@ from icrl.envs.tasks import split_tasks
 from icrl.randomness import stream_seeds
 from icrl.runs.files import read_json
 
+pytestmark = needs("ppo")
 PACKAGES = {
     **dict.fromkeys(("minigrid_go_to_door", "minigrid_fetch", "minigrid_four_rooms"), "minigrid"),
     **dict.fromkeys(("ant_dir", "hopper_params", "walker_params", "half_cheetah_vel"), "mujoco"),

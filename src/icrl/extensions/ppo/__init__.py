@@ -1,0 +1,1 @@
+"""Extension: proximal policy optimisation as a source, `source=ppo`."""

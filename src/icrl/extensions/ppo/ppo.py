@@ -1,0 +1,89 @@
+"""Proximal policy optimisation (PPO; Schulman et al., 2017, arXiv 1707.06347), many learners as one batched program.
+
+The policy pi_old that played an unroll computes once
+
+    A = generalised advantage estimate (`rl.returns.gae`),    R = A + V_old(s)
+
+so that several updates can learn from them. The loss of one learner over its W windows of T steps, averaged over the
+T * W samples, is
+
+    L = -min(ratio * A, clip(ratio, 1 - clip_range, 1 + clip_range) * A)
+        + value_coefficient * (R - V(s))^2 - entropy_coefficient * H(pi(.|s)),    ratio = pi(a|s) / pi_old(a|s)
+
+With `normalize_advantage`, A has mean 0 and deviation 1 over a learner's samples in an update. Over vectors, advantages
+and errors of values are in running deviations of R.
+"""
+
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+
+from icrl.config.options import option
+from icrl.contracts import Rollout, Sample, UpdateResult
+from icrl.rl.returns import gae
+from icrl.sources import source
+from icrl.sources.a2c import ActorCritic, ActorCriticConfig
+from icrl.sources.options import Conflicts, Positive, named
+
+
+class PPOConfig(ActorCriticConfig):
+    name: Literal["ppo"] = named("ppo")
+    clip_range: Positive = option(0.2, "clip range c: the probability ratio is clipped to 1 - c .. 1 + c")
+    gae_lambda: float = option(0.95, "lambda of generalised advantage estimation", ge=0, le=1)
+    normalize_advantage: bool = option(False, "scale a learner's advantages in a mini-batch to mean 0 and deviation 1")
+
+    def conflicts(self) -> Conflicts:
+        yield from super().conflicts()
+        yield self.unroll_length % 1, "{unroll_length}: {name} learns on-policy, so it must be a whole number"
+        yield self.async_unroll, "{async_unroll} plays with an older policy, but {name} learns on-policy"
+
+
+@source("ppo", PPOConfig)
+class PPO(ActorCritic):
+    """Learners with the loss above."""
+
+    @torch.no_grad()
+    def targets(self, rollout: Rollout, carry: Any = ()) -> dict[str, Tensor]:
+        """log pi_old(a|s), advantage and return of an unroll, `[T, B]` each, beside the state of a memory."""
+        columns = super().targets(rollout, carry)
+        inputs = self._inputs(rollout, columns)
+        log_prob, value, _ = self.heads.evaluate_actions(inputs, rollout.action)
+        next_value, ends = self._next_value(rollout, inputs), (rollout.terminated, rollout.truncated)
+        advantage = gae(rollout.reward, value, next_value, *ends, self._discount, self.config.gae_lambda)
+        return columns | {"log_prob": log_prob, "advantage": advantage, "return": advantage + value}
+
+    def update(self, sample: Sample) -> UpdateResult:
+        """One gradient step of every learner. approx_kl estimates KL(pi_old || pi) by the mean of ratio - 1 - log
+        ratio, which is never negative (Schulman, "Approximating KL divergence", 2020)."""
+        inputs, returns = self._inputs(sample.rollout, sample.targets), sample.targets["return"]
+        log_prob, value, entropies = self.heads.evaluate_actions(inputs, sample.rollout.action)
+        advantage = self._advantage(sample)
+        clip_range = self.rate("clip_range")
+        log_ratio = log_prob - sample.targets["log_prob"]
+        ratio = log_ratio.exp()
+        clipped = ratio.clamp(1 - clip_range, 1 + clip_range)
+        policy_loss = self._per_learner(-torch.min(ratio * advantage, clipped * advantage))
+        value_loss = self._per_learner(self.heads.scaled(returns - value).square())
+        entropy = self._per_learner(entropies)
+        rates = {name: self.rate(name) for name in ("learning_rate", "entropy_coefficient")}
+        loss = policy_loss + self.rate("value_coefficient") * value_loss - rates["entropy_coefficient"] * entropy
+        norm = self.optimizer.descend(loss, rates["learning_rate"])
+        self.heads.observe(sample.rollout.obs, returns)
+        self.refresh()
+        metrics = {
+            "approx_kl": self._per_learner((ratio - 1 - log_ratio).detach()),
+            "clip_fraction": self._per_learner((ratio.detach() != clipped.detach()).float()),
+        }
+        metrics |= {name: torch.full_like(norm, rate) for name, rate in rates.items()}
+        metrics |= {"policy_loss": policy_loss.detach(), "value_loss": value_loss.detach()}
+        return UpdateResult(metrics | {"entropy": entropy.detach(), "gradient_norm": norm})
+
+    def _advantage(self, sample: Sample) -> Tensor:
+        """Advantages `[T, B]` of the actor's loss."""
+        advantage = self.heads.scaled(sample.targets["advantage"])
+        if not self.config.normalize_advantage:
+            return advantage
+        own = advantage.unflatten(1, (self.num_learners, -1))
+        deviation, mean = torch.std_mean(own, dim=(0, 2), correction=0, keepdim=True)
+        return ((own - mean) / (deviation + 1e-8)).flatten(1)
