@@ -3,8 +3,10 @@
 PYTHON ?= python3
 ARGS ?=
 BIN := .venv/bin
-# Without --no-compile, every module is compiled here, those that nobody imports too.
+# A module is compiled when it is first imported, and that is kept: pip would compile those that nobody imports too, and
+# processes that keep nothing compile all that they import, each of them anew.
 INSTALL := $(BIN)/python -m pip install --quiet --no-compile
+unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: run demo test long quick check notebooks results bench gpu docs site format
 

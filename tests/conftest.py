@@ -4,9 +4,11 @@ import fcntl
 import os
 import shutil
 from collections.abc import Iterator
+from functools import cache
 from multiprocessing import forkserver, set_forkserver_preload
 from pathlib import Path
 
+import omegaconf.base
 import pytest
 from harness import STAGES, blank, done
 from installed import ABSENT
@@ -21,6 +23,8 @@ os.environ["PYTHONPATH"] = os.pathsep.join(map(str, (_TESTS.parent / "src", _TES
 set_forkserver_preload(["forked"])
 forkserver.set_forkserver_preload = lambda _: None
 
+# The interpolations of presets are parsed once, which else is a third of the time of every composition.
+omegaconf.base.parse = cache(omegaconf.base.parse)
 os.fsync = lambda _: None  # the disk of a test may lose what it has not written yet
 
 # Event files of one second are read in the order of their numbers as texts, and tests begin a run anew within a second

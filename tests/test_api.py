@@ -3,6 +3,7 @@
 import doctest
 import multiprocessing
 import re
+import runpy
 import subprocess
 import sys
 import tomllib
@@ -198,9 +199,9 @@ def test_requirements_are_those_of_the_package_and_its_extras():
         *(pytest.param(f"{name}.py logs", marks=needs("as_gymnasium")) for name in ("act", "film_learning")),
     ],
 )
-def test_scripts_of_examples_run(example, finished, tmp_path):
+def test_scripts_of_examples_run(example, finished, tmp_path, monkeypatch, capsys):
     script, folder = example.split()
-    command = [sys.executable, PROJECT / "examples" / script, finished / folder / "tiny", tmp_path / "film.gif"]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    assert "[" in done.stdout
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "argv", [script, str(finished / folder / "tiny"), str(tmp_path / "film.gif")])
+    runpy.run_path(str(PROJECT / "examples" / script), run_name="__main__")
+    assert "[" in capsys.readouterr().out

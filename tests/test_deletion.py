@@ -96,7 +96,9 @@ if code or any(f"tests/extensions/{one}/" in out for one in had["extensions"]):
 CHECKS = """
 import json, os, sys
 import gymnasium, hydra, imageio_ffmpeg, IPython.display, matplotlib.figure, optuna, PIL.Image, pydantic, pytest
-import safetensors.torch, torch._dynamo, torch.utils.tensorboard, tqdm
+import functools, omegaconf.base, safetensors.torch, torch._dynamo, torch.utils.tensorboard, tqdm
+
+omegaconf.base.parse = functools.cache(omegaconf.base.parse)
 
 check, jobs = json.load(sys.stdin)
 wrong = {}

@@ -152,7 +152,8 @@ def test_tasks_of_other_worlds_are_compared_by_what_they_mean() -> None:
 def test_a_larger_room_is_played_beside_the_first_one(root: Path) -> None:
     logs, videos = root / "logs/tiny", root / "videos/tiny"
     before = (logs / "evaluation/results.json").read_bytes()
-    outcome = run("evaluate", root, "env.size=4", "tasks.num_held_out=3", "evaluation.videos=true")
+    options = ("env.size=4", "tasks.num_held_out=3", "evaluation.videos=true", "evaluation.moved_goal=true")
+    outcome = run("evaluate", root, *options)
     assert outcome.code == 0, outcome
     results = read_json(logs / "evaluation-size=4/results.json")
     probes, about = {"decodings", "ablations"}, {"config", "protocol", "references", "checkpoint", "episodes", "owner"}

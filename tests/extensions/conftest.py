@@ -1,16 +1,11 @@
 """Shared by the tests of extensions: what takes time and is not looked at is left out."""
 
 from collections.abc import Iterator
-from functools import cache
 
-import omegaconf.base
 import pytest
 from harness import blank
 
 from icrl.plots import style
-
-# The interpolations of presets are parsed once, which else is a third of the time of every composition.
-omegaconf.base.parse = cache(omegaconf.base.parse)
 
 LOOKED_AT = ("test_live_map.py",)  # files that compare what was drawn
 

@@ -50,7 +50,8 @@ TINY = (
     *("device.amp_dtype=bfloat16", "trainer.gradient_accumulation_steps=2"),
     *("evaluation.num_episodes=3", "evaluation.num_streams=2", "evaluation.num_probe_streams=1"),
     *("evaluation.num_train_streams=1", "evaluation.num_bootstrap=100", "evaluation.videos=false"),
-    "evaluation.checkpoint=best",
+    *("evaluation.checkpoint=best", "evaluation.ablations=false", "evaluation.temperatures=[]"),
+    "evaluation.moved_goal=false",
 )
 
 # A run of any world and source, in any of the stages.

@@ -13,13 +13,14 @@ from icrl.envs.core import EXPERT
 from icrl.plots import walks
 from icrl.runs.files import read_json
 
+PROBES = ("evaluation.ablations", "evaluation.temperatures")
 OWN = (  # a class of one's own, with the options of its author and the smallest sizes
     *("env=gymnasium", f"env.id={PROJECT}/tests/helpers/hidden_target.py:HiddenTarget", "env.max_episode_steps=4"),
     "env.tasks={random: {x: [-1.0, 1.0], y: [-1.0, 1.0]}, count: 9}",
     *(
         option
         for option in TINY
-        if not option.startswith(("env.", "tasks.", "data.min", "source.hidden", "evaluation.videos"))
+        if not option.startswith(("env.", "tasks.", "data.min", "source.hidden", "evaluation.videos", *PROBES))
     ),
     *("source.num_envs=1", "source.num_env_steps=60", "source.history_steps=60", "source.videos_per_task=1"),
 )

@@ -7,6 +7,7 @@ ROOT for `golden.json`.
 import json
 import sys
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 import pytest
@@ -38,8 +39,10 @@ def numbers_in(root: Path) -> dict[str, float]:
         assert loaded, program
         norms = [float(tensor.double().norm()) for tensor in tensors(loaded[0][part])]
         found |= {f"{program}.norm": sum(norms), f"{program}.largest": max(norms)}
-    final = read_json(root / "logs/tiny/evaluation/results.json")["final"]
-    return found | {f"evaluation.{part}": numbers["success"]["mean"] for part, numbers in final.items()}
+    curves = read_json(root / "logs/tiny/evaluation/results.json")["curves"]  # success is 0 after so few updates
+    return found | {
+        f"evaluation.steps of {name}": fmean(curve["steps_to_goal"]["mean"]) for name, curve in curves.items()
+    }
 
 
 def test_a_tiny_run_has_the_recorded_numbers(root: Path) -> None:
@@ -47,7 +50,7 @@ def test_a_tiny_run_has_the_recorded_numbers(root: Path) -> None:
     assert found.keys() == recorded.keys()
     for name, value in recorded.items():
         # Rounding differs between CPUs; a rare action may differ then, and with it the results that follow.
-        tolerance = 0.1 if name.startswith(("evaluation", "histories")) else 0.01 * abs(value)
+        tolerance = {"evaluation": 0.25, "histories": 0.1}.get(name.partition(".")[0], 0.01 * abs(value))
         assert found[name] == pytest.approx(value, abs=tolerance), name
 
 

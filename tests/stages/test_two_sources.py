@@ -2,12 +2,12 @@
 those of another, goes on by itself, and records that as a new history; one that trains on after its last env step."""
 
 import shutil
-import time
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
-from harness import TINY, curves_of, done, ended, kill_late, refusal, results_of, start
+from harness import TINY, curves_of, done, kill_late, refusal, results_of
 
 from icrl.app.root import Config
 from icrl.collection.collect import make_learners
@@ -16,6 +16,7 @@ from icrl.envs.core import MapView
 from icrl.evaluation import setup
 from icrl.plots import walks
 from icrl.plots.walks import Walk
+from icrl.runs import checkpoint
 from icrl.runs.files import read_json
 
 TABLE = tuple(option for option in TINY if option != "source.hidden_size=8")  # of a source without a network
@@ -147,15 +148,20 @@ def test_agents_may_be_best_before_they_play(warmed):
     assert [path.name for path in folder.glob("best-*.pt")] == ["best-000000000.pt"]
 
 
-def test_killed_amid_it_and_continued(warmed, tmp_path):
+def test_killed_amid_it_and_continued(warmed, tmp_path, monkeypatch):
     """In the offline part, and with replay and its priorities in the checkpoint."""
     for part in ("histories/first", "logs/first"):
         shutil.copytree(warmed / part, tmp_path / part)
-    process = start("train_agents", tmp_path, *SECOND)
-    while not (tmp_path / "logs/second/source/last-000000060.json").exists() and process.poll() is None:
-        time.sleep(0.002)
-    process.kill()
-    ended(process)
+    save = checkpoint.save
+
+    def killed(folder: Path, kind: str, step: int, *given: Any) -> None:
+        save(folder, kind, step, *given)
+        if step == 60:
+            raise BaseException("killed")
+
+    with monkeypatch.context() as patch, pytest.raises(BaseException, match="killed"):
+        patch.setattr(checkpoint, "save", killed)
+        done("train_agents", tmp_path, *SECOND)
     done("train_agents", tmp_path, *SECOND)
     parts = ("histories/first", "histories/second", "logs/second/source")
     found, expected = (
