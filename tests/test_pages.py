@@ -5,7 +5,6 @@ import shlex
 import subprocess
 from pathlib import Path
 
-import numpy as np
 import pytest
 from harness import done
 from installed import ABSENT, needs
@@ -91,18 +90,6 @@ def test_the_example_of_the_readme(tuned: Path, monkeypatch: pytest.MonkeyPatch,
     assert re.match(r"\[\[[01.\s]+\]\]", capsys.readouterr().out)
 
 
-def test_the_example_of_measuring(tuned: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture) -> None:
-    found = run_blocks("docs/in_context.md", tuned, monkeypatch)
-    assert np.isfinite(found["found"].success.mean).all() and found["rewards"].ndim == 1
-
-
-def test_the_classes_shown_for_ones_own_objective_are_those_of_the_example() -> None:
-    _, shown = blocks(PROJECT / "docs/your_own.md", "python")
-    example = (PROJECT / "examples/my_model.py").read_text(encoding="utf-8")
-    for piece in shown.strip().split("\n\n\n"):
-        assert piece.replace(": ...", ":") in example
-
-
 def test_the_script_that_trains(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture) -> None:
     short = (*(option for option in BUDGET if "noise" not in option), f"root={tmp_path}")
     monkeypatch.setattr(compose, "load_config", lambda options: compose_config(Config, [*options, *short]))
@@ -121,5 +108,5 @@ def test_files_that_pages_name_exist() -> None:
 
 def test_every_python_block_is_tried_here() -> None:
     """But for those of extensions."""
-    tried = {"README", "start", "in_context", "your_own", "api"}
+    tried = {"README", "start", "your_own", "api"}
     assert {page.stem for page in PAGES if blocks(page, "python")} - {*extensions.NAMES} == tried

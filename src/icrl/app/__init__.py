@@ -1,2 +1,3 @@
-"""Shared by all programs: the root of all options and its rules, composing it from presets and a command line, help,
-and the page of options. It is above all other folders of the core; `config/` is below them."""
+"""Shared by all programs: the root of all options and its rules, composing it from presets and a command line, help.
+
+It is above all other folders of the core; `config/` is below them."""

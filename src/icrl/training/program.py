@@ -78,7 +78,7 @@ class RunContext(NamedTuple):
         mixture = windows_of(self.config, self.stores, learned, objective, self.spec(), self.device, rewards)
         for store, part, share in zip(self.stores, mixture.parts, mixture.shares, strict=True):
             what = f"{part.num_windows:,} windows of {part.length} steps from {part.num_rows:,} rows of {store.folder}"
-            announce(f"{what}, drawn with probability {share:.3f}", self.ranks)
+            announce(what + (f", drawn with probability {share:.3f}" if len(self.stores) > 1 else ""), self.ranks)
         return mixture
 
     def batches(self, mixture: Mixture) -> Callable[[int], Batch]:

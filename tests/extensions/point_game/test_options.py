@@ -82,7 +82,7 @@ def test_the_pages_have_every_option() -> None:
 
 def test_the_examples_of_the_page_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     found = run_blocks("docs/point_game.md", tmp_path, monkeypatch)
-    assert found["done"] and found["games"].num_envs == 64
+    assert found["reward"] in (-1, 0, 1) and found["games"].num_envs == 64
 
 
 # ---- memory, and what is missing
