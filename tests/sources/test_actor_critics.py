@@ -101,6 +101,8 @@ def test_updates_equal_those_of_a_plain_learner(name: str, options: Any, max_gra
         for key, column in targets.items():
             expected = one.targets(part_of(sample_of(samples), own).rollout)[key]
             assert torch.allclose(column[:, own], expected, atol=1e-5) and not column.requires_grad
+    if name == "a3c":  # another policy played: rounding decides which ratios are above 1 where all are 1
+        targets["log_prob"] += 0.2 * torch.randn(5, 6, generator=torch.Generator().manual_seed(0))
     for update in range(4):
         learners.set_clock(START._replace(iterations=update))
         samples = random_rollout(5, 6, update) if name == "a2c" else samples
@@ -110,11 +112,9 @@ def test_updates_equal_those_of_a_plain_learner(name: str, options: Any, max_gra
         for index, one in enumerate(others):
             expected = one.update(part_of(sample, slice(3 * index, 3 * index + 3)), update)
             got = {name: values[index].item() for name, values in learned.metrics.items()}
-            if name == "a3c" and not update:  # all ratios are 1 up to rounding
-                got["clip_fraction"] = expected["clip_fraction"]
             assert got == pytest.approx(expected, abs=2e-5)
             assert (expected["gradient_norm"] > max_gradient_norm) == (max_gradient_norm == 0.05)
-            assert name == "a2c" or not update or expected["clip_fraction"] > 0
+            assert name == "a2c" or (expected["clip_fraction"] > 0) == (update > 0 or name == "a3c")
             one.assert_equal("network", one.network)
 
 
