@@ -89,8 +89,8 @@ def lagging(queue: int, name: str = "q_learning", **options: Any) -> Any:
 
 
 AFTER = "rl_train_after_update_steps"
-PACES = [(1, 3, "q_learning", {}), (3, 2, "q_learning", {}), (20, 3, "q_learning", {})]
-PACES += [(2, 1, "q_learning", {AFTER: 5}), (4, 3, "a3c", {"mini_batch_size": 0})]
+PACES = [(4, "q_learning", {}), (20, "q_learning", {}), (2, "q_learning", {AFTER: 5})]
+PACES += [(2, "a3c", {}), (4, "a3c", {"mini_batch_size": 0})]
 
 
 @pytest.mark.parametrize(("queue", "name", "options"), PACES)
