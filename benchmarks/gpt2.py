@@ -34,7 +34,7 @@ class GPT2(nn.Module):
             n_layer=model.num_layers,
             n_head=model.num_heads,
             n_inner=model.ff_dim,
-            activation_function=model.activation,
+            activation_function="gelu",
             resid_pdrop=model.residual_dropout,
             embd_pdrop=model.embedding_dropout,
             attn_pdrop=model.attention_dropout,

@@ -12,6 +12,7 @@ import jax.numpy as jnp  # type: ignore  # needs benchmarks/requirements.txt
 from jax import Array  # type: ignore  # needs benchmarks/requirements.txt
 
 from icrl.envs.rooms import DOWN, LEFT, NUM_ACTIONS, RIGHT, STAY, UP, DarkRoom, next_cells
+from icrl.nn.networks import ADAM_BETAS, ADAM_EPS
 from icrl.sources.a2c import A2CConfig
 
 Parameters = dict[str, Array]
@@ -70,7 +71,7 @@ def best_action(cell: Array, goal: Array, size: int) -> Array:
 def make_program(options: A2CConfig, env: DarkRoom, num_updates: int) -> jax.stages.Wrapped:
     """Jitted function from (agents, goals `[L]`, key, number of earlier updates) to (agents, transitions, metrics)."""
     next_cell, limit, start = jnp.asarray(next_cells(env.size).numpy()), env.spec.max_episode_steps, int(env.starts[0])
-    beta1, beta2, discount = options.adam_beta1, options.adam_beta2, options.discount
+    (beta1, beta2), discount = ADAM_BETAS, options.discount
     num_steps = int(options.unroll_length)
 
     def play(outputs: Array, cell: Array, timestep: Array, goal: Array, noise: Array) -> tuple[Any, Transitions]:
@@ -116,7 +117,7 @@ def make_program(options: A2CConfig, env: DarkRoom, num_updates: int) -> jax.sta
         for name, part in gradient.items():
             mean[name] = beta1 * agent.mean[name] + (1 - beta1) * scale * part
             square[name] = beta2 * agent.square[name] + (1 - beta2) * jnp.square(scale * part)
-            spread = jnp.sqrt(square[name] / (1 - beta2**number)) + options.adam_eps
+            spread = jnp.sqrt(square[name] / (1 - beta2**number)) + ADAM_EPS
             rate = options.learning_rate / (1 - beta1**number)
             parameters[name] = agent.parameters[name] - rate * mean[name] / spread
         return Agents(parameters, mean, square, *streams), (played, (*metrics, norm))

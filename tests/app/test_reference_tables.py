@@ -32,10 +32,8 @@ DEFAULTS: list[tuple[str, str, str, list[str], Any, str]] = [
     ("trainer.md", "mini_batch_size", "source.mini_batch_size", [], 0, "0, all windows"),
     ("trainer.md", "mini_batch_size", "source.mini_batch_size", ["source=dqn"], 32, "DQN 32"),
     ("trainer.md", "mini_batch_size", "trainer.mini_batch_size", [], 32, "and 32"),
-    ("trainer.md", "async_unroll", "source.async_unroll", [], False, "equal: false, 0"),
-    ("trainer.md", "async_unroll", "source.unroll_step_interval", [], 0.0, "equal: false, 0"),
-    ("trainer.md", "unroll_queue_size", "source.unroll_queue_size", [], 2, "200, 10; 2, 1"),
-    ("trainer.md", "unroll_queue_size", "source.unroll_parameter_update_period", [], 1, "200, 10; 2, 1"),
+    ("trainer.md", "async_unroll", "source.async_unroll", [], False, "equal: false"),
+    ("trainer.md", "unroll_queue_size", "source.unroll_queue_size", [], 2, "200; 2"),
     ("trainer.md", "num_checkpoints", "checkpoints.num_checkpoints", [], 10, "equal: 10"),
     ("trainer.md", "confirm_checkpoint_upon_crash", "checkpoints.on_crash", [], "save", "ask; save"),
     ("trainer.md", "evaluate", "source.evaluate", [], False, "false; false, true"),
@@ -47,27 +45,14 @@ DEFAULTS: list[tuple[str, str, str, list[str], Any, str]] = [
     ("trainer.md", "num_eval_episodes", "evals.num_eval_episodes", [], 128, "128, 8"),
     ("trainer.md", "num_eval_episodes", "evals.num_eval_environments", [], 8, "128, 8"),
     ("trainer.md", "async_eval", "evals.async_eval", [], True, "equal: true"),
-    ("trainer.md", "eval_uncertainty", "evals.uncertainty", [], False, "equal: false"),
     ("trainer.md", "ddp_paras_check_interval", "trainer.parameter_check_interval", [], 0, "equal: 0"),
     ("trainer.md", "num_summaries", "summaries.num_summaries", [], 100, "none, 50; 100, 0"),
     ("trainer.md", "num_summaries", "summaries.summary_interval", [], 0, "none, 50; 100, 0"),
-    ("trainer.md", "summarize_first_interval", "summaries.summarize_first_interval", [], False, "true; false"),
-    ("trainer.md", "summaries_flush_secs", "summaries.flush_secs", [], 10, "1, 10; 10, 100"),
-    ("trainer.md", "summaries_flush_secs", "summaries.max_queue", [], 100, "1, 10; 10, 100"),
-    *(
-        ("trainer.md", "debug_summaries", f"summaries.{name}", [], False, "equal: false")
-        for name in ("debug", "grads_and_vars", "action_distributions", "outputs")
-    ),
+    ("trainer.md", "debug_summaries", "summaries.details", [], False, "equal: false"),
     ("trainer.md", "summarize_gradient_noise_scale", "summaries.gradient_noise_scale", [], "none", "false; none"),
     ("trainer.md", "code_snapshots", "summaries.code_snapshots", [], [], "equal: none"),
     ("trainer.md", "profiling", "summaries.profiled_iterations", [], 0, "false; 0"),
-    (
-        *("trainer.md", "update_counter_every_mini_batch", "summaries.update_counter_every_mini_batch"),
-        *([], False, "equal: false"),
-    ),
-    ("trainer.md", "metric_min_buffer_size", "summaries.metric_buffer_size", [], 10, "10 in all; 10"),
     ("trainer.md", "enable_amp", "device.amp_dtype", [], "none", "false; none"),
-    ("trainer.md", "empty_cache", "trainer.empty_cache", [], False, "equal: false"),
     *(
         ("trainer.md", "whole_replay_buffer_training", f"source.{name}", [f"source={source}"], default, shown)
         for name in ("whole_replay_buffer_training", "clear_replay_buffer")
@@ -77,7 +62,6 @@ DEFAULTS: list[tuple[str, str, str, list[str], Any, str]] = [
     ("trainer.md", "priority_replay", "source.priority_replay", ["source=q_learning"], False, "false for Q-learning"),
     ("trainer.md", "priority_replay", "source.priority_replay", ["source=dqn"], True, "true for DQN"),
     ("trainer.md", "priority_replay_alpha", "source.priority_replay_alpha", ["source=dqn"], 0.6, "DQN 0.6"),
-    ("trainer.md", "priority_replay_alpha", "source.priority_replay_eps", ["source=dqn"], 1e-6, "1e-6; DQN"),
     ("trainer.md", "offline_buffer_dir", "source.offline_buffer_dir", ["source=dqn"], [], "equal: none, all"),
     ("trainer.md", "offline_buffer_dir", "source.offline_buffer_length", ["source=dqn"], 0, "equal: none, all"),
     *(

@@ -2,8 +2,6 @@
 
 import itertools
 from collections import Counter
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -12,19 +10,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from lives import ALIKE, CONFIG, CPU, NUM_ENVS, NUM_ROWS, PER_TASK, TRAIN, Code, codes_of, histories_of, random_done
-from stage_one import play
 from stores import rewards_of_a_row
 
-from icrl.app.compose import load_config
 from icrl.config.options import replace
 from icrl.contracts import Batch, ConfigError
 from icrl.data.history_store import Histories
-from icrl.data.weights import step_weights
+from icrl.data.weights import MOST, step_weights
 from icrl.data.windows import Windows
-from icrl.envs import make_env
-from icrl.envs.rooms import next_cells, symmetries
-from icrl.evaluation.scripted.unlearned import Chance
-from icrl.runs.device import recorded
 from icrl.spaces import discrete_spec
 
 
@@ -118,7 +110,7 @@ def test_learners_below_the_threshold_are_left_out() -> None:
     for tasks, learners in ((TRAIN, (1, 2, 4)), (TRAIN[:2], (1, 2))):
         found = whole(Windows(histories, config, ALIKE, tasks, 99, CPU)).obs
         assert set(found.flatten().tolist()) == {row for k in learners for row in (2 * k, 2 * k + 1)}
-    by_gain = replace(ALIKE, weighting="improvement", discount=0.0, max_weight=100.0)
+    by_gain = replace(ALIKE, weighting="improvement", discount=0.0)
     batch = whole(Windows(histories, replace(config, min_final_success=0.6, keep_every=[3]), by_gain, TRAIN, 5, CPU))
     assert torch.allclose(batch.weight, batch.reward / 0.95, atol=0.02)  # two learners win 0.9 and all episodes
 
@@ -155,44 +147,17 @@ def test_recency_grows_evenly_with_age() -> None:
     reward=arrays(np.int64, SHAPE, elements=st.integers(0, 2)),
     done=arrays(np.bool_, SHAPE),
     discount=st.sampled_from([0.0, 0.5, 1.0]),
-    max_weight=st.sampled_from([1.5, 100.0]),
 )
-def test_improvement_is_the_return_to_go_over_that_of_others(reward, done, discount, max_weight) -> None:
+def test_improvement_is_the_return_to_go_over_that_of_others(reward, done, discount) -> None:
     gain = np.zeros(SHAPE)
     for row, start in np.ndindex(SHAPE):
         for k, t in enumerate(range(start, SHAPE[1])):
             gain[row, start] += discount**k * SPEC.reward_values[reward[row, t]]
             if done[row, t]:
                 break
-    objective = replace(ALIKE, weighting="improvement", discount=discount, max_weight=max_weight)
+    objective = replace(ALIKE, weighting="improvement", discount=discount)
     weights = step_weights(objective, SPEC, np.array(SPEC.reward_values, np.float32)[reward], done)
     for stretch in (slice(0, 5), slice(5, 10)):
         alike = gain[:, stretch] - min(gain[:, stretch].min(), 0)
-        expected = np.minimum(alike / alike.mean(), max_weight) if alike.any() else np.ones_like(alike)
+        expected = np.minimum(alike / alike.mean(), MOST) if alike.any() else np.ones_like(alike)
         assert weights[:, stretch] == pytest.approx(expected, rel=1e-5)
-
-
-def test_turned_rows_are_lives_in_the_same_room() -> None:
-    """Every window is a walk of the room with the goal at one cell, the image of the recorded goal; all eight images
-    are there, and the first row is as recorded. Best actions are turned too."""
-    config: Any = load_config(["env.size=5"])
-    env, tasks = make_env(config.env), [3, 9, 17]
-    goals = env.all_tasks()[tasks]
-    played, _ = play(Chance(env.spec), env, goals.repeat_interleave(8, 0), 120)
-    columns = {name: column.T.numpy() for name, column in played._asdict().items()}
-    columns["reward"] = columns["reward"].astype(np.uint8)
-    rows, world = {"num_learners": 8, "num_envs": 1}, {"env": env.spec.to_json(), "config": recorded(config)}
-    histories = Histories(Path("lives"), {"tasks": {"train": tasks}, "rows": rows} | world, columns)
-    turned = replace(CONFIG, symmetries=True)
-    batch = whole(Windows(histories, turned, ALIKE, tasks, 120, CPU))
-    after, images = next_cells(5).view(25, 5), symmetries(5)[0]
-    assert torch.equal(batch.next_obs, after[batch.obs, batch.action]) and len(batch.obs) == 24
-    for row, image in enumerate(images.repeat(3, 1)):
-        assert torch.equal(batch.obs[row], image[played.obs[:, row]])
-        assert set(batch.next_obs[row][batch.reward[row] > 0].tolist()) <= {int(image[goals[row // 8, 0]])}
-        toward = after[batch.obs[row], batch.optimal_action[row]]
-        assert torch.equal(toward, image[after[played.obs[:, row], played.optimal_action[:, row]]])
-    assert torch.equal(batch.obs[0], played.obs[:, 0]) and not torch.equal(batch.obs[1], played.obs[:, 1])
-    histories.manifest["config"]["env"]["permute_actions"] = True
-    with pytest.raises(ConfigError, match=r"data\.symmetries=true needs a room of odd size"):
-        Windows(histories, turned, ALIKE, tasks, 120, CPU)

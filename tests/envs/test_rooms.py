@@ -7,10 +7,10 @@ import pytest
 import torch
 from room_steps import check_peer, check_starts, check_streams
 from toymeta.dark_room import DarkRoom as ToymetaRoom
-from worlds import WORLDS, room, scalar_move
+from worlds import WORLDS, room
 
 from icrl.envs.core import look_up
-from icrl.envs.rooms import DOWN, LEFT, NUM_ACTIONS, RIGHT, STAY, UP, first_move, symmetries
+from icrl.envs.rooms import DOWN, LEFT, NUM_ACTIONS, RIGHT, STAY, UP, first_move
 from icrl.randomness import stream_seeds
 from icrl.spaces import discrete_spec
 
@@ -61,17 +61,6 @@ def test_tasks_sizes_and_descriptions() -> None:
     assert permuted.map_view(torch.tensor([5, 119])) == (3, 3, (5,))
     assert permuted.goal_cell(permuted.all_tasks()[:121]).tolist() == [0] * 120 + [1]
     assert plain.fingerprint(torch.tensor([[5]])) == permuted.fingerprint(torch.tensor([[5, 0]])) == ["3: [5, 0]"]
-
-
-@pytest.mark.parametrize("size", [2, 3, 6, 9])
-def test_a_symmetry_maps_moves_to_moves(size: int) -> None:
-    """The eight images of the room differ, and where an action leads has the image where the action's image leads."""
-    cells, actions = (table.tolist() for table in symmetries(size))
-    assert len({tuple(row) for row in cells}) == 8 and cells[0] == list(range(size**2))
-    for to, does in zip(cells, actions, strict=True):
-        assert sorted(to) == list(range(size**2)) and sorted(does) == [0, 1, 2, 3, 4]
-        for cell, action in itertools.product(range(size**2), range(NUM_ACTIONS)):
-            assert scalar_move(size, to[cell], does[action]) == to[scalar_move(size, cell, action)]
 
 
 @pytest.mark.parametrize("size", [2, 3, 6])

@@ -113,7 +113,7 @@ def test_a_rule_that_cannot_be_followed_is_refused(env: TensorEnv, tasks: dict[s
 
 
 def development(env: TensorEnv, train: list[int], tasks: dict[str, Any] | None = None, **data: Any) -> list[int]:
-    options = {"num_development_tasks": 4, "development": "random", "development_tasks": [], "symmetries": False} | data
+    options = {"num_development_tasks": 4, "development": "random"} | data
     split: dict[str, Any] = {"split": "random", "seed": 0, **(tasks or {})}
     config: Any = SimpleNamespace(
         env=SimpleNamespace(name="this"), tasks=SimpleNamespace(**split), data=SimpleNamespace(**options)
@@ -157,15 +157,8 @@ def test_a_development_region_is_like_the_held_out_one(rule: str, size: int, see
         assert len(found) == len(split.held_out)
 
 
-def test_listed_development_tasks_and_those_that_cannot_be() -> None:
+def test_regions_that_cannot_be() -> None:
     env = Numbered(9)
-    assert development(env, [5, 3, 8, 0], development="list", development_tasks=[0, 3]) == [3, 0]
-    for train, listed, words in (
-        ([5, 3, 8], [3, 7, 1], r"data.development_tasks=\[3, 7, 1\]: \[1, 7\] have no source agents"),
-        ([5, 3], [3, 5], "sets aside 2 training tasks and leaves 0"),
-    ):
-        with pytest.raises(ConfigError, match=words):
-            development(env, train, development="list", development_tasks=listed)
     with pytest.raises(ConfigError, match="tasks.split=ring: tasks of env.name=this have no place on a map"):
         development(env, [1, 2], {"split": "ring"}, development="region")
     with pytest.raises(ConfigError, match="tasks.split=ring sets aside 8 training tasks and leaves 0"):
@@ -174,63 +167,6 @@ def test_listed_development_tasks_and_those_that_cannot_be() -> None:
 
 
 # ---- tasks that change
-
-
-def turned(world: str, *options: str) -> list[int]:
-    """Development tasks with `data.symmetries=true`, if it is allowed."""
-    given = [f"env={world}", "data.symmetries=true", "trainer.evaluate=false", "tasks.num_train=0", *options]
-    config: Any = load_config(given)
-    with closing(make_env(config.env)) as env:
-        return development_of(env, config, split_tasks(env, config).train)
-
-
-RING = "tasks.split=ring"
-
-
-@pytest.mark.parametrize(
-    ("world", "options"),
-    [
-        ("dark_room", [RING, "data.development=region"]),
-        ("dark_room", [RING, "data.num_development_tasks=0"]),
-        ("dark_room", ["tasks.split=checkerboard", "data.num_development_tasks=0"]),  # a colour is its own image
-        (
-            "dark_room",
-            [RING, "data.development=list", "data.development_tasks=[30,32,47,49]"],
-        ),  # beside the centre's row
-    ],
-)
-def test_symmetries_are_allowed_where_they_show_no_task_that_is_held_out(world: str, options: list[str]) -> None:
-    turned(world, *options)
-
-
-@pytest.mark.parametrize(
-    ("world", "options", "words"),
-    [
-        ("dark_room", ["tasks.split=quadrant", "data.num_development_tasks=0"], "onto 16 of the 16 tasks"),
-        ("dark_room", ["tasks.num_train=57"], "set aside by tasks.split=random and .* tasks.split=ring"),
-        ("dark_room", [RING, "data.num_development_tasks=1"], "onto 1 of the 33 tasks that are held out or set aside"),
-        ("dark_room_permuted", ["tasks.num_held_out=1", "tasks.num_train=600"], "give data.symmetries=false"),
-    ],
-)
-def test_symmetries_that_show_a_task_that_is_held_out_or_set_aside(world: str, options: list[str], words: str) -> None:
-    with pytest.raises(ConfigError, match=f"^data.symmetries=true turns learned goals .*{words}"):
-        turned(world, *options)
-
-
-@pytest.mark.parametrize("seed", [0, 1, 2])
-def test_turned_goals_by_a_loop_over_the_square(seed: int) -> None:
-    """Refused exactly if a learned goal (row, column), turned by quarters or mirrored, is held out or set aside."""
-    config: Any = load_config(["env.size=5", "tasks.num_train=21", f"tasks.seed={seed}", "data.symmetries=true"])
-    env, shown = make_env(config.env), set[int]()
-    train, held_out = split_tasks(env, config)
-    goals = {task: divmod(int(goal), 5) for task, goal in enumerate(env.all_tasks()[:, 0])}
-    for task in train[:-4]:
-        row, column = goals[task]
-        for _ in range(4):
-            row, column = column, 4 - row
-            shown |= {other for other in (*held_out, *train[-4:]) if goals[other] in ((row, column), (column, row))}
-    with pytest.raises(ConfigError, match=f"onto {len(shown)} of the 7 tasks"):
-        development_of(env, config, train)
 
 
 def test_streams_change_their_task_between_episodes() -> None:

@@ -9,16 +9,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from models import outspoken
 from torch import Tensor
-from worlds import WORLDS, room
+from worlds import WORLDS
 
 from icrl.app.compose import load_config
 from icrl.app.root import Config
 from icrl.contracts import Policy, Rollout, Step
 from icrl.envs import make_env
-from icrl.envs.core import TensorEnv
 from icrl.envs.rollout import rollout, start_streams
 from icrl.evaluation.in_context import play_episodes, play_steps
-from icrl.evaluation.references import Blanked, Counterfactual, OtherLife, Rewritten, Wiped, probes_for, shuffled
+from icrl.evaluation.references import Blanked, OtherLife, Rewritten, Wiped, probes_for, shuffled
 from icrl.evaluation.scripted.unlearned import Chance
 from icrl.evaluation.trained import policy_of
 from icrl.nn.gpt import GPT, Window, context_of
@@ -195,26 +194,7 @@ def test_ablations_act_as_the_model_does() -> None:
     assert list(probes("evaluation.temperatures=[]", num_tasks=1)) == ["blank", "shuffled", "wiped"]
 
 
-def test_ablations_of_rewards() -> None:
-    """The past without successes is what each stream would have lived without a goal. Other worlds have none."""
-    options = ("evaluation.temperatures=[]", "evaluation.ablations=false", "evaluation.reward_ablations=true")
-    found = probes(*options)
-    assert list(found) == ["no_success", "counterfactual"]
-    assert vars(found["counterfactual"])["_cells"].tolist() == ENV.all_tasks()[[1, 2, 0], 0].tolist()
-    window, ends = vars(found["no_success"])["rewrite"]._window_and_ends
-    nowhere = torch.full((3, 1), 16)
-    config = config_of(*options, "evaluation.num_episodes=4", "evaluation.num_probe_streams=2")
-    lived = play_steps(policy_of(config, gpt(*options)), ENV, nowhere, 2, 64 + 6, config.seed)
-    assert torch.equal(window.obs, lived.obs.T) and not window.reward.any()
-    assert (ends[:, [0, 5, 6]] == torch.tensor([6, 6, 12])).all()  # only the clock ends episodes
-    assert list(probes(*options, num_tasks=1)) == ["no_success"]
-    permuted = make_env(load_config([*WORLD, "env.permute_actions=true"]).env)
-    assert list(probes_for(config, gpt(), permuted, permuted.all_tasks()[:3])) == ["no_success"]
-    lake = make_env(load_config(["env=gymnasium"]).env)
-    assert not probes_for(config, gpt(), lake, lake.all_tasks()[:3])
-
-
-# ---- rewards elsewhere
+# ---- without a goal
 
 
 @pytest.mark.parametrize("name", ["terminating room", *(name for name in WORLDS if name == "key to door")])
@@ -224,26 +204,3 @@ def test_a_room_without_its_goal_has_no_success(name: str) -> None:
     found, played = play_episodes(Chance(env.spec), env, env.without_goal(tasks), 5, 8, seed=0)
     assert not found.success.any() and not played.terminated.any()
     assert (played.reward.sum() > 0) == (len(env.goal_columns) == 2)  # keys are still there
-
-
-class Noting:
-    """Plays at random and notes the rewards that it reads."""
-
-    def __init__(self, env: TensorEnv) -> None:
-        self.policy, self.read = Chance(env.spec), list[Tensor]()
-        self.initial_carry = self.policy.initial_carry
-
-    def act(self, carry: Any, step: Step, noise: Tensor) -> tuple[Tensor, Any]:
-        self.read.append(step.reward)
-        return self.policy.act(carry, step, noise)
-
-
-def test_rewards_at_another_cell() -> None:
-    env = room(size=3, max_episode_steps=5)
-    tasks, cells, noting = torch.tensor([[0], [5]]), torch.tensor([1, 4]), Noting(env)
-    policy = Counterfactual(noting, cells)
-    played = play_steps(policy, env, tasks, 3, 40, seed=2)
-    expected = (played.next_obs == cells.repeat_interleave(3)).long()[:-1]  # 4 is the start: moves that return pay
-    assert torch.equal(torch.stack(noting.read[1:]), expected) and not noting.read[0].any()
-    assert expected[:, :3].any() and expected[:, 3:].any() and played.reward.any()
-    assert len(start_streams(policy, env, tasks, stream_seeds(0, 2)).carry.cell) == 2

@@ -22,7 +22,7 @@ from icrl.evaluation.tables import (
     summary,
     table,
 )
-from icrl.rl.statistics import bootstrap_means, interquartile_mean, percentile_interval
+from icrl.rl.statistics import CONFIDENCE, bootstrap_means, interquartile_mean, percentile_interval
 from icrl.spaces import discrete_spec
 
 OPTIONS = load_config(["evaluation.num_bootstrap=200"]).evaluation
@@ -266,7 +266,7 @@ def test_each_number_has_the_interval_it_would_have_by_itself() -> None:
         (found["final"]["held_out"]["returns"], returns[..., -2:].mean(-1)),
         (curves["model, held-out tasks"]["fraction_of_optimum"], returns[:, kept] / optimum[kept, None, None]),
     ):
-        low, high = percentile_interval(bootstrap_means(values, 200, 0), OPTIONS.confidence)
+        low, high = percentile_interval(bootstrap_means(values, 200, 0), CONFIDENCE)
         for name, expected in (("low", low), ("high", high), ("interquartile_mean", interquartile_mean(values))):
             np.testing.assert_allclose(number[name], expected)
 

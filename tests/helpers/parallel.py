@@ -18,7 +18,7 @@ from toy import CPU, batch_at, config_of, dying, model_of, run
 from icrl.contracts import Batch, ConfigError, PipelineError, Stopped
 from icrl.runs.distributed import Ranks, joined
 
-NOISE = {"grads_and_vars": True, "gradient_noise_scale": "alternative", "action_distributions": True}
+NOISE = {"details": True, "gradient_noise_scale": "alternative"}
 
 
 def main(folder: Path, cases: dict[str, Callable[[Path, Ranks], Any]]) -> None:

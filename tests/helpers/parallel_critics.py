@@ -15,7 +15,7 @@ from icrl.runs.distributed import Ranks
 from icrl.training.fit import fit
 from icrl.training.program import RunContext
 
-FORM = {"separate_value": True, "imitation_scaling": 0.5, "horizon": "across_episodes", "target_update_interval": 2}
+FORM = {"separate_value": True, "imitation_scaling": 0.5, "horizon": "across_episodes"}
 
 
 def critic(folder: Path, ranks: Ranks, **form: Any) -> str:

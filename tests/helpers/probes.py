@@ -15,6 +15,7 @@ from icrl.contracts import Rollout, Sample, Step, UpdateResult
 from icrl.envs import make_env
 from icrl.envs.core import Outcomes, State, TensorEnv, certain
 from icrl.envs.rollout import rollout, start_streams
+from icrl.nn.networks import ADAM_BETAS, ADAM_EPS
 from icrl.randomness import Noise, stream_seeds
 from icrl.sources import source_class
 from icrl.sources import source_options as all_sources
@@ -171,8 +172,7 @@ class Plain:
     def __init__(self, learners: Any, index: int) -> None:
         self.config, self._stacked, self._index = learners.config, learners, index
         self.network = self.copied("network")
-        betas = (self.config.adam_beta1, self.config.adam_beta2)
-        self._optimizer = torch.optim.Adam(self.network.parameters(), betas=betas, eps=self.config.adam_eps)
+        self._optimizer = torch.optim.Adam(self.network.parameters(), betas=ADAM_BETAS, eps=ADAM_EPS)
 
     def copied(self, name: str) -> nn.Sequential:
         """The learner's network `name`."""

@@ -33,7 +33,7 @@ KINDS: list[tuple[dict, Any, Rewards | None]] = [
     ({"keep_every": [1]}, ALIKE, None),
     ({"keep_every": [1, 3], "kept_steps": 40}, replace(ALIKE, weighting="recency"), None),
     ({"keep_every": [2, 4], "history_len": 220}, replace(ALIKE, weighting="improvement"), None),
-    ({"symmetries": True, "min_final_success": 0.1}, replace(ALIKE, weighting="improvement"), rewards_of_a_row),
+    ({"min_final_success": 0.1}, replace(ALIKE, weighting="improvement"), rewards_of_a_row),
     ({"kept_steps": 50}, LABELS, None),
 ]
 

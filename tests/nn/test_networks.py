@@ -32,12 +32,12 @@ def test_a_network_is_a_function_of_its_own_seed() -> None:
 
 
 def test_a_step_is_that_of_adam_on_each_network_alone() -> None:
-    config = replace(load_config().source, adam_beta1=0.5, adam_beta2=0.8, adam_eps=0.01, max_gradient_norm=0.1)
+    config = replace(load_config().source, max_gradient_norm=0.1)
     network = StackedNetwork(3, *SIZES, SEEDS)
     optimizer = networks.StackedAdam(network, config)
     sizes = torch.tensor([0.01, 1.0, 100.0])  # so that not all gradients are clipped
     alone = [StackedNetwork(1, *SIZES, SEEDS[index : index + 1]) for index in range(3)]
-    adams = [torch.optim.Adam(one.parameters(), betas=(0.5, 0.8), eps=0.01) for one in alone]
+    adams = [torch.optim.Adam(one.parameters(), betas=(0.9, 0.999), eps=1e-6) for one in alone]
     for learning_rate in (0.1, 0.02, 0.3):
         norm = optimizer.descend(network().square().mean(dim=(1, 2)) * sizes, learning_rate)
         for index, (one, adam) in enumerate(zip(alone, adams, strict=True)):

@@ -57,7 +57,7 @@ def in_loops(transformer: Transformer, x: Tensor) -> Tensor:
             for stream in range(x.shape[1]):
                 rotary = transformer.config.position == "rope"
                 y = x[t, stream] + attended(block.attention, normed, t, stream, rotary=rotary)
-                active = getattr(F, transformer.config.activation)(own(block.widen, stream)(block.feed_forward_norm(y)))
+                active = F.gelu(own(block.widen, stream)(block.feed_forward_norm(y)))
                 after[t, stream] = y + own(block.narrow, stream)(active)
         x = after
     return transformer.norm(x[:, -1])
@@ -65,10 +65,10 @@ def in_loops(transformer: Transformer, x: Tensor) -> Tensor:
 
 @every_form
 @pytest.mark.parametrize("position", ["none", "rope"])
-@pytest.mark.parametrize(("function", "num_kv_heads"), [("relu", 1), ("gelu", 0)])
+@pytest.mark.parametrize("num_kv_heads", [1, 0])
 @torch.no_grad()
-def test_a_transformer_equals_loops(tokens: str, position: str, function: str, num_kv_heads: int) -> None:
-    config = replace(CONFIG, tokens=tokens, position=position, activation=function, num_kv_heads=num_kv_heads)
+def test_a_transformer_equals_loops(tokens: str, position: str, num_kv_heads: int) -> None:
+    config = replace(CONFIG, tokens=tokens, position=position, num_kv_heads=num_kv_heads)
     transformer, size = outspoken(Transformer(config), 0.4).eval(), SIZES[tokens]
     x = torch.randn(2, 4 * size, CONFIG.embed_dim, generator=torch.Generator().manual_seed(0))
     got = transformer(x)

@@ -64,11 +64,6 @@ def test_losses_are_weighted_log_probabilities_of_the_head(world: str, target: s
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (
-            {"objective.label_smoothing": 0.1},
-            r"label_smoothing=0\.1 needs Discrete actions, not Box.*: must be 0",
-        ),
-        ({"summaries.action_distributions": True}, r"summaries\.action_distributions=true needs Discrete actions"),
         ({"objective.name": "dpt", "objective.labels": "mine"}, r"objective\.labels=mine needs Discrete actions"),
         ({"model.induction": True}, r"model\.induction=true needs Discrete observations"),
     ],

@@ -118,12 +118,11 @@ SHOWN = {  # with all options: a scalar, or a histogram's number and sum of valu
     **{"actions/entropies": (6, 6 * np.log(2)), "outputs/values": (6, 15.0), "data/reward": (30, 7.0)},
     **{f"data/{name}": (30, 60.0) for name in ("obs", "action", "timestep")},
 }
-OPTIONS = ("grads_and_vars", "action_distributions", "outputs", "debug")
 
 
 def test_everything_that_is_asked_for_is_shown_over_env_steps(tmp_path: Path) -> None:
     """Below names that begin with `source_`, and nothing else; and curves of each agent's own."""
-    folder = shown(config_of(tmp_path, {"per_agent_curves": True}, summary_interval=6, **dict.fromkeys(OPTIONS, True)))
+    folder = shown(config_of(tmp_path, {"per_agent_curves": True}, summary_interval=6, details=True))
     found, curves = events_of(folder), points(folder)
     assert curves.keys() - BASE.keys() | {*found.Tags()["histograms"]} == {f"source_{tag}" for tag in SHOWN}
     for tag, value in SHOWN.items():

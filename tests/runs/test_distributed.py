@@ -49,7 +49,7 @@ def generators_in(folder: Path) -> list[Tensor]:
 @pytest.mark.long
 def test_two_processes_learn_what_one_learns(parallel, found, tmp_path):
     """From the same batches in all, without dropout."""
-    options = {"grads_and_vars": True, "action_distributions": True}
+    options = {"details": True}
     run(tmp_path, config_of(trainer={"num_iterations": 6}, summaries=options), model_of(0, dropout=0.0))
     for case in ("equal_to_one_process", "with_accumulation"):
         assert found[case] == ["", ""]

@@ -56,7 +56,7 @@ here = pytest.fixture(use_worker_here)  # no process at all
 def make(
     folder: Path, done: int = -1, look: Any = look, trained: int = 1, report: Any = print, **options: Any
 ) -> Evaluations:
-    return Evaluations(folder, "eval", look, EvalsConfig(**{"timeout": 60.0} | options), done, OWNER, report, trained)
+    return Evaluations(folder, "eval", look, EvalsConfig(**options), done, OWNER, report, trained)
 
 
 def train(folder: Path, *, async_eval: bool) -> None:
@@ -243,10 +243,12 @@ def test_one_that_kills_its_process_or_raises_is_given_up(tmp_path):
     assert not steps_of(tmp_path, "pending") and steps_of(tmp_path, "best") == [1]
 
 
-def test_one_that_hangs_is_cut(tmp_path):
+@pytest.mark.usefixtures("quick")
+def test_one_that_hangs_is_cut(tmp_path, monkeypatch):
     """Whether it waits or is stopped."""
+    monkeypatch.setattr("icrl.runs.evaluations.PATIENCE", 0.5)
     reports: list[str] = []
-    with make(tmp_path, report=reports.append, timeout=0.5) as service:
+    with make(tmp_path, report=reports.append) as service:
         service.start(1, state_at(1, "wait", tmp_path / "never"))
         first = service._worker.process.pid
         os.kill(first, signal.SIGSTOP)

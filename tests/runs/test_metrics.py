@@ -82,8 +82,8 @@ def test_flushed_points_are_on_disk(tmp_path, monkeypatch):
     monkeypatch.delattr(LocalFileSystem, "append")
     writer = Mock(wraps=tensorboard.SummaryWriter)
     monkeypatch.setattr(tensorboard, "SummaryWriter", writer)
-    logger = MetricLogger(tmp_path, 0, CurvesConfig(max_queue=80, flush_secs=1000))
-    assert writer.call_args.kwargs == {"purge_step": 0, "max_queue": 80, "flush_secs": 1000}
+    logger = MetricLogger(tmp_path, 0, CurvesConfig())
+    assert writer.call_args.kwargs == {"purge_step": 0, "max_queue": 100, "flush_secs": 10}
     logger.scalars("train", {str(number): 1.0 for number in range(50)}, 1)
     time.sleep(0.1)
     assert len(points(tmp_path)) < 50

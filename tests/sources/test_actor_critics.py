@@ -78,19 +78,17 @@ class PlainA3C(PlainA2C):
         with torch.no_grad():
             values, ends = (self.value(steps.obs), self.value(steps.next_obs)), (steps.terminated, steps.truncated)
             ratio = (log_prob - sample.targets["log_prob"]).exp()
-            form = config.discount, ratio, config.trace_lambda, config.rho_clip, config.c_clip
-            returns, advantage = v_trace(steps.reward, *values, *ends, *form)
-        kl, clipped = (ratio - 1 - ratio.log()).mean().item(), (ratio > config.rho_clip).float().mean().item()
+            returns, advantage = v_trace(steps.reward, *values, *ends, config.discount, ratio)
+        kl, clipped = (ratio - 1 - ratio.log()).mean().item(), (ratio > 1).float().mean().item()
         return -(log_prob * advantage).mean(), returns, {"actor_kl": kl, "clip_fraction": clipped}
 
 
 PLAIN = {"a2c": PlainA2C, "a3c": PlainA3C, "ppo": PlainPPO}
-TRACED = {"rho_clip": 1.1, "c_clip": 0.9, "trace_lambda": 0.8}
 
 
 @pytest.mark.parametrize("max_gradient_norm", [0.05, 50.0])
 @pytest.mark.parametrize(
-    ("name", "options"), [("a2c", {}), ("a3c", TRACED), ("ppo", CLIPPED), ("ppo", CLIPPED | NORMALISED)]
+    ("name", "options"), [("a2c", {}), ("a3c", {}), ("ppo", CLIPPED), ("ppo", CLIPPED | NORMALISED)]
 )
 def test_updates_equal_those_of_a_plain_learner(name: str, options: Any, max_gradient_norm: float) -> None:
     """Metrics and parameters, with the gradient clipped (0.05) and not, while all rates change. All but A2C learn
@@ -103,6 +101,8 @@ def test_updates_equal_those_of_a_plain_learner(name: str, options: Any, max_gra
         for key, column in targets.items():
             expected = one.targets(part_of(sample_of(samples), own).rollout)[key]
             assert torch.allclose(column[:, own], expected, atol=1e-5) and not column.requires_grad
+    if name == "a3c":  # another policy played: rounding decides which ratios are above 1 where all are 1
+        targets["log_prob"] += 0.2 * torch.randn(5, 6, generator=torch.Generator().manual_seed(0))
     for update in range(4):
         learners.set_clock(START._replace(iterations=update))
         samples = random_rollout(5, 6, update) if name == "a2c" else samples
@@ -114,7 +114,7 @@ def test_updates_equal_those_of_a_plain_learner(name: str, options: Any, max_gra
             got = {name: values[index].item() for name, values in learned.metrics.items()}
             assert got == pytest.approx(expected, abs=2e-5)
             assert (expected["gradient_norm"] > max_gradient_norm) == (max_gradient_norm == 0.05)
-            assert name == "a2c" or (expected["clip_fraction"] > 0) == (update > 0)
+            assert name == "a2c" or (expected["clip_fraction"] > 0) == (update > 0 or name == "a3c")
             one.assert_equal("network", one.network)
 
 

@@ -19,9 +19,9 @@ FALLING = {"kind": "linear", "progress": "percent", "points": [[0, 1.0], [1, 0.0
 # Of each source: options with which it learns fast, unroll and updates for it, and options of a restored run.
 KINDS = {
     "a2c": ({"learning_rate": 0.02}, 5, 12, {"entropy_coefficient": FALLING}),
-    "a3c": ({"learning_rate": 0.02}, 5, 12, {"trace_lambda": 0.9, "entropy_coefficient": FALLING}),
+    "a3c": ({"learning_rate": 0.02}, 5, 12, {"entropy_coefficient": FALLING}),
     "ppo": ({"learning_rate": 0.02}, 5, 12, {}),
-    "dqn": ({"learning_rate": 0.02, "epsilon": 0.3}, 2, 30, {"epsilon": FALLING, "target_update_period": 2}),
+    "dqn": ({"learning_rate": 0.02, "epsilon": 0.3}, 2, 30, {"epsilon": FALLING}),
     "q_learning": ({"epsilon": 0.3}, 2, 30, {"epsilon": FALLING, "initial_value": 0.5}),
 }
 every_kind = pytest.mark.parametrize("name", KINDS)
@@ -112,7 +112,7 @@ def test_threads_do_not_change_an_update(name: str, options: Any) -> None:
     ("name", "updates", "options"),
     [
         ("a2c", 110, {"learning_rate": 0.1}),
-        ("a3c", 110, {"learning_rate": 0.1, "trace_lambda": 0.5}),
+        ("a3c", 110, {"learning_rate": 0.1}),
         ("ppo", 110, {"learning_rate": 0.1, "max_gradient_norm": 5.0}),
         ("dqn", 110, {"learning_rate": 0.1, "epsilon": 1.0, "target_update_rate": 0.2}),
         ("q_learning", 100, {"epsilon": 1.0}),

@@ -26,6 +26,7 @@ from icrl.app.compose import load_config
 from icrl.contracts import ConfigError, Rollout
 from icrl.envs import make_env
 from icrl.envs.rollout import rollout, start_streams
+from icrl.nn.networks import ADAM_EPS
 from icrl.randomness import Noise, stream_seeds
 from icrl.rl.returns import gae, n_step_returns
 from icrl.sources import source_class
@@ -88,7 +89,7 @@ class Plain:
         self.free = nn.Parameter(stacked.free[index].detach().clone())
         self.bodies = [self.body(one, index) for one in (stacked.actor, stacked.critic)]
         self.parameters = [self.free, *(p for body in self.bodies for p in body.parameters())]
-        self.optimizer = torch.optim.Adam(self.parameters, eps=self.config.adam_eps)
+        self.optimizer = torch.optim.Adam(self.parameters, eps=ADAM_EPS)
 
     def body(self, stacked: Any, index: int) -> nn.Sequential:
         layers: list[nn.Module] = []

@@ -63,7 +63,7 @@ def others(tmp_path_factory: pytest.TempPathFactory, finished: Path, tiny: Confi
     for root in (longer, programs):
         shutil.copytree(finished / "histories", root / "histories")
     run_all(replace(tiny, root=str(longer), trainer=replace(tiny.trainer, num_iterations=8)), MAINS[1:2])
-    trials = replace(tiny.finetune, start="none", kl_coefficient=0.0, trial_steps=8, num_iterations=2)
+    trials = replace(tiny.finetune, start="none", trial_steps=8, num_iterations=2)
     run_all(replace(tiny, root=str(programs), finetune=trials), (finetune.main,))
     (programs / "logs/tiny/finetuned").rename(programs / GPT)
     return {"seed": seed, "longer": longer, "trials": programs}

@@ -18,7 +18,6 @@ LONGER, SHORTER = "trainer.num_iterations=6", "trainer.num_iterations=4"
 FOLDER = "logs/tiny/gpt"
 TRIALS = (
     "finetune.trial_steps=8",
-    "finetune.num_epochs=1",
     "finetune.num_mini_batches=3",
     "finetune.learning_rate=0.01",
     "finetune.entropy_coefficient=0.01",

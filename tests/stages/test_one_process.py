@@ -147,7 +147,7 @@ def others(monkeypatch) -> Iterator[list[Worker]]:
 def test_a_pipeline_of_two_processes_survives_a_lost_one_and_a_signal(others, tmp_path: Path, monkeypatch) -> None:
     """In both trainings: it says so, and the same command goes on to the bits of an undisturbed run."""
     options = ("num_threads=2", "policy.model=finetuned", "finetune.trial_steps=8", "finetune.num_iterations=2")
-    options += ("finetune.num_mini_batches=3", "finetune.num_epochs=1", FILMED)
+    options += ("finetune.num_mini_batches=3", FILMED)
     assert run("pipeline", tmp_path / "whole", *options).code == 0
     average = Ranks.average_gradients
     for training, end in itertools.product((1, 2), ("death", "signal")):

@@ -13,7 +13,7 @@ from icrl.contracts import ConfigError
 from icrl.runs.files import read_json
 
 SNAPSHOTS = ("checkpoints.snapshot_interval=8", "checkpoints.keep_last=1", "trainer.evaluate=false")  # every 2 updates
-TRIALS = ("finetune.trial_steps=8", "finetune.num_iterations=6", "finetune.num_epochs=1", "finetune.num_mini_batches=1")
+TRIALS = ("finetune.trial_steps=8", "finetune.num_iterations=6", "finetune.num_mini_batches=1")
 TRIALS += ("finetune.num_streams=8",)
 LAST = (
     "evaluation.checkpoint=last",

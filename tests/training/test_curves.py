@@ -40,7 +40,7 @@ def test_points_are_on_disk_before_the_checkpoint_that_follows(tmp_path: Path, m
 
     monkeypatch.delattr(LocalFileSystem, "append")
     monkeypatch.setattr(checkpoint, "save", looked_at)
-    run_with(tmp_path, 9, summary_interval=1, flush_secs=1000)
+    run_with(tmp_path, 9, summary_interval=1)
     assert seen == [(3, [1, 2, 3]), (6, [*range(1, 7)]), (9, [*range(1, 10)])]
 
 
@@ -72,9 +72,9 @@ def test_the_noise_scale(tmp_path: Path) -> None:
         make_noise_scale(config, Ranks(0, 5))
 
 
-def test_distributions_outputs_and_data(tmp_path: Path) -> None:
+def test_details(tmp_path: Path) -> None:
     """They are of the batch of the last update and the model after it, without dropout."""
-    found = events_of(run_with(tmp_path, action_distributions=True, outputs=True, debug=True))
+    found = events_of(run_with(tmp_path, details=True))
     model = model_of(0).eval()
     model.load_state_dict(checkpoint.load_newest(tmp_path, "last", CPU)[0]["model"])
     logits = model(batch_at(3).obs).detach()
@@ -82,12 +82,13 @@ def test_distributions_outputs_and_data(tmp_path: Path) -> None:
     entropy = -(chances * chances.log()).sum(-1)
     means = {f"probability_{action}": value for action, value in enumerate(chances.mean(0).tolist())}
     means["entropy"] = entropy.mean().item()
-    assert {f"actions/{name}" for name in means} == set(curves(tmp_path)) - BASE
+    assert {f"actions/{name}" for name in means} == {tag for tag in set(curves(tmp_path)) - BASE if "actions" in tag}
     for name, value in means.items():
         assert values_of(tmp_path, f"actions/{name}")[-1] == pytest.approx(value, abs=1e-5)
     expected = {"actions/entropies": entropy, "outputs/logits": logits}
     expected |= {f"data/{name}": column.float() for name, column in batch_at(3)._asdict().items()}
-    assert set(found.Tags()["histograms"]) == expected.keys()
+    parts = {f"{kind}/{name}" for kind in ("value", "gradient") for name, _ in model.named_parameters()}
+    assert set(found.Tags()["histograms"]) == expected.keys() | parts
     for tag, values in expected.items():
         last = found.Histograms(tag)[-1]
         assert (last.step, last.histogram_value.num) == (4, values.numel()), tag
@@ -96,9 +97,8 @@ def test_distributions_outputs_and_data(tmp_path: Path) -> None:
 
 def test_none_of_it_changes_the_run(tmp_path: Path) -> None:
     run_with(tmp_path / "off", summary_interval=0)
-    switches = ("summarize_first_interval", "grads_and_vars", "action_distributions", "outputs", "debug")
     others = {"gradient_noise_scale": "paper", "code_snapshots": ["README.md"], "profiled_iterations": 2}
-    run_with(tmp_path / "on", **dict.fromkeys(switches, True), **others)
+    run_with(tmp_path / "on", details=True, **others)
     off, on = (checkpoint.load_newest(tmp_path / name, "last", CPU)[0] for name in ("off", "on"))
     assert torch.equal(off["generators"]["cpu"][0], on["generators"]["cpu"][0])
     assert_same(off["model"], on["model"])

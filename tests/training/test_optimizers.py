@@ -32,12 +32,12 @@ def test_options_reach_their_optimizer_which_decays_matrices_and_leaves_out_froz
     table, norm, layer = model
     table.weight.requires_grad_(False)
     decay = 0.125 if hasattr(PRESETS[name], "weight_decay") else 0.0
-    own = {"beta1": 0.7, "beta2": 0.9, "beta3": 0.6, "epsilon": 0.1, "momentum": 0.5, "weight_decay": decay}
+    own = {"beta2": 0.9, "epsilon": 0.1, "momentum": 0.5, "weight_decay": decay}
     own = {option: value for option, value in own.items() if hasattr(PRESETS[name], option)}
     optimizer = make_optimizer(model, replace(PRESETS[name], learning_rate=0.25, **own))
-    betas = tuple(own[option] for option in ("beta1", "beta2", "beta3") if option in own)
-    reached = ({"betas": betas, "eps": 0.1} if betas else {}) | ({"momentum": 0.5} if "momentum" in own else {})
+    reached = ({"eps": 0.1} if "epsilon" in own else {}) | ({"momentum": 0.5} if "momentum" in own else {})
     assert optimizer.defaults | reached == optimizer.defaults
+    assert "beta2" not in own or optimizer.defaults["betas"][:2] == (0.9, 0.9)
     decaying, other = optimizer.param_groups
     assert [id(parameter) for parameter in decaying["params"]] == [id(layer.weight)]
     others = (*norm.parameters(), layer.bias, loose)

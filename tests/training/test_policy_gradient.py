@@ -24,7 +24,7 @@ from icrl.training.policy_gradient import (
 
 SPEC = discrete_spec(num_obs=9, num_actions=3, reward_values=(0.0, 1.0), width=3, max_episode_steps=20)
 MODEL = replace(load_config(["experiment=tiny"]).model, residual_dropout=0.5)
-OPTIONS = FinetuneConfig(entropy_coefficient=0.25, kl_coefficient=0.5)
+OPTIONS = FinetuneConfig(entropy_coefficient=0.25)
 
 
 def test_advantages_by_hand():
@@ -101,35 +101,33 @@ class Table(nn.Module):
 
 def random_batch(size: tuple[int, int], seed: int = 0) -> tuple[Table, TrialBatch]:
     generator = torch.Generator().manual_seed(seed)
-    logits, actor, start = (torch.randn(*size, 3, generator=generator) for _ in range(3))
+    logits, actor = (torch.randn(*size, 3, generator=generator) for _ in range(2))
     obs, action, reward = (torch.randint(high, size, generator=generator) for high in (9, 3, 2))
     chosen = actor.log_softmax(-1).gather(-1, action[..., None])[..., 0]
     advantage = torch.randn(size, generator=generator)
-    return Table(logits), TrialBatch(obs, action, reward, obs, advantage, chosen, start.log_softmax(-1))
+    return Table(logits), TrialBatch(obs, action, reward, obs, advantage, chosen)
 
 
 def test_the_loss_equals_a_scalar_one():
     model, batch = random_batch((4, 6))
     terms, metrics = PolicyGradient(OPTIONS, SPEC, lambda: {"return": torch.ones(())})(model, batch)
-    policy, entropy, kl, clipped = [], [], [], []
+    policy, entropy, clipped = [], [], []
     for b in range(4):
         for t in range(6):
             powers = [math.exp(logit) for logit in model.logits[b, t].tolist()]
-            pi, start = [power / sum(powers) for power in powers], batch.log_start[b, t].exp().tolist()
+            pi = [power / sum(powers) for power in powers]
             ratio = pi[batch.action[b, t]] / math.exp(batch.log_prob[b, t])
             advantage = batch.advantage[b, t].item()
             policy.append(-min(ratio * advantage, min(max(ratio, 0.8), 1.2) * advantage))
             entropy.append(-sum(p * math.log(p) for p in pi))
-            kl.append(sum(p * math.log(p / q) for p, q in zip(pi, start, strict=True)))
             clipped.append(abs(ratio - 1) > 0.2)
-    for name, values in {"policy": policy, "entropy": entropy, "kl": kl}.items():
+    for name, values in {"policy": policy, "entropy": entropy}.items():
         assert terms[name].item() == pytest.approx(sum(values) / 24, rel=1e-4)
     assert metrics["clipped"].item() == pytest.approx(sum(clipped) / 24) and metrics["return"] == 1
 
 
-def test_the_weights_of_the_loss_raise_entropy_and_pull_to_the_start():
-    objective = PolicyGradient(OPTIONS, SPEC, dict)
-    assert objective.weights == {"policy": 1.0, "entropy": -0.25, "kl": 0.5}
+def test_the_weights_of_the_loss_raise_entropy():
+    assert PolicyGradient(OPTIONS, SPEC, dict).weights == {"policy": 1.0, "entropy": -0.25}
 
 
 def test_ratios_beyond_the_range_in_the_direction_of_the_advantage_have_no_gradient():
@@ -159,11 +157,9 @@ def test_illegal_actions_have_no_share_in_any_term():
     obs = torch.zeros(2, 4, *spec.obs_shape, dtype=torch.long)
     obs[..., -3:-1] = 1  # the third action is illegal
     batch = batch._replace(obs=obs, action=batch.action % 2)
-    batch = batch._replace(log_start=log_probabilities(spec, model, batch).detach())
     terms, _ = PolicyGradient(OPTIONS, spec, dict)(model, batch)
     pi = model.logits[..., :2].softmax(-1)
     assert terms["entropy"].item() == pytest.approx(-(pi * pi.log()).sum(-1).mean().item(), rel=1e-5)
-    assert terms["kl"].item() == 0
     (gradient,) = torch.autograd.grad(sum(terms.values()), model.logits)
     assert gradient[..., 2].eq(0).all() and gradient.isfinite().all()
 

@@ -1,7 +1,5 @@
 """Trials that policy gradients learn from: who plays them, in which order they are learned from, what is learned."""
 
-from copy import deepcopy
-
 import pytest
 import torch
 from models import outspoken
@@ -20,17 +18,15 @@ from icrl.training.trials import Trials
 
 ENV = room(size=3, max_episode_steps=5)
 MODEL = replace(load_config(["experiment=tiny"]).model, context_len=20, num_layers=1, num_heads=2)
-OPTIONS = FinetuneConfig(
-    trial_steps=20, num_streams=4, num_tasks=3, num_epochs=2, num_mini_batches=3, num_iterations=4, kl_coefficient=0
-)
+OPTIONS = FinetuneConfig(trial_steps=20, num_streams=4, num_tasks=3, num_mini_batches=3, num_iterations=4)
 
 
 def model_of(**form) -> GPT:
     return outspoken(GPT(replace(MODEL, **form), ENV.spec))
 
 
-def trials_of(model: GPT, start: GPT | None = None, ranks: Ranks | None = None, **options) -> Trials:
-    return Trials(replace(OPTIONS, **options), ENV, ENV.all_tasks(), model, start, seed=5, ranks=ranks)
+def trials_of(model: GPT, ranks: Ranks | None = None, **options) -> Trials:
+    return Trials(replace(OPTIONS, **options), ENV, ENV.all_tasks(), model, seed=5, ranks=ranks)
 
 
 @pytest.mark.parametrize("form", [{}, {"tokens": "interleaved", "position": "rope"}, {"obs_encoding": "framed"}])
@@ -45,34 +41,32 @@ def test_log_probabilities_of_the_update_equal_those_of_the_cached_actor(form, m
         return action
 
     monkeypatch.setattr(GPTPolicy, "choose", noted)
-    batch = trials_of(model.train(), num_epochs=1, num_mini_batches=1).batch_at(0)
+    batch = trials_of(model.train(), num_mini_batches=1).batch_at(0)
     by_stream, ours = (found[found.sum(1).argsort()] for found in (torch.stack(said, dim=1), batch.log_prob))
     assert by_stream.shape == (12, 20) and torch.allclose(by_stream, ours, atol=1e-5)
     chosen = log_probabilities(ENV.spec, model, batch).gather(-1, batch.action[..., None])[..., 0]
     assert torch.allclose(chosen, batch.log_prob, atol=1e-6)  # before the first update of an iteration
 
 
-def test_the_actor_is_the_model_at_the_start_of_the_iteration_and_the_reference_that_of_the_run():
-    model, start = model_of(), model_of()
-    trials = trials_of(model, deepcopy(start))
-    first = trials.batch_at(0)
-    whole = log_probabilities(ENV.spec, start, first)
-    assert torch.allclose(first.log_start, whole, atol=1e-6)
+def test_the_actor_is_the_model_at_the_start_of_the_iteration():
+    model = model_of()
+    trials = trials_of(model)
+    trials.batch_at(0)
     with torch.no_grad():
         model.policy_head.bias += torch.tensor([0.0, 0, 3, 0, 0])
-    same, new = trials.batch_at(5), trials.batch_at(6)
+    same, new = trials.batch_at(2), trials.batch_at(3)
     now = [
         log_probabilities(ENV.spec, model, batch).gather(-1, batch.action[..., None])[..., 0] for batch in (same, new)
     ]
     assert not torch.allclose(now[0], same.log_prob, atol=0.1) and torch.allclose(now[1], new.log_prob, atol=1e-6)
 
 
-def test_every_pass_reads_every_stream_once():
+def test_the_updates_of_an_iteration_read_every_stream_once():
     trials = trials_of(model_of())
-    passes = [[trials.batch_at(3 * epoch + part).log_prob for part in range(3)] for epoch in range(2)]
-    assert [len(part) for part in passes[0]] == [4, 4, 4]
-    one, other = (torch.cat(parts) for parts in passes)
-    assert not torch.equal(one, other) and torch.equal(one.sort(dim=0).values, other.sort(dim=0).values)
+    parts = [trials.batch_at(part).log_prob for part in range(3)]
+    assert [len(part) for part in parts] == [4, 4, 4]
+    read, (_, played) = torch.cat(parts), trials.play(0)
+    assert not torch.equal(read, played.T) and torch.equal(read.sort(dim=0).values, played.T.sort(dim=0).values)
 
 
 @pytest.mark.parametrize("num_mini_batches", [3, 5])
@@ -163,7 +157,7 @@ def test_context_is_kept_over_resets():
 def test_a_bonus_is_paid_by_its_schedule():
     falling = {"kind": "linear", "progress": "iterations", "points": [[0, 1.0], [1, 0.0]]}
     model = model_of()
-    paid, plain = (trials_of(model, bonus=bonus, num_epochs=1, num_mini_batches=1) for bonus in (falling, 0.0))
+    paid, plain = (trials_of(model, bonus=bonus, num_mini_batches=1) for bonus in (falling, 0.0))
     assert not torch.equal(paid.batch_at(0).advantage, plain.batch_at(0).advantage)
     assert torch.equal(paid.batch_at(1).advantage, plain.batch_at(1).advantage)
     assert paid.metrics["discoveries"] == 0
@@ -174,7 +168,7 @@ def test_a_model_learns_in_context_from_random_weights():
     torch.manual_seed(0)
     model, options = GPT(MODEL, ENV.spec), replace(OPTIONS, num_tasks=0, num_streams=12, num_mini_batches=2)
     trials, objective = (
-        Trials(options, ENV, ENV.all_tasks(), model, None, seed=0),
+        Trials(options, ENV, ENV.all_tasks(), model, seed=0),
         PolicyGradient(options, ENV.spec, dict),
     )
     optimizer = make_optimizer(model, AdamWConfig(learning_rate=0.005))
@@ -197,12 +191,12 @@ def test_trials_visit_other_rooms_in_the_coordinates_of_the_model(encoding, corn
     options, tasks = replace(OPTIONS, num_rooms=2), ENV.all_tasks()[2:]
     model, plain = (outspoken(GPT(form, spec)) for spec in (family.env.spec, ENV.spec))
     plain.load_state_dict(model.state_dict())
-    trials = Trials(options, ENV, tasks, model, None, 5, family=family)
+    trials = Trials(options, ENV, tasks, model, 5, family=family)
     rooms = [trials.tasks_of(iteration)[12:] for iteration in (0, 1)]
     assert trials.num_streams == 20 and all(len(drawn.unique(dim=0)) == 2 for drawn in rooms)
     assert not torch.equal(*rooms)
     played, _ = trials.play(0)
-    alone, _ = Trials(OPTIONS, ENV, tasks, plain, None, 5).play(0)
+    alone, _ = Trials(OPTIONS, ENV, tasks, plain, 5).play(0)
     row, column = corner + alone.obs // 3, corner + alone.obs % 3
     assert torch.equal(played.obs[:, :12], row * MODEL.max_size + column)
     assert torch.equal(played.action[:, :12], alone.action) and torch.equal(played.reward[:, :12], alone.reward)

@@ -155,15 +155,6 @@ def test_rates_follow_their_schedules_through_an_interruption(tmp_path: Path) ->
     assert values_of(tmp_path, "train/learning_rate") == pytest.approx(rates)
 
 
-def test_the_cache_is_emptied_after_every_update_if_asked(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(torch.cuda, "empty_cache", empty := Mock())
-    for wanted in (False, True):
-        updater = updater_of(model_of(0), trainer={"empty_cache": wanted})
-        for update in range(3):
-            updater.update(batch_at(update), START)
-            assert empty.call_count == (update + 1) * wanted
-
-
 def test_a_compiled_model_learns_the_same_and_keeps_its_names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Captured by torch.compile and then run as it is: a C++ compiler takes half a minute."""
     ran = list[int]()

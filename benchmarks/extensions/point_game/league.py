@@ -28,6 +28,7 @@ from icrl.extensions.point_game.players.options import PlayersConfig
 from icrl.extensions.point_game.players.trained_players import Player, load_for
 from icrl.extensions.point_game.programs.train_players import main as train_players
 from icrl.extensions.point_game.rollout import measure, rho_over_runs
+from icrl.rl.statistics import CONFIDENCE
 
 KINDS, NUM_GAMES = ("early", "three", "league"), 500
 UPDATES, EARLY = 3000, (1000, 2000, 3000)
@@ -59,7 +60,7 @@ def main(overrides: list[str]) -> None:
         rules = replace(config, game=replace(config.game, reduction=reduction))
         runs = [matches(replace(rules, seed=seed), steps) for seed in SEEDS]
         print(f"game.reduction={reduction}\n")
-        print_table(rho_over_runs(runs, config.evaluation.confidence, config.evaluation.num_bootstrap, SEEDS[0]))
+        print_table(rho_over_runs(runs, CONFIDENCE, config.evaluation.num_bootstrap, SEEDS[0]))
         print()
     spent = (time.perf_counter() - wall) / 60, (time.process_time() - processor) / 60
     print("minutes: {:.1f}, of the processor {:.1f}".format(*spent))
@@ -76,7 +77,7 @@ def matches(config: PlayersConfig, steps: dict[str, tuple[int, ...]]) -> Json:
     hosts = {kind: player(kind, "host") for kind in KINDS} | {"zeillinger": HOSTS["zeillinger"]}
     agents = {f"{kind} {at}": player(kind, "agent", f"@{at}") for kind, those in steps.items() for at in those} | AGENTS
     pairs = {f"{one}_vs_{other}": (hosts[one], agents[other]) for one in hosts for other in agents}
-    settings = (options.max_moves, config.seed, options.confidence, options.num_bootstrap)
+    settings = (options.max_moves, config.seed, CONFIDENCE, options.num_bootstrap)
     return measure(make_game(config), pairs, NUM_GAMES, *settings)
 
 

@@ -32,7 +32,7 @@ from icrl.runs.record import seed_of
 _OR_PRESET = "; an extension or a folder of your own (presets=FOLDER) may have it"
 CONF = Path(__file__).resolve().parent.parent / "conf"
 
-for _name, _resolver in RESOLVERS.items():
+for _name, _resolver in {**RESOLVERS, **extensions.resolvers()}.items():
     OmegaConf.register_new_resolver(_name, _resolver, replace=True)
 
 

@@ -17,7 +17,7 @@ _LAKE = "FrozenLake-v1"  # of the preset env=gymnasium
 _LIFE, _EPISODES, _DEVELOPMENT = 30_000, 40, 4  # env steps of a learner, episodes and tasks, where there is room
 
 
-def _number_of(*arguments: object) -> bool:
+def numbers_of(*arguments: object) -> bool:
     """True if all `arguments` of a resolver are positive numbers of a size that an option can have; other values are
     refused later, where they belong."""
     return all(isinstance(one, (int, float)) and 0 < one <= LARGEST for one in arguments)
@@ -30,7 +30,7 @@ def _kind(source: Any) -> type[SourceConfig]:
 
 def _life(horizon: Any, num_envs: Any, unroll_length: Any) -> int:
     """Env steps of a learner: so many that an evaluation of the default length fits, in whole unrolls."""
-    if not _number_of(horizon, num_envs, unroll_length):
+    if not numbers_of(horizon, num_envs, unroll_length):
         return _LIFE
     unroll = num_envs * math.ceil(unroll_length)
     return math.ceil(max(_LIFE, (_EPISODES + 1) * horizon * num_envs) / unroll) * unroll
@@ -38,14 +38,9 @@ def _life(horizon: Any, num_envs: Any, unroll_length: Any) -> int:
 
 def _recorded(horizon: Any, num_envs: Any, made: Any) -> int:
     """Recorded env steps of a learner: those of `_life`, if as many are `made`."""
-    if not _number_of(num_envs, made):
+    if not numbers_of(num_envs, made):
         return _LIFE
     return max(int(min(_life(horizon, num_envs, 1), made)) // num_envs, 1) * num_envs
-
-
-def _short_life(episodes: Any, steps: Any) -> int:
-    """Env steps that an evaluation uses, in whole unrolls of 10."""
-    return -(-(episodes + 1) * steps // 10) * 10 if _number_of(episodes, steps) else 10
 
 
 def _two_thirds(tasks: Any) -> int:
@@ -58,7 +53,7 @@ def _episodes(horizon: Any, _root_: DictConfig) -> int:
     """Episodes of an evaluation: as many as the histories hold after a first one that is cut, at most 40. Agents
     that learn in context have histories of the length that the evaluation needs."""
     source = _root_.source
-    if _kind(source.name).in_context or not _number_of(horizon, source.history_steps, source.num_envs):
+    if _kind(source.name).in_context or not numbers_of(horizon, source.history_steps, source.num_envs):
         return _EPISODES
     return int(max(2, min(_EPISODES, source.history_steps // source.num_envs // horizon - 1)))
 
@@ -78,14 +73,13 @@ def _room_context(_root_: DictConfig) -> int:
 
 def _room_window(length: Any, _root_: DictConfig) -> int:
     """Steps of a window of stage two in a dark room (0: the context), because learned positions need all steps."""
-    return 160 if _number_of(length) and length > 160 and not _learns_positions(_root_) else 0
+    return 160 if numbers_of(length) and length > 160 and not _learns_positions(_root_) else 0
 
 
 RESOLVERS: dict[str, Callable[[Any], object] | Callable[[Any, Any], object] | Callable[[Any, Any, Any], object]] = {
-    "train_tasks": lambda size: round((size**2 - 1) * 57 / 80) if _number_of(size) else 0,  # as in a 9 x 9 room
+    "train_tasks": lambda size: round((size**2 - 1) * 57 / 80) if numbers_of(size) else 0,  # as in a 9 x 9 room
     "where_random": lambda split, number: number if split == "random" else 0,  # others determine the remaining tasks
     "least_success": lambda source: 0.5 if _kind(source).learns else 0.0,  # filtered if they learn
-    "short_life": _short_life,
     "life": _life,
     "recorded": _recorded,
     "episodes": _episodes,
@@ -95,8 +89,7 @@ RESOLVERS: dict[str, Callable[[Any], object] | Callable[[Any, Any], object] | Ca
     "two_thirds": _two_thirds,
     "each": lambda name, number: [{name: value} for value in range(number)],
     "numbers": lambda first, end: [*range(first, end)],
-    "development": lambda number: max(1, min(_DEVELOPMENT, number // 3)) if _number_of(number) else _DEVELOPMENT,
+    "development": lambda number: max(1, min(_DEVELOPMENT, number // 3)) if numbers_of(number) else _DEVELOPMENT,
     "room_context": _room_context,
     "room_window": _room_window,
-    "first_starts": lambda length, steps: length + steps - 1 if _number_of(length, steps) else 0,  # from episode 1
 }

@@ -147,7 +147,7 @@ class Config(RootOptions):
 def _in_world(config: Config) -> Iterator[str]:
     if config.env.unplayable and config.trainer.evaluate:
         yield "$trainer.evaluate plays, and nothing can be played in $env.name; give trainer.evaluate=false"
-    for key in ("source.evaluate", "summaries.action_distributions", "summaries.outputs"):
+    for key in ("source.evaluate", "summaries.details"):
         if config.source.in_context and attrgetter(key)(config):
             yield f"${key} starts agents without their past, but $source.name acts on its past alone: give {key}=false"
 
@@ -164,8 +164,6 @@ def _in_splits(config: Config) -> Iterator[str]:
         yield f"$data.num_development_tasks must be below $tasks.num_train: {fewer}"
     if config.source.task_change and getattr(config.env, "task_visible", False):
         yield "$source.task_change changes the task that $env.task_visible shows: give source.task_change=0"
-    if both := set(data.development_tasks) & set(tasks.held_out):
-        yield f"$data.development_tasks and $tasks.held_out share the tasks {sorted(both)}"
 
 
 def _in_lengths(config: Config) -> Iterator[str]:
@@ -211,15 +209,13 @@ def _in_model(config: Config) -> Iterator[str]:
 
 
 def _in_training(config: Config) -> Iterator[str]:
-    trainer, device = config.trainer, config.device
+    trainer = config.trainer
     if trainer.evaluate and not config.data.num_development_tasks:
         yield "$trainer.evaluate needs $data.num_development_tasks above 0: raise it, or give trainer.evaluate=false"
     if config.evaluation.tasks == "development" and not config.data.num_development_tasks:
         yield "$evaluation.tasks needs $data.num_development_tasks above 0: give data.num_development_tasks=1, or more"
     if not trainer.evaluate and config.evaluation.checkpoint == "best":
         yield "$trainer.evaluate saves no best checkpoint; give evaluation.checkpoint=last"
-    if trainer.empty_cache and device.type == "cpu":
-        yield "$trainer.empty_cache: $device.type has no cache to empty; give trainer.empty_cache=false"
     if config.summaries.gradient_noise_scale != "none" and trainer.mini_batch_size < 2:
         yield "$summaries.gradient_noise_scale needs parts of $trainer.mini_batch_size: give trainer.mini_batch_size=2"
 

@@ -1,19 +1,15 @@
 """Asynchronous unrolls: a separate process plays while this one learns.
 
-The result does not depend on timing. With q = `source.unroll_queue_size` and p =
-`source.unroll_parameter_update_period`, unroll i (from 0) is played by the learners as they were after
-
-    v(i) = p * floor(max(0, i - q) / p)
-
-iterations, and is requested as soon as i - q are done. A request includes the state of the learners if v(i) differs
-from v(i - 1). Checkpoints contain the states that later unrolls need, so a resumed run is bit-identical.
+The result does not depend on timing. With q = `source.unroll_queue_size`, unroll i (from 0) is played by the learners
+as they were after max(0, i - q) iterations, and is requested as soon as these are done. A request includes the state of
+the learners if it is another than that of the request before it. Checkpoints contain the states that later unrolls
+need, so a resumed run is bit-identical.
 """
 
 from __future__ import annotations
 
 import copy
 import io
-import time
 from collections import deque
 from collections.abc import Callable, Iterable
 from concurrent.futures import BrokenExecutor, Executor, Future, ProcessPoolExecutor, ThreadPoolExecutor
@@ -75,8 +71,7 @@ def make_unroll_worker(
 
 def version_of(source: SourceConfig, unroll: int) -> int:
     """Number of iterations after which the learners have the state that plays `unroll` (from 0)."""
-    period = source.unroll_parameter_update_period
-    return max(0, unroll - source.unroll_queue_size) // period * period
+    return max(0, unroll - source.unroll_queue_size)
 
 
 def set_up(trainer: Connection, alone: bool = True) -> None:
@@ -133,8 +128,7 @@ class AsyncUnrollWorker(UnrollWorker):
     def learned(self) -> None:
         source = self._config.source
         self._done += 1
-        if self._done % source.unroll_parameter_update_period == 0:
-            self._versions[self._done] = copy.deepcopy(self._learner.playing_state())
+        self._versions[self._done] = copy.deepcopy(self._learner.playing_state())
         for old in [done for done in self._versions if done < version_of(source, self._done)]:
             del self._versions[old]
         with suppress(BrokenExecutor):  # `play` raises
@@ -184,11 +178,11 @@ class AsyncUnrollWorker(UnrollWorker):
 
 
 class _Player:
-    """Learners and environments in the process; also a policy, with a pause after each step."""
+    """Learners and environments in the process; also a policy, which stops when the trainer closes its end."""
 
     def __init__(self, config: Config, start: Arrays, first: int) -> None:
         (tasks, seeds), state, step = (_tensors(fields, _CPU) for fields in start)
-        self.source, self._due, tensors = config.source, 0.0, config.source.vectorization == "tensor"
+        self.source, tensors = config.source, config.source.vectorization == "tensor"
         self.env: Any = make_env(config.env) if tensors else ProcessEnv(config.env, config.source.num_workers)
         self.learner, fresh, _ = make_learners(config, self.env, tasks, _CPU)
         self.initial_carry, self.targets = self.learner.initial_carry, self.learner.targets
@@ -196,12 +190,10 @@ class _Player:
         self.worker = LocalUnrollWorker(self.source, self.env, self, streams, Noise(seeds), first)
 
     def act(self, carry: Any, step: Step, noise: Tensor) -> tuple[Tensor, Any]:
-        """Action of the learners, at least `source.unroll_step_interval` seconds after the previous one."""
-        result = self.learner.act(carry, step, noise)
-        if _here["trainer"].poll(max(0.0, self._due - time.monotonic())):
+        """Action of the learners."""
+        if _here["trainer"].poll():
             raise EOFError  # the trainer ended or closed its end
-        self._due = time.monotonic() + self.source.unroll_step_interval
-        return result
+        return self.learner.act(carry, step, noise)
 
 
 def _play(unroll: int, state: bytes, start: tuple[Config, Arrays] | None) -> Answer:

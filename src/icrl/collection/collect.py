@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
@@ -128,11 +128,10 @@ def collect(
     worker: UnrollWorker,
     experience: Experience,
     first: int = 0,
-    on_update: Callable[[int, dict[str, Tensor]], None] = lambda *_: None,
 ) -> Iterator[tuple[Rollout, dict[str, Tensor], Streams[State, Any]]]:
     """Run the iterations from `first` to the end: take an unroll, learn from the samples of `experience`, and yield the
     transitions `[T, B]` (no steps during pretraining), the metrics of the last update (empty if there was none) and the
-    streams. `on_update` takes the number of each update, from 1, and its metrics.
+    streams.
 
     Raises `DivergedError`, before anything is yielded, if a metric of an update is not finite."""
     source, watch = experience.source, Watch()
@@ -146,7 +145,6 @@ def collect(
             experience.learned(clock, learned)
             metrics = learned.metrics
             watch.record(clock.updates + 1, metrics)
-            on_update(clock.updates + 1, metrics)
         if first_bad := watch.first_bad():
             update, bad = first_bad
             raise _diverged(source, f"in update {update}", bad, torch.stack([*bad.values()]).any(0), streams)

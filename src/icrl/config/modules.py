@@ -21,11 +21,8 @@ from typing import Any
 from pydantic import ValidationError
 
 from icrl import extensions
-from icrl.config.options import AnyOptions, RootOptions, first_of, quoted, refuse
+from icrl.config.options import AnyOptions, RootOptions, first_of, group_class, quoted, refuse, without_former
 from icrl.contracts import ConfigError, PipelineError
-
-# Options of earlier versions that changed no run, by group: records may have them.
-FORMER = {"evaluation": ("calibration",), "source": ("export",), "trainer": ("seeds",)}
 
 _texts: dict[str, str] = {}  # checksum of each file when it was imported, by module
 _record: ContextVar[bool] = ContextVar("_record", default=False)
@@ -64,22 +61,18 @@ def reads_record() -> bool:
     return _record.get()
 
 
-def without_former(group: str, values: Any) -> Any:
-    """The recorded `values` of a `group` without options that it no longer has."""
-    former = FORMER.get(group, ())
-    return {key: one for key, one in values.items() if key not in former} if isinstance(values, dict) else values
-
-
 def recorded_options(kind: type[AnyOptions], values: Any, where: object, group: str = "") -> AnyOptions:
     """Options of `kind`, or of this `group` of them, with the `values` that the file or folder `where` records. Nothing
     that they name is imported, called or drawn. What the root `kind` does not have, is of an extension and left out,
-    as are `FORMER` options. Raises `PipelineError`, which names `where`, for values that are not allowed."""
+    as are `former` options. Raises `PipelineError`, which names `where`, for values that are not allowed."""
     load_plugins()  # of installed packages, which no file names
     before = _record.set(True)
     try:
         if issubclass(kind, RootOptions) and isinstance(values, dict):
-            values = {key: without_former(key, value) for key, value in values.items() if key in kind.model_fields}
-        return kind.model_validate(without_former(group, values))
+            known = {key: value for key, value in values.items() if key in kind.model_fields}
+            kinds = {key: group_class(kind, key, value) for key, value in known.items()}
+            values = {key: without_former(of, known[key], f"{key}.") if of else known[key] for key, of in kinds.items()}
+        return kind.model_validate(without_former(kind, values, f"{group}." if group else ""))
     except ValidationError as error:
         first = first_of(error)
         key = ".".join(map(str, [*([group] if group else []), *first["loc"]]))

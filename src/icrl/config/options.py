@@ -21,8 +21,9 @@ from pydantic.fields import FieldInfo
 from pydantic_core import core_schema
 
 from icrl.config.schedules import nearest, values_of
-from icrl.contracts import ConfigError
+from icrl.contracts import ConfigError, PipelineError
 
+NO_EFFECT: Any = None  # in `former`: the option changed no run
 LARGEST = 10**9  # of an int whose declaration gives no `le`: products of two of them fit 64 bits
 _MOST_SHOWN = 200  # characters of a value in a message
 OR_ELSEWHERE = "; an extension or a file of your own (module=FILE) may have it"  # after the names that are known
@@ -30,7 +31,11 @@ _SIGNS = {"gt": ">", "ge": ">=", "le": "<="}
 
 
 class Options(BaseModel, extra="forbid", strict=True, allow_inf_nan=False, protected_namespaces=()):
-    """Group of options. Raises pydantic's `ValidationError` for a value that is not allowed."""
+    """Group of options. Raises pydantic's `ValidationError` for a value that is not allowed. `former` are options that
+    earlier versions had, each with the value that this version has for good (a tuple: or one that had no effect), or
+    `NO_EFFECT`."""
+
+    former: ClassVar[Mapping[str, Any]] = {}
 
     @field_validator("*")
     @classmethod
@@ -66,6 +71,30 @@ def refuse(condition: object, message: str) -> None:
     """Raise `ConfigError` with `message` if `condition` holds."""
     if condition:
         raise ConfigError(message)
+
+
+def without_former(kind: type[Options], values: Any, prefix: str = "") -> Any:
+    """The recorded `values` of options of `kind` without the `former` ones. Raises `PipelineError` where one of these
+    had another value than this version has; names of options begin with `prefix`."""
+    if not isinstance(values, Mapping):
+        return values
+    former = {name: value for base in reversed(kind.__mro__) for name, value in getattr(base, "former", {}).items()}
+    for name in [name for name in values if name in former and name not in kind.model_fields]:
+        usual = former[name] if isinstance(former[name], tuple) else (former[name],)
+        if former[name] is not NO_EFFECT and values[name] not in usual:
+            only = f"this version has no such option, and always {quoted(usual[0])}"
+            raise PipelineError(f"{prefix}{name}={quoted(values[name])}: {only}")
+    return {name: value for name, value in values.items() if name not in former or name in kind.model_fields}
+
+
+def group_class(root: type[Options], group: str, values: Any) -> type[Options] | None:
+    """Class of the `group` of a root with the recorded `values`; None for a plain option or an unknown choice."""
+    if (field := root.model_fields.get(group)) is None or field.default_factory is None:
+        return None
+    choice = next((mark for mark in field.metadata if isinstance(mark, Choice)), None)
+    if choice is None:
+        return field.default_factory  # pyrefly: ignore
+    return choice.choices().get(str(values.get("name"))) if isinstance(values, Mapping) else None
 
 
 def quoted(value: Any) -> str:

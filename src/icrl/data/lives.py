@@ -12,13 +12,11 @@ import numpy as np
 
 from icrl.config.options import refuse
 from icrl.contracts import Batch
-from icrl.data.columns import ACTIONS, OBSERVATIONS, Booleans, Floats, bytes_of, row_chunks
+from icrl.data.columns import Booleans, Floats, bytes_of, row_chunks
 from icrl.data.episodes import Stretches, stretches
 from icrl.data.history_store import Histories
 from icrl.data.mapped import MappedSteps, scratch
 from icrl.data.weights import Ages, ages_of, all_ages, step_weights
-from icrl.envs import env_options
-from icrl.envs.rooms import symmetries
 
 if TYPE_CHECKING:
     from icrl.data.windows import DataConfig
@@ -52,7 +50,6 @@ class RowColumns(NamedTuple):
         """The same with recorded columns as they are on disk, and further files for those that options change. The
         weight is missing if all are 1, the training reward if it is the recorded one."""
         changed = {"optimal_action"} if self.labels else set[str]()
-        changed |= {*OBSERVATIONS, *ACTIONS} if self.config.symmetries else set()
         changed |= {"weight"} if self.objective.weighting != "none" else set()
         changed |= {"training_reward"} if self.rewards else set()
         read = {*ENDS, *(changed & {*RECORDED})} | ({*RECORDED} if self.labels else set())
@@ -85,8 +82,6 @@ class RowColumns(NamedTuple):
         columns: Columns = {name: histories.columns[name][rows, :steps] for name in names}
         if "reward" in columns:
             columns["reward"] = histories.rewards(rows, slice(steps))
-        if self.config.symmetries:
-            _turn(columns, histories, chunk.start)
         if self.labels:
             used = slice(self.config.kept_steps if self.config.kept_steps and self.config.keep_every == [1] else steps)
             columns["optimal_action"] = columns["optimal_action"].copy()
@@ -111,21 +106,3 @@ class RowColumns(NamedTuple):
 
     def _stretches(self, done: Booleans, first_row: int = 0) -> list[Stretches]:
         return [stretches(done, k, self.config.kept_steps, first_row) for k in self.config.keep_every]
-
-
-def _turn(columns: Columns, histories: Histories, first_row: int) -> None:
-    """Replace each row of `columns` `[N, T]`, from `first_row` on, by its image under one of the eight symmetries of
-    the room, all equally often. Raises `ConfigError` if the images are not lives in the same world."""
-    env, spec = histories.manifest["config"]["env"], histories.spec
-    kind = env_options().get(str(env["name"]))
-    same = getattr(kind, "symmetric", False) and not env.get("permute_actions") and spec.width % 2
-    need = "data.symmetries=true needs a room of odd size whose actions are not permuted"
-    refuse(not same, f"{need}, unlike {histories.folder}")
-    cells, actions = (table.numpy() for table in symmetries(spec.width))
-    actions = np.append(actions, np.full((len(actions), 1), spec.num_actions), axis=1)  # an unknown one stays unknown
-    each = np.arange(first_row, first_row + len(columns["obs"]))[:, None] % len(cells)
-    for name in OBSERVATIONS:
-        layer, cell = np.divmod(columns[name], spec.width**2)
-        columns[name] = (layer * spec.width**2 + cells[each, cell]).astype(columns[name].dtype)
-    for name in ACTIONS:
-        columns[name] = actions[each, columns[name]].astype(columns[name].dtype)

@@ -13,6 +13,7 @@ from icrl.spaces import EnvSpec
 if TYPE_CHECKING:
     from icrl.objectives.imitation import ObjectiveConfig
 
+MOST = 20.0  # largest weight of a step
 Ages = list[tuple[np.float32, np.float32, int]]  # least and mean return-to-go at each age, and the number of steps
 
 
@@ -24,7 +25,7 @@ def step_weights(
     The mean weight over whole lives is 1, apart from clipping. `none`: 1. `recency`: 2 (t + 1) / (T + 1).
     `improvement`: the return-to-go over the mean return-to-go of all rows at that age,
 
-        w_t = min((G_t - least) / (mean of G at that age - least), max_weight),    G_t = sum_k discount^k r_{t+k}
+        w_t = min((G_t - least) / (mean of G at that age - least), 20),    G_t = sum_k discount^k r_{t+k}
 
     with k up to the end of the episode. An age is a stretch of about `max_episode_steps` steps; `least` is its least
     G or 0, if that is less; all weights are 1 if all G are at the least. So the model imitates the steps after which
@@ -41,7 +42,7 @@ def step_weights(
     for alike, (lowest, middle, _) in zip(_by_age(gains, spec), ages, strict=True):
         least = min(lowest, 0)
         mean = middle - least
-        alike[:] = np.minimum((alike - least) / mean, config.max_weight) if mean > 0 else 1
+        alike[:] = np.minimum((alike - least) / mean, MOST) if mean > 0 else 1
     return np.ascontiguousarray(gains.T)
 
 

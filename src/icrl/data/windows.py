@@ -46,11 +46,6 @@ class DataConfig(Options):
     min_final_success: float = option(
         0.5, "leave out learners whose success over the last tenth of their history is lower", ge=0, le=1
     )
-    symmetries: bool = option(
-        False,
-        "rotate and mirror the rows of a square room by its eight symmetries, with their actions; allowed only if "
-        "this shows no held-out or development goal, as with tasks.split=ring data.development=region",
-    )
     storage: Literal["auto", "memory", "disk"] = option(
         "auto",
         "where the histories are during training: in memory, or on disk, read batch by batch; auto: on disk if they "
@@ -63,31 +58,23 @@ class DataConfig(Options):
         "another data.development than random it only has to be above 0)",
         ge=0,
     )
-    development: Literal["random", "region", "list"] = option(
+    development: Literal["random", "region"] = option(
         "random",
-        "rule of the development tasks. random: the last training tasks; list: data.development_tasks; with "
-        "tasks.split=quadrant, ring or checkerboard also region: all training tasks in a region like the held-out one",
+        "rule of the development tasks. random: the last training tasks; with tasks.split=quadrant, ring or "
+        "checkerboard also region: all training tasks in a region like the held-out one",
     )
-    development_tasks: Annotated[list[Annotated[int, Field(ge=0)]], OneOrMore] = option(
-        [], "numbers of the development tasks if data.development is list"
-    )
+
+    former = {"symmetries": False, "development_tasks": list[int]()}
 
     @model_validator(mode="after")
     def _check(self) -> Self:
         refuse(not self.keep_every, "data.keep_every=[] must have at least one number")
-        listed, given = self.development == "list", f"data.development_tasks={self.development_tasks}"
-        refuse(listed and not self.development_tasks, f"{given}: data.development=list needs at least one task")
-        refuse(
-            bool(self.development_tasks) and not listed,
-            f"{given} is for data.development=list, and this is data.development={self.development}",
-        )
-        refuse(len(set(self.development_tasks)) < len(self.development_tasks), f"{given}: no task may be there twice")
         twice = len(set(self.keep_every)) < len(self.keep_every)
         refuse(twice, f"data.keep_every={self.keep_every}: must have no number twice")
         return self
 
 
-_SET_ASIDE = ("num_development_tasks", "development", "development_tasks")  # options that set tasks aside
+_SET_ASIDE = ("num_development_tasks", "development")  # options that set tasks aside
 _WORLD = ("env", "tasks")
 
 

@@ -6,7 +6,7 @@ Actions: 0 stay, 1 up, 2 right, 3 down, 4 left, clipped at the walls. DarkRoom i
 
 from functools import cache
 from itertools import permutations
-from typing import ClassVar, Literal
+from typing import Literal
 
 import torch
 from torch import Tensor
@@ -21,15 +21,11 @@ STAY, UP, RIGHT, DOWN, LEFT = range(NUM_ACTIONS)
 
 
 class RoomConfig(EnvConfig):
-    symmetric: ClassVar[bool] = False  # whether turns and mirror images of a life are lives too (`symmetries`)
-
     size: int = option(9, "side of the room in cells", ge=2, le=64)
     random_start: bool = option(False, "start each episode on a random cell instead of the centre")
 
 
 class DarkRoomConfig(RoomConfig):
-    symmetric: ClassVar[bool] = True
-
     name: Literal["dark_room"] = option("dark_room", NAME)
     terminate_on_goal: bool = option(True, "reaching the goal ends the episode")
     permute_actions: bool = option(False, "a task is a goal and a permutation of the five actions")
@@ -117,17 +113,6 @@ def next_cells(size: int) -> Tensor:
     cells, change = torch.arange(size**2)[:, None], moves()
     row, column = (cells // size + change[:, 0]).clamp(0, size - 1), (cells % size + change[:, 1]).clamp(0, size - 1)
     return (row * size + column).flatten()
-
-
-def symmetries(size: int) -> tuple[Tensor, Tensor]:
-    """The eight turns and mirror images of a square room: the cell that each cell becomes, `[8, cells]`, and the action
-    that each action becomes, `[8, actions]`. The first one changes nothing."""
-    grid = torch.arange(size**2).view(size, size)
-    images = [square.rot90(turns) for square in (grid, grid.T) for turns in range(4)]
-    cells = torch.stack([image.flatten().argsort() for image in images])  # where the cell that was there is now
-    ahead = torch.tensor([4, 1, 5, 7, 3])  # cell that each action leads to from the middle of a room of side 3
-    small = cells if size == 3 else symmetries(3)[0]
-    return cells, (small[:, ahead, None] == ahead).long().argmax(-1)
 
 
 def first_move(cell: Tensor, target: Tensor, size: int) -> Tensor:

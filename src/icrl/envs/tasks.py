@@ -11,7 +11,6 @@ from torch import Tensor
 from icrl.config.options import OneOrMore, Options, option, refuse
 from icrl.contracts import ConfigError, Env, Step
 from icrl.envs.core import State, TensorEnv
-from icrl.envs.rooms import Room, symmetries
 from icrl.randomness import integers, mix, uniform
 
 if TYPE_CHECKING:
@@ -166,33 +165,9 @@ def development_of(env: TensorEnv, config: Config, train: list[int]) -> list[int
     """Development tasks among the training tasks `train`: recipes and checkpoints are chosen on them, and no model
     learns from them.
 
-    `data.development=random` sets aside the last `data.num_development_tasks` of `train`, `list` those in
-    `data.development_tasks`, and `region` all of `train` in a region that is to the other training tasks as the
-    held-out region is (see `_development_region`). Raises `ConfigError` if a listed task is no training task, if the
-    region is empty, if no other training task is left, or if `data.symmetries` shows a task that is held out or set
-    aside."""
-    set_aside = _set_aside(env, config, train)
-    if config.data.symmetries and isinstance(env, Room):
-        _check_turned(env, config, set(train) - set(set_aside), {*split_tasks(env, config).held_out, *set_aside})
-    return set_aside
-
-
-def _check_turned(env: Room, config: Config, learned: set[int], others: set[int]) -> None:
-    """Raise `ConfigError` if a symmetry of the room turns one of the `learned` tasks into one of the `others`."""
-    goals, images = env.all_tasks()[:, : len(env.goal_columns)], symmetries(env.size)[0]
-    reached = {tuple(task) for task in images[:, goals[sorted(learned)]].flatten(0, 1).tolist()}
-    shown = [task for task in sorted(others) if tuple(goals[task].tolist()) in reached]
-    refuse(
-        shown,
-        f"data.symmetries=true turns learned goals onto {len(shown)} of the {len(others)} tasks that are held out or "
-        f"set aside by tasks.split={config.tasks.split} and data.development={config.data.development}; it is allowed "
-        "where no image of a learned goal is one of these, as with tasks.split=ring and data.development=region; give "
-        "data.symmetries=false",
-    )
-
-
-def _set_aside(env: TensorEnv, config: Config, train: list[int]) -> list[int]:
-    """Development tasks of `development_of`."""
+    `data.development=random` sets aside the last `data.num_development_tasks` of `train`, and `region` all of `train`
+    in a region that is to the other training tasks as the held-out region is (see `_development_region`). Raises
+    `ConfigError` if the region is empty, or if no other training task is left."""
     options = config.data
     number = options.num_development_tasks
     if options.development == "random" or not number:
@@ -200,15 +175,7 @@ def _set_aside(env: TensorEnv, config: Config, train: list[int]) -> list[int]:
         fewer = f"give data.num_development_tasks={max(1, len(train) // 3)}"
         refuse(number >= len(train), f"data.num_development_tasks={number} {allowed}: {fewer}")
         return train[len(train) - number :]
-    if options.development == "list":
-        given, chosen = f"data.development_tasks={options.development_tasks}", set(options.development_tasks)
-        unknown = sorted(chosen - set(train))
-        refuse(unknown, f"{given}: {unknown} have no source agents, so they cannot be development tasks")
-    else:
-        given, chosen = (
-            f"data.development=region with tasks.split={config.tasks.split}",
-            _development_region(env, config),
-        )
+    given, chosen = f"data.development=region with tasks.split={config.tasks.split}", _development_region(env, config)
     tasks = [task for task in train if task in chosen]
     left = len(train) - len(tasks)
     refuse(

@@ -44,6 +44,4 @@ DEFINITIONS = {
     "shuffled": "at the start of each episode the transitions in the context are put in random order",
     "other_task": "at the start of each episode the context is replaced by the model's own past on the next task",
     "wiped": "at the start of each episode the context is emptied",
-    "no_success": "at the start of each episode the context is replaced by the model's own past without a goal",
-    "counterfactual": "the model reads the reward 1 at each move to the next task's goal, and at no other move",
 }

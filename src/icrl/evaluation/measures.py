@@ -113,12 +113,12 @@ def intervals(
     for (section, name), values in cells.items():
         resampled, numbers = means[section, name], written.setdefault(section, {})
         if name == "episodes_to_90":
-            numbers[name] = _first_reached(values.mean((0, 1, 2)), resampled, config.confidence)
+            numbers[name] = _first_reached(values.mean((0, 1, 2)), resampled, statistics.CONFIDENCE)
             continue
-        numbers[name] = interval(values, resampled, config.confidence)
+        numbers[name] = interval(values, resampled, statistics.CONFIDENCE)
         if limits := (bounds or {}).get(name):
             if section == "final" and 0 < limits[1] - limits[0] < math.inf:
-                widen(numbers[name], values.mean(2), limits, num_splits, config.confidence, exact=name in _SOLVED)
+                widen(numbers[name], values.mean(2), limits, num_splits, statistics.CONFIDENCE, exact=name in _SOLVED)
             _clip(numbers[name], limits)
         if section == "final" and name in (*MEASURES, "regret") and num_splits == 1:
             numbers[f"{name}_per_task"] = values.mean((0, 2)).tolist()
@@ -185,7 +185,7 @@ def differences(
     for name in names:
         if not cells[name, "success"].any():
             tasks = num_splits * ours["success"].shape[1]
-            _, most = statistics.proportion_interval(0, tasks, config.confidence)
+            _, most = statistics.proportion_interval(0, tasks, statistics.CONFIDENCE)
             numbers[name]["success"] |= {"low": -most, "high": most}
     if optimum_is_bound and "optimum" in numbers:
         _clip(numbers["optimum"]["success"], (-1.0, 0.0))

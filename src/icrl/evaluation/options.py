@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, PlainValidator, model_validator
 
-from icrl.config.options import Options, option, refuse
+from icrl.config.options import NO_EFFECT, Options, option, refuse
 
 _LEAST_TEMPERATURE = 0.001  # a colder one overflows, and is greedy
 
@@ -36,9 +36,6 @@ class EvaluationConfig(Options):
     ablations: bool = option(
         True, "also play with a context that is blanked, shuffled, wiped or taken from another task"
     )
-    reward_ablations: bool = option(
-        False, "in rooms also play with successes removed from the context, and with rewards at another task's goal"
-    )
     moved_goal: bool = option(
         True,
         "in DarkRoom also move the goal after half of the episodes, with the context kept, to that of the next task",
@@ -47,8 +44,9 @@ class EvaluationConfig(Options):
         4, "streams per held-out task for each ablation or temperature, and where the goal moves", ge=1, le=10**5
     )
     num_bootstrap: int = option(2000, "bootstrap resamples of the intervals", ge=100, le=10**5)
-    confidence: float = option(0.95, "coverage of the intervals", ge=0.5, le=0.999)
     videos: bool = option(True, "write the videos of the model beside the source agent", may_change=True)
+
+    former = {"calibration": NO_EFFECT, "reward_ablations": False, "confidence": 0.95}
 
     @model_validator(mode="after")
     def _check(self) -> Self:

@@ -33,7 +33,7 @@ from icrl.evaluation.measures import (
     task_means,
 )
 from icrl.evaluation.options import EvaluationConfig
-from icrl.rl.statistics import Floats
+from icrl.rl.statistics import CONFIDENCE, Floats
 
 PARTS = {
     "held_out": "model, held-out tasks",
@@ -49,8 +49,6 @@ ABLATIONS = {
     "shuffled": "model, context shuffled",
     "other_task": "model, another task's context",
     "wiped": "model, context wiped at reset",
-    "no_success": "model, successes removed",
-    "counterfactual": "model, rewards at another cell",
 }
 TEMPERATURE = "temperature "  # prefix of the names of other decodings
 
@@ -165,7 +163,7 @@ def summarise(
         cells = setting.cells(adaptation, part, played if part == shown else {})
         numbers = intervals(cells, config, seed, setting.num_splits, setting.bounds(part))
         measured[name] = {"label": label, **numbers}
-        given = (config.num_bootstrap, config.confidence, seed, setting.num_splits)
+        given = (config.num_bootstrap, CONFIDENCE, seed, setting.num_splits)
         for section, values in first_success.measures_of(adaptation.success, *given).items():
             measured[name][section] |= values
     num_episodes = played[shown].returns.shape[-1]
@@ -212,7 +210,7 @@ def _about(
         "possible": {key: list(ends) for key, ends in setting.possible.items()},
         "optimum_is_bound": setting.optimum_is_bound,
         "num_bootstrap": config.num_bootstrap,
-        "confidence": config.confidence,
+        "confidence": CONFIDENCE,
         "definitions": DEFINITIONS | {key: text for one in diagnostics() for key, text in one.definitions.items()},
     }
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cached_property, partial
-from typing import TYPE_CHECKING, Any, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 import torch
@@ -21,7 +21,7 @@ from icrl.collection.collect import EpsilonGreedy
 from icrl.contracts import Policy, Rollout, Step
 from icrl.envs.core import TensorEnv
 from icrl.envs.exact import Expectation, optimal_exact, random_exact
-from icrl.envs.rooms import DarkRoom, Room
+from icrl.envs.rooms import DarkRoom
 from icrl.evaluation.in_context import play_steps
 from icrl.evaluation.protocol import COVERING_PLAN, TEMPERATURE, WALKS, decoding_name
 from icrl.evaluation.scripted.explorers import CoveringPlan, PersistentWalk, TurningWalk, UniformWalk, has_explorers
@@ -88,48 +88,17 @@ def probes_for(config: Config, model: GPT | Acting, env: TensorEnv, tasks: Tenso
     episode_steps, num_streams = env.spec.max_episode_steps, options.num_probe_streams
     num_steps = -(-options.num_episodes * episode_steps // BLOCK) * BLOCK + episode_steps  # the last episode may go on
 
-    def life(played: Tensor) -> Callable[[], Rollout]:
-        return partial(play_steps, plain, env, played, num_streams, num_steps, config.seed)
-
     if options.ablations:
         probes |= {"blank": Blanked(plain), "shuffled": Rewritten(plain, shuffled), "wiped": Wiped(plain)}
+        life = partial(play_steps, plain, env, tasks, num_streams, num_steps, config.seed)
         if len(tasks) > 1:
-            probes["other_task"] = Rewritten(plain, OtherLife(life(tasks), num_streams))
-    if options.reward_ablations and isinstance(env, Room):
-        probes["no_success"] = Rewritten(plain, OtherLife(life(env.without_goal(tasks)), 0))
-    if options.reward_ablations and can_move(env, tasks):
-        probes["counterfactual"] = Counterfactual(plain, tasks[:, 0].roll(-1))
+            probes["other_task"] = Rewritten(plain, OtherLife(life, num_streams))
     return probes
 
 
 def can_move(env: TensorEnv, tasks: Tensor) -> bool:
     """True in a DarkRoom whose actions are not permuted, with more than one of `tasks` `[G, task_dim]`."""
     return isinstance(env, DarkRoom) and not env.permute_actions and len(tasks) > 1
-
-
-class CounterfactualCarry(NamedTuple):
-    """Carry of a policy, and the cell that pays in each stream, `[B]`."""
-
-    carry: Any
-    cell: Tensor
-
-
-class Counterfactual:
-    """Policy that reads the reward 1 at each move to another cell than the goal, and at no other move. Episodes still
-    end at the goal. `cells` `[G]`: the paying cell of each task; streams are ordered by task."""
-
-    def __init__(self, policy: Policy[Any], cells: Tensor) -> None:
-        self.policy, self._cells = policy, cells
-
-    def initial_carry(self, num_streams: int) -> CounterfactualCarry:
-        cell = self._cells.repeat_interleave(num_streams // len(self._cells))
-        return CounterfactualCarry(self.policy.initial_carry(num_streams), cell)
-
-    def act(self, carry: CounterfactualCarry, step: Step, noise: Tensor) -> tuple[Tensor, CounterfactualCarry]:
-        acted = (step.timestep > 0) | step.terminated | step.truncated
-        paid = (acted & (step.final_obs == carry.cell)).float()
-        action, inner = self.policy.act(carry.carry, step._replace(reward=paid), noise)
-        return action, CounterfactualCarry(inner, carry.cell)
 
 
 class Blanked:

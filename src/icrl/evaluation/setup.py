@@ -127,7 +127,7 @@ class Setup:
         config, options = self.config, self.config.evaluation
         num_shown, *further = map(len, self.parts.values())
         numbers = {"num_streams": num_shown, "num_train_streams": max(further, default=0)}
-        if options.ablations or options.reward_ablations or options.temperatures or options.moved_goal:
+        if options.ablations or options.temperatures or options.moved_goal:
             numbers["num_probe_streams"] = num_shown
         model, spec, device, episodes = self.model.config, self.env.spec, self.model.device, options.num_episodes
         for name, num_tasks in numbers.items():

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from contextlib import closing
 from dataclasses import dataclass
 from hashlib import sha256
@@ -15,8 +14,8 @@ from gymnasium.spaces import Discrete
 
 from icrl.collection.collect import EpsilonGreedy, make_learners
 from icrl.config.modules import recorded_options
-from icrl.config.options import OR_ELSEWHERE, refuse, replace, walk
-from icrl.contracts import ConfigError, Json, Metrics, PipelineError
+from icrl.config.options import refuse, replace, walk
+from icrl.contracts import ConfigError, Json, PipelineError
 from icrl.data.history_store import Histories
 from icrl.data.windows import check_stores, open_stores
 from icrl.envs import env_options, make_env
@@ -27,7 +26,6 @@ from icrl.evaluation.kinds import PolicyLoader, TrainedPolicy, kind_of, plain_gp
 from icrl.nn.encoders import OF_ROWS
 from icrl.nn.gpt import GPT
 from icrl.nn.gpt_policy import Acting, GPTPolicy
-from icrl.objectives.imitation import ObjectiveConfig
 from icrl.runs.device import device_of
 from icrl.runs.evaluations import EvalsConfig, Evaluation
 from icrl.runs.files import content_of
@@ -37,10 +35,7 @@ from icrl.training.program import RunContext
 
 if TYPE_CHECKING:
     from icrl.app.root import Config
-
-Measure = Callable[[GPT | Acting], Metrics]  # of a model in eval mode
-# Functions that make the measures of `evals.uncertainty` for a run, by name. Extensions and your own files add theirs.
-UNCERTAINTY: dict[str, Callable[[RunContext, ObjectiveConfig], Measure]] = {}
+    from icrl.runs.evaluations import EvalsConfig
 
 
 def policy_of(config: Config, model: GPT | Acting) -> GPTPolicy:
@@ -56,7 +51,6 @@ class InContextEvaluator:
     config: Config
     development: list[int]
     load_policy: PolicyLoader = plain_gpt
-    measures: tuple[Measure, ...] = ()  # further ones, see `UNCERTAINTY`
 
     def __call__(self, state: dict[str, Any]) -> Evaluation:
         config, device, options = self.config, device_of(self.config), self.config.policy
@@ -65,22 +59,13 @@ class InContextEvaluator:
             policy = GPTPolicy(model, config.evals.sample_probability, options.temperature, options.context_kept)
             tasks = env.all_tasks().to(device)[self.development]
             played, _ = play_episodes(policy, env, tasks, *streams_and_episodes(config.evals), config.seed)
-            numbers = summary_of(played)
-            for measure in self.measures:
-                numbers |= measure(model.eval())
-        metrics = {f"development_{name}": value for name, value in numbers.items()}
+        metrics = {f"development_{name}": value for name, value in summary_of(played).items()}
         return Evaluation(metrics, metrics["development_late_reward"])
 
 
-def evaluator_of(
-    context: RunContext, objective: ObjectiveConfig, load_policy: PolicyLoader = plain_gpt
-) -> InContextEvaluator:
-    """Evaluator of a training run, on its development tasks, of a model that learns the targets of `objective`."""
-    config, measures = context.config, ()
-    if config.evals.uncertainty and config.trainer.evaluate and context.ranks.is_writer:
-        refuse(not UNCERTAINTY, f"evals.uncertainty=true: nothing that is installed measures it{OR_ELSEWHERE}")
-        measures = tuple(make(context, objective) for make in UNCERTAINTY.values())
-    return InContextEvaluator(config, context.tasks["development"], load_policy, measures)
+def evaluator_of(context: RunContext, load_policy: PolicyLoader = plain_gpt) -> InContextEvaluator:
+    """Evaluator of a training run, on its development tasks."""
+    return InContextEvaluator(context.config, context.tasks["development"], load_policy)
 
 
 @dataclass

@@ -2,14 +2,15 @@
 
 An extension registers what it adds in the same way as a package of the user's own. `NAME/__init__.py` is imported with
 `icrl`, stays light, and may register Gymnasium ids; `NAME/plugin.py`, if there is one, imports the modules with
-registered classes, before a configuration is made. Its programs are `NAME/programs/*.py`, its presets `NAME/conf/`, its
-tests `tests/extensions/NAME/`. One that builds on others says so, `NEEDS = ("other",)` in its `__init__.py`, and is
-left out where these are missing.
+registered classes, before a configuration is made. Its programs are `NAME/programs/*.py`, its presets `NAME/conf/`,
+functions that these call `NAME/resolvers.py`, its tests `tests/extensions/NAME/`. One that builds on others says so,
+`NEEDS = ("other",)` in its `__init__.py`, and is left out where these are missing.
 """
 
 import ast
 from importlib import import_module
 from pathlib import Path
+from typing import Any
 
 FOLDER = Path(__file__).resolve().parent
 
@@ -47,6 +48,12 @@ def load_all() -> None:
 def preset_folders() -> list[Path]:
     """Folders with presets, `<group>/<name>.yaml` each."""
     return [FOLDER / name / "conf" for name in NAMES if (FOLDER / name / "conf").is_dir()]
+
+
+def resolvers() -> dict[str, Any]:
+    """Functions by which presets of the extensions make a value follow from others."""
+    named = [name for name in NAMES if (FOLDER / name / "resolvers.py").exists()]
+    return {key: one for name in named for key, one in import_module(f"{__name__}.{name}.resolvers").RESOLVERS.items()}
 
 
 def programs() -> dict[str, str]:

@@ -187,18 +187,17 @@ class OrNone(nn.Module):
 
 
 class RewardLayer(nn.Module):
-    """Linear layer on a reward divided by its deviation, or on sign(r) log(1 + |r|) (symlog: Hafner et al., 2023, arXiv
-    2301.04104)."""
+    """Linear layer on a reward divided by its standard deviation in the training histories."""
 
-    def __init__(self, symlog: bool, width: int) -> None:
+    def __init__(self, width: int) -> None:
         super().__init__()
-        self.standardize = None if symlog else Standardize(torch.zeros(1), torch.ones(1))
+        self.standardize = Standardize(torch.zeros(1), torch.ones(1))
         self.linear = _small(nn.Linear(1, width))
 
     def forward(self, reward: Tensor) -> Tensor:
         """`[B, T] -> [B, T, D]`."""
         x = reward[..., None].to(self.linear.weight.dtype)
-        return self.linear(self.standardize(x) if self.standardize else x.sign() * x.abs().log1p())
+        return self.linear(self.standardize(x))
 
 
 def encode_obs(config: GPTConfig, spec: EnvSpec) -> nn.Module:
@@ -231,10 +230,10 @@ def encode_action(spec: EnvSpec, width: int) -> nn.Module:
 
 
 def encode_reward(config: GPTConfig, spec: EnvSpec) -> nn.Module:
-    """Encoder of previous rewards `[B, T]`, given where there is none: `[B, T, D]`."""
-    if config.reward_encoding == "table" or (config.reward_encoding == "auto" and spec.reward_values):
+    """Encoder of previous rewards `[B, T]`, given where there is none: `[B, T, D]`. A table, if all are listed."""
+    if spec.reward_values:
         return RewardTable(spec, config.embed_dim)
-    return OrNone(RewardLayer(config.reward_encoding == "symlog", config.embed_dim), config.embed_dim)
+    return OrNone(RewardLayer(config.embed_dim), config.embed_dim)
 
 
 def set_moments(model: nn.Module, moments: Moments) -> None:
@@ -242,7 +241,7 @@ def set_moments(model: nn.Module, moments: Moments) -> None:
     for module in model.modules():
         if isinstance(module, VectorLayers | ImageLayers):
             module.standardize.set(moments.obs_mean, moments.obs_std)
-        elif isinstance(module, RewardLayer) and module.standardize:
+        elif isinstance(module, RewardLayer):
             module.standardize.set(torch.zeros_like(moments.reward_std), moments.reward_std)
 
 

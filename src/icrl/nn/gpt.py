@@ -56,11 +56,6 @@ class GPTConfig(Options):
         "at random places during training and in the middle afterwards, so that larger rooms can be read; "
         "of any observations: an encoder that a module= of yours registers",
     )
-    reward_encoding: Literal["auto", "table", "scaled", "symlog"] = option(
-        "auto",
-        "table: one embedding per reward, where all rewards are known; scaled: linear in the reward divided by its "
-        "standard deviation in the training histories; symlog: linear in sign(r) log(1 + |r|); auto: table or scaled",
-    )
     head: Literal["auto", "gaussian", "binned"] = option(
         "auto",
         "density of actions in a Box. gaussian: a Gaussian squashed into the bounds; binned: a histogram of "
@@ -77,10 +72,11 @@ class GPTConfig(Options):
         0, "heads of keys and values, shared by groups of attention heads (0: one for each; 1: multi-query)", ge=0
     )
     ff_dim: int = option(256, "width of the feed-forward layer", ge=1, le=2**20)
-    activation: Literal["relu", "gelu"] = option("gelu", "activation of the feed-forward layer")
     attention_dropout: float = option(0.0, "dropout on attention weights", ge=0, le=0.99)
     residual_dropout: float = option(0.0, "dropout on what a block adds", ge=0, le=0.99)
     embedding_dropout: float = option(0.0, "dropout on token embeddings", ge=0, le=0.99)
+
+    former = {"reward_encoding": "auto", "activation": "gelu"}
 
     @model_validator(mode="after")
     def _check(self) -> Self:
@@ -121,8 +117,6 @@ def check_spaces(config: GPTConfig, spec: EnvSpec) -> None:
     rooms = config.obs_encoding in ("cell", "smooth", "framed") and not discrete and not spec.points[0]
     refuse(rooms, f"model.obs_encoding={config.obs_encoding} {needs}: give model.obs_encoding=coordinates")
     refuse(config.induction and not discrete, f"model.induction=true {needs}: give model.induction=false")
-    unknown = "model.reward_encoding=table needs a world whose rewards can be listed: give auto, scaled or symlog"
-    refuse(config.reward_encoding == "table" and not spec.reward_values, unknown)
     make_head(spec.action_space, config.head)
 
 

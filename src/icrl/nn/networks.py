@@ -126,12 +126,14 @@ class _Outputs(torch.autograd.Function):
         return torch.bmm(gradient, heads.mT), of_heads, gradient.sum(1, keepdim=True)
 
 
+ADAM_BETAS, ADAM_EPS = (0.9, 0.999), 1e-6  # of all source agents
+
+
 class StackedAdam(torch.optim.Adam):
     """Adam (Kingma and Ba, 2015) for stacked networks, with the gradient clipped per learner."""
 
     def __init__(self, network: nn.Module, config: NetworkConfig) -> None:
-        betas = (config.adam_beta1, config.adam_beta2)
-        super().__init__(network.parameters(), lr=0.0, betas=betas, eps=config.adam_eps, fused=True)  # lr: see descend
+        super().__init__(network.parameters(), lr=0.0, betas=ADAM_BETAS, eps=ADAM_EPS, fused=True)  # lr: see descend
         self._max_gradient_norm = config.max_gradient_norm
 
     def descend(self, loss: Tensor, learning_rate: float) -> Tensor:

@@ -36,7 +36,7 @@ from torch.utils.checkpoint import checkpoint
 
 from icrl.config.modules import registrar
 from icrl.nn.cache import KVCache, TokenCache
-from icrl.nn.networks import ACTIVATIONS, JoinedLinear
+from icrl.nn.networks import JoinedLinear
 
 if TYPE_CHECKING:
     from icrl.nn.gpt import GPTConfig
@@ -160,7 +160,7 @@ class Block(nn.Module):
         self.attention = TRUNKS[config.trunk](config, last=last)
         self.feed_forward_norm = nn.LayerNorm(config.embed_dim)
         self.widen, self.narrow = linear(config.embed_dim, config.ff_dim), linear(config.ff_dim, config.embed_dim)
-        self.activation, self.dropout = ACTIVATIONS[config.activation](), nn.Dropout(config.residual_dropout)
+        self.activation, self.dropout = nn.GELU(), nn.Dropout(config.residual_dropout)
 
     def forward(self, x: Tensor, cache: TokenCache | None, layer: int) -> Tensor:
         mixed = self.attention(self.attention_norm(x), cache, layer)

@@ -5,14 +5,12 @@ Both predict an action at every step of a window b of a history:
     loss = - mean over b, t of w_bt log pi(a_t | everything before it in the window, o_t)
 
 Algorithm distillation (Laskin et al., 2022) predicts the learning agent's next action a_t, with the weights w of the
-batch (`data/windows.py`). Of Discrete actions, targets are smoothed to 1 - label_smoothing on a_t. The rest is spread
-over all actions. If legal actions are known, both pi and the rest are over legal actions only. Of other actions, pi is
+batch (`data/windows.py`). If legal actions are known, pi is over these alone. Of actions that are not Discrete, pi is
 the probability or the density of the model's head (`nn/heads.py`).
 """
 
 from typing import Literal, Self
 
-import torch
 import torch.nn.functional as F
 from gymnasium.spaces import Discrete
 from pydantic import model_validator
@@ -38,14 +36,14 @@ class ObjectiveConfig(Options):
         "best actions for dpt. planner: those of a planner that knows the task; other names, of extensions: those of "
         "a policy that knows only what the row of the history has shown so far",
     )
-    label_smoothing: float = option(0.0, "probability mass spread over all actions", ge=0, le=0.99)
     weighting: Literal["none", "improvement", "recency"] = option(
         "improvement",
         "weight of a step. none: equal; improvement: its return-to-go relative to other learners at that age; recency: "
         "proportional to its age",
     )
     discount: float = option(0.9, "discount of the return-to-go", ge=0, le=1)
-    max_weight: float = option(20.0, "largest weight of a step if weighting is improvement", ge=1, le=1000)
+
+    former = {"label_smoothing": 0.0, "max_weight": 20.0}
 
     @model_validator(mode="after")
     def _check(self) -> Self:
@@ -75,16 +73,13 @@ class AlgorithmDistillation(Imitation):
     target = "action"  # column of the batch to predict
 
     def __init__(self, config: ObjectiveConfig, spec: EnvSpec, head: Head | None = None) -> None:
-        """`head` of the model, which Discrete actions do not need. Raises `ConfigError` if others are smoothed."""
-        discrete = isinstance(spec.action_space, Discrete)
-        smoothed = f"objective.label_smoothing={config.label_smoothing} needs Discrete actions, not {spec.action_space}"
-        refuse(config.label_smoothing and not discrete, f"{smoothed}: must be 0")
-        self.label_smoothing, self.spec, self.weights = config.label_smoothing, spec, {"imitation": 1.0}
-        self.head = None if discrete else head
+        """`head` of the model, which Discrete actions do not need."""
+        self.spec, self.weights = spec, {"imitation": 1.0}
+        self.head = None if isinstance(spec.action_space, Discrete) else head
         self.low_precision = spec.is_discrete  # bfloat16 has too few digits for numbers that are observed or chosen
 
     def __call__(self, model: nn.Module, batch: Batch) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
-        """Loss over windows `[B, T]`. Metrics: the negative log likelihood without smoothing and weights (`nll`), and
+        """Loss over windows `[B, T]`. Metrics: the negative log likelihood without weights (`nll`), and
         the share of steps where the most likely action is the target (`accuracy`). In a Box, `action_error` instead:
         the mean absolute difference of the target and the mode of the head, over steps and numbers of an action."""
         logits = self.spec.legal_of(model(context_of(Window.of(batch))), batch.obs)  # [B, T, P]
@@ -96,18 +91,10 @@ class AlgorithmDistillation(Imitation):
             if target.is_floating_point():
                 metrics = {"action_error": error.abs().mean()}
         else:
-            losses, nll = self._smoothed(parameters, target, batch), F.cross_entropy(parameters.detach(), target)
+            losses = F.cross_entropy(parameters, target, reduction="none")
+            nll = losses.detach().mean()
             metrics = {"accuracy": (parameters.argmax(-1) == target).float().mean()}
         return {"imitation": (losses * batch.weight.flatten()).mean()}, {"nll": nll} | metrics
-
-    def _smoothed(self, logits: Tensor, target: Tensor, batch: Batch) -> Tensor:
-        """Cross-entropies `[B * T]` of smoothed targets."""
-        legal = self.spec.legal(batch.obs.flatten(0, 1))
-        if legal is None:
-            return F.cross_entropy(logits, target, label_smoothing=self.label_smoothing, reduction="none")
-        each = -logits.log_softmax(-1)
-        spread = each.masked_fill(~legal, 0.0).sum(-1) / legal.sum(-1)
-        return torch.lerp(each.gather(-1, target[:, None])[:, 0], spread, self.label_smoothing)
 
 
 @objective("dpt", ObjectiveConfig)

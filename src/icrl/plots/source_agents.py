@@ -22,14 +22,14 @@ from icrl.plots.figures import success_figure
 from icrl.plots.walks import Film, film, play, walks_of
 from icrl.runs.metrics import MetricLogger, Progress, distribution, shown
 from icrl.runs.processes import progress_bar
-from icrl.sources.pace import clock_of, due_steps, env_steps, num_iterations
+from icrl.sources.pace import due_steps, env_steps, num_iterations
 from icrl.training.curves import inspect
 
 if TYPE_CHECKING:
     from icrl.app.root import Config
 
 SOLVED = 0.9  # success over its last episodes from which on an agent counts as having solved its task
-NUM_EPISODES = 10  # of each stream of a trained agent
+NUM_EPISODES = 10  # newest of each stream, which curves and pictures are over
 MOST_EXACT = 100  # tasks over which exact returns beside those of agents are averaged
 WALKS_PER_VIDEO = 3
 FRAMES_PER_SECOND = 6
@@ -55,23 +55,13 @@ class SourceCurves:
             MetricLogger(folder / "agents" / f"{k:04d}", done, options)
             for k in range(num_learners * source.per_agent_curves)
         ]
-        self._mini_batches: MetricLogger | None = None
-        if options.update_counter_every_mini_batch:  # in a folder of its own, because its steps are updates
-            updates, total = (clock_of(source, iteration).updates for iteration in (first, num_iterations(source)))
-            self._mini_batches = MetricLogger(folder / "mini_batches", updates, options, total)
-        self.loggers = [self._logger, *self._own, *([self._mini_batches] if self._mini_batches else [])]
-        self.statistics = EpisodeStatistics(env.spec, num_learners, source.num_envs, options.metric_buffer_size)
+        self.loggers = [self._logger, *self._own]
+        self.statistics = EpisodeStatistics(env.spec, num_learners, source.num_envs, NUM_EPISODES)
         exact = exact_references(env, tasks[:MOST_EXACT]) if isinstance(env, TensorEnv) else {}
         beside = ", ".join(
             f"{name} {expectation.episode_return.mean().item():.3g}" for name, expectation in exact.items()
         )
         self._beside = f" ({beside})" if beside else ""
-
-    def add_update(self, update: int, metrics: dict[str, Tensor]) -> None:
-        """Take in the metrics `[L]` of an update, counted from 1."""
-        if self._mini_batches and self._mini_batches.due(update):
-            means = {name: value.mean().item() for name, value in metrics.items()}
-            self._mini_batches.scalars("mini_batch", means, update)
 
     def add(self, iteration: int, transitions: Rollout, metrics: dict[str, Tensor], learner: Learner) -> None:
         """Take in one iteration: its transitions `[T, B]`, metrics `[L]` and the learners after it. After the last env

@@ -4,8 +4,8 @@ python -m src.finetune [KEY=VALUE ...]      logs/<run>/gpt/ -> logs/<name>/<fine
 
 Data parallel: torchrun --standalone --nproc-per-node 2 -m src.finetune [KEY=VALUE ...]
 
-`python -m src.evaluate policy.model=<finetune.experiment_name>` evaluates the model. `finetune.start=none
-finetune.kl_coefficient=0` trains from random weights (RL^2). The split of tasks is that of the histories.
+`python -m src.evaluate policy.model=<finetune.experiment_name>` evaluates the model. `finetune.start=none`
+trains from random weights (RL^2). The split of tasks is that of the histories.
 """
 
 from contextlib import closing
@@ -57,15 +57,13 @@ def main(config: Config) -> Path:
                 run = adapted(context, env, tasks)
                 family = rooms_beside(config, env, hidden)
                 spec = family.env.spec if family else env.spec
-                model, first = GPT(config.model, spec).to(context.device, dtype_of(config)), None
+                model = GPT(config.model, spec).to(context.device, dtype_of(config))
                 if start:
-                    first = plain_gpt(config, spec, start[0]["model"], context.device).eval().requires_grad_(False)
-                    model.load_state_dict(first.state_dict())
-                near = first if options.kl_coefficient else None
-                trials = Trials(options, env, tasks, model, near, config.seed, context.ranks, family)
+                    model.load_state_dict(plain_gpt(config, spec, start[0]["model"], context.device).state_dict())
+                trials = Trials(options, env, tasks, model, config.seed, context.ranks, family)
                 objective = PolicyGradient(options, spec, lambda: trials.metrics, trials.clock)
                 updates = options.num_iterations * trials.updates_per_iteration
-                evaluator = evaluator_of(context, config.objective)
+                evaluator = evaluator_of(context)
                 parts = {"actor": trials}
                 fit(run, model, objective, trials.batch_at, evaluator, num_updates=updates, parts=parts)
     return folder

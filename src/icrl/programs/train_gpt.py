@@ -63,4 +63,4 @@ def prepared(
     mixture = windows_of(context)
     if not spec.is_discrete:
         set_moments(model, moments_of(mixture))  # of a new run; one that resumes has those of its checkpoint
-    return Parts(model, objective, context.batches(mixture), evaluator_of(context, config.objective))
+    return Parts(model, objective, context.batches(mixture), evaluator_of(context))

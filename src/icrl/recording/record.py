@@ -161,7 +161,7 @@ def train(config: Config, env: Env[State], all_tasks: Tensor, split: Split, part
         iteration_done = stack.enter_context(profiled(folder, config.summaries.profiled_iterations))
         stack.enter_context(run)
         evaluate_if_due = stack.enter_context(evaluating(config, own.train, run, learner, check))
-        for transitions, metrics, position.streams in collect(learner, worker, experience, run.done, curves.add_update):
+        for transitions, metrics, position.streams in collect(learner, worker, experience, run.done):
             run.done += 1
             if len(transitions.obs):
                 writer.add(transitions)

@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 
 Values = NDArray[np.floating[Any]] | NDArray[np.integer[Any]] | NDArray[np.bool_]
 Floats = NDArray[np.float64]
+CONFIDENCE = 0.95  # coverage of all intervals
 
 _ROUNDING = 1e-9
 _CHUNK_BYTES = 1 << 25  # memory for the table of draws

@@ -54,18 +54,18 @@ class CheckpointsConfig(SavingConfig):
 
 class Interval:
     """Schedule of an event: `number` times in a run of `total` iterations, or else every `every` of them (0: never);
-    with `first` also in each iteration before the first one, with `end` in the last iteration.
+    with `end` also in the last iteration.
 
     Checkpoints, evaluations, summaries and snapshots only call `due`, so another rule (such as once every few minutes)
     changes this class alone."""
 
-    def __init__(self, number: int, every: int, total: int, *, first: bool = False, end: bool = False) -> None:
-        self._length, self._total, self._first, self._end = interval_of(number, every, total), total, first, end
+    def __init__(self, number: int, every: int, total: int, *, end: bool = False) -> None:
+        self._length, self._total, self._end = interval_of(number, every, total), total, end
 
     def due(self, iteration: int) -> bool:
         if self._end and iteration == self._total:
             return True
-        return iteration > 0 and (is_due(iteration, self._length) or (self._first and iteration < self._length))
+        return iteration > 0 and is_due(iteration, self._length)
 
 
 def interval_of(number: int, interval: int, iterations: int) -> int:

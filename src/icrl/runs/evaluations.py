@@ -18,7 +18,7 @@ from typing import Any, NamedTuple, Self
 import torch
 from pydantic import model_validator
 
-from icrl.config.options import Options, option, refuse, refuse_both
+from icrl.config.options import NO_EFFECT, Options, option, refuse, refuse_both
 from icrl.contracts import Json, Metrics
 from icrl.runs import checkpoint
 from icrl.runs.checkpoint import step_of
@@ -26,6 +26,8 @@ from icrl.runs.files import Identity, check_owner, read_json, read_owned, write_
 from icrl.runs.metrics import CurvesConfig, MetricLogger
 from icrl.runs.processes import Worker, progress_bar
 from icrl.runs.writers import clear
+
+PATIENCE = 3600.0  # seconds without an answer after which the process of evaluations is restarted
 
 
 class EvalsConfig(Options):
@@ -41,20 +43,9 @@ class EvalsConfig(Options):
     sample_probability: float = option(
         1.0, "probability of drawing the action at random; otherwise the most probable one is taken", ge=0, le=1
     )
-    uncertainty: bool = option(
-        False,
-        "also measure the calibration of action probabilities, on windows of the development tasks (extension "
-        "calibration)",
-        stages="2, finetune",
-    )
     async_eval: bool = option(True, "evaluate in another process while training continues", may_change=True)
-    timeout: float = option(
-        3600.0,
-        "seconds without an answer after which the evaluating process is restarted",
-        gt=0,
-        le=10**6,
-        may_change=True,
-    )
+
+    former = {"timeout": NO_EFFECT, "uncertainty": NO_EFFECT}
 
     @model_validator(mode="after")
     def _check(self) -> Self:
@@ -162,7 +153,7 @@ class Evaluations(AbstractContextManager["Evaluations"]):
         if answer:
             fate = f"failed:\n{answer}"
         elif not fate and time.monotonic() >= self._deadline:
-            fate = f"gave no answer in {self._options.timeout:g} s"
+            fate = f"gave no answer in {PATIENCE:g} s"
         if not fate:
             return
         self._worker.end()
@@ -200,7 +191,7 @@ class Evaluations(AbstractContextManager["Evaluations"]):
     def _feed(self) -> None:
         """Give the worker the first waiting state; start a worker if there is none."""
         if self._waiting:
-            self._deadline = time.monotonic() + self._options.timeout
+            self._deadline = time.monotonic() + PATIENCE
             self._worker = self._worker or Worker(partial(_evaluated, self._evaluate))
             self._worker.give(self._waiting[0])
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, Self
 
 from icrl.config.modules import describe_error
-from icrl.config.options import Options, quoted, walk
+from icrl.config.options import Options, quoted, walk, without_former
 from icrl.contracts import ConfigError, Json, PipelineError
 
 _SEAL = "sha256"
@@ -194,6 +194,9 @@ def check_same(
     which there would be no conflict.
 
     All stages of a run take the same options, so each is compared with the record of the stage before it."""
+    for section in sections:
+        if isinstance(of_section := getattr(config, section, None), Options):
+            without_former(type(of_section), recorded.get(section), f"{where} was made with {section}.")
     for key, value, field in walk(config):
         section, _, _ = key.partition(".")
         if section not in sections or field.may_change or (field.is_budget and not budgets):

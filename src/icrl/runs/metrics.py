@@ -12,7 +12,18 @@ from torch import Tensor
 from torch.profiler import ProfilerActivity, profile, schedule, tensorboard_trace_handler
 
 from icrl.config.modules import extra_module
-from icrl.config.options import OR_ELSEWHERE, Name, OneOrMore, Options, PathName, option, refuse, refuse_both, walk
+from icrl.config.options import (
+    NO_EFFECT,
+    OR_ELSEWHERE,
+    Name,
+    OneOrMore,
+    Options,
+    PathName,
+    option,
+    refuse,
+    refuse_both,
+    walk,
+)
 from icrl.contracts import PipelineError
 from icrl.runs.checkpoint import Interval
 from icrl.runs.files import write_atomically
@@ -20,7 +31,7 @@ from icrl.runs.processes import progress_bar, say
 from icrl.runs.writers import make_writers, writer_classes
 
 _LINES = 10  # log lines in a whole run; the curves have all points
-_OF_A_POINT = ("action_distributions", "outputs", "debug")
+_PACE = {"max_queue": 100, "flush_secs": 10}  # points that may wait, and seconds until they are on disk at the latest
 
 
 def writer_option(stages: str = "") -> Any:
@@ -35,14 +46,13 @@ class CurvesConfig(Options):
     writer: Annotated[list[Name], OneOrMore] = writer_option()
     num_summaries: int = option(100, "points per curve (0: use summary_interval)", ge=0, may_change=True)
     summary_interval: int = option(0, "iterations between points (both 0: none)", ge=0, may_change=True)
-    flush_secs: int = option(10, "longest time in seconds until points are on disk", ge=1, le=10**6, may_change=True)
-    max_queue: int = option(100, "points that may wait before they reach the disk", ge=1, may_change=True)
     code_snapshots: Annotated[list[PathName], OneOrMore] = option(
         [], "files to log as texts of the run, relative to the project", may_change=True
     )
     profiled_iterations: int = option(0, "iterations to trace with torch.profiler (0: none)", ge=0, may_change=True)
 
-    details: ClassVar[tuple[str, ...]] = ()  # options that add to the points of a curve
+    former = {"flush_secs": NO_EFFECT, "max_queue": NO_EFFECT}
+    additions: ClassVar[tuple[str, ...]] = ()  # options that add to the points of a curve
 
     @model_validator(mode="after")
     def _check(self) -> Self:
@@ -50,7 +60,7 @@ class CurvesConfig(Options):
         known, given = ", ".join(names := [*writer_classes()]), f"summaries.writer={','.join(self.writer)}"
         refuse(not self.writer, f"summaries.writer=[]: must name at least one of {known}")
         refuse({*self.writer} - {*names}, f"{given}: must be of {known}{OR_ELSEWHERE}")
-        for name in self.details:
+        for name in self.additions:
             value = getattr(self, name)
             refuse(
                 value not in (False, "none") and not self.num_summaries and not self.summary_interval,
@@ -62,39 +72,25 @@ class CurvesConfig(Options):
 
 class SummariesConfig(CurvesConfig):
     writer: Annotated[list[Name], OneOrMore] = writer_option("1, 2, 3, finetune")
-    summarize_first_interval: bool = option(False, "also log every iteration of the first interval", may_change=True)
-    grads_and_vars: bool = option(False, "norm and histogram of every parameter and its gradient", may_change=True)
     gradient_noise_scale: Literal["none", "alternative", "paper"] = option(
         "none",
         "log the gradient noise scale, the largest batch size that helps much",
         may_change=True,
         stages="2, finetune",
     )
-    metric_buffer_size: int = option(
-        10,
-        "number of newest episodes of each environment that running averages cover",
-        ge=1,
-        le=10**5,
-        may_change=True,
-        stages="1",
-    )
-    update_counter_every_mini_batch: bool = option(
+    details: bool = option(
         False,
-        "also log the metrics of updates by their number, spaced in updates (mini-batches) instead of iterations",
+        "also log mean action probabilities and entropy, norms and histograms of all parameters and gradients, and "
+        "histograms of the network's outputs and of the training data",
         may_change=True,
-        stages="1",
     )
-    action_distributions: bool = option(False, "mean probability of every action, and entropy", may_change=True)
-    outputs: bool = option(False, "histograms of the network's outputs", may_change=True)
-    debug: bool = option(False, "histograms of the training observations, actions and rewards", may_change=True)
 
-    details = (
-        "summarize_first_interval",
-        "update_counter_every_mini_batch",
-        "grads_and_vars",
-        "gradient_noise_scale",
-        *_OF_A_POINT,
-    )
+    former = {
+        **dict.fromkeys(("grads_and_vars", "action_distributions", "outputs", "debug"), NO_EFFECT),  # see details
+        **{"summarize_first_interval": NO_EFFECT, "update_counter_every_mini_batch": NO_EFFECT},
+        **{"metric_buffer_size": NO_EFFECT},
+    }
+    additions = ("gradient_noise_scale", "details")
 
 
 def check_writers(options: CurvesConfig) -> None:
@@ -156,11 +152,9 @@ class MetricLogger(AbstractContextManager["MetricLogger"]):
         options, progress = options or CurvesConfig(), progress or Progress("", 1, 0, "", shown=False)
         self._folder, self._total, self._lines = folder, total, first * _LINES // max(total, 1)
         self._progress = progress
-        every = getattr(options, "summarize_first_interval", False)
-        self.due = Interval(options.num_summaries, options.summary_interval, total, first=every).due
+        self.due = Interval(options.num_summaries, options.summary_interval, total).due
         self.is_shown = folder is not None
-        pace = {"max_queue": options.max_queue, "flush_secs": options.flush_secs}
-        self._writers = make_writers(options.writer, folder, done, pace) if folder else []
+        self._writers = make_writers(options.writer, folder, done, _PACE) if folder else []
 
     def advance(self, amount: int = 1) -> None:
         """Advance the progress bar."""

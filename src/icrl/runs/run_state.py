@@ -50,20 +50,19 @@ class RunState:
         *,
         unit: str = "update",
         ranks: Ranks | None = None,
-        start: dict[str, Any] | None = None,
     ) -> None:
-        """Read the newest checkpoint in `folder`, or else the state `start` of another run. `description` is stored
-        with every checkpoint; its `program` and `run` name the owner."""
+        """Read the newest checkpoint in `folder`. `description` is stored with every checkpoint; its `program` and
+        `run` name the owner."""
         self.folder, self.description, self.total, self.unit = folder, description, total, unit
         self.ranks, self._options = ranks or Ranks(), options
         self.before_save: Callable[[], None] = lambda: None  # raises if the state must not be saved
         self.loggers: list[MetricLogger] = []  # flushed before each save
         self._interval = Interval(options.num_checkpoints, options.checkpoint_interval, total, end=True)
         self._parts: dict[str, Stateful] = {}
-        saved, self.resumed_from = checkpoint.load_newest(folder, "last", device) or (start or {}, None)
+        saved, self.resumed_from = checkpoint.load_newest(folder, "last", device) or ({}, None)
         self._saved: dict[str, Any] = dict(saved)
         self.is_fresh = not self._saved
-        self.done: int = self.resumed_from["step"] if self.resumed_from else saved.get("step", 0)
+        self.done: int = self.resumed_from["step"] if self.resumed_from else 0
         self._saved_at = self.done if self.resumed_from else -1
         self._asked: set[int] = set()
         self._handlers: dict[int, Any] = {}

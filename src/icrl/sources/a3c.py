@@ -21,19 +21,14 @@ from icrl.contracts import Rollout, Sample
 from icrl.rl.returns import v_trace
 from icrl.sources import source
 from icrl.sources.a2c import A2C, ActorCriticConfig
-from icrl.sources.options import Conflicts, named
+from icrl.sources.options import named
 
 
 class A3CConfig(ActorCriticConfig):
     name: Literal["a3c"] = named("a3c")
     async_unroll: bool = option(True, "collect unrolls in another process while this one learns from earlier unrolls")
-    rho_clip: float = option(1.0, "largest importance ratio in the TD errors and advantages of V-trace", gt=0)
-    c_clip: float = option(1.0, "largest importance ratio in the traces of V-trace", gt=0)
-    trace_lambda: float = option(1.0, "lambda of V-trace: 1 traces to the end of the window, 0 one step", ge=0, le=1)
 
-    def conflicts(self) -> Conflicts:
-        yield from super().conflicts()
-        yield self.c_clip > self.rho_clip, "{c_clip} must be at most {rho_clip}"
+    former = {"rho_clip": 1.0, "c_clip": 1.0, "trace_lambda": 1.0}
 
 
 @source("a3c", A3CConfig)
@@ -50,14 +45,14 @@ class A3C(A2C):
         self, sample: Sample, inputs: Tensor, log_prob: Tensor, value: Tensor
     ) -> tuple[Tensor, Tensor, dict[str, Tensor]]:
         """Losses and metrics. actor_kl estimates KL(mu || pi) as PPO's approx_kl does; clip_fraction is the share of
-        ratios above rho_clip."""
+        ratios above 1, which V-trace clips to 1."""
         rollout, next_value = sample.rollout, self._next_value(sample.rollout, inputs)
         ends = rollout.terminated, rollout.truncated
-        log_ratio, given = log_prob.detach() - sample.targets["log_prob"], self.config
-        ratio, form = log_ratio.exp(), (given.trace_lambda, given.rho_clip, given.c_clip)
-        returns, advantage = v_trace(rollout.reward, value, next_value, *ends, self._discount, ratio, *form)
+        log_ratio = log_prob.detach() - sample.targets["log_prob"]
+        ratio = log_ratio.exp()
+        returns, advantage = v_trace(rollout.reward, value, next_value, *ends, self._discount, ratio)
         metrics = {
             "actor_kl": self._per_learner(ratio - 1 - log_ratio),
-            "clip_fraction": self._per_learner((ratio > given.rho_clip).float()),
+            "clip_fraction": self._per_learner((ratio > 1).float()),
         }
         return -log_prob * self.heads.scaled(advantage), returns, metrics

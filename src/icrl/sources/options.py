@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import BeforeValidator, model_validator
 
-from icrl.config.options import Options, Rate, option
+from icrl.config.options import NO_EFFECT, Options, Rate, option
 from icrl.contracts import ConfigError
 from icrl.sources.pace import env_steps
 
@@ -77,15 +77,13 @@ class SourceConfig(Options):
     unroll_queue_size: int = option(
         2, "smallest number of iterations by which the parameters of an unroll lag behind", ge=1, le=10**4
     )
-    unroll_parameter_update_period: int = option(1, "iterations between transfers of parameters to that process", ge=1)
-    unroll_step_interval: float = option(
-        0.0, "shortest time in seconds between two env steps of the other process", ge=0, le=3600, may_change=True
-    )
     discount: float = option(0.99, "discount factor of the returns", ge=0, le=1)
     evaluate: bool = option(False, "also play evaluation episodes during training (evals.*), and keep the best agents")
     per_agent_curves: bool = option(False, "also write one TensorBoard curve per agent", may_change=True)
     videos_per_task: int = option(1, "learners per task that get a video of their own (0: none)", ge=0, may_change=True)
     max_videos: int = option(64, "most learners in all that get a video (0: no limit)", ge=0, may_change=True)
+
+    former = {"export": NO_EFFECT, "unroll_parameter_update_period": 1, "unroll_step_interval": NO_EFFECT}
 
     @model_validator(mode="after")
     def _check(self) -> Self:
@@ -163,10 +161,6 @@ class SourceConfig(Options):
         yield steps and asked and made != steps, given
         given = f"{{initial_collect_steps}} leaves no steps to train: source.num_env_steps is {made}"
         yield self.initial_collect_steps >= made, given
-        yield (
-            self.unroll_step_interval and not self.async_unroll,
-            "{unroll_step_interval} is unused with {async_unroll}",
-        )
         tensors = self.vectorization == "tensor"
         yield self.num_workers and tensors, "{num_workers} needs source.vectorization=process: tensors have no workers"
         if not self.learns:
@@ -222,7 +216,6 @@ class NetworkConfig(SourceConfig):
         128, "width of the embedding of observations; over vectors, of each hidden layer", ge=1, le=2**16
     )
     learning_rate: NotNegative = option(0.003, "Adam's learning rate")
-    adam_beta1: float = option(0.9, "Adam's decay of the mean of gradients", ge=0, le=0.9999)
-    adam_beta2: float = option(0.999, "Adam's decay of the mean of squares", ge=0, le=0.99999)
-    adam_eps: float = option(1e-06, "Adam's epsilon", gt=0)
     max_gradient_norm: float = option(0.5, "gradient norm clip, for each learner separately", gt=0)
+
+    former = {"adam_beta1": 0.9, "adam_beta2": 0.999, "adam_eps": 1e-6}

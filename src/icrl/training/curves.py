@@ -59,11 +59,12 @@ class UpdateCurves:
             say(f"update {update}: {line}")
         self.logger.scalars("train", values, update)
 
-        def policy() -> tuple[Tensor, dict[str, Tensor]]:
+        def policy() -> tuple[Tensor | None, dict[str, Tensor]]:
             with torch.no_grad():
                 logits = self.objective.logits(model.eval(), batch)  # without dropout
             model.train()
-            return logits.softmax(-1), {"logits": logits}
+            counted = not batch.action.is_floating_point()
+            return logits.softmax(-1) if counted else None, {"logits": logits}
 
         inspect(self.logger, self.config.summaries, update, model.named_parameters(), policy, batch._asdict())
         told = [shown({name: values[name] for name in (_OF_TRIALS if "return" in values else _TOLD) if name in values})]
@@ -93,27 +94,26 @@ def inspect(
     data: Mapping[str, Tensor],
     prefix: str = "",
 ) -> None:
-    """Add the curves and histograms chosen by `options`: of parameters and gradients, of the `policy` (its action
-    probabilities `[..., A]`, if actions can be counted, and outputs of its network), and of the data of the update.
-    `prefix` precedes each tag, for curves with another step axis."""
-    for name, parameter in parameters if options.grads_and_vars else ():
+    """Add the `details` if `options` ask for them: curves and histograms of parameters and gradients, of the `policy`
+    (its action probabilities `[..., A]`, if actions can be counted, and outputs of its network), and of the data of the
+    update. `prefix` precedes each tag, for curves with another step axis."""
+    if not options.details:
+        return
+    for name, parameter in parameters:
         for kind, tensor in (("value", parameter.detach()), ("gradient", parameter.grad)):
             if tensor is not None:
                 norm = tensor.float().norm().item()
                 logger.scalars(f"{prefix}parameters", {f"{kind}_norm/{name}": norm}, step)
                 logger.histograms({f"{prefix}{kind}/{name}": tensor}, step)
-    if options.action_distributions or options.outputs:
-        probabilities, outputs = policy()
-        if options.action_distributions and probabilities is not None:
-            flat = probabilities.flatten(0, -2).float()
-            entropy = -(flat * flat.clamp(min=1e-12).log()).sum(-1)  # in nats
-            means = {f"probability_{action}": value for action, value in enumerate(flat.mean(0).tolist())}
-            logger.scalars(f"{prefix}actions", means | {"entropy": entropy.mean().item()}, step)
-            logger.histograms({f"{prefix}actions/entropies": entropy}, step)
-        if options.outputs:
-            logger.histograms({f"{prefix}outputs/{name}": value for name, value in outputs.items()}, step)
-    if options.debug:
-        logger.histograms({f"{prefix}data/{name}": column for name, column in data.items()}, step)
+    probabilities, outputs = policy()
+    if probabilities is not None:
+        flat = probabilities.flatten(0, -2).float()
+        entropy = -(flat * flat.clamp(min=1e-12).log()).sum(-1)  # in nats
+        means = {f"probability_{action}": value for action, value in enumerate(flat.mean(0).tolist())}
+        logger.scalars(f"{prefix}actions", means | {"entropy": entropy.mean().item()}, step)
+        logger.histograms({f"{prefix}actions/entropies": entropy}, step)
+    logger.histograms({f"{prefix}outputs/{name}": value for name, value in outputs.items()}, step)
+    logger.histograms({f"{prefix}data/{name}": column for name, column in data.items()}, step)
 
 
 class NoiseScale:

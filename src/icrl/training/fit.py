@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor, nn
@@ -36,19 +36,18 @@ def fit(
     *,
     num_updates: int = 0,
     after_step: Callable[[], None] | None = None,
-    start: dict[str, Any] | None = None,
     parts: Mapping[str, Stateful] | None = None,
     lowered: str = "",
 ) -> None:
-    """Train `model` in place for `num_updates` (0: `trainer.num_iterations`), from the newest checkpoint of the run or,
-    if there is none, from `start`, the state of another run. It ends bit-identical to an uninterrupted run.
+    """Train `model` in place for `num_updates` (0: `trainer.num_iterations`), from the newest checkpoint of the run if
+    there is one. It ends bit-identical to an uninterrupted run.
 
     `batch_at(update)` is this rank's share of a batch. `evaluator` evaluates a state `{"step", "model"}`. `after_step`,
     called after each optimizer step, may change the model. `parts` are saved and restored too. `lowered` are options,
     "KEY, ", that may be lowered if the run diverges. Raises `Stopped` when a signal asked the run to end;
     `DivergedError` on all ranks when a number is not finite."""
     updater = Updater(model.train(), objective, context.config, context.device, context.ranks, after_step)
-    with opened(context, updater, evaluator, num_updates, start, parts, lowered) as training:
+    with opened(context, updater, evaluator, num_updates, parts, lowered) as training:
         for update in range(training.done, training.total):
             training.evaluate_and_save(update)
             batch = batch_at(update)
@@ -64,15 +63,14 @@ def opened(
     updater: Updater,
     evaluator: Evaluator,
     num_updates: int = 0,
-    start: dict[str, Any] | None = None,
     parts: Mapping[str, Stateful] | None = None,
     lowered: str = "",
 ) -> Iterator[Training]:
-    """Training with the model, optimizer and `parts` of its newest checkpoint or of `start`, see `fit`. It is marked as
-    finished when the block ends without an error."""
+    """Training with the model, optimizer and `parts` of its newest checkpoint, see `fit`. It is marked as finished when
+    the block ends without an error."""
     config, ranks, model, device = context.config, context.ranks, updater.model, context.device
     total = num_updates or config.trainer.num_iterations
-    run = RunState(context.folder, context.description, config.checkpoints, total, device, ranks=ranks, start=start)
+    run = RunState(context.folder, context.description, config.checkpoints, total, device, ranks=ranks)
     with ExitStack() as stack:
         training = Training(stack, context, run, evaluator, updater, lowered)
         if ranks.rank:  # own dropout on each rank; rank 0 draws as a single process would

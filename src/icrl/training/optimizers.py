@@ -29,9 +29,6 @@ class OptimizerConfig(Options):
     is_shared: ClassVar[bool] = True  # several processes can share the batches
 
     name: str = option("", UPDATE_RULE)
-    initialize: bool = option(
-        False, "start with a new optimizer when continuing from critic.initial_model_prefix", stages="ilql"
-    )
     learning_rate: Annotated[Any, Rate(ge=0)] = option(_RATE, "learning rate of all parameters")
     max_gradient_norm: Annotated[Any, Rate(gt=0)] = option(1.0, "gradient norm clip")
 
@@ -51,9 +48,10 @@ class SGDConfig(OptimizerConfig):
 
 class AdamConfig(OptimizerConfig):
     name: Literal["adam", "radam"] = option("adam", UPDATE_RULE)
-    beta1: float = option(0.9, "decay of the mean of gradients", ge=0, le=0.9999)
     beta2: float = option(0.99, "decay of the mean of squares", ge=0, le=0.99999)
     epsilon: float = option(1e-8, "added to the root of the mean of squares", gt=0)
+
+    former = {"beta1": 0.9}
 
 
 class AdamWConfig(AdamConfig):
@@ -63,7 +61,8 @@ class AdamWConfig(AdamConfig):
 
 class MuonConfig(AdamWConfig):
     name: Literal["muon"] = option("muon", UPDATE_RULE)  # type: ignore[assignment]
-    momentum: float = option(0.95, "decay of the mean of gradients of the matrices that Muon updates", ge=0, le=0.9999)
+
+    former = {"momentum": 0.95}
 
 
 class Muon(optim.AdamW):
@@ -184,8 +183,7 @@ def make_optimizer(model: nn.Module, config: OptimizerConfig) -> Optimizer:
     given = config.model_dump()
     options = {"momentum": given["momentum"]} if "momentum" in given else {}
     options |= {"eps": given["epsilon"]} if "epsilon" in given else {}
-    if betas := tuple(given[name] for name in ("beta1", "beta2", "beta3") if name in given):
-        options["betas"] = betas
+    options |= {"betas": (0.9, given["beta2"])} if "beta2" in given else {}
     optimizer = rules()[config.name].make(groups, lr=0.0, **options)
     set_rates(optimizer, config, Clock(0, 0, 0, 0))
     return optimizer

@@ -11,10 +11,9 @@ runs to the end of the trial, across resets, so that finding out what helps in l
 The advantages are relative to the group of streams of one task (GRPO: Shao et al., 2024, arXiv 2402.03300), without a
 value function. Equal tasks are one group, as are all rooms without a goal. The loss is the clipped one of PPO (Schulman
 et al., 2017, arXiv 1707.06347), with r the ratio of the probability of the action to that of the actor that played the
-trial, pi0 the model at the start, H the entropy:
+trial, H the entropy:
 
-    loss = - mean of min(r A, clip(r, 1 - clip_range, 1 + clip_range) A) - entropy_coefficient mean of H(pi)
-           + kl_coefficient mean of KL(pi || pi0)
+    loss = - mean of min(r A, clip(r, 0.8, 1.2) A) - entropy_coefficient mean of H(pi)
 """
 
 from collections.abc import Callable
@@ -35,6 +34,7 @@ from icrl.spaces import EnvSpec
 
 _RATE: dict[str, Any] = {"kind": "linear", "progress": "percent", "points": [[0, 3e-3], [1, 2e-4]]}
 _ENTROPY: dict[str, Any] = {"kind": "linear", "progress": "percent", "points": [[0, 0.03], [1, 0.003]]}
+CLIP_RANGE = 0.2  # largest change of the probability ratio that the loss rewards
 NEVER = -1e9  # logit of an illegal action: its probability is 0, and 0 times it is not NaN as with -inf
 
 
@@ -42,9 +42,7 @@ class FinetuneConfig(Options):
     """Options of the policy gradients over in-context trials."""
 
     experiment_name: Name = option("finetuned", "folder of the model under logs/<name>/, and its name in policy.model")
-    start: Literal["gpt", "none"] = option(
-        "gpt", "gpt: the model of stage two of `run`; none: random weights, with finetune.kl_coefficient=0"
-    )
+    start: Literal["gpt", "none"] = option("gpt", "gpt: the model of stage two of `run`; none: random weights")
     num_iterations: int = option(
         110,
         "iterations: in each, all streams play a trial, and updates on these trials follow",
@@ -69,17 +67,15 @@ class FinetuneConfig(Options):
         [5, 8], "smallest and largest side of the other rooms; at most model.max_size"
     )
     num_streams: int = option(4, "streams of each task, whose returns are compared", ge=2, le=10**5)
-    num_epochs: int = option(1, "passes over the streams of an iteration", ge=1, le=1000)
-    num_mini_batches: int = option(8, "updates of a pass, each on as many streams", ge=1, le=10**5)
+    num_mini_batches: int = option(8, "updates of an iteration, each on as many streams", ge=1, le=10**5)
     discount: float = option(0.96, "discount of a step, across episodes", ge=0, le=1)
     bonus: Annotated[Any, Rate(ge=0)] = option(
         0.25, "reward for an observation that is new in the trial, before its first success"
     )
-    clip_range: float = option(0.2, "largest change of the probability ratio that the loss rewards", gt=0, le=10)
     entropy_coefficient: Annotated[Any, Rate(ge=0)] = option(_ENTROPY, "weight of the entropy")
-    kl_coefficient: float = option(0.0, "weight of the divergence from the model at the start", ge=0)
     learning_rate: Annotated[Any, Rate(ge=0)] = option(_RATE, "learning rate of Muon")
-    max_gradient_norm: Annotated[Any, Rate(gt=0)] = option(1.0, "gradient norm clip")
+
+    former = {"num_epochs": 1, "clip_range": 0.2, "kl_coefficient": 0.0, "max_gradient_norm": 1.0}
 
     def drawn_of(self, number: int) -> int:
         """Tasks of an iteration if `number` are for training."""
@@ -87,11 +83,9 @@ class FinetuneConfig(Options):
 
     @model_validator(mode="after")
     def _check(self) -> Self:
-        name, kl = self.experiment_name, self.kl_coefficient
+        name = self.experiment_name
         reserved = f"must not be one of {', '.join(RESERVED)}, nor begin with evaluation"
         refuse(name in RESERVED or name.startswith("evaluation"), f"finetune.experiment_name={name}: {reserved}")
-        alone = f"finetune.kl_coefficient={kl} needs a model to stay near, and finetune.start=none has none: give 0"
-        refuse(self.start == "none" and kl, alone)
         least, most = self.room_sizes
         refuse(least > most, f"finetune.room_sizes={self.room_sizes}: the first must be at most the second")
         return self
@@ -106,7 +100,6 @@ class TrialBatch(NamedTuple):
     timestep: Tensor
     advantage: Tensor  # float32
     log_prob: Tensor  # float32: of the action, by the actor
-    log_start: Tensor  # float32 `[B, T, A]`: log-probabilities of the model at the start; `[B, 0]` without one
 
 
 def successes(spec: EnvSpec, trials: Rollout) -> Tensor:
@@ -170,7 +163,6 @@ class PolicyGradient:
         self.config, self.spec, self._progress, self._clock = config, spec, progress, clock
         self._entropy = make_schedule(config.entropy_coefficient)
         self.weights = {"policy": 1.0, "entropy": -self._entropy(clock())}
-        self.weights |= {"kl": config.kl_coefficient} if config.kl_coefficient else {}
 
     def __call__(self, model: nn.Module, batch: TrialBatch) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
         """Terms of the loss. Metrics: the mean of |r - 1| (`ratio_change`), the share of steps where it is above the
@@ -178,13 +170,11 @@ class PolicyGradient:
         self.weights["entropy"] = -self._entropy(self._clock())
         log_pi = log_probabilities(self.spec, model, batch)
         ratio = (log_pi.gather(-1, batch.action[..., None])[..., 0] - batch.log_prob).exp()
-        limit = self.config.clip_range
-        gain = torch.minimum(ratio * batch.advantage, ratio.clamp(1 - limit, 1 + limit) * batch.advantage)
+        gain = torch.minimum(ratio * batch.advantage, ratio.clamp(1 - CLIP_RANGE, 1 + CLIP_RANGE) * batch.advantage)
         pi, change = log_pi.exp(), (ratio.detach() - 1).abs()
         terms = {"policy": -gain.mean(), "entropy": -(pi * log_pi).sum(-1).mean()}
-        if self.config.kl_coefficient:
-            terms["kl"] = (pi * (log_pi - batch.log_start)).sum(-1).mean()
-        return terms, {"clipped": (change > limit).float().mean(), "ratio_change": change.mean()} | self._progress()
+        metrics = {"clipped": (change > CLIP_RANGE).float().mean(), "ratio_change": change.mean()}
+        return terms, metrics | self._progress()
 
     def logits(self, model: nn.Module, batch: TrialBatch) -> Tensor:
         """Action logits of the model, `[B, T, A]`, up to a constant in each step."""

@@ -9,9 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 import torch
-from gymnasium.spaces import Discrete
 
-from icrl.config.options import refuse, replace, walk
+from icrl.config.options import replace, walk
 from icrl.config.paths import PROJECT
 from icrl.config.schedules import needs_length
 from icrl.contracts import Batch, ConfigError, Json
@@ -135,8 +134,6 @@ def check_stage_two(config: Config, spec: EnvSpec) -> None:
     objective_class(config.objective.name)(config.objective, spec)  # raises as well
     if config.objective.labels != "planner":
         check_discrete(f"objective.labels={config.objective.labels}", spec)
-    counted = f"summaries.action_distributions=true needs Discrete actions, not {spec.action_space}: give false"
-    refuse(config.summaries.action_distributions and not isinstance(spec.action_space, Discrete), counted)
 
 
 def unweighted(objective: ObjectiveConfig) -> ObjectiveConfig:

@@ -35,7 +35,6 @@ from icrl.training.policy_gradient import (
     TrialBatch,
     discoveries,
     group_advantages,
-    log_probabilities,
 )
 from icrl.training.program import RunContext
 
@@ -64,10 +63,9 @@ class Actor(GPTPolicy):
 class Trials:
     """Batches of the updates of `model`, from trials on `tasks` `[N, task_dim]`.
 
-    An iteration plays trials with the weights at its start, and then passes over their streams `num_epochs` times in
-    random order, in `num_mini_batches` parts. `state_dict` holds the weights of the actor. `start` is the model to stay
-    near; None: there is none. With a `family` trials are played in its world, where they also visit other rooms.
-    Methods are called by all `ranks`."""
+    An iteration plays trials with the weights at its start, and then passes over their streams in random order, in
+    `num_mini_batches` parts. `state_dict` holds the weights of the actor. With a `family` trials are played in its
+    world, where they also visit other rooms. Methods are called by all `ranks`."""
 
     def __init__(
         self,
@@ -75,14 +73,13 @@ class Trials:
         env: TensorEnv,
         tasks: Tensor,
         model: GPT,
-        start: GPT | None,
         seed: int,
         ranks: Ranks | None = None,
         family: Family | None = None,
     ) -> None:
         if family:
             env, tasks = family.env, family.own(tasks)
-        self.config, self.env, self.tasks, self.start, self.seed = config, env, tasks, start, seed
+        self.config, self.env, self.tasks, self.seed = config, env, tasks, seed
         self.ranks, self._family = ranks or Ranks(), family
         self.metrics: dict[str, Tensor] = {}  # of the newest trials
         self._model, self._actor = model, deepcopy(model).eval().requires_grad_(False)
@@ -104,7 +101,7 @@ class Trials:
 
     @property
     def updates_per_iteration(self) -> int:
-        return self.config.num_epochs * self.config.num_mini_batches
+        return self.config.num_mini_batches
 
     def clock(self, iteration: int | None = None) -> Clock:
         """Time of schedules at the start of `iteration`, by default of the present one."""
@@ -121,8 +118,7 @@ class Trials:
             if part == 0:
                 self._actor.load_state_dict(self._model.state_dict())
             self._batch, self._iteration = self._collect(iteration), iteration
-        epoch, part = divmod(part, self.config.num_mini_batches)
-        order = self._drawn(self.num_streams, _ORDER, iteration * self.config.num_epochs + epoch)
+        order = self._drawn(self.num_streams, _ORDER, iteration)
         parts = order.tensor_split(self.config.num_mini_batches * self.ranks.size)
         chosen = parts[part * self.ranks.size + self.ranks.rank]
         return TrialBatch(*(column[chosen] for column in self._batch))
@@ -171,20 +167,9 @@ class Trials:
         new = discoveries(spec, played).float() if bonus else torch.zeros_like(value)
         _, group = self.tasks_of(iteration).unique(dim=0, return_inverse=True)
         advantage = group_advantages(value + bonus * new, group, config.discount)
-        columns = (played.obs, played.action, played.reward, played.timestep, advantage, log_prob, log_prob[:0])
-        batch = TrialBatch(*(column.transpose(0, 1) for column in columns))
+        columns = (played.obs, played.action, played.reward, played.timestep, advantage, log_prob)
         self.metrics = self._progress(played, value, new)
-        if self.start is None:
-            return batch
-        log_start = self._by_parts(self.start, TrialBatch(*(column[self.own] for column in batch)))
-        return batch._replace(log_start=self.ranks.concatenated(log_start, 0))
-
-    @torch.no_grad()
-    def _by_parts(self, model: GPT, batch: TrialBatch) -> Tensor:
-        """Log-probabilities `[B, T, A]` by `model`, for as many streams at a time as an update has."""
-        parts = (column.tensor_split(self.config.num_mini_batches) for column in batch)
-        log_probs = [log_probabilities(self.env.spec, model, TrialBatch(*part)) for part in zip(*parts, strict=True)]
-        return torch.cat(log_probs)
+        return TrialBatch(*(column.transpose(0, 1) for column in columns))
 
     def _progress(self, played: Rollout, value: Tensor, new: Tensor) -> dict[str, Tensor]:
         """Mean return and number of rewarded discoveries of a trial, and success of the first and of the last episode
@@ -246,10 +231,9 @@ def adapted(context: RunContext, env: TensorEnv, tasks: Tensor) -> RunContext:
     refuse(spec.obs_shape and options.bonus, f"finetune.bonus={options.bonus}: {many}")
     size = -(-num_streams // options.num_mini_batches)
     batches = {"mini_batch_size": size, "mini_batch_length": options.trial_steps}
-    rates = {"learning_rate": options.learning_rate, "max_gradient_norm": options.max_gradient_norm}
     adapted = replace(
         config,
-        optimizer=MuonConfig(weight_decay=0.0, **rates),
+        optimizer=MuonConfig(weight_decay=0.0, learning_rate=options.learning_rate),
         # Blocks are recomputed only in training mode, which would also turn dropout on.
         trainer=replace(config.trainer, activation_checkpointing=False, **batches),
     )

@@ -11,7 +11,7 @@ from pydantic import model_validator
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
-from icrl.config.options import Options, option, refuse
+from icrl.config.options import NO_EFFECT, Options, option, refuse
 from icrl.config.schedules import Clock, make_schedule
 from icrl.contracts import AnyBatch, Metrics, Objective
 from icrl.runs.device import bfloat16_gain
@@ -35,10 +35,11 @@ class TrainerConfig(Options):
     evaluate: bool = option(True, "evaluate in context during training (evals.*), and keep the best checkpoint")
     activation_checkpointing: bool = option(False, "keep only each block's input, recompute the rest, to save memory")
     compile: bool = option(False, "torch.compile: slower to start, faster to run; needs a C++ compiler")
-    empty_cache: bool = option(False, "give unused GPU memory back after every update; slow", may_change=True)
     parameter_check_interval: int = option(
         0, "updates between comparisons of the parameters of all torchrun processes (0: none)", ge=0, may_change=True
     )
+
+    former = {"seeds": NO_EFFECT, "empty_cache": NO_EFFECT}
 
     @model_validator(mode="after")
     def _check(self) -> Self:
@@ -99,8 +100,6 @@ class Updater:
                     self.scaler.scale(loss / len(parts)).backward()
                 each.append(metrics_of_part)
             norm = self._descend(max_norm)
-        if self.config.empty_cache:
-            torch.cuda.empty_cache()
         metrics = {name: torch.stack([part[name] for part in each]).mean() for name in each[0]}
         return metrics | {"gradient_norm": norm}
 

@@ -46,25 +46,13 @@ def test_a_model_that_knows_the_probabilities_is_calibrated_and_a_bold_or_a_shy_
     assert calibration(Model(), spec, batch, "optimal_action")["accuracy"] < found["accuracy"]
 
 
-def test_it_is_measured_during_training_and_after_it_if_asked(finished, root, monkeypatch) -> None:
-    """And changes nothing else: neither the model, nor which one is the best."""
+def test_it_is_measured_after_training(root, monkeypatch) -> None:
     monkeypatch.setattr(measured, "NUM_WINDOWS", 40)
-    options = ("name=sure", "run=sure", "histories=tiny", "evals.uncertainty=true")
-    done("train_gpt", root, *options)
-    logs = root / "logs/sure"
-    ours, theirs = (
-        read_json(path / "evaluations.json")["evaluations"] for path in (logs / "gpt", finished / "logs/tiny/gpt")
-    )
-    for one, other in zip(ours, theirs, strict=True):
-        more = {name for name in one["metrics"] if name not in other["metrics"]}
-        assert more == {f"development_calibration_{name}" for name in ("error", "accuracy", "confidence")}
-        assert {name: one["metrics"][name] for name in other["metrics"]} == other["metrics"]
-        assert one["score"] == other["score"] and 0 <= one["metrics"]["development_calibration_error"] <= 1
-    away = refusal("calibrate", root, *options, "env.terminate_on_goal=false")
+    away = refusal("calibrate", root, "env.terminate_on_goal=false")
     assert "needs the histories of this world" in away
-    told = done("calibrate", root, *options)
-    found, best = read_json(logs / "evaluation/calibration.json"), max(ours[1:], key=lambda one: one["score"])
-    assert found["error"] == pytest.approx(best["metrics"]["development_calibration_error"])
+    told, logs = done("calibrate", root), root / "logs/tiny"
+    found = read_json(logs / "evaluation/calibration.json")
+    assert 0 <= found["error"] <= 1
     assert f"calibration error on windows of development tasks: {found['error']:.3f}" in told
     assert plt.imread(logs / "evaluation/calibration.png").shape[:2] == (700, 1200)
 

@@ -76,16 +76,16 @@ def test_every_parameter_that_requires_grad_gets_one(trunk_grad: str, imitation:
 
 def test_the_networks_have_the_form_of_encoder_and_decoder_and_the_tokens_of_the_model() -> None:
     encoder = {"position": "sinusoidal", "embed_dim": 12, "num_heads": 3, "ff_dim": 20, "num_layers": 2}
-    model = {"tokens": "interleaved", "context_len": 6, "obs_encoding": "coordinates", "activation": "gelu"}
-    decoder = {"num_layers": 2, "ff_dim": 5, "activation": "relu", "dropout": 0.3}
-    config = config_of(model=model, encoder=encoder | {"activation": "relu", "dropout": 0.4}, decoder=decoder)
+    model = {"tokens": "interleaved", "context_len": 6, "obs_encoding": "coordinates"}
+    decoder = {"num_layers": 2, "ff_dim": 5, "dropout": 0.3}
+    config = config_of(model=model, encoder=encoder | {"dropout": 0.4}, decoder=decoder)
     form = trunk_config(config.model, config.encoder)
     dropouts = dict.fromkeys(("attention_dropout", "residual_dropout", "embedding_dropout"), 0.4)
-    assert vars(form) == vars(config.model) | encoder | dropouts | {"activation": "relu"}
+    assert vars(form) == vars(config.model) | encoder | dropouts
     network = ValueNetwork(form, config.decoder, config.critic, SPEC, recompute=True)
     assert network.trunk.tokens_per_step == 3 and network.trunk.transformer.recompute
     first, activation, dropout, last = network.q_heads[0]
-    assert isinstance(activation, nn.ReLU) and dropout.p == 0.3
+    assert isinstance(activation, nn.GELU) and dropout.p == 0.3
     assert [tuple(layer.weight.shape) for layer in (first, last)] == [(5, 12), (SPEC.num_actions, 5)]
 
 

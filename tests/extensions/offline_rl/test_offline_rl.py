@@ -8,7 +8,7 @@ from typing import Any
 import harness
 import pytest
 import torch
-from harness import TINY, files_of, kill_late, results_of, run
+from harness import TINY, files_of, kill_late, results_of
 from toy import plain
 
 from icrl import extensions
@@ -25,7 +25,7 @@ from icrl.runs.files import read_json, write_json
 
 CPU = torch.device("cpu")
 # Truncations are drawn, dropout is on (of the tiny run), targets move between updates.
-OFFLINE = ("critic.horizon=episode", "critic.target_update_interval=2", "critic.imitation_scaling=0.5")
+OFFLINE = ("critic.horizon=episode", "critic.imitation_scaling=0.5")
 SNAPSHOTS = ("checkpoints.snapshot_interval=8",)  # every two updates of 4 windows
 SHORT = (
     "evaluation.ablations=false",
@@ -100,20 +100,6 @@ def test_an_interrupted_program_continues_to_the_same_bits(critics, offline, sta
     assert files_of(offline) == before
 
 
-def test_from_a_snapshot_a_new_run_comes_to_the_end_of_the_old_one(offline):
-    """To the bit, where both have as many updates; the snapshots were moved, and nothing else of the run is there."""
-    ilql, snapshots = offline / "logs/tiny/ilql", offline / "elsewhere"
-    one = newest(offline, "tiny/ilql")
-    snapshots.mkdir()
-    for path in ilql.glob("snapshot-*"):
-        path.rename(snapshots / path.name)
-    shutil.rmtree(ilql)
-    go("train_ilql", offline, *NEW, f"critic.initial_model_prefix={snapshots}", "critic.initial_model_index=2")
-    other = newest(offline, "new/ilql")
-    assert all(plain(one[part]) == plain(other[part]) for part in ("step", "model", "updater", "generators"))
-    assert other["model"]["updates"] == 6
-
-
 @pytest.mark.parametrize(
     ("folder", "player"), [("ilql", CRITIC), ("awr", ("policy.model=awr",))], ids=["critic", "extracted"]
 )
@@ -140,39 +126,6 @@ def test_a_run_can_be_extended(offline, program, folder, budget):
         go(program, root, constant, f"{budget}={number}")
     ours, theirs = (newest(one, f"tiny/{folder}") for one in (offline, whole))
     assert ours["step"] == theirs["step"] and plain(ours["model"]) == plain(theirs["model"])
-
-
-# ---- models to start from
-
-
-def test_programs_start_from_the_models_that_options_name(offline):
-    """A critic is seen after an update with a rate of 0; see `test_critics.py` for the rest."""
-    gpt, critic = (newest(offline, f"tiny/{name}")["model"] for name in ("gpt", "ilql"))
-    still, path = ("optimizer.learning_rate=0", "trainer.num_iterations=1"), f"{offline}/logs/tiny/%s/last-000000006.pt"
-    starts = (f"encoder.load_from={path % 'gpt'}", f"decoder.load_from={path % 'ilql'}", "critic.separate_value=true")
-    go("train_ilql", offline, *NEW, *still, *starts)
-    now = newest(offline, "new/ilql")["model"]
-    trunks = [f"{part}." for part in ("online.trunk", "online.value_trunk", "target.trunk")]
-    for name, value in gpt.items():
-        assert name.startswith("policy_head.") or all(torch.equal(now[f"{part}{name}"], value) for part in trunks)
-    heads = [name for name in critic if name.startswith("target.") and "_head" in name]
-    assert heads and all(torch.equal(now[name], critic[name]) for name in heads)
-    go("extract_policy", offline, "awr.experiment_name=awr-new", *still[:1], f"awr.initial_encoder={path % 'ilql'}")
-    for name, value in newest(offline, "tiny/awr-new")["model"].items():
-        assert name.startswith("policy_head.") or torch.equal(critic[f"target.trunk.{name}"], value)
-
-
-def test_models_that_learned_under_another_split_cannot_be_started_from(offline):
-    """`test_critics.py` has the other refusals."""
-    logs, split = offline / "logs/tiny", ("name=split", "tasks.seed=1")
-    go("train_agents", offline, *split)
-    for option, path in (
-        ("critic.initial_model", logs / "ilql/last-000000006.pt"),
-        ("critic.initial_model_prefix", logs / "ilql"),
-        ("encoder.load_from", logs / "gpt/last-000000006.pt"),
-    ):
-        message = run("train_ilql", offline, *OFFLINE, *split, f"{option}={path}").refusal
-        assert message.startswith(f"{option}={path}") and "held out or set aside" in message
 
 
 # ---- extraction
@@ -241,13 +194,6 @@ def test_pictures_show_the_batches_that_the_policy_learned_from(offline, monkeyp
     go("train_ilql", offline, "trainer.num_iterations=4")
     with pytest.raises(ConfigError, match="another critic"):
         pictures.write_weight_plot(config)
-
-
-def test_a_run_that_is_there_is_gone_on_with_only_if_asked(offline):
-    go("extract_policy", offline, "awr.resume=false", "awr.experiment_name=awr-other")
-    for more in ((), ("awr.experiment_name=awr-other",)):
-        assert "awr.resume=false" in refusal("extract_policy", offline, "awr.resume=false", *more)
-        assert "are done" in go("extract_policy", offline, *more)
 
 
 def test_a_policy_is_of_one_critic(offline):

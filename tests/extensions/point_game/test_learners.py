@@ -120,7 +120,7 @@ def test_an_opponent_does_not_explore() -> None:
 
 def test_an_update_by_hand() -> None:
     """One step on the mean weighted Huber loss, with the gradient clipped to its norm; errors are new priorities."""
-    learner = begun("host", "host.optimizer=sgd", "host.momentum=0", "host.adam_beta1=0", "host.adam_beta2=0",
+    learner = begun("host", "host.optimizer=sgd", "host.momentum=0",
                     "host.net_arch=[{width: 5}]", "device.dtype=float64", "host.learning_rate=0.5",
                     "training.max_gradient_norm=0.01", "host.batch_size=50", "replay.kind=prioritised")  # fmt: skip
     told, weight = [], torch.linspace(0, 1, 50, dtype=torch.float64)
@@ -273,7 +273,7 @@ def test_on_starts_a_learner_finds_the_exact_values_and_one_of_the_best_actions(
 # ---- replay of transitions against a plain list of those that were added
 
 UNIFORM = compose_config(PlayersConfig, []).replay
-PRIORITISED = replace(UNIFORM, kind="prioritised", alpha=0.5, beta=0.7, eps=0.25)
+PRIORITISED = replace(UNIFORM, kind="prioritised", beta=0.7)
 KEY = stream_seeds(1, 1)[0]
 
 

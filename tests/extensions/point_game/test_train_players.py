@@ -38,8 +38,8 @@ def run(root: Path, *options: str) -> Path:
 
 
 def test_a_run_leaves_results_curves_and_a_checkpoint(tmp_path, capsys):
-    options = ("summaries.layerwise=true", "host.epsilon={kind: linear, progress: updates, points: [[0, 1], [10, 0]]}")
-    folder = run(tmp_path, "summaries.timing=true", *options)
+    options = ("summaries.details=true", "host.epsilon={kind: linear, progress: updates, points: [[0, 1], [10, 0]]}")
+    folder = run(tmp_path, *options)
     assert folder == tmp_path / "logs/tiny/players"
     results = read_json(folder / "results.json")["matches"]
     assert len(results) == (len(HOSTS) + 1) * (len(AGENTS) + 1)

@@ -157,7 +157,7 @@ def test_a_continued_run_ends_with_the_same_bits_and_its_model_acts(root: Path, 
 
 def test_trials_start_from_random_weights(root: Path) -> None:
     """With a GRU this is RL^2."""
-    scratch = ("finetune.start=none", "finetune.kl_coefficient=0", "finetune.trial_steps=8", "model.trunk=gru")
-    small = ("finetune.num_iterations=2", "finetune.num_epochs=1", "finetune.num_mini_batches=3")
+    scratch = ("finetune.start=none", "finetune.trial_steps=8", "model.trunk=gru")
+    small = ("finetune.num_iterations=2", "finetune.num_mini_batches=3")
     done("finetune", root, *scratch, *small, "name=recurrent", "run=recurrent", "histories=tiny")
     assert (root / "logs/recurrent/finetuned/finished.json").exists()

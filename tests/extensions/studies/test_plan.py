@@ -154,8 +154,8 @@ def test_finished_work_is_not_repeated_and_must_be_the_same(tmp_path: Path) -> N
 def test_results_count_as_long_as_their_own_options_are_the_same(tmp_path: Path) -> None:
     for row in study(variant("plain"), options=QUIET, root=tmp_path).rows:
         finish(row, 0, 0)
-    assert study(variant("plain"), options=(*QUIET, "finetune.clip_range=0.3"), root=tmp_path).jobs == []
-    for option in ("device.dtype=float64", "objective.label_smoothing=0.1"):
+    assert study(variant("plain"), options=(*QUIET, "finetune.discount=0.3"), root=tmp_path).jobs == []
+    for option in ("device.dtype=float64", "objective.discount=0.1"):
         with pytest.raises(ConfigError, match=re.escape(option.partition("=")[0])):
             study(variant("plain"), options=(*QUIET, option), root=tmp_path)
 
@@ -237,7 +237,7 @@ def test_policies_share_everything_that_is_trained() -> None:
     own = PolicyConfig(model="hot", advantage_scale=0.5)
     tuned = FinetuneConfig(experiment_name="hot")
     assert [*trained_for(own, tuned).values()] == ["train_gpt", "finetune", "train_ilql"]
-    tuned, own = FinetuneConfig(experiment_name="hot", start="none", kl_coefficient=0), PolicyConfig(model="hot")
+    tuned, own = FinetuneConfig(experiment_name="hot", start="none"), PolicyConfig(model="hot")
     assert [*trained_for(own, tuned).values()] == ["finetune"]
     parts = [["gpt"], ["gpt", "ilql"], ["ilql", "awr"], ["ilql"]]
     assert [row.models for row in rows] == [[[logs / job.name / part for part in needed]] for needed in parts]

@@ -35,7 +35,7 @@ import numpy as np, torch
 from icrl.runs.metrics import CurvesConfig, MetricLogger
 folder, writer, done, last, kill = Path(sys.argv[1]), sys.argv[2], *map(int, sys.argv[3:])
 logger = MetricLogger(folder, done, CurvesConfig(writer=[writer], num_summaries=7))
-logger.describe({"git": "revision `abc`"}, CurvesConfig(num_summaries=7 + done, flush_secs=1))
+logger.describe({"git": "revision `abc`"}, CurvesConfig(num_summaries=7 + done))
 for step in range(done + 1, last + 1):
     logger.scalars("train", {"loss": 1 / step, "nan": float("nan")}, step)
     logger.scalars("train", {"accuracy": step}, 10 * step)

@@ -59,14 +59,13 @@ def worker_and_loop(config: Any, make_worker: Any = in_a_thread) -> tuple[Any, A
 
 
 def written_out(config: Any) -> tuple[list[Any], dict[str, Any]]:
-    """In this process: unroll i with the learners as they were after p * floor(max(0, i - q) / p) iterations."""
+    """In this process: unroll i with the learners as they were after max(0, i - q) iterations."""
     source = config.source
     (learner, streams, noise), (behind, *_) = (make_learners(config, ENV, TASKS, CPU) for _ in range(2))
     worker = LocalUnrollWorker(source, ENV, behind, streams, noise)
     learned, played = [copy.deepcopy(learner.state_dict())], []
-    q, p = source.unroll_queue_size, source.unroll_parameter_update_period
     for i in range(TOTAL):
-        behind.load_state_dict(learned[p * (max(0, i - q) // p)])
+        behind.load_state_dict(learned[max(0, i - source.unroll_queue_size)])
         behind.set_clock(clock_of(source, i))
         transitions, now = worker.play()
         metrics, clock, targets = {}, clock_of(source, i), behind.targets(transitions)
@@ -85,24 +84,22 @@ def run(config: Any, stop: int = TOTAL, saved: Any = None) -> tuple[list[Any], d
     return live(config, ENV, TASKS, stop, saved, in_a_thread)[1:]
 
 
-def lagging(queue: int, period: int, name: str = "q_learning", **options: Any) -> Any:
-    return config_of(name, unroll_queue_size=queue, unroll_parameter_update_period=period, **options)
+def lagging(queue: int, name: str = "q_learning", **options: Any) -> Any:
+    return config_of(name, unroll_queue_size=queue, **options)
 
 
 AFTER = "rl_train_after_update_steps"
-PACES = [(1, 3, "q_learning", {}), (3, 2, "q_learning", {}), (20, 3, "q_learning", {})]
-PACES += [(2, 1, "q_learning", {AFTER: 5}), (4, 3, "a3c", {"mini_batch_size": 0})]
+PACES = [(4, "q_learning", {}), (20, "q_learning", {}), (2, "q_learning", {AFTER: 5})]
+PACES += [(2, "a3c", {}), (4, "a3c", {"mini_batch_size": 0})]
 
 
-@pytest.mark.parametrize(("queue", "period", "name", "options"), PACES)
-def test_it_equals_the_rule_written_out_and_goes_on_where_it_stopped(
-    queue: int, period: int, name: str, options: Any
-) -> None:
+@pytest.mark.parametrize(("queue", "name", "options"), PACES)
+def test_it_equals_the_rule_written_out_and_goes_on_where_it_stopped(queue: int, name: str, options: Any) -> None:
     """Transitions, learners and states of whole runs, and of runs that were stopped at each fourth iteration; also
     if the first iterations play nothing. A3C learns from the probabilities of the policy that played."""
-    config = lagging(queue, period, name, **options)
+    config = lagging(queue, name, **options)
     expected, learned = written_out(config)
-    in_parallel, _ = written_out(lagging(1, 1, name, **options))
+    in_parallel, _ = written_out(lagging(1, name, **options))
     assert not torch.equal(*(joined(unroll for unroll, _, _ in played).action for played in (expected, in_parallel)))
     whole, state = run(config)
     assert_same(whole, expected)
@@ -120,13 +117,12 @@ def test_it_is_never_further_ahead_than_the_queue(monkeypatch: pytest.MonkeyPatc
     played: list[int] = []
     local_play = LocalUnrollWorker.play
     monkeypatch.setattr(LocalUnrollWorker, "play", lambda self: (played.append(1), local_play(self))[1])
-    worker, loop = worker_and_loop(lagging(3, 2))
+    worker, loop = worker_and_loop(lagging(3))
     with closing(worker):
         for iteration, _ in enumerate(loop, 1):
             time.sleep(0.05)
             assert len(played) == min(iteration + 3 + 1, TOTAL)  # and the one that is played meanwhile
-            kept = list(range((iteration - 3) // 2 * 2, iteration + 1, 2))[-min(iteration // 2 + 1, 3) :]
-            assert list(worker.state_dict()["versions"]) == kept
+            assert list(worker.state_dict()["versions"]) == list(range(max(0, iteration - 3), iteration + 1))
 
 
 @pytest.mark.parametrize("error", [PipelineError("door 3 is shut"), ValueError("odd")])
@@ -144,19 +140,6 @@ def test_errors_come_after_the_unrolls_before_them(error: Exception, monkeypatch
         assert len(list(itertools.islice(loop, 4))) == 4
         with pytest.raises(type(error), match=str(error)):
             next(loop)
-
-
-def test_env_steps_are_spaced_in_time() -> None:
-    """21 steps of each environment; the wait ends when the worker is closed."""
-    since = time.monotonic()
-    run(config_of(unroll_step_interval=0.01))
-    assert time.monotonic() - since >= 20 * 0.01
-    worker, _ = worker_and_loop(config_of(unroll_step_interval=60.0))
-    worker.play()  # of one step, before which there is nothing to wait for
-    since = time.monotonic()
-    worker.close()
-    worker.close()
-    assert time.monotonic() - since < 5
 
 
 @pytest.mark.parametrize("killed", [False, True])

@@ -100,12 +100,7 @@ def paces(draw: st.DrawFn) -> SourceConfig:
         changes |= {"priority_replay": kind == "draw" and draw(st.booleans())}
     before = draw(st.integers(0, 3)) if offline else 0
     if offline:
-        rise = {"kind": "linear", "progress": "percent", "points": [[0, 0.5], [1, 2.0]]}
-        changes |= {
-            "offline_buffer_dir": ["others"],
-            "offline_loss_weight": rise,
-            "rl_train_after_update_steps": before,
-        }
+        changes |= {"offline_buffer_dir": ["others"], "rl_train_after_update_steps": before}
         changes["rl_train_every_update_steps"] = draw(st.integers(1, 3))
     changes |= {"num_envs": num_envs, "unroll_length": unroll_length, "mini_batch_length": length}
     changes |= {"initial_collect_steps": draw(st.integers(0, 30)), "mini_batch_size": size, "num_env_steps": 0}

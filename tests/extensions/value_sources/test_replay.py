@@ -103,9 +103,9 @@ def test_a_sweep_deals_out_all_that_is_kept(life: Any, batches: int, seed: int) 
 @given(lives(), st.randoms(use_true_random=False), st.sampled_from([0.0, 0.5, 2.0, 150.0]))
 def test_priorities_against_a_table(life: Any, random: Any, alpha: float) -> None:
     """Of each learner, by stream and step: a window that can newly be drawn has the largest priority there is, at least
-    1; one that was learned from (td_error + eps)^alpha; one without enough steps none."""
+    1; one that was learned from (td_error + 1e-6)^alpha; one without enough steps none."""
     num_learners, num_envs, capacity, length, unrolls = life
-    rates = {"priority_replay_alpha": alpha, "priority_replay_eps": LINEAR | {"points": [[0, 0.0], [1, 0.02]]}}
+    rates = {"priority_replay_alpha": alpha}
     replay, done = filled((*life[:4], []), priority_replay=True, **rates)
     streams, tables = torch.arange(num_learners * num_envs), [{} for _ in range(num_learners)]
     for count in unrolls:
@@ -125,7 +125,7 @@ def test_priorities_against_a_table(life: Any, random: Any, alpha: float) -> Non
         replay.set_priorities(drawn.where, told.view(num_learners, -1), CLOCK)
         for learner, table in enumerate(tables):
             for k in started[3 * learner : 3 * learner + 3]:
-                table[k] = min(max((td_error[k] + 0.01) ** alpha, 1e-150), 1e150)
+                table[k] = min(max((td_error[k] + 1e-6) ** alpha, 1e-150), 1e150)
     assert replay._priorities is not None
     for learner, table in enumerate(tables):
         expected = torch.zeros(num_envs, capacity, dtype=torch.float64)
@@ -137,7 +137,7 @@ def test_priorities_against_a_table(life: Any, random: Any, alpha: float) -> Non
 
 def test_weights_correct_for_what_is_drawn_often() -> None:
     """weight = p^(-beta), over the largest of those drawn for the learner. Two learners with 20 windows each."""
-    rates = {"priority_replay_alpha": 0.7, "priority_replay_eps": 1e-6, "priority_replay_beta": LINEAR}
+    rates = {"priority_replay_alpha": 0.7, "priority_replay_beta": LINEAR}
     replay, _ = filled((2, 2, 12, 3, [17]), priority_replay=True, **rates)
     everything, td_error = replay.draw(20, key_of(0), CLOCK), torch.rand(40, generator=torch.Generator().manual_seed(4))
     replay.set_priorities(everything.where, td_error.view(2, 20), CLOCK)

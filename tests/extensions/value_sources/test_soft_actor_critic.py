@@ -20,6 +20,7 @@ from icrl.contracts import ConfigError, Rollout
 from icrl.envs import make_env
 from icrl.envs.rollout import rollout, start_streams
 from icrl.extensions.value_sources.sac_network import twin_values
+from icrl.nn.networks import ADAM_EPS
 from icrl.randomness import Noise, stream_seeds
 from icrl.sources import source_class
 from icrl.spaces import EnvSpec
@@ -105,7 +106,7 @@ class Plain:
         self.log_temperature = nn.Parameter(net.log_temperature[index, 0, 0].detach().clone())
         bodies = (self.actor, *self.critics)
         self.parameters = [self.log_temperature, *(p for body in bodies for p in body.parameters())]
-        self.optimizer = torch.optim.Adam(self.parameters, eps=self.config.adam_eps)
+        self.optimizer = torch.optim.Adam(self.parameters, eps=ADAM_EPS)
 
     def twin(self, critics: Any, which: int) -> nn.Sequential:
         return self.body(*([p[self.index, which] for p in part] for part in (critics.weights, critics.biases)))

@@ -6,12 +6,8 @@ from room_steps import check_peer, check_starts, check_streams
 from small_worlds import key_to_door
 from toymeta.dark_key_door import DarkKeyToDoor as ToymetaKeyToDoor
 
-from icrl.app.compose import load_config
-from icrl.contracts import ConfigError
-from icrl.envs import make_env
 from icrl.envs.exact import random_exact
 from icrl.envs.rooms import NUM_ACTIONS
-from icrl.envs.tasks import development_of, split_tasks
 from icrl.spaces import discrete_spec
 
 
@@ -54,11 +50,3 @@ def test_published_numbers_of_key_to_door(random_start: bool, known: float) -> N
     assert alike.sum() == 6480
     found = random_exact(env, env.all_tasks()[eighth])
     assert float((found.episode_return * alike).sum() / 6480) == pytest.approx(known, abs=5e-6)
-
-
-def test_symmetries_turn_key_and_door_onto_held_out_tasks() -> None:
-    options = ["tasks.num_held_out=1", "tasks.num_train=600", "data.symmetries=true", "trainer.evaluate=false"]
-    config = load_config(["env=dark_key_to_door", *options])
-    env = make_env(config.env)
-    with pytest.raises(ConfigError, match="^data.symmetries=true turns learned goals .*give data.symmetries=false"):
-        development_of(env, config, split_tasks(env, config).train)

@@ -1,1 +1,1 @@
-"""Extension: calibration of a model's action probabilities: `calibrate`, and `evals.uncertainty` during training."""
+"""Extension: calibration of a model's action probabilities, the program `calibrate`."""

@@ -14,7 +14,6 @@ at random limits the accuracy, not the calibration. B windows, T steps, N steps 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -22,16 +21,15 @@ from gymnasium.spaces import Discrete
 from torch import Tensor
 
 from icrl.config.options import refuse
-from icrl.contracts import Batch, Json, Metrics
+from icrl.contracts import Batch, Json
 from icrl.data.history_store import Histories
 from icrl.nn.gpt import Window, context_of
 from icrl.objectives.imitation import ObjectiveConfig
 from icrl.spaces import EnvSpec
-from icrl.training.program import RunContext, windows_of
+from icrl.training.program import windows_of
 
 if TYPE_CHECKING:
     from icrl.app.root import Config
-    from icrl.evaluation.trained import Measure
     from icrl.nn.gpt import GPT
     from icrl.nn.gpt_policy import Acting
 
@@ -54,18 +52,6 @@ def development_windows(
     refuse(not isinstance(spec.action_space, Discrete), needs)
     mixture = windows_of(config, stores, tasks, objective, spec, torch.device("cpu"))
     return mixture.batch(config.seed, 0, NUM_WINDOWS)
-
-
-def during_training(context: RunContext, objective: ObjectiveConfig) -> Measure:
-    """Measure of the evaluations of a run, for the targets of `objective`."""
-    config, spec, tasks = context.config, context.spec(), context.tasks["development"]
-    windows = development_windows(config, context.stores, tasks, objective, spec)
-    return partial(_numbers, spec, windows, target_of(objective))
-
-
-def _numbers(spec: EnvSpec, windows: Batch, target: str, model: GPT | Acting) -> Metrics:
-    found = calibration(model, spec, windows, target)
-    return {f"calibration_{name}": found[name] for name in ("error", "accuracy", "confidence")}
 
 
 @torch.no_grad()

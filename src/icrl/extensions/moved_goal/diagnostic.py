@@ -28,7 +28,7 @@ from icrl.rl.statistics import Floats, Values
 LATER = 10  # episodes after the move at which forgetting is reported
 NAME, VISITS = "moved goal", "other_goal_first"
 PREFIX = NAME + OF_DIAGNOSTIC
-MISLEADING = ("other_task", "counterfactual")  # ablations whose context shows the goal of another task
+MISLEADING = "other_task"  # ablation whose context shows the goal of another task
 _SHOWN = (1, 2, 5, LATER)  # episodes after the move in tables
 _AFTER_MOVE = {name: f"{name}_{LATER}_after_move" for name in ("success", VISITS)}
 _POSSIBLE = SHARES | dict.fromkeys((VISITS, *_AFTER_MOVE.values()), (0.0, 1.0))
@@ -126,13 +126,13 @@ def others_first(env: TensorEnv, tasks: Tensor, played: Mapping[str, tuple[Adapt
     """Episodes of `played` on `tasks` `[G, task_dim]` that visit the goal that the context speaks of before their own,
     by policy, `[G, S, E]` each; empty unless goals can move (`can_move`).
 
-    Where the goal moves, it is the first one, against the second. In the ablations that show another task's goal, it is
+    Where the goal moves, it is the first one, against the second. In the ablation that shows another task's goal, it is
     that one."""
     if not can_move(env, tasks):
         return {}
     first, second = moving(tasks[:, :1]).T
     pairs = {name: (second, first) for name in played if name.startswith(PREFIX)}
-    pairs |= {name: (first, second) for name in MISLEADING if name in played}
+    pairs |= {MISLEADING: (first, second)} if MISLEADING in played else {}
     return {
         name: other_goal_first(played[name][1], goals, others, played[name][0].success.shape[-1])
         for name, (goals, others) in pairs.items()

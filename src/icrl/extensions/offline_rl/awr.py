@@ -21,7 +21,7 @@ import torch.nn.functional as F
 from pydantic import model_validator
 from torch import Tensor, nn
 
-from icrl.config.options import Name, Options, PathName, option, refuse
+from icrl.config.options import NO_EFFECT, Name, Options, option, refuse
 from icrl.contracts import Batch
 from icrl.extensions.offline_rl.critic import ValueNetwork
 from icrl.nn.gpt import Window, context_of
@@ -51,10 +51,8 @@ class AwrConfig(Options):
     num_epochs: int = option(
         0, "passes over all windows (0: use trainer.num_iterations)", ge=0, le=10**6, is_budget=True
     )
-    initial_encoder: PathName = option(
-        "none", "a checkpoint (.pt) whose trunk a new policy starts from (none: at random)"
-    )
-    resume: bool = option(True, "continue an earlier run; if false, a folder with one is an error", may_change=True)
+
+    former = {"initial_encoder": NO_EFFECT, "resume": NO_EFFECT}
 
     @model_validator(mode="after")
     def _check(self) -> Self:

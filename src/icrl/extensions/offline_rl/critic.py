@@ -12,10 +12,10 @@ import torch
 from pydantic import model_validator
 from torch import Tensor, nn
 
-from icrl.config.options import Options, PathName, PluginName, option, refuse, replace
+from icrl.config.options import NO_EFFECT, Options, PluginName, option, refuse, replace
 from icrl.nn.cache import Cache, TokenCache
 from icrl.nn.gpt import Context, GPTConfig, Trunk, check_discrete, check_heads
-from icrl.nn.networks import ACTIVATIONS, in_float32
+from icrl.nn.networks import in_float32
 from icrl.spaces import EnvSpec
 
 NUM_CRITICS = 2
@@ -31,10 +31,10 @@ class EncoderConfig(Options):
     embed_dim: int = option(512, "width of the residual stream", ge=1, le=2**16)
     num_heads: int = option(8, "attention heads; must divide encoder.embed_dim", ge=1, le=2**16)
     ff_dim: int = option(2048, "width of the feed-forward layer", ge=1, le=2**20)
-    activation: Literal["relu", "gelu"] = option("gelu", "activation of the feed-forward layer")
     dropout: float = option(0.1, "dropout on embeddings, attention weights and what a block adds", ge=0, le=0.99)
     num_layers: int = option(8, "transformer blocks", ge=1, le=1000)
-    load_from: PathName = option("none", "a checkpoint (.pt) whose trunk a new critic starts from (none: at random)")
+
+    former = {"activation": "gelu", "load_from": NO_EFFECT}
 
     @model_validator(mode="after")
     def _check(self) -> Self:
@@ -47,11 +47,9 @@ class DecoderConfig(Options):
 
     num_layers: int = option(2, "linear layers of a head", ge=1, le=1000)
     ff_dim: int = option(256, "width of the hidden layers (0 for a single layer)", ge=0, le=2**20)
-    activation: Literal["relu", "gelu"] = option("gelu", "activation between the layers")
     dropout: float = option(0.0, "dropout between the layers", ge=0, le=0.99)
-    load_from: PathName = option(
-        "none", "a critic's checkpoint (.pt) whose heads a new one starts from (none: at random)"
-    )
+
+    former = {"activation": "gelu", "load_from": NO_EFFECT}
 
     @model_validator(mode="after")
     def _check(self) -> Self:
@@ -83,19 +81,16 @@ class CriticConfig(Options):
         "identity", "reward to learn from: identity, step_penalty, distance, improvement, or a file with get_reward"
     )
     reward_scale: float = option(1.0, "factor of the reward", gt=0)
-    q_loss_scaling: float = option(1.0, "weight of the TD loss of Q1 and Q2", gt=0)
     v_loss_scaling: float = option(1.0, "weight of the expectile loss of V", ge=0)
     conservative_scaling: float = option(0.0, "weight of the cross-entropy that pushes Q of other actions down", ge=0)
     imitation_scaling: float = option(0.0, "weight of a policy head's imitation loss (0: it has no policy head)", ge=0)
     value_trunk_grad: Literal["full", "none"] = option("full", "value losses train heads and trunk; none: heads only")
-    target_update_interval: int = option(1, "updates between two updates of the target networks", ge=1)
     target_update_rate: float = option(0.2, "step of the target networks towards the networks (1: a copy)", gt=0, le=1)
-    initial_model: PathName = option("none", "a critic's checkpoint (.pt) that a new one starts from (none: at random)")
-    initial_model_prefix: PathName = option(
-        "none",
-        "a folder of snapshots that a new run continues: model, targets, optimizer, update count (none: start anew)",
-    )
-    initial_model_index: int = option(-1, "the update of that snapshot (-1: the newest)", ge=-1)
+
+    former = {
+        **{"q_loss_scaling": 1.0, "target_update_interval": 1, "initial_model": NO_EFFECT},
+        **{"initial_model_prefix": NO_EFFECT, "initial_model_index": NO_EFFECT},
+    }
 
     @model_validator(mode="after")
     def _check(self) -> Self:
@@ -129,19 +124,19 @@ class Values(NamedTuple):
 
 def trunk_config(model: GPTConfig, encoder: EncoderConfig) -> GPTConfig:
     """Options of a critic's trunk: its kind, tokens and context from `model`, everything else from `encoder`."""
-    names = ("position", "embed_dim", "num_layers", "num_heads", "ff_dim", "activation")
+    names = ("position", "embed_dim", "num_layers", "num_heads", "ff_dim")
     dropouts = dict.fromkeys(("attention_dropout", "residual_dropout", "embedding_dropout"), encoder.dropout)
     return replace(model, num_kv_heads=0, **{name: getattr(encoder, name) for name in names}, **dropouts)
 
 
 class Head(nn.Sequential):
-    """`num_layers` linear layers with activation and dropout between them, `[..., D] -> [..., outputs]`."""
+    """`num_layers` linear layers with GELU and dropout between them, `[..., D] -> [..., outputs]`."""
 
     def __init__(self, config: DecoderConfig, width: int, num_outputs: int) -> None:
         widths = [width, *[config.ff_dim] * (config.num_layers - 1), num_outputs]
         layers: list[nn.Module] = []
         for inputs, outputs in pairwise(widths):
-            layers += [nn.Linear(inputs, outputs), ACTIVATIONS[config.activation](), nn.Dropout(config.dropout)]
+            layers += [nn.Linear(inputs, outputs), nn.GELU(), nn.Dropout(config.dropout)]
         super().__init__(*layers[:-2])
 
 
@@ -205,11 +200,10 @@ class Critic(nn.Module):
 
     @torch.no_grad()
     def after_update(self) -> None:
-        """Count an optimizer step and, every `target_update_interval` steps, move the target network:
+        """Count an optimizer step, and move the target network:
         target <- (1 - target_update_rate) target + target_update_rate online."""
         self.updates += 1
-        if self.updates % self.config.target_update_interval == 0:
-            self.copy_to_target(self.config.target_update_rate)
+        self.copy_to_target(self.config.target_update_rate)
 
     @torch.no_grad()
     def copy_to_target(self, rate: float = 1.0) -> None:

@@ -42,7 +42,9 @@ class ImplicitQLearning:
         """Train `critic` with targets from its target network. `bound`: see `value_bound`."""
         self.config, self.spec, self.target = critic.config, critic.online.spec, critic.target
         self.bound = bound or math.inf  # 0: all rewards are 0
-        weights = dict.fromkeys(("q1", "q2"), critic.config.q_loss_scaling) | {
+        weights = {
+            "q1": 1.0,
+            "q2": 1.0,
             "value": critic.config.v_loss_scaling,
             "conservative": critic.config.conservative_scaling,
             "imitation": critic.config.imitation_scaling,

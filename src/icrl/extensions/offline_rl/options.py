@@ -1,7 +1,6 @@
 """Options of offline RL: those of all programs, and of critics and the policies that are extracted from them."""
 
 from collections.abc import Iterator
-from operator import attrgetter
 from typing import ClassVar
 
 from icrl.app.root import Config, rule
@@ -43,24 +42,7 @@ def _in_critic(config: Config) -> Iterator[str]:
         yield "$encoder.position needs the embedding that $model.add_env_time leaves out"
     if config.awr.normalize != "none" and trainer.gradient_accumulation_steps > 1:
         yield "$awr.normalize needs $trainer.gradient_accumulation_steps to be 1; otherwise give awr.normalize=none"
-
-
-@rule
-def _in_starts(config: Config) -> Iterator[str]:
-    """Conflicts of trained models: each part of a critic is initialized from at most one."""
-    if not isinstance(config, OfflineConfig):
-        return
-    critic, alone = config.critic, config.critic.initial_model_prefix == "none"
-    parts = ("encoder.load_from", "decoder.load_from", "critic.initial_model")
-    whole = [("critic.initial_model", part) for part in parts[:2]]
-    for pair in (*whole, *(("critic.initial_model_prefix", part) for part in parts)):
-        if "none" not in attrgetter(*pair)(config):
-            yield f"${pair[0]} and ${pair[1]} both set the same part: one of them must be none"
-    if alone and critic.initial_model_index >= 0:
-        yield "$critic.initial_model_index needs critic.initial_model_prefix"
-    if alone and config.optimizer.initialize:
-        yield "$optimizer.initialize: critic.initial_model_prefix is none; give optimizer.initialize=false"
-    fixed = critic.value_trunk_grad == "none" and (critic.separate_value or not critic.imitation_scaling)
-    if fixed and alone and config.encoder.load_from == critic.initial_model == "none":
+    critic = config.critic
+    if critic.value_trunk_grad == "none" and (critic.separate_value or not critic.imitation_scaling):
         parts = "$critic.value_trunk_grad with $critic.imitation_scaling and $critic.separate_value"
-        yield f"{parts} leaves a trunk that nothing trains; give a trained one by encoder.load_from"
+        yield f"{parts} leaves a trunk that nothing trains: give critic.value_trunk_grad=full"

@@ -22,7 +22,8 @@ class MTAdamConfig(AdamWConfig):
     is_shared: ClassVar[bool] = False
 
     name: Literal["mtadam"] = option("mtadam", UPDATE_RULE)  # type: ignore[assignment]
-    beta3: float = option(0.9, "decay of the mean of each term's gradient norm", ge=0, le=0.9999)
+
+    former = {"beta3": 0.9}
 
 
 class MTAdam(Optimizer):
@@ -42,7 +43,8 @@ class MTAdam(Optimizer):
     one; weight decay. A term without a gradient keeps its averages and its t_i, and takes no part in the step."""
 
     def __init__(self, params: ParamsT, **defaults: Any) -> None:
-        super().__init__(params, {"weight_decay": 0.0} | defaults)
+        betas = (*defaults.pop("betas", (0.9, 0.999)), 0.9)[:3]
+        super().__init__(params, {"weight_decay": 0.0, "betas": betas} | defaults)
 
     @property
     def parameters(self) -> list[Tensor]:

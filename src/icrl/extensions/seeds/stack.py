@@ -40,7 +40,7 @@ def check_together(config: SeedsConfig, spec: EnvSpec) -> None:
         "trainer.compile=false": trainer.compile,
         "a precision other than device.amp_dtype=float16": config.device.amp_dtype == "float16",
         "an optimizer whose steps do not depend on norms of whole tensors": not config.optimizer.takes_stacks,
-        "summaries.grads_and_vars=false": config.summaries.grads_and_vars,
+        "summaries.details=false": config.summaries.details,
         "a model without dropout, which would draw other numbers than alone": any(
             (model.attention_dropout, model.residual_dropout, model.embedding_dropout)
         ),

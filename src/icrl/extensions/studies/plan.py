@@ -35,6 +35,8 @@ from icrl.runs.files import check_same, digest, read_json
 from icrl.training.policy_gradient import FinetuneConfig
 
 _PROGRAMS = extensions.programs()
+# Of all runs, unless the study asks for more.
+QUIET = ("source.videos_per_task=0", "trainer.evaluate=false", "evaluation.videos=false")
 _OF_STUDY = ("seed", "histories", "run", "num_threads")  # options that the study sets for each run
 _OF_RUNS = ("name", "root", "study", "launch")  # besides, that no variant sets
 _ALONE = ("study", "launch")  # groups of the study, which its runs do not have
@@ -103,7 +105,7 @@ def plan(options: Sequence[str]) -> Plan:
     splits = config.study.splits
     refuse(len({*splits}) < len(splits), f"study.splits={splits}: must differ")
     given = [option for option in options if _group_of(option) not in _ALONE]
-    planner, rows = _Planner(config, [f"name={config.name}", *shared, *given]), list[Row]()
+    planner, rows = _Planner(config, [f"name={config.name}", *QUIET, *shared, *given]), list[Row]()
     for variant in variants:
         try:
             rows += planner.rows_of(variant)

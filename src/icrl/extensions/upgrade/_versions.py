@@ -10,7 +10,8 @@ from typing import Any
 from icrl import extensions
 from icrl.app.compose import compose_config
 from icrl.app.root import Config
-from icrl.config.modules import recorded_options, without_former
+from icrl.config.modules import recorded_options
+from icrl.config.options import group_class, without_former
 from icrl.contracts import Json, PipelineError
 from icrl.runs.device import recorded
 from icrl.runs.files import Identity
@@ -38,7 +39,7 @@ NO_NOISE_SCALE = {"weight": 0.0, "signal": 0.0, "noise": 0.0, "valid": None, "up
 def present_config(before: Json) -> tuple[Any, Json]:
     """Present configuration with the options of an older record, and its own record in JSON form."""
     others = {group: before[group] for group in before.keys() & OF_OTHERS}  # stay as they are
-    old = flat({group: without_former(group, value) for group, value in before.items() if group not in others})
+    old = flat({group: value for group, value in before.items() if group not in others})
     new = {OPTIONS.get(key, key): VALUES.get((key, str(value)), value) for key, value in old.items()}
     if old.get("model.add_env_time") and "presets" not in old:  # before, it was added to position=none too
         no_code = [key for key in ("model.position", "encoder.position") if new.get(key) == "none"]
@@ -51,14 +52,14 @@ def present_config(before: Json) -> tuple[Any, Json]:
         root = program_of("train_ilql", "offline_rl").OPTIONS if offline else Config
         present = flat(recorded(compose_config(root, [f"{key.split('.')[0]}={new[key]}" for key in PRESETS])))
         new = {key: value for key, value in new.items() if key.partition(".")[0] in root.model_fields}
+    grouped = {group: (group_class(root, group, value), value) for group, value in _nested(new).items()}
+    new = flat(
+        {group: without_former(of, value, f"{group}.") if of else value for group, (of, value) in grouped.items()}
+    )
     if unknown := [key for key in new if key not in present and key.partition(".")[0] not in UNIONS]:
         raise PipelineError(f"{', '.join(unknown)}: this version has no such options, and cannot convert the run")
     kept = {key: value for key, value in new.items() if key in present}
-    groups: dict[str, Any] = {}
-    for key, value in (present | kept).items():
-        group, _, option = key.partition(".")
-        groups |= {group: groups.get(group, {}) | {option: value} if option else value}
-    config = recorded_options(root, groups, "a run of an older version")
+    config = recorded_options(root, _nested(present | kept), "a run of an older version")
     return config, json.loads(json.dumps(recorded(config) | others))
 
 
@@ -78,6 +79,15 @@ def flat(config: Json) -> Json:
     """Recorded configuration by dotted option."""
     groups = {key: value if isinstance(value, dict) else {"": value} for key, value in config.items()}
     return {f"{key}.{option}".rstrip("."): value for key, group in groups.items() for option, value in group.items()}
+
+
+def _nested(options: Json) -> Json:
+    """Recorded configuration from one by dotted option."""
+    groups: dict[str, Any] = {}
+    for key, value in options.items():
+        group, _, option = key.partition(".")
+        groups |= {group: groups.get(group, {}) | {option: value} if option else value}
+    return groups
 
 
 def rebuild_state(program: str, state: dict[str, Any], step: int) -> dict[str, Any]:

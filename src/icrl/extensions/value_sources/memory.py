@@ -15,7 +15,7 @@ from torch import Tensor
 from icrl.collection.experience import Columns, Experience, evenly_weighted
 from icrl.config.options import refuse
 from icrl.config.paths import PROJECT
-from icrl.config.schedules import Clock, make_schedule
+from icrl.config.schedules import Clock
 from icrl.contracts import ConfigError, Rollout, Sample, UpdateResult
 from icrl.data.columns import bytes_of, row_chunks
 from icrl.data.history_store import Histories, open_histories
@@ -42,7 +42,6 @@ class Memory(Experience):
         self._offline: OfflineWindows | None = None
         self._drawn: Drawn | None = None
         length = window_length(source, 1)
-        self._offline_weight = make_schedule(source.offline_loss_weight)
         if source.replays:
             self._replay = rollout_replay(source, spec, self.num_learners, length, device)
         if source.has_offline:
@@ -86,11 +85,11 @@ class Memory(Experience):
 
     def with_others(self, own: Sample | None, key: Tensor, clock: Clock) -> Sample:
         """Sample of `own` and `source.mini_batch_size` windows of recorded histories. Weights make a learner's mean
-        loss that of its own windows plus `source.offline_loss_weight` times that of the histories."""
+        loss that of its own windows plus that of the histories."""
         if self._offline is None:
             return super().with_others(own, key, clock)
         others = self._offline.draw(self.source.mini_batch_size, key)
-        weight = torch.full((others.obs.shape[1],), self._offline_weight(clock), device=others.obs.device)
+        weight = torch.ones(others.obs.shape[1], device=others.obs.device)
         if own is None:
             return Sample(others, weight, {})
         joined = Rollout(*(self._joined(*pair) for pair in zip(own.rollout, others, strict=True)))
@@ -120,8 +119,7 @@ class OfflineWindows:
     """Windows of T steps from the histories in `source.offline_buffer_dir`, in memory in small dtypes. Every learner
     uses all rows of its task, and all windows of a task are equally likely.
 
-    Each row contributes its first or last `offline_buffer_length` steps, and of these every `offline_buffer_every`-th
-    episode, concatenated. A window may cross the ends of episodes."""
+    Each row contributes its first `offline_buffer_length` steps. A window may cross the ends of episodes."""
 
     def __init__(
         self, config: Config, source: ReplayConfig, spec: EnvSpec, tasks: Tensor, length: int, device: torch.device
@@ -139,8 +137,7 @@ class OfflineWindows:
         refuse(
             not per_task.all(),
             f"source.mini_batch_length={length} is longer than the histories of a task: {named}, "
-            f"source.offline_buffer_length={source.offline_buffer_length}, "
-            f"source.offline_buffer_every={source.offline_buffer_every}",
+            f"source.offline_buffer_length={source.offline_buffer_length}",
         )
         order = task.argsort(kind="stable")  # rows task by task, whatever store they are in
         first_step, ends = (steps.cumsum() - steps)[order], starts[order].cumsum()
@@ -202,12 +199,8 @@ def _rows_of(histories: Histories, tasks: Tensor, where: str) -> np.ndarray:
 
 def _kept_steps(histories: Histories, rows: np.ndarray, source: ReplayConfig, where: str) -> np.ndarray:
     """Mask of the steps of the `rows` to use, `[rows, steps]` bool."""
-    done = (histories.columns["terminated"][rows] | histories.columns["truncated"][rows]) > 0
-    row_len = done.shape[1]
+    row_len = histories.columns["terminated"].shape[1]
     length = source.offline_buffer_length or row_len
     given = f"source.offline_buffer_length={length}"
     refuse(length > row_len, f"{given} is more than the {row_len} steps of a row: {where}. Lower it, or give 0 for all")
-    step = np.arange(row_len)
-    within = step < length if source.offline_buffer_range == "first" else step >= row_len - length
-    episode = np.cumsum(done, axis=1) - done
-    return within & ((episode - episode[:, [within.argmax()]]) % source.offline_buffer_every == 0)
+    return np.broadcast_to(np.arange(row_len) < length, (len(rows), row_len))

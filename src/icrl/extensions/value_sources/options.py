@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any
 
 from icrl.config.options import Name, option
 from icrl.config.paths import PROJECT
 from icrl.data.history_store import checksum_of, read_manifest
-from icrl.sources.options import Conflicts, NoneOrMore, NotNegative, Positive, SourceConfig
+from icrl.sources.options import Conflicts, NoneOrMore, NotNegative, SourceConfig
 from icrl.sources.pace import env_steps
 
 if TYPE_CHECKING:
@@ -21,18 +21,19 @@ class ReplayConfig(SourceConfig):
     whole_replay_buffer_training: bool = option(True, "sweep over the whole replay (false: draw one mini-batch)")
     clear_replay_buffer: bool = option(True, "learn from the newest unroll only, and clear it afterwards")
     priority_replay: bool = option(False, "draw windows of large TD error more often")
-    priority_replay_alpha: NotNegative = option(0.7, "priority is (|TD error| + source.priority_replay_eps)^alpha")
+    priority_replay_alpha: NotNegative = option(0.7, "priority is (|TD error| + 1e-6)^alpha")
     priority_replay_beta: NotNegative = option(0.4, "a window's weight is priority^(-beta), over the largest drawn")
-    priority_replay_eps: Positive = option(1e-06, "added to the TD error of every window")
     offline_buffer_dir: Annotated[list[Name], NoneOrMore] = option(
         [], "names of recorded histories of the same tasks to learn from too (none or []: none)"
     )
-    offline_buffer_length: int = option(0, "env steps to use of each row of the recorded histories (0: all)", ge=0)
-    offline_buffer_range: Literal["first", "last"] = option("first", "end of a row that this length counts from")
-    offline_buffer_every: int = option(1, "use every k-th episode of the recorded histories", ge=1)
-    offline_loss_weight: NotNegative = option(1.0, "weight of the loss on histories, beside that on own experience")
+    offline_buffer_length: int = option(0, "first env steps to use of each row of these histories (0: all)", ge=0)
     rl_train_after_update_steps: int = option(0, "iterations on recorded histories alone, before any env step", ge=0)
     rl_train_every_update_steps: int = option(1, "iterations between updates on own experience", ge=1)
+
+    former = {
+        **{"priority_replay_eps": 1e-6, "offline_loss_weight": 1.0},
+        **{"offline_buffer_range": "first", "offline_buffer_every": 1},
+    }
 
     @property
     def replays(self) -> bool:
@@ -91,7 +92,5 @@ class ReplayConfig(SourceConfig):
         yield self.priority_replay and not self.draws, evenly
         empty = "{clear_replay_buffer} keeps nothing to draw from; it needs source.whole_replay_buffer_training=true"
         yield self.draws and not replays, empty
-        everything = "{offline_buffer_range} needs a length above 0, but {offline_buffer_length} uses whole rows"
-        yield offline and self.offline_buffer_range == "last" and not self.offline_buffer_length, everything
         if not offline:
             yield from self.unused(("offline_", "rl_"), "has no effect with {offline_buffer_dir}: name histories there")

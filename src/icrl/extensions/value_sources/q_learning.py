@@ -124,8 +124,9 @@ class DQNConfig(ReplayConfig, NetworkConfig):
     name: Literal["dqn"] = named("dqn")
     epsilon: Share = option(falling(0.7), "probability of a uniformly random action")
     double: bool = option(True, "the network chooses the next action and the target network values it (double DQN)")
-    target_update_period: int = option(1, "updates between two updates of the target network", ge=1)
     target_update_rate: Annotated[Any, Rate(gt=0, le=1)] = option(0.05, "step of the target network (1: a copy)")
+
+    former = {"target_update_period": 1}
 
 
 @source("dqn", DQNConfig)
@@ -139,7 +140,7 @@ class DQN(ActionValues):
     paper the gradient is clipped, not the error. The losses of all learners are summed and gradients are clipped per
     learner, so learner k alone equals learner k among others.
 
-    Every `target_update_period` updates Q' <- Q' + target_update_rate * (Q - Q'), parameter by parameter."""
+    After each update Q' <- Q' + target_update_rate * (Q - Q'), parameter by parameter."""
 
     experience = Memory
     saved = ("network", "target_network", "optimizer", "updates")
@@ -174,10 +175,9 @@ class DQN(ActionValues):
         loss = self._per_learner(sample.weight * error.square())
         norm = self.optimizer.descend(loss, self.rate("learning_rate"))
         self.updates += 1
-        if self.updates % self.config.target_update_period == 0:
-            polyak_update(self.target_network, self.network, self.rate("target_update_rate"))
-            with torch.no_grad():
-                self._target_values = self.target_network().flatten(0, 1)
+        polyak_update(self.target_network, self.network, self.rate("target_update_rate"))
+        with torch.no_grad():
+            self._target_values = self.target_network().flatten(0, 1)
         self._values = self.network().flatten(0, 1)
         rate = torch.full_like(norm, self.rate("learning_rate"))
         metrics |= {"loss": loss.detach(), "gradient_norm": norm, "learning_rate": rate}

@@ -22,6 +22,7 @@ from icrl.extensions.value_sources.sum_tree import SumTree
 from icrl.randomness import uniform
 from icrl.spaces import EnvSpec
 
+_EPS = 1e-6  # added to the TD error of every window
 _RANGE = 1e-150, 1e150  # of priorities: keeps sums finite and above 0 for any alpha
 
 Columns = TypeVar("Columns", bound=Any)  # a named tuple of tensors
@@ -32,11 +33,11 @@ class Priorities:
     a new entry the largest one of its learner and at least 1; then p = (td_error + eps)^alpha."""
 
     def __init__(
-        self, num_learners: int, num_places: int, alpha: Any, beta: Any, eps: Any, device: torch.device
+        self, num_learners: int, num_places: int, alpha: Any, beta: Any, eps: float, device: torch.device
     ) -> None:
-        """`alpha`, `beta` and `eps`: numbers or schedules."""
+        """`alpha` and `beta`: numbers or schedules."""
         self._tree = SumTree(num_learners, num_places, device)
-        self._alpha, self._beta, self._eps = (make_schedule(rate) for rate in (alpha, beta, eps))
+        self._alpha, self._beta, self._eps = make_schedule(alpha), make_schedule(beta), eps
         self.values, self.load = self._tree.priorities, self._tree.load  # [L, k] float64, a view
 
     def begin(self, where: Tensor, usable: Tensor) -> None:
@@ -52,7 +53,7 @@ class Priorities:
 
     def set(self, where: Tensor, td_error: Tensor, clock: Clock) -> None:
         """Set the priorities of slots by their absolute TD errors, `[L, W]` each."""
-        priority = (td_error.double() + self._eps(clock)) ** self._alpha(clock)
+        priority = (td_error.double() + self._eps) ** self._alpha(clock)
         self._tree.set(where, priority.clamp(*_RANGE))
 
 
@@ -178,7 +179,7 @@ def rollout_replay(
             for name, (dtype, of_step) in forms.items()
         }
     )
-    rates = source.priority_replay_alpha, source.priority_replay_beta, source.priority_replay_eps
+    rates = source.priority_replay_alpha, source.priority_replay_beta, _EPS
     places = source.num_envs * capacity
     priorities = Priorities(num_learners, places, *rates, device) if source.priority_replay else None
     return Replay(columns, num_learners, length, priorities, restore=partial(restored, spec))

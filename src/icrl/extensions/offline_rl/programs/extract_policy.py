@@ -12,10 +12,9 @@ import torch
 from icrl.contracts import ConfigError, Json
 from icrl.evaluation.trained import evaluator_of
 from icrl.extensions.offline_rl.awr import AdvantageWeightedRegression
-from icrl.extensions.offline_rl.critics import check_critic, checksums, load_critic, load_trunk
+from icrl.extensions.offline_rl.critics import check_critic, load_critic
 from icrl.extensions.offline_rl.options import OfflineConfig
 from icrl.nn.gpt import GPT
-from icrl.runs import checkpoint
 from icrl.runs.device import dtype_of
 from icrl.runs.evaluations import last_score
 from icrl.training.fit import fit
@@ -31,15 +30,13 @@ SEARCHED = ("2 awr", "reward per env step in later episodes")  # options, and th
 def main(config: OfflineConfig) -> Path:
     """Train, or resume training; returns the folder with the checkpoints."""
     awr, folder = config.awr, config.folder("logs") / config.awr.experiment_name
-    if not awr.resume and checkpoint.sidecars(folder, "last"):
-        raise ConfigError(f"awr.resume=false: {folder} has an earlier run; give awr.resume=true or another name=")
     critic, about = load_critic(config, torch.device("cpu"))
 
     def inputs(before: Json | None) -> Json:
         if before and before["inputs"].get("critic") != about["state_sha256"]:
             raise ConfigError(f"{folder} was extracted from another critic: give another awr.experiment_name= or name=")
-        start = before["inputs"].get("warm_start") if before else checksums(config, ["awr.initial_encoder"])
-        return {"critic": about["state_sha256"], "warm_start": start}
+        warm = before["inputs"].get("warm_start") if before else {}  # earlier versions could start from trained models
+        return {"critic": about["state_sha256"], "warm_start": warm}
 
     with open_run(config, "extract_policy", folder, compared(config, *COMPARED), inputs) as context:
         if context:
@@ -51,10 +48,8 @@ def main(config: OfflineConfig) -> Path:
             mixture = context.windows(unweighted(config.objective))
             model = GPT(config.model, spec, config.trainer.activation_checkpointing)
             model = model.to(context.device, dtype_of(config))
-            if awr.initial_encoder != "none":
-                load_trunk("awr.initial_encoder", awr.initial_encoder, [model], context.tasks, context.device)
             objective = AdvantageWeightedRegression(awr, critic.target.to(context.device))
-            evaluator = evaluator_of(context, unweighted(config.objective))
+            evaluator = evaluator_of(context)
             updates = -(-awr.num_epochs * mixture.num_windows // config.trainer.mini_batch_size)
             own = {"num_updates": updates, "lowered": "awr.advantage_threshold, "}
             fit(context, model, objective, context.batches(mixture), evaluator, **own)

@@ -14,7 +14,7 @@ from icrl.contracts import Json
 from icrl.evaluation.trained import evaluator_of
 from icrl.extensions.offline_rl.acting import lone_critic
 from icrl.extensions.offline_rl.critic import trunk_config
-from icrl.extensions.offline_rl.critics import checksums, initialize, make_critic, snapshot_state
+from icrl.extensions.offline_rl.critics import make_critic
 from icrl.extensions.offline_rl.ilql import ImplicitQLearning, value_bound
 from icrl.extensions.offline_rl.needs import critic_training
 from icrl.extensions.offline_rl.options import OfflineConfig
@@ -29,8 +29,6 @@ LARGE = "trainer.mini_batch_size, model.context_len, encoder.embed_dim"
 COMPARED = ("encoder", "decoder", "critic")  # groups of options that must be the same for a model
 SEARCHED = ("2 ilql", "reward per env step in later episodes")  # options, and the value of a run
 
-_STARTS = ("encoder.load_from", "decoder.load_from", "critic.initial_model", "critic.initial_model_prefix")
-
 
 def main(config: OfflineConfig) -> Path:
     """Train, or resume training; returns the folder with the checkpoints."""
@@ -41,12 +39,12 @@ def main(config: OfflineConfig) -> Path:
     def inputs(before: Json | None) -> Json:
         if before:
             check_plugin(plugin, before.get("reward_plugin"), folder)
-        start = before["inputs"].get("warm_start") if before else checksums(config, _STARTS)
-        return {"reward_plugin": plugin.sha256, "warm_start": start}
+        warm = before["inputs"].get("warm_start") if before else {}  # earlier versions could start from trained models
+        return {"reward_plugin": plugin.sha256, "warm_start": warm}
 
     with open_run(config, "train_ilql", folder, groups, inputs) as context:
         if context:
-            spec, tasks, trunk = context.spec(), context.tasks, trunk_config(config.model, config.encoder)
+            spec, trunk = context.spec(), trunk_config(config.model, config.encoder)
             context.check_memory(critic_training(config, trunk, spec, context.ranks.size), trunk)
             mixture = context.windows(unweighted(config.objective), partial(training_rewards, plugin))
             critic = make_critic(config, spec, config.trainer.activation_checkpointing)
@@ -55,14 +53,10 @@ def main(config: OfflineConfig) -> Path:
             unbounded = "without a bound: critic.discount_factor below 1 would give one"
             limit = f"at most {bound:g}" if bound < math.inf else unbounded
             announce(f"values are {limit}, in absolute value", context.ranks)
-            start = None
-            if not context.before:
-                initialize(config, critic, tasks, context.device)
-                start = snapshot_state(config, critic, tasks, context.device)
             run = context.described_by({"reward_plugin": described(plugin)})
             objective, batches = ImplicitQLearning(critic, bound), context.batches(mixture)
-            evaluator = evaluator_of(context, unweighted(config.objective), lone_critic)
-            own = {"after_step": critic.after_update, "start": start, "lowered": "critic.reward_scale, "}
+            evaluator = evaluator_of(context, lone_critic)
+            own = {"after_step": critic.after_update, "lowered": "critic.reward_scale, "}
             fit(run, critic, objective, batches, evaluator, **own)
     return folder
 

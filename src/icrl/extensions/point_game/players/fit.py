@@ -38,7 +38,7 @@ def fit_players(config: PlayersConfig, evaluate: Evaluate, device: torch.device)
     `evaluate` is called with the current players. Raises `Stopped` when a signal asked the run to end, `DivergedError`,
     before the next save or evaluation, when a loss, a gradient or a parameter is not finite."""
     folder, options, total, evaluation = config.folder, config.summaries, config.training.num_updates, config.evaluation
-    stopwatch, owner = Stopwatch(options.timing, device), owner_of(config)
+    stopwatch, owner = Stopwatch(config.summaries.details, device), owner_of(config)
     learners, players = make_learners(config, stopwatch, device)
     description = owner._asdict() | {"config": recorded(config)}
     run = RunState(folder, description, config.checkpoints, total, device)
@@ -177,7 +177,7 @@ class PlayerCurves:
     """Logger of curves over updates, log lines, and matches.json (match results by update)."""
 
     def __init__(self, config: PlayersConfig, logger: MetricLogger, stopwatch: Stopwatch, done: int) -> None:
-        self._layerwise, self._logger, self._stopwatch = config.summaries.layerwise, logger, stopwatch
+        self._details, self._logger, self._stopwatch = config.summaries.details, logger, stopwatch
         self._owner, self._path, self._matches = owner_of(config), config.folder / "matches.json", dict[str, Json]()
         if done and self._path.exists():
             written, owner, _ = read_owned(self._path, {"matches": {str: FORM["matches"]}})
@@ -192,7 +192,7 @@ class PlayerCurves:
                 learner, values = learners[name], {key: value.item() for key, value in found.items()}
                 fill = {"replay_fill": float(learner.replay.size), "moves": float(learner.moves)}
                 self._logger.scalars(name, values | fill, update)
-                if self._layerwise:
+                if self._details:
                     self._logger.scalars(f"{name}_layers", layers_of(learner.network), update)
             self._logger.scalars("milliseconds", self._stopwatch.milliseconds, update)
             newest = self._matches[max(self._matches, key=int)] if self._matches else {}

@@ -42,6 +42,7 @@ from icrl.training.optimizers import AdamConfig, SGDConfig, make_optimizer, set_
 
 _PARTS = ("network", "target_network", "optimizer", "replay")  # of a learner's state
 _START = Clock(0, 0, 0, 0)
+_ALPHA, _EPS = 0.6, 0.001  # of prioritised replay: priority is (|TD error| + eps)^alpha
 
 Players = dict[str, dict[str, Player]]  # by side and name
 
@@ -101,7 +102,7 @@ def transition_replay(config: TransitionsConfig, width: int, dtype: torch.dtype,
     windows of one step, so its columns are `[C, 1, ...]`."""
     kinds = ((dtype, width), (torch.int64,), (dtype,), (torch.bool,), (dtype, width))
     columns = (torch.zeros(config.size, 1, *shape, dtype=kind, device=device) for kind, *shape in kinds)
-    rates = (config.alpha, config.beta, config.eps)
+    rates = (_ALPHA, config.beta, _EPS)
     priorities = Priorities(1, config.size, *rates, device) if config.kind == "prioritised" else None
     return Replay(Transitions(*columns), 1, 1, priorities, from_oldest=False, dtype=dtype)
 
@@ -121,9 +122,8 @@ class Learner(NetworkPlayer):
         self.target_network = copy.deepcopy(self.network).requires_grad_(False)
         role, clip = self.role, config.training.max_gradient_norm
         rates: Any = {"learning_rate": role.learning_rate, "max_gradient_norm": clip}
-        adam = {"beta1": role.adam_beta1, "beta2": role.adam_beta2, "epsilon": role.adam_eps}
         sgd = role.optimizer == "sgd"
-        self._optimizer_config = SGDConfig(momentum=role.momentum, **rates) if sgd else AdamConfig(**adam, **rates)
+        self._optimizer_config = SGDConfig(momentum=role.momentum, **rates) if sgd else AdamConfig(beta2=0.999, **rates)
         self.optimizer = make_optimizer(self.network, self._optimizer_config)
         self._epsilon, self._learning_rate = make_schedule(self.role.epsilon), make_schedule(self.role.learning_rate)
         self._opponents: list[Player] = []

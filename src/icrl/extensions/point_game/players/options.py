@@ -7,6 +7,7 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 from pydantic import model_validator
 
 from icrl.config.options import (
+    NO_EFFECT,
     Name,
     OneOf,
     OneOrMore,
@@ -40,8 +41,6 @@ _OPPONENTS = (
     "training opponents: rollouts take them in turn, each in separate games; `%s` is the other side, `league` stands "
     "for training.league_size earlier selves of it"
 )
-# Options that an optimizer does not read, with the value that they must have then.
-_IDLE = {"adam": {"momentum": 0.0}, "sgd": {"adam_beta1": 0.0, "adam_beta2": 0.0, "adam_eps": 1e-8}}
 
 
 class GameConfig(Options):
@@ -77,12 +76,12 @@ class TrainingConfig(Options):
 class TransitionsConfig(Options):
     kind: Literal["uniform", "prioritised"] = option("uniform", "uniform, or draws large TD errors more often")
     size: int = option(100000, "newest transitions in each player's replay buffer", ge=1, le=10**9)
-    alpha: Annotated[Any, Rate(ge=0)] = option(0.6, "priority is (|TD error| + replay.eps)^alpha (prioritised)")
     beta: Annotated[Any, Rate(ge=0)] = option(
         {"kind": "linear", "progress": "percent", "points": [[0, 0.4], [1, 1.0]]},
         "a drawn transition's weight is priority^(-beta), over the largest drawn (prioritised)",
     )
-    eps: Annotated[Any, Rate(gt=0)] = option(0.001, "added to the TD error of every transition (prioritised)")
+
+    former = {"alpha": 0.6, "eps": 0.001}
 
 
 class RoleConfig(Options):
@@ -108,24 +107,21 @@ class RoleConfig(Options):
         {"kind": "cosine", "progress": "percent", "initial": 0.001, "final": 1e-05, "time": 1}, "learning rate"
     )
     momentum: float = option(0.0, "decay of the sum of gradients (sgd; adam: 0)", ge=0, le=0.9999)
-    adam_beta1: float = option(0.9, "decay of the mean of gradients (sgd: 0)", ge=0, le=0.9999)
-    adam_beta2: float = option(0.999, "decay of the mean of squares (sgd: 0)", ge=0, le=0.99999)
-    adam_eps: float = option(1e-08, "added to the root of the mean of squares (sgd: 1e-8)", gt=0)
     net_arch: list[dict[str, Any]] = option(
         [{"width": 256, "normalization": "layer"}, {"width": 256}],
         "hidden layers: each a `width` and, if need be, `normalization` (none, layer, batch), `activation` (relu, "
         "tanh, gelu), `residual: true` (two that add to their input) and `repeat`; or a `net_arch` to `repeat`",
     )
 
+    former = {"adam_beta1": (0.9, 0.0), "adam_beta2": (0.999, 0.0), "adam_eps": 1e-8}  # 0 with sgd
+
     @model_validator(mode="after")
     def _check(self) -> Self:
         role, layers = self.role, read_net_arch(f"{self.role}.net_arch", self.net_arch)
         if self.player != LEARNED:
             return self
-        for name, idle in _IDLE[self.optimizer].items():
-            key, value = f"{role}.{name}", getattr(self, name)
-            message = f"{key}={value} has no effect with {role}.optimizer={self.optimizer}: give {key}={idle}"
-            refuse(value != idle, message)
+        idle = f"{role}.momentum={self.momentum} has no effect with {role}.optimizer=adam: give {role}.momentum=0.0"
+        refuse(self.optimizer == "adam" and self.momentum, idle)
         refuse(not self.opponents, f"{role}.opponents=[]: must have at least one name")
         refuse(
             self.batch_size < 2 and any(layer.normalization == "batch" for layer in layers),
@@ -157,8 +153,9 @@ class MatchesConfig(Options):
     num_final_games: int = option(2000, "games of each pair of players, at the end", ge=1, le=10**6)
     max_moves: int = option(100, "moves after which a game counts as unfinished (evaluations)", ge=1, le=10000)
     num_bootstrap: int = option(2000, "bootstrap resamples of the intervals", ge=100, le=10**5)
-    confidence: float = option(0.95, "coverage of the intervals", ge=0.5, le=0.999)
     pictures: bool = option(True, "draw the matches at the end, and one game in 2 or 3 dimensions, with a video")
+
+    former = {"confidence": 0.95}
 
     @model_validator(mode="after")
     def _check(self) -> Self:
@@ -173,12 +170,18 @@ class PlayerSavingConfig(SavingConfig):
 
 
 class PlayerCurvesConfig(CurvesConfig):
-    details = ("layerwise", "timing", "gradient_noise_scale")
-    layerwise: bool = option(False, "mean and deviation of every parameter and its gradient", may_change=True)
+    additions = ("details", "gradient_noise_scale")
+    details: bool = option(
+        False,
+        "also log mean and deviation of every parameter and its gradient, and the milliseconds of each phase of an "
+        "update (slower on a GPU)",
+        may_change=True,
+    )
     gradient_noise_scale: Literal["none", "alternative", "paper"] = option(
         "none", "log the gradient noise scale of each player, the largest batch_size that helps much", may_change=True
     )
-    timing: bool = option(False, "milliseconds of each phase of an update (slower on a GPU)", may_change=True)
+
+    former = {"layerwise": NO_EFFECT, "timing": NO_EFFECT}
 
 
 class PlayersDeviceConfig(DeviceConfig):

@@ -16,6 +16,7 @@ from icrl.extensions.point_game.players.needs import needs
 from icrl.extensions.point_game.players.options import LEAGUE, PlayersConfig
 from icrl.extensions.point_game.point_pictures import write_match_plot, write_pictures
 from icrl.extensions.point_game.rollout import measure, players_of
+from icrl.rl.statistics import CONFIDENCE
 from icrl.runs.checkpoint import FINISHED
 from icrl.runs.device import check_memory, prepare, recorded
 from icrl.runs.files import check_owner, only_writer, read_json, read_owned, write_owned
@@ -78,7 +79,7 @@ def evaluate(config: PlayersConfig, players: Players, *, final: bool = False) ->
     names = every if final else _AMID
     pairs = {f"{one}_vs_{other}": (hosts[one], agents[other]) for one, other in names}
     games = options.num_final_games if final else options.num_games
-    settings = (options.max_moves, config.seed, options.confidence, options.num_bootstrap)
+    settings = (options.max_moves, config.seed, CONFIDENCE, options.num_bootstrap)
     return measure(make_game(config), pairs, games, *settings)
 
 
