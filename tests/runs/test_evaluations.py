@@ -243,7 +243,6 @@ def test_one_that_kills_its_process_or_raises_is_given_up(tmp_path):
     assert not steps_of(tmp_path, "pending") and steps_of(tmp_path, "best") == [1]
 
 
-@pytest.mark.usefixtures("quick")
 def test_one_that_hangs_is_cut(tmp_path, monkeypatch):
     """Whether it waits or is stopped."""
     monkeypatch.setattr("icrl.runs.evaluations.PATIENCE", 0.5)

@@ -125,7 +125,7 @@ def watched(kept: list[Played], policy: Any, env: Any, streams: Any, num_steps: 
         chance = torch.stack([policy.heads.probabilities(obs) for obs in steps.obs])
     elif type(policy) is Actor:
         columns = [column.T for column in (steps.obs, steps.action, steps.reward, steps.timestep)]
-        batch = TrialBatch(*columns, *[torch.empty(0)] * 3)
+        batch = TrialBatch(*columns, *[torch.empty(0)] * 2)
         chance = log_probabilities(SPEC, policy.model, batch).exp().transpose(0, 1)
     else:
         chance = torch.full((*steps.obs.shape, SPEC.num_actions), torch.nan)  # a stranger

@@ -215,4 +215,4 @@ def test_several_processes_are_refused() -> None:
 def test_what_does_not_go_with_mtadam_is_refused() -> None:
     with pytest.raises(ConfigError, match=r"^optimizer.name=mtadam .* device.amp_dtype=float16.*bfloat16 or none"):
         load_config(["optimizer=mtadam", "device.amp_dtype=float16"])
-    load_config(["optimizer=mtadam", "optimizer.beta3=0.9", "device.amp_dtype=bfloat16"])
+    load_config(["optimizer=mtadam", "optimizer.beta2=0.9", "device.amp_dtype=bfloat16"])

@@ -73,7 +73,9 @@ def test_models_are_shared_if_only_the_evaluation_differs() -> None:
     assert [row.folders[0].parent.name for row in rows[:3]] == [name for name, _ in evaluated]
     assert {part.parent.name for row in rows[:3] for part in row.models[0]} == {"mine-warm-seed0"}
     assert value(shared.commands[2], "policy.temperature") == "0.5"
-    _, _, jobs = study(variant("warm"), cold, options=ONE_SEED)  # checkpoints are chosen by evaluations
+    _, _, jobs = study(
+        variant("warm"), cold, options=(*ONE_SEED, "trainer.evaluate=true")
+    )  # checkpoints are chosen by evaluations
     assert [job.name for job in jobs if job.needs] == ["mine-warm-seed0", "mine-cold-seed0"]
 
 
@@ -183,7 +185,8 @@ def test_every_preset_can_be_run(preset: str) -> None:
         {key: value for key, value, _ in walk(one)} for one in (load_config(evaluations[0][1:]), rows[0].config)
     )
     assert {key for key in found if found[key] != expected[key]} <= {"source.teacher"}  # named after its histories
-    assert not config.trainer.evaluate and not config.evaluation.videos and not config.source.videos_per_task
+    for one in (row.config for row in rows):
+        assert not one.trainer.evaluate and not one.evaluation.videos and not one.source.videos_per_task
     chooses = preset in {"decoding", "objective", "offline_settings", "pace", "position", "tokens"}
     shown = {"development"} if chooses else {"test"}  # a recipe is chosen without a look at the test
     assert {row.config.evaluation.tasks for row in rows} == shown

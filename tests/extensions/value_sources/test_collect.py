@@ -154,7 +154,7 @@ def test_the_clock_counts_what_is_done(others: Path, source: Any) -> None:
 
 def assert_mixed(source: Any, clock: Clock, sample: Sample, own: bool, offline: bool) -> None:
     """For each of two learners its own windows come before those of recorded histories. The weighted mean of any loss
-    is the mean over its own, weighted by importance, plus w times that over the others; w goes from 0.5 to 2."""
+    is the mean over its own, weighted by importance, plus that over the others."""
     from_others = (sample.rollout.timestep[0] == MARK).unflatten(0, (2, -1))
     weight, num_own = sample.weight.unflatten(0, (2, -1)), int((~from_others[0]).sum())
     assert (from_others[:, num_own:]).all() and not from_others[:, :num_own].any()
@@ -165,7 +165,7 @@ def assert_mixed(source: Any, clock: Clock, sample: Sample, own: bool, offline: 
     assert source.priority_replay or (importance == 1).all()
     expected = (importance * loss[:, :num_own]).sum(1) / max(num_own, 1)
     if offline:
-        expected += (0.5 + 1.5 * clock.percent) * loss[:, num_own:].mean(1)
+        expected += loss[:, num_own:].mean(1)
     torch.testing.assert_close((weight * loss).mean(1), expected)
 
 

@@ -93,9 +93,9 @@ def plan(options: Sequence[str]) -> Plan:
     _check_not_reserved(options, _OF_STUDY)
     of_study = _groups(StudiedConfig)
     own = [option for option in options if _group_of(option) in of_study]
-    shared = compose_config(StudiedConfig, own).study.options
+    shared = compose_config(StudiedConfig, [*QUIET, *own]).study.options
     _check_not_reserved(shared, (*_OF_STUDY, *_OF_RUNS))
-    config = compose_config(StudiedConfig, [*(one for one in shared if _group_of(one) in of_study), *own])
+    config = compose_config(StudiedConfig, [*QUIET, *(one for one in shared if _group_of(one) in of_study), *own])
     variants = [_read_variant(written) for written in config.study.variants]
     slugs, seeds = [variant.slug for variant in variants], config.study.seeds
     refuse(not slugs, "study.variants=[]: must have a variant; study=NAME chooses a study, --help lists the names")
