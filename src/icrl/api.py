@@ -28,9 +28,9 @@ from icrl.contracts import ConfigError
 from icrl.data.history_store import open_histories
 from icrl.envs import make_env as make_world
 from icrl.envs.core import EnvConfig, TensorEnv, world
-from icrl.evaluation.exported import ABOUT, WEIGHTS, read_exported, write_exported
 from icrl.evaluation.in_context import Adaptation, play_episodes
-from icrl.evaluation.kinds import plain_gpt
+from icrl.evaluation.models.exported import ABOUT, WEIGHTS, read_exported, write_exported
+from icrl.evaluation.models.kinds import plain_gpt
 from icrl.nn.encoders import encoder
 from icrl.nn.gpt_policy import GPTPolicy, InContextPolicy, column_of
 from icrl.nn.transformer import trunk

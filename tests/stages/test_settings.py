@@ -18,7 +18,7 @@ from icrl.app.compose import load_config
 from icrl.config.paths import PROJECT
 from icrl.envs import make_env
 from icrl.envs.core import TensorEnv
-from icrl.evaluation.trained import InContextEvaluator, SourceEvaluator
+from icrl.evaluation.models.trained import InContextEvaluator, SourceEvaluator
 from icrl.recording import record
 from icrl.runs.files import read_json
 from icrl.sources.a2c import A2C

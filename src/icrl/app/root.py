@@ -31,7 +31,7 @@ from icrl.envs import env_options
 from icrl.envs.core import EnvConfig
 from icrl.envs.rooms import DarkRoomConfig
 from icrl.envs.tasks import TasksConfig
-from icrl.evaluation.kinds import kind_of, named_kinds
+from icrl.evaluation.models.kinds import kind_of, named_kinds
 from icrl.evaluation.protocol import EvaluationConfig
 from icrl.nn.encoders import OF_ROWS
 from icrl.nn.gpt import GPTConfig

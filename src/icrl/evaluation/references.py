@@ -23,11 +23,11 @@ from icrl.envs.core import TensorEnv
 from icrl.envs.exact import Expectation, optimal_exact, random_exact
 from icrl.envs.rooms import DarkRoom
 from icrl.evaluation.in_context import play_steps
+from icrl.evaluation.models.trained import policy_of
 from icrl.evaluation.protocol import COVERING_PLAN, TEMPERATURE, WALKS, decoding_name
 from icrl.evaluation.scripted.explorers import CoveringPlan, PersistentWalk, TurningWalk, UniformWalk, has_explorers
 from icrl.evaluation.scripted.rooms import searchers_in
 from icrl.evaluation.scripted.unlearned import Chance, Planner
-from icrl.evaluation.trained import policy_of
 from icrl.nn.gpt import GPT, Window, context_of
 from icrl.nn.gpt_policy import Acting, GPTCarry, GPTPolicy
 from icrl.randomness import mix, seeds_of

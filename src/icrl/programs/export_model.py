@@ -13,8 +13,8 @@ from pathlib import Path
 from icrl.app.root import Config
 from icrl.config.options import refuse
 from icrl.contracts import Json, PipelineError
-from icrl.evaluation import trained
-from icrl.evaluation.exported import write_exported
+from icrl.evaluation.models import trained
+from icrl.evaluation.models.exported import write_exported
 from icrl.evaluation.report import read_results
 from icrl.runs.device import prepare
 
