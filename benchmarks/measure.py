@@ -50,12 +50,12 @@ def about() -> Json:
 
 
 class Report:
-    """Tables of one benchmark. They are printed, and kept in `results/<name>.json` with date, commit and machine, from
-    which `benchmarks.page` writes a page."""
+    """Tables of the benchmark `benchmarks.<name>`. They are printed, and kept in `results/` under the last part of the
+    name, with date, commit and machine; `benchmarks.page` writes a page from them."""
 
     def __init__(self, name: str, overrides: list[str] | None = None, folder: Path = RESULTS) -> None:
         """With `overrides` of options nothing is kept."""
-        self._path = None if overrides else folder / f"{name}.json"
+        self._path = None if overrides else folder / f"{name.rpartition('.')[2]}.json"
         self._tables: list[Json] = []
         self._found: Json = {"command": f"python -m benchmarks.{name}"} | about() | {"tables": self._tables}
 

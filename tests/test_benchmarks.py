@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks.measure import Report, fastest, side_by_side
-from benchmarks.page import page
+from benchmarks.page import PAGE, page
 
 RATES = {"peer, slow": 50.0, "peer, fast": 1200.0, "ours": 3000.0}
 
@@ -70,3 +70,7 @@ Rooms:
 | ours | 3,000 | 2.50 |
 """
     )
+
+
+def test_the_page_of_figures_is_that_of_the_kept_results() -> None:
+    assert PAGE.read_text() == page()

@@ -40,7 +40,7 @@ def main(overrides: list[str]) -> None:
         "extraction (AWR)": update_of(GPT(config.model, spec), extraction, config, batch),
     }
     work = {name: partial(repeated, update, UPDATES) for name, update in ways.items()}
-    report = Report("offline", overrides)
+    report = Report("extensions.offline_rl.offline", overrides)
     report.show("Update", side_by_side(work, ROUNDS, time.process_time), "update", "imitation (AD)")
 
 

@@ -64,7 +64,7 @@ def bytes_of(config: Config, form: type[GPT]) -> int:
 
 def main() -> None:
     torch.set_num_threads(1)
-    report = Report("trunks")
+    report = Report("extensions.recurrent.trunks")
     transformer.attend = attend
     configs = {name: load_config([*given, "device.amp_dtype=bfloat16"]) for name, given in TRUNKS.items()}
     forms = {name: (config, GPT) for name, config in configs.items()} | {HALF: (configs[BASELINE], HalfGPT)}

@@ -132,7 +132,7 @@ def bounds() -> None:
 def main(with_commands: bool) -> None:
     torch.set_num_threads(1)
     warnings.simplefilter("ignore", UserWarning)  # vmap has no rule for attention on a CPU
-    report = Report("stacked")
+    report = Report("extensions.seeds.stacked")
     for name, options in RECIPES.items():
         config = load_config([*options, "num_threads=1", "device.type=cpu"])
         spec = make_env(config.env).spec
