@@ -130,6 +130,30 @@ class ActorCritic(Learner):
         """Values `[T, B]` of the observations after each step, before any reset."""
         return self.heads.value(self.heads.ahead(inputs, rollout.next_obs))
 
+    def _descend(
+        self,
+        sample: Sample,
+        actor_loss: Tensor,
+        errors: Tensor,
+        returns: Tensor,
+        entropies: Tensor,
+        metrics: dict[str, Tensor],
+    ) -> UpdateResult:
+        """One gradient step of every learner on the mean of actor_loss + value_coefficient * errors^2 -
+        entropy_coefficient * entropies over its steps. All are `[T, B]` but `metrics` `[L]`, to which others are added;
+        `errors` of the critic, the `returns` less its values, are brought to the unit of the losses."""
+        policy_loss = self._per_learner(actor_loss)
+        value_loss = self._per_learner(self.heads.scaled(errors).square())
+        entropy = self._per_learner(entropies)
+        rates = {name: self.rate(name) for name in ("learning_rate", "entropy_coefficient")}
+        loss = policy_loss + self.rate("value_coefficient") * value_loss - rates["entropy_coefficient"] * entropy
+        norm = self.optimizer.descend(loss, rates["learning_rate"])
+        self.heads.observe(sample.rollout.obs, returns)
+        self.refresh()
+        metrics |= {name: torch.full_like(norm, rate) for name, rate in rates.items()}
+        metrics |= {"policy_loss": policy_loss.detach(), "value_loss": value_loss.detach()}
+        return UpdateResult(metrics | {"entropy": entropy.detach(), "gradient_norm": norm})
+
 
 @source("a2c", A2CConfig)
 class A2C(ActorCritic):
@@ -140,17 +164,7 @@ class A2C(ActorCritic):
         inputs = self._inputs(sample.rollout, sample.targets)
         log_prob, value, entropies = self.heads.evaluate_actions(inputs, sample.rollout.action)
         actor_loss, returns, metrics = self._fit(sample, inputs, log_prob, value.detach())
-        policy_loss, error = self._per_learner(actor_loss), self.heads.scaled(returns - value)
-        value_loss = self._per_learner(error.square())
-        entropy = self._per_learner(entropies)
-        rates = {name: self.rate(name) for name in ("learning_rate", "entropy_coefficient")}
-        loss = policy_loss + self.rate("value_coefficient") * value_loss - rates["entropy_coefficient"] * entropy
-        norm = self.optimizer.descend(loss, rates["learning_rate"])
-        self.heads.observe(sample.rollout.obs, returns)
-        self.refresh()
-        metrics |= {name: torch.full_like(norm, rate) for name, rate in rates.items()}
-        metrics |= {"policy_loss": policy_loss.detach(), "value_loss": value_loss.detach()}
-        return UpdateResult(metrics | {"entropy": entropy.detach(), "gradient_norm": norm})
+        return self._descend(sample, actor_loss, returns - value, returns, entropies, metrics)
 
     def _fit(
         self, sample: Sample, inputs: Tensor, log_prob: Tensor, value: Tensor

@@ -63,21 +63,12 @@ class PPO(ActorCritic):
         log_ratio = log_prob - sample.targets["log_prob"]
         ratio = log_ratio.exp()
         clipped = ratio.clamp(1 - clip_range, 1 + clip_range)
-        policy_loss = self._per_learner(-torch.min(ratio * advantage, clipped * advantage))
-        value_loss = self._per_learner(self.heads.scaled(returns - value).square())
-        entropy = self._per_learner(entropies)
-        rates = {name: self.rate(name) for name in ("learning_rate", "entropy_coefficient")}
-        loss = policy_loss + self.rate("value_coefficient") * value_loss - rates["entropy_coefficient"] * entropy
-        norm = self.optimizer.descend(loss, rates["learning_rate"])
-        self.heads.observe(sample.rollout.obs, returns)
-        self.refresh()
         metrics = {
             "approx_kl": self._per_learner((ratio - 1 - log_ratio).detach()),
             "clip_fraction": self._per_learner((ratio.detach() != clipped.detach()).float()),
         }
-        metrics |= {name: torch.full_like(norm, rate) for name, rate in rates.items()}
-        metrics |= {"policy_loss": policy_loss.detach(), "value_loss": value_loss.detach()}
-        return UpdateResult(metrics | {"entropy": entropy.detach(), "gradient_norm": norm})
+        actor_loss = -torch.min(ratio * advantage, clipped * advantage)
+        return self._descend(sample, actor_loss, returns - value, returns, entropies, metrics)
 
     def _advantage(self, sample: Sample) -> Tensor:
         """Advantages `[T, B]` of the actor's loss."""
