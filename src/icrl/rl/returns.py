@@ -1,7 +1,7 @@
-"""Returns and targets that values are fitted to, advantages for an actor, and the update of a target network."""
+"""Returns and targets that values are fitted to, and advantages for an actor."""
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 
 def n_step_returns(
@@ -82,22 +82,3 @@ def _accumulated(delta: Tensor, trace: Tensor) -> Tensor:
         later = torch.addcmul(delta[t], trace[t], later)
         sums[t] = later
     return sums
-
-
-def double_q_target(
-    reward: Tensor, terminated: Tensor, target_values: Tensor, chooser_values: Tensor, discount: float
-) -> Tensor:
-    """Target of double Q-learning (van Hasselt et al., 2016, arXiv 1509.06461),
-    y = r + discount * Q'(s', argmax_a Q(s', a)), without the second term where the task terminated.
-
-    `reward` and `terminated` are `[...]`; `target_values` Q'(s', .) and `chooser_values` Q(s', .) are `[..., A]`. With
-    Q' as the chooser it is the target of plain Q-learning."""
-    best = chooser_values.argmax(-1, keepdim=True)
-    return reward + discount * target_values.gather(-1, best).squeeze(-1).masked_fill(terminated, 0.0)
-
-
-@torch.no_grad()
-def polyak_update(target: nn.Module, network: nn.Module, rate: float) -> None:
-    """target <- target + rate * (network - target) for all parameters and running means; counters are copied."""
-    for slow, fast in zip(target.state_dict().values(), network.state_dict().values(), strict=True):
-        slow.lerp_(fast, rate) if slow.is_floating_point() else slow.copy_(fast)

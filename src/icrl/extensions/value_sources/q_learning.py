@@ -26,8 +26,8 @@ from icrl.contracts import Sample, Step, UpdateResult
 from icrl.envs.core import look_up
 from icrl.extensions.value_sources.memory import Memory, sizes_of
 from icrl.extensions.value_sources.options import ReplayConfig
+from icrl.extensions.value_sources.targets import double_q_target, polyak_update
 from icrl.nn.networks import StackedAdam, StackedNetwork, num_parameters, size_with_adam
-from icrl.rl.returns import double_q_target, polyak_update
 from icrl.sources import source
 from icrl.sources.learners import Learner, table_rows
 from icrl.sources.options import NetworkConfig, Share, falling, named

@@ -30,10 +30,10 @@ from icrl.contracts import Sample, Step, UpdateResult
 from icrl.extensions.value_sources.memory import Memory, sizes_of
 from icrl.extensions.value_sources.options import ReplayConfig
 from icrl.extensions.value_sources.sac_network import StackedSoftActorCritic, twin_values
+from icrl.extensions.value_sources.targets import polyak_update
 from icrl.nn.heads import SquashedGaussian, make_head
 from icrl.nn.networks import by_learner, by_stream, parameters_of, size_with_adam
 from icrl.randomness import mix, normal, uniform
-from icrl.rl.returns import polyak_update
 from icrl.sources import source
 from icrl.sources.a2c import ActorCritic
 from icrl.sources.heads import VectorHeads

@@ -34,8 +34,8 @@ from icrl.extensions.point_game.players.trained_players import NetworkPlayer, Pl
 from icrl.extensions.point_game.rollout import PointGame, PointGameOptions, PointRollout, PointState, play
 from icrl.extensions.point_game.rules import subset_of
 from icrl.extensions.value_sources.replay import Priorities, Replay
+from icrl.extensions.value_sources.targets import double_q_target, polyak_update
 from icrl.randomness import mix
-from icrl.rl.returns import double_q_target, polyak_update
 from icrl.runs.checkpoint import is_due
 from icrl.training.curves import NoiseScale
 from icrl.training.optimizers import AdamConfig, SGDConfig, make_optimizer, set_rates
