@@ -80,9 +80,9 @@ def prepare(config: Prepared) -> torch.device:
 
 
 def keep_freed_memory() -> None:
-    """Let the C library keep memory that is freed. By default glibc gives blocks above 128 kB back to the system, and
-    each update of a model asks for them again: page faults were a fifth of the time of an update of the default recipe,
-    and a third with `experiment=reference`. Does nothing with another C library."""
+    """Let the C library keep memory that is freed. By default glibc gives large blocks back to the system, and each
+    update of a model asks for them again: page faults were a fifth of the time of an update in bfloat16, and a third
+    with `experiment=reference` (`benchmarks/freed_memory.py`). Does nothing with another C library."""
     if sys.platform == "linux" and (set_option := getattr(ctypes.CDLL(None), "mallopt", None)):
         set_option(_MMAP_MAX, 0)
         set_option(_TRIM_THRESHOLD, -1)
