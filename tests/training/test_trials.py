@@ -3,6 +3,7 @@
 import pytest
 import torch
 from models import outspoken
+from torch import Tensor
 from worlds import room
 
 from icrl.app.compose import load_config
@@ -13,7 +14,7 @@ from icrl.nn.gpt_policy import GPTPolicy
 from icrl.randomness import Noise
 from icrl.runs.distributed import Ranks
 from icrl.training.optimizers import AdamWConfig, make_optimizer
-from icrl.training.policy_gradient import FinetuneConfig, PolicyGradient, log_probabilities
+from icrl.training.policy_gradient import FinetuneConfig, PolicyGradient, TrialBatch, parameters_of
 from icrl.training.trials import Trials
 
 ENV = room(size=3, max_episode_steps=5)
@@ -27,6 +28,10 @@ def model_of(**form) -> GPT:
 
 def trials_of(model: GPT, ranks: Ranks | None = None, **options) -> Trials:
     return Trials(replace(OPTIONS, **options), ENV, ENV.all_tasks(), model, seed=5, ranks=ranks)
+
+
+def log_probs_of(model: GPT, batch: TrialBatch) -> Tensor:
+    return model.head.log_prob(parameters_of(model.spec, model, batch), batch.action)
 
 
 @pytest.mark.parametrize("form", [{}, {"tokens": "interleaved", "position": "rope"}, {"obs_encoding": "framed"}])
@@ -44,7 +49,7 @@ def test_log_probabilities_of_the_update_equal_those_of_the_cached_actor(form, m
     batch = trials_of(model.train(), num_mini_batches=1).batch_at(0)
     by_stream, ours = (found[found.sum(1).argsort()] for found in (torch.stack(said, dim=1), batch.log_prob))
     assert by_stream.shape == (12, 20) and torch.allclose(by_stream, ours, atol=1e-5)
-    chosen = log_probabilities(ENV.spec, model, batch).gather(-1, batch.action[..., None])[..., 0]
+    chosen = log_probs_of(model, batch)
     assert torch.allclose(chosen, batch.log_prob, atol=1e-6)  # before the first update of an iteration
 
 
@@ -55,9 +60,7 @@ def test_the_actor_is_the_model_at_the_start_of_the_iteration():
     with torch.no_grad():
         model.policy_head.bias += torch.tensor([0.0, 0, 3, 0, 0])
     same, new = trials.batch_at(2), trials.batch_at(3)
-    now = [
-        log_probabilities(ENV.spec, model, batch).gather(-1, batch.action[..., None])[..., 0] for batch in (same, new)
-    ]
+    now = [log_probs_of(model, batch) for batch in (same, new)]
     assert not torch.allclose(now[0], same.log_prob, atol=0.1) and torch.allclose(now[1], new.log_prob, atol=1e-6)
 
 
@@ -169,7 +172,7 @@ def test_a_model_learns_in_context_from_random_weights():
     model, options = GPT(MODEL, ENV.spec), replace(OPTIONS, num_tasks=0, num_streams=12, num_mini_batches=2)
     trials, objective = (
         Trials(options, ENV, ENV.all_tasks(), model, seed=0),
-        PolicyGradient(options, ENV.spec, dict),
+        PolicyGradient(options, ENV.spec, model.head, dict),
     )
     optimizer = make_optimizer(model, AdamWConfig(learning_rate=0.005))
     history = []

@@ -61,7 +61,7 @@ def main(config: Config) -> Path:
                 if start:
                     model.load_state_dict(plain_gpt(config, spec, start[0]["model"], context.device).state_dict())
                 trials = Trials(options, env, tasks, model, config.seed, context.ranks, family)
-                objective = PolicyGradient(options, spec, lambda: trials.metrics, trials.clock)
+                objective = PolicyGradient(options, spec, model.head, lambda: trials.metrics, trials.clock)
                 updates = options.num_iterations * trials.updates_per_iteration
                 evaluator = evaluator_of(context)
                 parts = {"actor": trials}
