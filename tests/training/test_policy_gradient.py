@@ -20,6 +20,7 @@ from icrl.training.policy_gradient import (
     TrialBatch,
     discoveries,
     group_advantages,
+    numbered_obs,
     parameters_of,
 )
 
@@ -87,6 +88,16 @@ def test_discoveries_equal_those_of_sets(success):
             over = over or bool(won)
             assert bool(found[t, stream]) == (after not in seen and not over)
             seen.add(after)
+
+
+@pytest.mark.parametrize("shape", [(3,), (2, 2, 3)])
+def test_observations_of_several_numbers_are_new_as_those_of_one_number_are(shape):
+    """Each number stands for an observation of its own."""
+    trials = random_rollout(12, 40, seed=3)
+    drawn = torch.randint(0, 256, (9, *shape), generator=torch.Generator().manual_seed(1)).to(torch.uint8)
+    several = trials._replace(obs=drawn[trials.obs], next_obs=drawn[trials.next_obs])
+    assert torch.equal(discoveries(SPEC, several), discoveries(SPEC, trials))
+    assert len(numbered_obs(drawn[None])[0].unique()) == 9
 
 
 class Table(nn.Module):

@@ -1,13 +1,18 @@
 """Trials that policy gradients learn from: who plays them, in which order they are learned from, what is learned."""
 
+from typing import Any
+
 import pytest
 import torch
+from gymnasium.spaces import Box, Discrete, MultiDiscrete
 from models import outspoken
 from torch import Tensor
+from vector_probes import VectorProbe, always
 from worlds import room
 
 from icrl.app.compose import load_config
 from icrl.config.options import replace
+from icrl.envs.core import TensorEnv
 from icrl.envs.rollout import rollout, start_streams
 from icrl.nn.gpt import GPT
 from icrl.nn.gpt_policy import GPTPolicy
@@ -34,6 +39,25 @@ def log_probs_of(model: GPT, batch: TrialBatch) -> Tensor:
     return model.head.log_prob(parameters_of(model.spec, model, batch), batch.action)
 
 
+def learned(
+    env: TensorEnv, options: FinetuneConfig, iterations: int, rate: float, **form: Any
+) -> tuple[GPT, list[dict[str, float]]]:
+    """Model that trials have trained from random weights, and the metrics of each update."""
+    torch.manual_seed(0)
+    model, history = GPT(replace(MODEL, **form), env.spec), []
+    trials = Trials(options, env, env.all_tasks(), model, seed=0)
+    objective = PolicyGradient(options, env.spec, model.head, dict)
+    optimizer = make_optimizer(model, AdamWConfig(learning_rate=rate))
+    for update in range(iterations * trials.updates_per_iteration):
+        terms, _ = objective(model, trials.batch_at(update))
+        optimizer.zero_grad()
+        torch.stack([objective.weights[name] * term for name, term in terms.items()]).sum().backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+        history.append({name: value.item() for name, value in trials.metrics.items()})
+    return model, history
+
+
 @pytest.mark.parametrize("form", [{}, {"tokens": "interleaved", "position": "rope"}, {"obs_encoding": "framed"}])
 def test_log_probabilities_of_the_update_equal_those_of_the_cached_actor(form, monkeypatch):
     """To 1e-5, with dropout in training."""
@@ -51,6 +75,43 @@ def test_log_probabilities_of_the_update_equal_those_of_the_cached_actor(form, m
     assert by_stream.shape == (12, 20) and torch.allclose(by_stream, ours, atol=1e-5)
     chosen = log_probs_of(model, batch)
     assert torch.allclose(chosen, batch.log_prob, atol=1e-6)  # before the first update of an iteration
+
+
+def test_a_trial_longer_than_the_context_is_read_in_the_windows_that_the_actor_saw():
+    """Every step counts once, with the probability that the actor gave it after its context was rebuilt."""
+    model = model_of(context_len=8)
+    trials = trials_of(model, trial_steps=17, num_mini_batches=1)
+    batch, (played, log_prob) = trials.batch_at(0), trials.play(0)
+    counted = batch.weight > 0
+    assert batch.obs.shape == (12 * 4, 8) and batch.weight.mean().item() == pytest.approx(1)
+    assert counted.view(12, -1).sum(1).eq(17).all() and batch.weight[counted].unique().numel() == 1
+    order = trials._drawn(12, 9, 0)  # of the streams in the batch
+    for column, of_play in ((batch.log_prob, log_prob), (batch.obs, played.obs), (batch.reward, played.reward)):
+        assert torch.equal(column[counted].view(12, 17), of_play.T[order])
+    assert torch.allclose(log_probs_of(model, batch)[counted], batch.log_prob[counted], atol=1e-5)
+
+
+def side(x: Tensor, action: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Reward 1 if the first number of the action is above 1 where that of the observation is positive, else below."""
+    high = action.reshape(len(action), -1)[:, 0] > 1
+    return x, (high == (x[:, 0] > 0)).float(), always(x, True)
+
+
+@pytest.mark.parametrize(
+    ("space", "head"),
+    [
+        (Box(0, 2, (1,)), "gaussian"),
+        (Box(0, 2, (1,)), "binned"),
+        (MultiDiscrete([4, 2]), "auto"),
+        (Discrete(4), "auto"),
+    ],
+)
+def test_trials_teach_any_head_from_vectors_and_rewards_that_are_not_listed(space, head):
+    env = VectorProbe(space, side, varied=True)
+    options = replace(OPTIONS, trial_steps=8, num_streams=32, num_mini_batches=2, bonus=0.0, discount=0.0)
+    model, _ = learned(env, options, 30, 0.01, head=head, num_bins=6)
+    played, _ = Trials(options, env, env.all_tasks(), model, seed=1).play(0)
+    assert played.reward.mean() > 0.65
 
 
 def test_the_actor_is_the_model_at_the_start_of_the_iteration():
@@ -168,20 +229,8 @@ def test_a_bonus_is_paid_by_its_schedule():
 
 def test_a_model_learns_in_context_from_random_weights():
     """In seconds, in a 3 x 3 room: to find goals, and to find them again in later episodes of a trial."""
-    torch.manual_seed(0)
-    model, options = GPT(MODEL, ENV.spec), replace(OPTIONS, num_tasks=0, num_streams=12, num_mini_batches=2)
-    trials, objective = (
-        Trials(options, ENV, ENV.all_tasks(), model, seed=0),
-        PolicyGradient(options, ENV.spec, model.head, dict),
-    )
-    optimizer = make_optimizer(model, AdamWConfig(learning_rate=0.005))
-    history = []
-    for update in range(30 * trials.updates_per_iteration):
-        terms, _ = objective(model, trials.batch_at(update))
-        optimizer.zero_grad()
-        torch.stack([objective.weights[name] * term for name, term in terms.items()]).sum().backward()
-        optimizer.step()
-        history.append({name: value.item() for name, value in trials.metrics.items()})
+    options = replace(OPTIONS, num_tasks=0, num_streams=12, num_mini_batches=2)
+    _, history = learned(ENV, options, 30, 0.005)
     assert history[-1]["return"] > 2.5 * history[0]["return"]
     assert history[-1]["last_success"] > history[-1]["first_success"] + 0.1
 
