@@ -222,9 +222,11 @@ def rooms_beside(config: Config, env: TensorEnv, hidden: Tensor) -> Family | Non
     """Family of rooms that trials visit beside `env`, without the goals of the tasks `hidden` `[N, task_dim]`; None
     without `finetune.num_rooms`."""
     options, model = config.finetune, config.model
+    if not options.num_rooms:
+        return None
     corner = ObsEmbedding(model, env.spec).slack // 2
     least, most = options.room_sizes
-    return env.family(model.max_size, corner, (least, most), hidden) if options.num_rooms else None
+    return env.family(model.max_size, corner, (least, most), hidden)
 
 
 def adapted(context: RunContext, env: TensorEnv, tasks: Tensor) -> RunContext:
