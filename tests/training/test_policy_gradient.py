@@ -21,7 +21,7 @@ from icrl.training.policy_gradient import (
     discoveries,
     group_advantages,
     numbered_obs,
-    parameters_of,
+    outputs_of,
 )
 
 SPEC = discrete_spec(num_obs=9, num_actions=3, reward_values=(0.0, 1.0), width=3, max_episode_steps=20)
@@ -117,7 +117,7 @@ def random_batch(size: tuple[int, int], seed: int = 0) -> tuple[Table, TrialBatc
     obs, action, reward = (torch.randint(high, size, generator=generator) for high in (9, 3, 2))
     chosen = actor.log_softmax(-1).gather(-1, action[..., None])[..., 0]
     advantage = torch.randn(size, generator=generator)
-    return Table(logits), TrialBatch(obs, action, reward, obs, advantage, chosen, torch.ones(size))
+    return Table(logits), TrialBatch(obs, action, reward, obs, advantage, chosen, *torch.ones(3, *size))
 
 
 def test_the_loss_equals_a_scalar_one():
@@ -179,5 +179,5 @@ def test_illegal_actions_have_no_share_in_any_term():
 def test_dropout_does_not_reach_the_parameters_of_the_head():
     _, batch = random_batch((4, 6))
     model = outspoken(GPT(MODEL, SPEC)).train()
-    one, other = (parameters_of(SPEC, model, batch) for _ in range(2))
+    one, other = (outputs_of(HEAD, SPEC, model, batch)[0] for _ in range(2))
     assert torch.equal(one, other)
