@@ -19,7 +19,14 @@ from icrl.nn.gpt_policy import GPTPolicy
 from icrl.randomness import Noise
 from icrl.runs.distributed import Ranks
 from icrl.training.optimizers import AdamWConfig, make_optimizer
-from icrl.training.policy_gradient import FinetuneConfig, PolicyGradient, TrialBatch, outputs_of
+from icrl.training.policy_gradient import (
+    FinetuneConfig,
+    PolicyGradient,
+    TrialBatch,
+    ValuedGPT,
+    outputs_of,
+    value_advantages,
+)
 from icrl.training.trials import Trials
 
 ENV = room(size=3, max_episode_steps=5)
@@ -44,7 +51,8 @@ def learned(
 ) -> tuple[GPT, list[dict[str, float]]]:
     """Model that trials have trained from random weights, and the metrics of each update."""
     torch.manual_seed(0)
-    model, history = GPT(replace(MODEL, **form), env.spec), []
+    kind = ValuedGPT if options.advantages == "value" else GPT
+    model, history = kind(replace(MODEL, **form), env.spec), []
     trials = Trials(options, env, env.all_tasks(), model, seed=0)
     objective = PolicyGradient(options, env.spec, model.head, dict)
     optimizer = make_optimizer(model, AdamWConfig(learning_rate=rate))
@@ -89,6 +97,24 @@ def test_a_trial_longer_than_the_context_is_read_in_the_windows_that_the_actor_s
     for column, of_play in ((batch.log_prob, log_prob), (batch.obs, played.obs), (batch.reward, played.reward)):
         assert torch.equal(column[counted].view(12, 17), of_play.T[order])
     assert torch.allclose(log_probs_of(model, batch)[counted], batch.log_prob[counted], atol=1e-5)
+
+
+def test_values_of_the_update_equal_those_of_the_cached_actor_and_its_actions_those_without_values():
+    model, plain = outspoken(ValuedGPT(MODEL, ENV.spec)), model_of()
+    model.load_state_dict(model.state_dict() | plain.state_dict())
+    options = {"advantages": "value", "num_mini_batches": 1}
+    trials = trials_of(model, **options)
+    (played, _, value), batch = trials.play(0), trials.batch_at(0)
+    alone, *_ = trials_of(plain).play(0)
+    assert all(map(torch.equal, played, alone)) and value.std() > 0.1
+    _, again = outputs_of(model.head, model.spec, model, batch)
+    order = trials._drawn(12, 9, 0)
+    assert torch.allclose(again[..., 0], value.T[order], atol=1e-5)
+    advantage, target = value_advantages(played.reward, value, OPTIONS.discount, OPTIONS.gae_lambda)
+    paid = replace(trials.config, bonus=0.0)
+    batch = Trials(paid, ENV, ENV.all_tasks(), model, seed=5).batch_at(0)
+    assert torch.equal(batch.advantage, advantage.T[order]) and torch.equal(batch.target, target.T[order])
+    assert torch.allclose(batch.precision, 1 / target.var())
 
 
 def side(x: Tensor, action: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -227,10 +253,11 @@ def test_a_bonus_is_paid_by_its_schedule():
     assert paid.metrics["discoveries"] == 0
 
 
-def test_a_model_learns_in_context_from_random_weights():
+@pytest.mark.parametrize("advantages", ["group", "value"])
+def test_a_model_learns_in_context_from_random_weights(advantages):
     """In seconds, in a 3 x 3 room: to find goals, and to find them again in later episodes of a trial."""
-    options = replace(OPTIONS, num_tasks=0, num_streams=12, num_mini_batches=2)
-    _, history = learned(ENV, options, 30, 0.005)
+    options = replace(OPTIONS, num_tasks=0, num_streams=12, num_mini_batches=2, advantages=advantages)
+    _, history = learned(ENV, options, 30 if advantages == "group" else 60, 0.005)
     assert history[-1]["return"] > 2.5 * history[0]["return"]
     assert history[-1]["last_success"] > history[-1]["first_success"] + 0.1
 

@@ -85,7 +85,6 @@ RESOLVERS: dict[str, Callable[[Any], object] | Callable[[Any, Any], object] | Ca
     "episodes": _episodes,
     "world": lambda name: "gymnasium" if name in ("", _LAKE) else re.sub(r"\W+", "_", str(name).lower().split(":")[-1]),
     "lake": lambda name, on_lake, elsewhere: on_lake if name in ("", _LAKE) else elsewhere,
-    "dark_room": lambda variant, there, elsewhere: there if variant == "dark_room" else elsewhere,
     "two_thirds": _two_thirds,
     "each": lambda name, number: [{name: value} for value in range(number)],
     "numbers": lambda first, end: [*range(first, end)],
