@@ -13,7 +13,7 @@ from worlds import WORLDS, room
 
 from icrl.envs.core import Outcomes, State, TensorEnv
 from icrl.envs.exact import best_actions, expectation, noisy_exact, optimal_exact, random_exact
-from icrl.envs.gym.gymnasium_env import GymnasiumEnv
+from icrl.extensions.from_gymnasium.gymnasium_env import GymnasiumEnv
 from icrl.spaces import discrete_spec
 
 SUCCESSES = ["reward", "goal", "end", "survival", "best_action", "return"]

@@ -10,7 +10,7 @@ import gymnasium
 import numpy as np
 from gymnasium.spaces import Box, Dict, Discrete, MultiDiscrete, Sequence, Space, Text
 
-from icrl.envs.gym.gymnasium_env import GymnasiumConfig
+from icrl.extensions.from_gymnasium.gymnasium_env import GymnasiumConfig
 
 DRAWN = "toy_env:icrl-tests/Drawn-v0"
 SHAPED = "toy_env:icrl-tests/Shaped-v0"

@@ -15,10 +15,10 @@ from icrl.app.compose import load_config
 from icrl.contracts import PipelineError, Rollout, Step
 from icrl.envs import make_env
 from icrl.envs.core import MapView
-from icrl.envs.gym.gymnasium_env import GymnasiumEnv
 from icrl.envs.render import AGENT, REWARDED, frame_pictures, render_cells
 from icrl.evaluation.in_context import play_episodes, seeds_of_play
 from icrl.evaluation.scripted.unlearned import Chance
+from icrl.extensions.from_gymnasium.gymnasium_env import GymnasiumEnv
 from icrl.plots import walks
 from icrl.plots.growing_curve import GrowingCurve
 from icrl.plots.style import BACKGROUND, MARGIN, Frames, tile, write_video

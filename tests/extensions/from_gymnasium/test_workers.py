@@ -14,7 +14,7 @@ from icrl import extensions
 from icrl.app.compose import load_config
 from icrl.contracts import PipelineError, Step
 from icrl.envs import make_env
-from icrl.envs.gym.workers import ProcessEnv
+from icrl.extensions.from_gymnasium.workers import ProcessEnv
 from icrl.randomness import stream_seeds
 
 NUM_STREAMS = 4

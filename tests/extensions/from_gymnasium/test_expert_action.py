@@ -13,8 +13,8 @@ from masked_env import LEFT, RIGHT, options_of
 from icrl.app.compose import load_config
 from icrl.contracts import ConfigError
 from icrl.envs import make_env
-from icrl.envs.gym.border import read_expert
-from icrl.envs.gym.workers import ProcessEnv
+from icrl.extensions.from_gymnasium.border import read_expert
+from icrl.extensions.from_gymnasium.workers import ProcessEnv
 from icrl.randomness import stream_seeds
 from icrl.spaces import EnvSpec
 

@@ -19,10 +19,10 @@ from toy_env import LAKES, TOY, Toy, lake, toy
 
 from icrl.collection.collect import LocalUnrollWorker
 from icrl.contracts import PipelineError, Step
-from icrl.envs.gym.guard import Guard
-from icrl.envs.gym.gymnasium_env import GymnasiumConfig, GymnasiumEnv
-from icrl.envs.gym.streams import PlayedState
-from icrl.envs.gym.workers import ProcessEnv
+from icrl.extensions.from_gymnasium.guard import Guard
+from icrl.extensions.from_gymnasium.gymnasium_env import GymnasiumConfig, GymnasiumEnv
+from icrl.extensions.from_gymnasium.streams import PlayedState
+from icrl.extensions.from_gymnasium.workers import ProcessEnv
 from icrl.randomness import integers, stream_seeds
 
 TASKS = torch.tensor([[0], [1], [2], [2], [1], [0]])

@@ -16,11 +16,11 @@ from icrl.app.compose import load_config
 from icrl.contracts import ConfigError, PipelineError
 from icrl.data.history_store import open_histories
 from icrl.envs import make_env
-from icrl.envs.gym.border import action_space, obs_space, write_action
-from icrl.envs.gym.gymnasium_env import GymnasiumConfig, GymnasiumEnv
-from icrl.envs.gym.making import wrapper_of
-from icrl.envs.gym.streams import PlayedState
-from icrl.envs.gym.workers import ProcessEnv
+from icrl.extensions.from_gymnasium.border import action_space, obs_space, write_action
+from icrl.extensions.from_gymnasium.gymnasium_env import GymnasiumConfig, GymnasiumEnv
+from icrl.extensions.from_gymnasium.making import wrapper_of
+from icrl.extensions.from_gymnasium.streams import PlayedState
+from icrl.extensions.from_gymnasium.workers import ProcessEnv
 from icrl.randomness import integers, stream_seeds
 from icrl.spaces import EnvSpec
 
