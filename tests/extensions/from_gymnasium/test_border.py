@@ -10,7 +10,7 @@ import pytest
 import torch
 from gymnasium.spaces import Box, Discrete, MultiDiscrete
 from harness import TINY, done, refusal
-from toy_env import ACTIONS, SHAPED, Shaped, shaped
+from toy_env import ACTIONS, SHAPED, Shaped, played, shaped
 
 from icrl.app.compose import load_config
 from icrl.contracts import ConfigError, PipelineError
@@ -20,7 +20,6 @@ from icrl.extensions.from_gymnasium.border import action_space, obs_space, write
 from icrl.extensions.from_gymnasium.gymnasium_env import GymnasiumConfig, GymnasiumEnv
 from icrl.extensions.from_gymnasium.making import wrapper_of
 from icrl.extensions.from_gymnasium.streams import PlayedState
-from icrl.extensions.from_gymnasium.workers import ProcessEnv
 from icrl.randomness import integers, stream_seeds
 from icrl.spaces import EnvSpec
 
@@ -68,10 +67,10 @@ def by_hand(config: GymnasiumConfig, stream: int, actions: torch.Tensor) -> list
 
 
 @pytest.mark.parametrize(("obs", "action"), KINDS)
-@pytest.mark.parametrize("way", [GymnasiumEnv, lambda config: ProcessEnv(config, 2)], ids=["here", "workers"])
-def test_steps_are_those_of_the_environment_stepped_by_hand(way: Any, obs: str, action: str) -> None:
+@pytest.mark.parametrize("num_workers", [0, 2])
+def test_steps_are_those_of_the_environment_stepped_by_hand(num_workers: int, obs: str, action: str) -> None:
     config = config_of(obs, action)
-    with closing(way(config)) as env:
+    with closing(played(config, num_workers)) as env:
         spec = env.spec
         assert EnvSpec.of(spec.to_json()) == spec and not spec.is_discrete
         state, step = env.reset(TASKS, SEEDS)
@@ -175,7 +174,7 @@ def test_spaces_without_a_place_are_refused_before_any_work(changes: dict[str, A
     assert all(part in message for part in parts) and "\n" not in message, message
 
 
-@pytest.mark.parametrize("way", [GymnasiumEnv, ProcessEnv])
+@pytest.mark.parametrize("num_workers", [0, 1])
 @pytest.mark.parametrize(
     ("changes", "part"),
     [
@@ -186,10 +185,12 @@ def test_spaces_without_a_place_are_refused_before_any_work(changes: dict[str, A
         ({"fault": "range", "obs": "multi"}, "MultiDiscrete([3 7])"),
     ],
 )
-def test_wrong_numbers_are_refused_with_task_episode_and_step(way: Any, changes: dict[str, Any], part: str) -> None:
+def test_wrong_numbers_are_refused_with_task_episode_and_step(
+    num_workers: int, changes: dict[str, Any], part: str
+) -> None:
     config = shaped(**changes)
     config.tasks[1] |= {"at": 2}
-    with closing(way(config)) as env, pytest.raises(PipelineError) as failed:
+    with closing(played(config, num_workers)) as env, pytest.raises(PipelineError) as failed:
         state, _ = env.reset(TASKS[1:2], SEEDS[1:2])
         for _ in range(3):
             state, _ = env.step(state, torch.zeros(1, 2))
