@@ -54,7 +54,7 @@ def check_playable(config: EnvConfig) -> None:
 
 
 def world(name: str, options: type[EnvConfig]) -> Callable[[Any], Any]:
-    """Decorator of a world's class, that `env=name` stands for; `options` is the class of its options. Raises
+    """Decorator of the class of a world that `env=name` chooses; `options` is the class of its options. Raises
     `ConfigError` if another world has this name."""
     return registrar("world", name, WORLDS, options)
 
