@@ -10,6 +10,7 @@ import pytest
 import torch
 from gymnasium.spaces import Box, Discrete, MultiDiscrete
 from harness import TINY, done, refusal
+from installed import needs
 from toy_env import ACTIONS, SHAPED, Shaped, played, shaped
 
 from icrl.app.compose import load_config
@@ -200,7 +201,10 @@ def test_wrong_numbers_are_refused_with_task_episode_and_step(
 
 @pytest.mark.parametrize(
     ("source", "part"),
-    [("q_learning", "source.name=q_learning needs Discrete observations"), ("optimal", "optimal action")],
+    [
+        pytest.param("q_learning", "needs Discrete observations", marks=needs("value_sources")),
+        pytest.param("optimal", "optimal action", marks=needs("experts")),
+    ],
 )
 def test_sources_that_do_not_fit_are_refused_before_any_work(source: str, part: str, tmp_path: Path) -> None:
     options = ("env=gymnasium_cart_pole", f"source={source}", "name=x", "evaluation.num_episodes=2")
