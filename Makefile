@@ -46,7 +46,7 @@ bench: .venv/bench.stamp
 	$(BIN)/python -m benchmarks.jax_source --check
 	$(BIN)/python -m benchmarks.sources
 	$(BIN)/python -m benchmarks.kv_cache
-	$(BIN)/python -m benchmarks.processes
+	$(BIN)/python -m benchmarks.extensions.from_gymnasium.processes
 	$(BIN)/python -m benchmarks.training
 	$(BIN)/python -m benchmarks.large_store
 	$(BIN)/python -m benchmarks.extensions.seeds.stacked commands

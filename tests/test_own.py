@@ -13,16 +13,17 @@ from pathlib import Path
 import pytest
 import torch
 from harness import TINY, done, kill_late, refusal
+from installed import needs
 from small_models import SPEC, batch_of
 from toy import curves
 
 import icrl
-from icrl import objectives, sources
+from icrl import extensions, objectives, sources
 from icrl.app.compose import load_config
 from icrl.config import modules
 from icrl.config.paths import PROJECT
 from icrl.contracts import ConfigError, PipelineError
-from icrl.envs import OWN, make_env
+from icrl.envs import WORLDS, make_env
 from icrl.nn import encoders
 from icrl.nn.gpt import GPT
 from icrl.runs.files import read_json, write_json
@@ -32,11 +33,14 @@ HOUSES = "env.tasks=[{house: 0}, {house: 1}, {house: 2}, {house: 3}, {house: 5},
 STREET = ("env=gymnasium", "env.max_episode_steps=4", "env.width=0", HOUSES)
 ANY = tuple(option for option in TINY if not option.startswith(("env.", "source.hidden")))  # of any world and source
 TUNED = ("finetune.trial_steps=8", "finetune.num_iterations=1", "finetune.num_streams=2", "finetune.num_mini_batches=2")
-WORKERS = ("evals.async_eval=true", "source.vectorization=process", "source.num_workers=2")
+
+
+OF_CLASS = needs("from_gymnasium")
 
 
 def street(folder: Path) -> tuple[str, ...]:
-    return (*ANY, *STREET, f"env.id={folder}/my_world.py:Street", "source=q_learning", "source.unroll_length=5")
+    own = (f"env.id={folder}/my_world.py:Street", "env.num_workers=2", "source=q_learning", "source.unroll_length=5")
+    return (*ANY, *STREET, *own)
 
 
 def rule(folder: Path) -> tuple[str, ...]:
@@ -56,7 +60,7 @@ def mine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     def forget() -> None:
         for name in ("my_world", "my_rule", "my_source", "my_model"):
             sys.modules.pop(name, None)
-        for registered in (OWN, sources._CLASSES, objectives._CLASSES, encoders._OWN):
+        for registered in (WORLDS, sources._CLASSES, objectives._CLASSES, encoders._OWN):
             for name in [name for name, made in registered.items() if made.__module__.startswith("my_")]:
                 del registered[name]
 
@@ -71,18 +75,19 @@ def mine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 
 @pytest.mark.parametrize(
-    "options", [pytest.param(street, marks=pytest.mark.long), rule], ids=["class", "rule and source"]
+    "options", [pytest.param(street, marks=(pytest.mark.long, OF_CLASS)), rule], ids=["class", "rule and source"]
 )
 def test_files_of_ones_own_go_through_all_stages_with_worker_processes(tmp_path, mine, options):
     root = tmp_path / "root"
     for stage in ("train_agents", "train_gpt", "evaluate", "finetune"):
-        done(stage, root, *WORKERS, *TUNED, preset=options(mine))
+        done(stage, root, "evals.async_eval=true", *TUNED, preset=options(mine))
     curves = read_json(root / "logs/tiny/evaluation/results.json")["curves"]
     assert all(math.isfinite(value) for curve in curves.values() for value in curve["returns"]["mean"])
     assert len(read_json(root / "logs/tiny/evaluation/results.json")["held_out_tasks"]) == 3
     assert ("optimum" in curves) == (options is rule)
 
 
+@OF_CLASS
 def test_the_rule_is_the_class(mine):
     """Both streets, stepped by the same actions."""
     one, two = (make_env(load_config(options(mine)).env) for options in (street, rule))
@@ -141,7 +146,10 @@ def test_an_installed_package_registers_what_it_declares(mine, monkeypatch):
     modules.load_plugins.cache_clear()
 
 
-@pytest.mark.parametrize(("options", "name"), [(street, "my_world"), (rule, "my_rule"), (rule, "my_source")])
+@pytest.mark.parametrize(
+    ("options", "name"),
+    [pytest.param(street, "my_world", marks=OF_CLASS), (rule, "my_rule"), (rule, "my_source")],
+)
 def test_a_changed_file_is_refused_wherever_its_run_continues(tmp_path, mine, options, name):
     root, path = tmp_path / "root", mine / f"{name}.py"
     for stage in ("train_agents", "train_gpt"):
@@ -190,10 +198,6 @@ WRONG = {
     "objective.strength=-1: must be float >= 0": (
         *("module={mine}/my_model.py", "objective=confidence_penalty", "objective.strength=-1"),
     ),
-    "env.id={mine}/my_world.py:Streat: {mine}/my_world.py has no class Streat": (
-        *("env=gymnasium", "env.id={mine}/my_world.py:Streat", HOUSES),
-    ),
-    "env.id=nothing.py:Street: there is no such file": ("env=gymnasium", "env.id=nothing.py:Street"),
     "env=street: must be one of": ("env=street",),
     "env.lenth: there is no such option with env.name=street (did you mean env.length?)": (
         *("module={mine}/my_rule.py", "env=street", "env.lenth=3"),
@@ -201,6 +205,15 @@ WRONG = {
     "env.length=2: must be int >= 3 and <= 1000": ("module={mine}/my_rule.py", "env=street", "env.length=2"),
     "this environment has 8 tasks": ("module={mine}/my_rule.py", "env=street", "tasks.num_train=57"),
 }
+
+
+if "from_gymnasium" in extensions.NAMES:
+    WRONG |= {
+        "env.id={mine}/my_world.py:Streat: {mine}/my_world.py has no class Streat": (
+            *("env=gymnasium", "env.id={mine}/my_world.py:Streat", HOUSES),
+        ),
+        "env.id=nothing.py:Street: there is no such file": ("env=gymnasium", "env.id=nothing.py:Street"),
+    }
 
 
 @pytest.mark.parametrize("message", WRONG)
@@ -219,6 +232,7 @@ def test_what_is_wrong_is_said_in_one_line_before_any_work(tmp_path, mine, messa
     assert message.format(mine=mine) in refusal("train_agents", tmp_path / "root", preset=options)
 
 
+@OF_CLASS
 def test_no_file_of_a_run_makes_a_program_import_a_module(tmp_path, mine):
     """Histories and checkpoints name the files of their worlds. These are imported if the command names them."""
     root = tmp_path / "root"
@@ -237,6 +251,6 @@ def test_no_file_of_a_run_makes_a_program_import_a_module(tmp_path, mine):
     for stage in ("train_gpt", "evaluate"):
         assert "env.id=" in refusal(stage, root, preset=street(mine))
     assert not (tmp_path / "mark").exists() and "evil" not in {*sys.modules} - before
-    del OWN["street"]
+    del WORLDS["street"]
     with pytest.raises(PipelineError, match="env.name=street: must be one of .*module=FILE"):
         icrl.load(root / "logs/rule")

@@ -14,6 +14,7 @@ from unittest.mock import Mock
 
 import pytest
 import torch
+from installed import needs
 
 import icrl.__main__
 from icrl import extensions
@@ -67,7 +68,7 @@ def test_help_is_short_and_explains_what_is_named() -> None:
 
 CONFLICTS = [  # options, and parts of the lines about them
     (["tasks.num_train=80"], ["tasks.num_train=80"]),
-    (
+    pytest.param(
         [
             "env.id=Taxi-v4",
             "env.max_episode_steps=200",
@@ -75,10 +76,12 @@ CONFLICTS = [  # options, and parts of the lines about them
             *("env.width=4", "env.reward_values=[0.0,1.0]"),
         ],
         ["env.id belongs to env=gymnasium", "env.width=4", "env.reward_values=[0.0, 1.0]: lacks -10, -1, 20"],
+        marks=needs("from_gymnasium"),
     ),
-    (
+    pytest.param(
         ["env=gymnasium", "env.id=CliffWalking-v1", "env.tasks=[{}, {is_slippery: true}]", "tasks.num_train=2"],
         ["env.success=goal needs a positive reward", "has 2 tasks"],
+        marks=needs("from_gymnasium"),
     ),
     (
         [

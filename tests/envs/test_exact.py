@@ -1,5 +1,6 @@
 """Exact expectations and plans against enumeration, hand-worked episodes and play."""
 
+import importlib
 import itertools
 
 import numpy as np
@@ -8,12 +9,12 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
-from toy_env import lake
 from worlds import WORLDS, room
 
+from icrl import extensions
+from icrl.envs import make_env
 from icrl.envs.core import Outcomes, State, TensorEnv
 from icrl.envs.exact import best_actions, expectation, noisy_exact, optimal_exact, random_exact
-from icrl.envs.gym.gymnasium_env import GymnasiumEnv
 from icrl.spaces import discrete_spec
 
 SUCCESSES = ["reward", "goal", "end", "survival", "best_action", "return"]
@@ -114,7 +115,12 @@ def test_published_numbers_of_rooms() -> None:
     assert values_of(random_exact(hard, hard.all_tasks()))[0] == pytest.approx(0.0354, abs=5e-5)
 
 
-@pytest.mark.parametrize("make", [*WORLDS.values(), lambda: GymnasiumEnv(lake())], ids=[*WORLDS, "lake"])
+MADE = dict(WORLDS)
+if "from_gymnasium" in extensions.NAMES:
+    MADE["lake"] = lambda: make_env(importlib.import_module("toy_env").lake())
+
+
+@pytest.mark.parametrize("make", MADE.values(), ids=MADE)
 def test_optimal_actions_are_optimal(make) -> None:
     """By backward induction over all outcomes, in every state and at every time of an episode."""
     env = make()

@@ -14,14 +14,15 @@ FEW = ("tasks.num_train=8", "tasks.num_held_out=3")
 WORLDS = {
     "dark_room": ("env.size=3", "env.max_episode_steps=4", "tasks.num_train=5"),
     "dark_room_permuted": ("env.size=3", "env.max_episode_steps=6", *FEW),
-    "gymnasium": ("env.max_episode_steps=9", "tasks.num_train=6", "tasks.num_held_out=3"),
 }
 VARIANTS = {  # presets with the same rules
     "dark_room_classic": ("env.size=3", "env.max_episode_steps=4", "tasks.num_train=5"),
     "dark_room_hard": ("env.max_episode_steps=16", "tasks.num_train=5", "tasks.num_held_out=3"),
-    "frozen_lake": ("env.tasks.random.desc.size=3", "env.tasks.count=9", "env.max_episode_steps=9"),
 }
 VECTORS: dict[str, tuple[str, ...]] = {}
+if "from_gymnasium" in extensions.NAMES:
+    WORLDS["gymnasium"] = ("env.max_episode_steps=9", "tasks.num_train=6", "tasks.num_held_out=3")
+    VARIANTS["frozen_lake"] = ("env.tasks.random.desc.size=3", "env.tasks.count=9", "env.max_episode_steps=9")
 if "worlds" in extensions.NAMES:
     WORLDS |= {
         "dark_key_to_door": ("env.size=3", "env.max_episode_steps=9", *FEW),

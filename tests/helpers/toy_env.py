@@ -10,7 +10,8 @@ import gymnasium
 import numpy as np
 from gymnasium.spaces import Box, Dict, Discrete, MultiDiscrete, Sequence, Space, Text
 
-from icrl.envs.gym.gymnasium_env import GymnasiumConfig
+from icrl.config.options import replace
+from icrl.extensions.from_gymnasium.gymnasium_env import GymnasiumConfig, GymnasiumEnv
 
 DRAWN = "toy_env:icrl-tests/Drawn-v0"
 SHAPED = "toy_env:icrl-tests/Shaped-v0"
@@ -191,6 +192,11 @@ def lake(**changes: Any) -> GymnasiumConfig:
     """Frozen lakes of 3 x 3 cells, two of them not slippery."""
     options = {"id": "FrozenLake-v1", "tasks": LAKES, "reward_values": [0.0, 1.0], "success": "goal", "width": 3}
     return GymnasiumConfig(**{"name": "gymnasium", "variant": "lake", "max_episode_steps": 7, **options, **changes})
+
+
+def played(config: GymnasiumConfig, num_workers: int = 0) -> GymnasiumEnv:
+    """World as stage one plays it, here or in workers."""
+    return GymnasiumEnv(replace(config, num_workers=num_workers)).in_workers()
 
 
 def die() -> Any:

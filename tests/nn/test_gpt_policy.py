@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from masked_env import corridor
+from masked_room import MaskedRoom
 from policies import (
     CONTEXT_LEN,
     FRACTIONS,
@@ -26,7 +26,7 @@ from icrl.randomness import Noise, stream_seeds
 ROOM = make_env(replace(CONFIG.env, size=4, max_episode_steps=6, random_start=True))
 WORLDS = {
     "room": ROOM,
-    "mask": corridor(),
+    "mask": MaskedRoom(size=3, max_episode_steps=6),
 }
 MASKED = {"obs_encoding": "coordinates"}
 TOKENS, POSITIONS = ("transition", "interleaved", "cross"), ("env_time", "learned", "sinusoidal", "rope", "none")

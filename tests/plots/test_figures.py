@@ -131,8 +131,9 @@ def test_no_numbers_are_printed_in_a_large_room() -> None:
     assert not figure_of(large, (large.all_tasks(), [0.5] * len(large.all_tasks()))).axes[0].texts
 
 
-def test_tasks_without_a_cell_are_sorted_by_success() -> None:
-    env = world("env=gymnasium", "env.width=0")
+def test_tasks_without_a_cell_are_sorted_by_success(monkeypatch: pytest.MonkeyPatch) -> None:
+    env = world("env.size=3")
+    monkeypatch.setattr(env, "goal_cell", lambda tasks: None)
     tasks = env.all_tasks()
     train = tasks[:4], [0.5, 1.0, 0.0, 0.75]
     figure = figure_of(env, train, (tasks[4:6], [0.25, 0.5]), (tasks[6:7], [0.1]))

@@ -4,12 +4,12 @@ from typing import Any
 
 import pytest
 import torch
+from installed import needs
 from probes import START, learn_from, learn_world, learners_of
 from stage_one import joined, live
 from torch import Tensor, nn
 from vector_probes import BUTTONS, VectorProbe
 
-from icrl import extensions
 from icrl.app.compose import load_config
 from icrl.collection.collect import EpsilonGreedy
 from icrl.contracts import ConfigError, Rollout
@@ -19,9 +19,7 @@ from icrl.randomness import Noise, stream_seeds
 
 every_kind = pytest.mark.parametrize("kind", ["a2c", "a3c", "ppo"])
 LENGTH = 4
-HIDDEN = ["env=gymnasium_cart_pole"]
-if "worlds" in extensions.NAMES:  # which has a cart pole that hides its velocities
-    HIDDEN = ["env=cart_pole", "env.hide_velocity=true"]
+HIDDEN = ["env=cart_pole", "env.hide_velocity=true"]
 
 
 class Cue(VectorProbe):
@@ -132,6 +130,7 @@ def test_a_learner_learns_the_same_alone(kind: str) -> None:
         torch.testing.assert_close(own[0], all_own[1], rtol=1e-4, atol=1e-5)
 
 
+@needs("worlds")
 @pytest.mark.parametrize("kind", ["a2c", "ppo"])
 def test_a_run_goes_on_with_the_same_bits(kind: str) -> None:
     """Stopped in the middle of episodes, with windows shorter than the unroll."""

@@ -34,7 +34,7 @@ from icrl.sources.heads import VectorHeads, heads_of
 from icrl.spaces import EnvSpec
 
 every_kind = pytest.mark.parametrize("kind", ["a2c", "a3c", "ppo"])
-WORLDS = ["gymnasium_cart_pole", "gymnasium_pendulum"]
+WORLDS = ["gymnasium_cart_pole", "gymnasium_pendulum"] if "from_gymnasium" in extensions.NAMES else []
 if "worlds" in extensions.NAMES:
     WORLDS += ["cart_pole", "pendulum", "point_robot"]
 every_world = pytest.mark.parametrize("world", WORLDS)

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import torch
 from harness import done, run
+from installed import needs
 from safetensors.torch import load_file, save
 
 import icrl
@@ -93,6 +94,7 @@ def test_a_module_that_a_model_needs_is_asked_for(root, trap):
         icrl.load(root / "logs/tiny")
 
 
+@needs("from_gymnasium")
 @pytest.mark.parametrize(
     "recorded_world", [{"wrappers": ["trap:f"]}, {"expert": "trap:f"}, {"tasks": {"call": "trap:f"}}]
 )

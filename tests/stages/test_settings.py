@@ -16,7 +16,6 @@ from toy import steps_of
 
 from icrl.app.compose import load_config
 from icrl.config.paths import PROJECT
-from icrl.envs import make_env
 from icrl.envs.core import TensorEnv
 from icrl.evaluation.models.trained import InContextEvaluator, SourceEvaluator
 from icrl.recording import record
@@ -188,22 +187,18 @@ def test_what_stage_one_shows_if_asked_changes_nothing_of_what_is_learned(finish
 
 
 @pytest.mark.usefixtures("quick")
-def test_so_many_lives_of_such_a_length_are_recorded_in_processes_if_asked(finished, tmp_path, monkeypatch):
+def test_so_many_lives_of_such_a_length_are_recorded_in_the_world_of_stage_one(finished, tmp_path, monkeypatch):
     """Of 5 tasks with a learner of 2 environments each, and then with 2 of 3; 50 and 39 steps of each learner."""
-    made: list[int] = []
+    made: list[TensorEnv] = []
 
-    def in_processes(config: Any, num_workers: int, device: torch.device) -> TensorEnv:
-        made.append(num_workers)
-        return make_env(config, device)
+    def in_workers(env: TensorEnv) -> TensorEnv:
+        made.append(env)
+        return env
 
-    monkeypatch.setattr(record, "ProcessEnv", in_processes)
+    monkeypatch.setattr(TensorEnv, "in_workers", in_workers)
     agents = ("source.num_learners=2", "source.num_envs=3", "source.history_steps=39", "source.num_env_steps=45")
     others = ("evaluation.num_episodes=2", "evaluation.num_train_streams=1")
-    done("train_agents", tmp_path / "tensor", *agents, *others)
-    assert not made
-    done("train_agents", tmp_path / "process", *agents, *others, "source.vectorization=process")
+    done("train_agents", tmp_path, *agents, *others)
     assert len(made) == 1
-    roots = (finished, tmp_path / "tensor", tmp_path / "process")
-    found = [np.load(root / "histories/tiny/obs.npy", mmap_mode="r") for root in roots]
-    assert [one.shape for one in found[:2]] == [(5 * 1 * 2, 50 // 2), (5 * 2 * 3, 39 // 3)]
-    assert np.array_equal(found[1], found[2])
+    found = [np.load(root / "histories/tiny/obs.npy", mmap_mode="r") for root in (finished, tmp_path)]
+    assert [one.shape for one in found] == [(5 * 1 * 2, 50 // 2), (5 * 2 * 3, 39 // 3)]

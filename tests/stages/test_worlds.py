@@ -2,16 +2,19 @@
 
 import pytest
 from harness import SMALL, refusal
+from installed import needs
 from pipelines import VARIANTS, WORLDS, check_memories, check_pipeline
 
 from icrl import extensions
 from icrl.sources import source_options
 
 PIPELINES = [  # every world and every source at least once
-    *(("dark_room", "a2c"), ("dark_room_permuted", "ppo"), ("gymnasium", "a2c")),
+    *(("dark_room", "a2c"), ("dark_room_permuted", "ppo")),
     *((world, "a2c") for world in VARIANTS),
 ]
 MEMORIES = []
+if "from_gymnasium" in extensions.NAMES:
+    PIPELINES.append(("gymnasium", "a2c"))
 if "worlds" in extensions.NAMES:
     PIPELINES += [("dark_key_to_door", "q_learning"), ("bandit", "dqn"), ("bandit", "a3c"), ("garnet", "a2c")]
     MEMORIES += [("pendulum", "ppo", 12), ("pendulum", "sac", 24)]
@@ -30,6 +33,8 @@ def test_memories_and_moments_are_in_the_checkpoint(tmp_path, world, source, ite
     check_memories(tmp_path, world, source, iterations)
 
 
+@needs("from_gymnasium")
+@needs("value_sources")
 def test_world_of_vectors_without_tables_is_refused_before_anything_is_written(tmp_path):
     message = refusal(
         "train_agents",

@@ -96,11 +96,10 @@ def own_modules(overrides: Iterable[str]) -> list[ModuleType]:
     return [load_module(str(name), f"module={name}") for name in names]
 
 
-def module_of_id(env: Any) -> list[ModuleType]:
-    """Import the file in `env.id=FILE.py:Name`, if the world `env` is one of these."""
-    given = str(env.get("id", "")) if isinstance(env, dict) else ""
-    file = given.rpartition(":")[0]
-    return [load_module(file, f"env.id={given}")] if file.endswith(".py") else []
+def files_of_world(kind: Any, env: Any) -> list[ModuleType]:
+    """Import the Python files that the options `env` of a world, of class `kind`, name."""
+    named = kind.modules_in(env) if isinstance(env, dict) else {}
+    return [load_module(file, given) for given, file in named.items() if file.endswith(".py")]
 
 
 def compose_config(root: type[AnyRoot], overrides: Iterable[str]) -> AnyRoot:
@@ -121,7 +120,7 @@ def compose_config(root: type[AnyRoot], overrides: Iterable[str]) -> AnyRoot:
                 kinds = _fill_in(composed, root)
         values = cast(dict[str, Any], OmegaConf.to_container(composed, resolve=True))
         if issubclass(root, Config):
-            values["code"] = checksums([*modules, *module_of_id(values["env"])])
+            values["code"] = checksums([*modules, *files_of_world(kinds["env"], values["env"])])
         if values.get("seed", 0) is None:
             values["seed"] = seed_of(PROJECT / str(values["root"]), str(values["name"]))
         return root.model_validate(values)

@@ -3,8 +3,7 @@
 They get whatever a user wrote, before it is checked, so none may raise."""
 
 import math
-import re
-from collections.abc import Callable, Mapping, Sized
+from collections.abc import Callable
 from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
@@ -13,7 +12,6 @@ from icrl.config.options import LARGEST
 from icrl.sources import source_options
 from icrl.sources.options import SourceConfig
 
-_LAKE = "FrozenLake-v1"  # of the preset env=gymnasium
 _LIFE, _EPISODES, _DEVELOPMENT = 30_000, 40, 4  # env steps of a learner, episodes and tasks, where there is room
 
 
@@ -41,12 +39,6 @@ def _recorded(horizon: Any, num_envs: Any, made: Any) -> int:
     if not numbers_of(num_envs, made):
         return _LIFE
     return max(int(min(_life(horizon, num_envs, 1), made)) // num_envs, 1) * num_envs
-
-
-def _two_thirds(tasks: Any) -> int:
-    """Training tasks among listed ones, or among those of a draw."""
-    number = tasks.get("count") if isinstance(tasks, Mapping) else len(tasks) if isinstance(tasks, Sized) else 0
-    return max(2, number * 2 // 3) if isinstance(number, int) and number else 0
 
 
 def _episodes(horizon: Any, _root_: DictConfig) -> int:
@@ -83,11 +75,6 @@ RESOLVERS: dict[str, Callable[[Any], object] | Callable[[Any, Any], object] | Ca
     "life": _life,
     "recorded": _recorded,
     "episodes": _episodes,
-    "world": lambda name: "gymnasium" if name in ("", _LAKE) else re.sub(r"\W+", "_", str(name).lower().split(":")[-1]),
-    "lake": lambda name, on_lake, elsewhere: on_lake if name in ("", _LAKE) else elsewhere,
-    "two_thirds": _two_thirds,
-    "each": lambda name, number: [{name: value} for value in range(number)],
-    "numbers": lambda first, end: [*range(first, end)],
     "development": lambda number: max(1, min(_DEVELOPMENT, number // 3)) if numbers_of(number) else _DEVELOPMENT,
     "room_context": _room_context,
     "room_window": _room_window,

@@ -28,7 +28,6 @@ from icrl.collection.collect import LocalUnrollWorker, UnrollWorker, make_learne
 from icrl.contracts import Env, PipelineError, Rollout, Step
 from icrl.envs import make_env
 from icrl.envs.core import State
-from icrl.envs.gym.workers import ProcessEnv
 from icrl.envs.rollout import Streams
 from icrl.randomness import Noise
 from icrl.runs._parent import end_with_parent
@@ -182,8 +181,7 @@ class _Player:
 
     def __init__(self, config: Config, start: Arrays, first: int) -> None:
         (tasks, seeds), state, step = (_tensors(fields, _CPU) for fields in start)
-        self.source, tensors = config.source, config.source.vectorization == "tensor"
-        self.env: Any = make_env(config.env) if tensors else ProcessEnv(config.env, config.source.num_workers)
+        self.source, self.env = config.source, make_env(config.env).in_workers()
         self.learner, fresh, _ = make_learners(config, self.env, tasks, _CPU)
         self.initial_carry, self.targets = self.learner.initial_carry, self.learner.targets
         streams = Streams(type(fresh.state)(*state), Step(*step), fresh.carry)

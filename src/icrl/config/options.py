@@ -194,7 +194,6 @@ Name = Annotated[
 PathName = Annotated[_AnyText, "a path"]
 Text = Annotated[_AnyText, "a text"]
 PluginName = Annotated[_AnyText, "a name or a path"]
-EnvId = Annotated[_AnyText, "an id of Gymnasium"]
 DeviceName = Annotated[_AnyText, "auto, cpu, cuda or cuda:N"]
 MOST_SEEDS = 10**9
 Seed = Annotated[int, f"null, or int >= 0 and <= {MOST_SEEDS}"]  # null: `compose` puts a number in its place

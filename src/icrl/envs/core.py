@@ -6,7 +6,7 @@ expectations of `exact.py` both follow from them. Its state is one integer per s
 """
 
 import operator
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from functools import cached_property
 from typing import Any, ClassVar, NamedTuple, Self
@@ -18,7 +18,7 @@ from torch import Tensor
 from icrl.config.modules import registrar
 from icrl.config.options import Name, Options, option, refuse
 from icrl.contracts import ConfigError, Policy, Step
-from icrl.envs import OWN, WORLDS, make_env
+from icrl.envs import WORLDS, make_env
 from icrl.randomness import integers, mix, uniform
 from icrl.spaces import EnvSpec
 
@@ -37,6 +37,11 @@ class EnvConfig(Options):
     variant: Name = option("dark_room", "label of the preset, used in run names")
     max_episode_steps: int = option(20, "env steps after which an episode is truncated", ge=1, le=10000)
 
+    @classmethod
+    def modules_in(cls, values: Mapping[str, Any]) -> dict[str, str]:
+        """Modules of the user's own that the `values` of these options name, dotted names or paths, by `KEY=VALUE`."""
+        return {}
+
     def fingerprint(self, tasks: list[list[float]]) -> list[str]:
         """Identity of `tasks` in the world of these options, see `TensorEnv.fingerprint`."""
         with closing(make_env(self)) as env:
@@ -49,9 +54,9 @@ def check_playable(config: EnvConfig) -> None:
 
 
 def world(name: str, options: type[EnvConfig]) -> Callable[[Any], Any]:
-    """Decorator of a class of the user's own that `env=name` stands for; `options` is the class of its options. Raises
+    """Decorator of the class of a world that `env=name` chooses; `options` is the class of its options. Raises
     `ConfigError` if another world has this name."""
-    return registrar("world", name, OWN, options, WORLDS)
+    return registrar("world", name, WORLDS, options)
 
 
 class State(NamedTuple):
@@ -205,8 +210,13 @@ class TensorEnv:
                 setattr(self, name, value.to(device))
         return self
 
+    def in_workers(self) -> "TensorEnv":
+        """World in which stage one plays: itself, or where its options ask for that, a copy in worker processes, with
+        the same steps. Close it too."""
+        return self
+
     def close(self) -> None:
-        """Release the resources of the environment, which cannot be used after."""
+        """Release the resources of the environment, which cannot be used after; it may be called again."""
 
     def reset(self, tasks: Tensor, seeds: Tensor) -> tuple[State, Step]:
         """Start a stream for each row of `tasks` `[B, task_dim]`; see `contracts.Env`."""

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from icrl.config.options import option
-from icrl.envs.core import NAME, EnvConfig, Family, MapView, Outcomes, State, TensorEnv, certain, look_up
+from icrl.envs.core import NAME, EnvConfig, Family, MapView, Outcomes, State, TensorEnv, certain, look_up, world
 from icrl.envs.room_family import family_of, moves
 from icrl.spaces import discrete_spec
 
@@ -59,6 +59,7 @@ class Room(TensorEnv):
         return tasks.index_fill(1, torch.tensor(len(self.goal_columns) - 1, device=tasks.device), self.num_cells)
 
 
+@world("dark_room", DarkRoomConfig)
 class DarkRoom(Room):
     """Find a goal: the reward is 1 if the agent stands on it after the move.
 

@@ -234,8 +234,7 @@ def write_lives(
 
 def _source_life(config: Config, env: TensorEnv, task: Tensor, device: torch.device) -> tuple[Rollout, int]:
     """Whole life of a source agent of `task` `[1, task_dim]` in its first environment, `[T, 1]`, and its seed."""
-    # A learner lives as among others, and its streams do so in tensors.
-    config = replace(config, source=replace(config.source, num_learners=1, vectorization="tensor"))
+    config = replace(config, source=replace(config.source, num_learners=1))  # it lives as among others
     learner, streams, noise = make_learners(config, env, task, device)
     seed = int(streams.state.seed[0])
     with closing(make_unroll_worker(config, env, learner, streams, noise, 0, thread_pool)) as worker:

@@ -2,7 +2,7 @@
 
 import io
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, closing, contextmanager, nullcontext, redirect_stderr
+from contextlib import ExitStack, closing, contextmanager, redirect_stderr
 from threading import RLock
 
 import torch
@@ -18,7 +18,6 @@ from icrl.contracts import ConfigError, Env, Json, PipelineError
 from icrl.data.history_store import HistoryWriter, read_manifest
 from icrl.envs import make_env
 from icrl.envs.core import State, check_playable
-from icrl.envs.gym.workers import ProcessEnv
 from icrl.envs.tasks import Split, changing, development_of, split_tasks
 from icrl.evaluation.models.trained import SourceEvaluator
 from icrl.plots.source_agents import SourceCurves, examine
@@ -73,9 +72,7 @@ def record_part(config: Config, part: Part = WHOLE) -> None:
                 for line in unused(config):
                     tqdm.write(line)
                 # An asynchronous unroll has its own environments; those here only start the streams.
-                has_processes = source.vectorization == "process" and not source.async_unroll
-                processes = closing(ProcessEnv(config.env, source.num_workers, device)) if has_processes else None
-                with processes or nullcontext(env) as world:
+                with closing(env if source.async_unroll else env.in_workers()) as world:
                     train(config, world, all_tasks, split, part, device)
 
 

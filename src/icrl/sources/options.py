@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Self
 
 from pydantic import BeforeValidator, model_validator
 
@@ -59,10 +59,6 @@ class SourceConfig(Options):
         ge=0,
         le=1,
     )
-    vectorization: Literal["tensor", "process"] = option(
-        "tensor", "tensor: step the environments in this process; process: in worker processes"
-    )
-    num_workers: int = option(0, "worker processes (0: one for each core it may use)", ge=0, may_change=True)
     unroll_length: float = option(
         10.0,
         "env steps per environment and iteration (n of n-step returns); a fraction is carried over",
@@ -83,7 +79,10 @@ class SourceConfig(Options):
     videos_per_task: int = option(1, "learners per task that get a video of their own (0: none)", ge=0, may_change=True)
     max_videos: int = option(64, "most learners in all that get a video (0: no limit)", ge=0, may_change=True)
 
-    former = {"export": NO_EFFECT, "unroll_parameter_update_period": 1, "unroll_step_interval": NO_EFFECT}
+    former = {
+        **{"export": NO_EFFECT, "unroll_parameter_update_period": 1, "unroll_step_interval": NO_EFFECT},
+        **{"vectorization": NO_EFFECT, "num_workers": NO_EFFECT},
+    }
 
     @model_validator(mode="after")
     def _check(self) -> Self:
@@ -161,8 +160,6 @@ class SourceConfig(Options):
         yield steps and asked and made != steps, given
         given = f"{{initial_collect_steps}} leaves no steps to train: source.num_env_steps is {made}"
         yield self.initial_collect_steps >= made, given
-        tensors = self.vectorization == "tensor"
-        yield self.num_workers and tensors, "{num_workers} needs source.vectorization=process: tensors have no workers"
         if not self.learns:
             yield from self.unused(
                 ("async_", "initial_", "num_updates_", "mini_"), "has no effect: {name} learns nothing"
@@ -171,8 +168,7 @@ class SourceConfig(Options):
         yield self.shared and self.num_learners > 1, alone
         own = "{shared} needs a learner that learns from its newest unroll alone, such as ppo, not {name}"
         yield self.shared and (not self.learns or self.name == "a3c" or self.replays or self.has_offline), own
-        apart = "{task_change} needs source.vectorization=tensor and source.async_unroll=false"
-        yield self.task_change and not (tensors and not self.async_unroll), apart
+        yield self.task_change and self.async_unroll, "{task_change} needs source.async_unroll=false"
         yield (
             self.history_steps > made,
             f"{{history_steps}} is more than source.num_env_steps={made}: give source.history_steps={fits}",

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from demo_pages import COMMITTED
 from harness import TINY
+from installed import needs
 
 from icrl.app.compose import load_config
 from icrl.contracts import ConfigError
@@ -49,9 +50,10 @@ def test_a_finished_run_becomes_a_page_with_its_goals_and_references(
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (
+        pytest.param(
             ["env=gymnasium", "model.context_len=80"],
             r"env\.name=gymnasium: the page shows rooms with one goal, so it must be",
+            marks=needs("from_gymnasium"),
         ),
         (["env=dark_room_permuted"], r"env\.permute_actions=true: the page shows rooms where it is false"),
         ([], r"no finished training in .*run `icrl finetune`"),

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 import torch
 from harness import refusal
+from installed import needs
 from refusals import check_refusal, refusals
 
 from icrl.app.compose import load_config
@@ -22,6 +23,7 @@ def test_conflicts_are_refused_in_one_line(_: str, overrides: list[str], named: 
     check_refusal(load_config, overrides, named)
 
 
+@needs("from_gymnasium")
 def test_wrong_options_of_a_teacher_are_refused_before_any_work(tmp_path: Path) -> None:
     for options, message in (
         (("env=dark_room", "source=taught"), "env.name=dark_room has no env.task_visible"),

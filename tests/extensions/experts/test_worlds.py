@@ -5,6 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from harness import STAGES, done
+from installed import needs
 from masked_env import LEFT, RIGHT, corridor, options_of
 from own_vectors import check_told_by_its_returns
 from pipelines import check_pipeline
@@ -17,7 +18,9 @@ from icrl.envs.rollout import rollout, start_streams
 from icrl.randomness import Noise, stream_seeds
 from icrl.runs.files import read_json
 
-PIPELINES = [("dark_room", "random"), ("gymnasium", "optimal"), ("frozen_lake", "noise_distillation")]
+PIPELINES = [("dark_room", "random")]
+if "from_gymnasium" in extensions.NAMES:
+    PIPELINES += [("gymnasium", "optimal"), ("frozen_lake", "noise_distillation")]
 if "worlds" in extensions.NAMES:
     PIPELINES += [(world, "noise_distillation") for world in ("dark_key_to_door_hidden", "bandit_linear", "anymdp")]
 
@@ -32,6 +35,7 @@ def test_pipeline(tmp_path: Path, world: str, source: str) -> None:
 LEARNER = "source.expert=['source=expert','source.num_env_steps=256','source.history_steps=256','source.hidden_size=8']"
 
 
+@needs("from_gymnasium")
 @pytest.mark.parametrize(
     "stages", [("train_agents", "train_gpt", "evaluate"), pytest.param(("pipeline",), marks=pytest.mark.long)]
 )
@@ -53,6 +57,7 @@ SMALL = (
 )
 
 
+@needs("from_gymnasium")
 def test_noise_distillation_and_labels_follow_it(tmp_path: Path) -> None:
     for stage in STAGES:
         done(stage, tmp_path, *GUIDED, *SMALL, preset=())
@@ -64,6 +69,7 @@ def test_noise_distillation_and_labels_follow_it(tmp_path: Path) -> None:
     assert curves["expert, sees the task"]["success"]["mean"] == [1.0] * 4 and "optimum" not in curves
 
 
+@needs("from_gymnasium")
 @pytest.mark.parametrize("vector", [False, True])
 @pytest.mark.parametrize(("name", "options"), [("random", {}), ("noise_distillation", {"noise": 0.5})])
 def test_no_illegal_action_is_taken(name: str, options: dict, vector: bool) -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from harness import TINY, done, flip, refusal
+from installed import needs
 from refusals import check_refusal
 
 from icrl.app.compose import compose_config
@@ -130,6 +131,7 @@ def test_what_cannot_be_imported_is_said(root):
         check_refusal(load, [*TINY, f"root={root}", option], (named,))
 
 
+@needs("from_gymnasium")
 def test_histories_of_ones_own_agents_are_learned_from(tmp_path):
     for name in ("my_world", "my_histories"):
         shutil.copy(PROJECT / f"examples/{name}.py", tmp_path)

@@ -14,8 +14,8 @@ from installed import needs
 from icrl.app.compose import load_config
 from icrl.data.history_store import open_histories
 from icrl.envs import make_env
-from icrl.envs.gym.gymnasium_env import GymnasiumEnv
 from icrl.envs.tasks import split_tasks
+from icrl.extensions.from_gymnasium.gymnasium_env import GymnasiumEnv
 from icrl.randomness import stream_seeds
 from icrl.runs.files import read_json
 

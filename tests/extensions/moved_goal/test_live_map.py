@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from installed import needs
 from PIL import Image
 
 from icrl.app.compose import load_config
@@ -89,6 +90,7 @@ def test_wrong_arguments_are_named(given: dict[str, Any], named: str) -> None:
         next(live_frames(Chance(ROOM.spec), ROOM, **{"num_episodes": 2, **given}))
 
 
+@needs("from_gymnasium")
 def test_worlds_without_a_map_are_refused() -> None:
     config = load_config(["env=gymnasium", "env.width=0"])
     env = make_env(config.env)

@@ -13,6 +13,7 @@ import optuna
 import pytest
 import torch
 from harness import flip
+from installed import needs
 from matplotlib import pyplot as plt
 from refusals import check_refusal, refusals
 
@@ -186,6 +187,10 @@ def test_the_searched_task_is_the_training_task_that_is_hardest_by_chance(tmp_pa
     assert searched_task(room, make_env(room.env)).item() in corners
     near = tiny(tmp_path, "tasks.split=list", "tasks.held_out=[0,1,2,3,4,5,6,7,8,9]", "tasks.num_train=14")
     assert searched_task(near, make_env(near.env)).item() in corners - {4}
+
+
+@needs("from_gymnasium")
+def test_the_searched_task_is_the_first_one_where_chance_is_not_known(tmp_path):
     pole = tiny(tmp_path, "env=gymnasium_cart_pole", "evaluation.num_episodes=3")
     with closing(make_env(pole.env)) as env:
         assert torch.equal(searched_task(pole, env)[0], env.all_tasks()[split_tasks(env, pole).train[0]])

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 from harness import refusal
+from installed import needs
 from pipelines import check_memories, check_pipeline, options_of
 
 from icrl import extensions
@@ -64,6 +65,7 @@ def test_memories_are_in_the_checkpoint(tmp_path: Path, world: str) -> None:
     check_memories(tmp_path, world, "searcher", 24)
 
 
+@needs("from_gymnasium")
 def test_world_without_searcher_is_refused_before_anything_is_written(tmp_path: Path) -> None:
     message = refusal("train_agents", tmp_path, preset=options_of("gymnasium", "searcher"))
     assert "strategy=nearest: there is no such searcher with env.name=gymnasium" in message

@@ -69,8 +69,6 @@ def test_a_searcher_concludes_from_the_actions_that_were_done() -> None:
 def test_every_world_has_its_own_searcher_or_is_refused() -> None:
     for world, kind in (("dark_room", RoomSearcher), ("dark_room_permuted", PermutedSearcher)):
         assert type(searcher_in(f"env={world}")[0].policy) is kind
-    with pytest.raises(ConfigError, match=r"strategy=nearest: there is no such searcher with env\.name=gymnasium"):
-        searcher_in("env=gymnasium")
     for world in ("env.random_start=true", "env=dark_room_permuted"):
         with pytest.raises(ConfigError, match=r"strategy=covering_plan: there is no such searcher with env\.name="):
             searcher_in("source=covering_plan", world)

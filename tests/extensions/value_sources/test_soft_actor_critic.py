@@ -25,7 +25,8 @@ from icrl.randomness import Noise, stream_seeds
 from icrl.sources import source_class
 from icrl.spaces import EnvSpec
 
-WORLDS = ["gymnasium_pendulum", *(["pendulum", "point_robot"] if "worlds" in extensions.NAMES else [])]
+WORLDS = ["gymnasium_pendulum"] if "from_gymnasium" in extensions.NAMES else []
+WORLDS += ["pendulum", "point_robot"] if "worlds" in extensions.NAMES else []
 every_world = pytest.mark.parametrize("world", WORLDS)
 SHOWS = torch.tensor([[-0.8, 0.0], [0.0, 0.0], [0.8, 0.0]])
 FAST = {

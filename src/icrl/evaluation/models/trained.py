@@ -129,9 +129,10 @@ def changes_of(config: Config, trained: Json) -> dict[str, Any]:
     """New values of the world's options that differ from the `trained` ones. Raises `ConfigError` for another kind."""
     if (name := config.env.name) != (before := trained["env"]["name"]):
         raise ConfigError(f"env.name={name}: the model was trained in env.name={before}, and cannot read other kinds")
-    given, trained_in = (str(env.get("id", "")) for env in (vars(config.env), trained["env"]))
-    other = given.rpartition(":")[0] != trained_in.rpartition(":")[0]  # which only a command may name, see `modules`
-    refuse(other, f"env.id={given}: the model was trained in env.id={trained_in}; the module must be the same")
+    given, trained_in = (config.env.modules_in(env) for env in (vars(config.env), trained["env"]))
+    other = [*given.values()] != [*trained_in.values()]  # which only a command may name, see `modules`
+    told = f"{', '.join(given)}: the model was trained in {', '.join(trained_in)}; the module must be the same"
+    refuse(other, told)
     fixed = [(key, value) for key, value, declared in walk(config.env) if not declared.may_change]
     changes = {key: value for key, value in fixed if trained["env"].get(key) != value}
     return {} if changes.keys() == {"variant"} else changes  # a new label alone is the same world

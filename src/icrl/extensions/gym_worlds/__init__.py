@@ -1,6 +1,9 @@
-"""Extension: worlds of MuJoCo (`locomotion`), Meta-World and MiniGrid with hidden tasks. Each needs its package."""
+"""Extension: worlds of MuJoCo (`locomotion`), Meta-World and MiniGrid with hidden tasks, which `from_gymnasium` plays.
+Each needs its package."""
 
 import gymnasium
+
+NEEDS = ("from_gymnasium",)
 
 for _name in ("HalfCheetahVel", "AntDir"):
     gymnasium.register(f"icrl/{_name}-v0", f"{__name__}.locomotion:{_name}", max_episode_steps=200)

@@ -20,7 +20,6 @@ def _in_point_game(config: Config) -> Iterator[str]:
     if config.source.name not in _READS_POINTS:
         yield f"$source.name must be {', '.join(_READS_POINTS)} with $env.name: the others read no point sets"
     for key, needed, reason in (
-        ("source.vectorization", "tensor", "the games are played side by side"),
         ("source.videos_per_task", 0, "there is no room to film"),
         ("evaluation.videos", False, "there is no room to film"),
         ("model.induction", False, "no position is seen twice"),

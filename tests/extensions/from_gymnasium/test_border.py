@@ -10,17 +10,17 @@ import pytest
 import torch
 from gymnasium.spaces import Box, Discrete, MultiDiscrete
 from harness import TINY, done, refusal
-from toy_env import ACTIONS, SHAPED, Shaped, shaped
+from installed import needs
+from toy_env import ACTIONS, SHAPED, Shaped, played, shaped
 
 from icrl.app.compose import load_config
 from icrl.contracts import ConfigError, PipelineError
 from icrl.data.history_store import open_histories
 from icrl.envs import make_env
-from icrl.envs.gym.border import action_space, obs_space, write_action
-from icrl.envs.gym.gymnasium_env import GymnasiumConfig, GymnasiumEnv
-from icrl.envs.gym.making import wrapper_of
-from icrl.envs.gym.streams import PlayedState
-from icrl.envs.gym.workers import ProcessEnv
+from icrl.extensions.from_gymnasium.border import action_space, obs_space, write_action
+from icrl.extensions.from_gymnasium.gymnasium_env import GymnasiumConfig, GymnasiumEnv
+from icrl.extensions.from_gymnasium.making import wrapper_of
+from icrl.extensions.from_gymnasium.streams import PlayedState
 from icrl.randomness import integers, stream_seeds
 from icrl.spaces import EnvSpec
 
@@ -68,10 +68,10 @@ def by_hand(config: GymnasiumConfig, stream: int, actions: torch.Tensor) -> list
 
 
 @pytest.mark.parametrize(("obs", "action"), KINDS)
-@pytest.mark.parametrize("way", [GymnasiumEnv, lambda config: ProcessEnv(config, 2)], ids=["here", "workers"])
-def test_steps_are_those_of_the_environment_stepped_by_hand(way: Any, obs: str, action: str) -> None:
+@pytest.mark.parametrize("num_workers", [0, 2])
+def test_steps_are_those_of_the_environment_stepped_by_hand(num_workers: int, obs: str, action: str) -> None:
     config = config_of(obs, action)
-    with closing(way(config)) as env:
+    with closing(played(config, num_workers)) as env:
         spec = env.spec
         assert EnvSpec.of(spec.to_json()) == spec and not spec.is_discrete
         state, step = env.reset(TASKS, SEEDS)
@@ -175,7 +175,7 @@ def test_spaces_without_a_place_are_refused_before_any_work(changes: dict[str, A
     assert all(part in message for part in parts) and "\n" not in message, message
 
 
-@pytest.mark.parametrize("way", [GymnasiumEnv, ProcessEnv])
+@pytest.mark.parametrize("num_workers", [0, 1])
 @pytest.mark.parametrize(
     ("changes", "part"),
     [
@@ -186,10 +186,12 @@ def test_spaces_without_a_place_are_refused_before_any_work(changes: dict[str, A
         ({"fault": "range", "obs": "multi"}, "MultiDiscrete([3 7])"),
     ],
 )
-def test_wrong_numbers_are_refused_with_task_episode_and_step(way: Any, changes: dict[str, Any], part: str) -> None:
+def test_wrong_numbers_are_refused_with_task_episode_and_step(
+    num_workers: int, changes: dict[str, Any], part: str
+) -> None:
     config = shaped(**changes)
     config.tasks[1] |= {"at": 2}
-    with closing(way(config)) as env, pytest.raises(PipelineError) as failed:
+    with closing(played(config, num_workers)) as env, pytest.raises(PipelineError) as failed:
         state, _ = env.reset(TASKS[1:2], SEEDS[1:2])
         for _ in range(3):
             state, _ = env.step(state, torch.zeros(1, 2))
@@ -199,7 +201,10 @@ def test_wrong_numbers_are_refused_with_task_episode_and_step(way: Any, changes:
 
 @pytest.mark.parametrize(
     ("source", "part"),
-    [("q_learning", "source.name=q_learning needs Discrete observations"), ("optimal", "optimal action")],
+    [
+        pytest.param("q_learning", "needs Discrete observations", marks=needs("value_sources")),
+        pytest.param("optimal", "optimal action", marks=needs("experts")),
+    ],
 )
 def test_sources_that_do_not_fit_are_refused_before_any_work(source: str, part: str, tmp_path: Path) -> None:
     options = ("env=gymnasium_cart_pole", f"source={source}", "name=x", "evaluation.num_episodes=2")

@@ -1,4 +1,4 @@
-"""Any registered Gymnasium environment as one of our worlds.
+"""Any Gymnasium environment as one of our worlds.
 
 A task is a mapping, see `making.py`. If the environments have a transition table, as those of
 `gymnasium.envs.toy_text` do (`P[state][action]` lists probability, next state, reward and whether it terminates), the
@@ -8,9 +8,10 @@ optimum is known as well. N tasks, S states, A actions, K outcomes, M steps an e
 import json
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, closing
+from copy import copy
 from functools import cached_property, partial
 from math import isqrt
-from typing import Annotated, Any, Literal, NamedTuple, cast
+from typing import Annotated, Any, Literal, NamedTuple, Self, cast
 
 import gymnasium
 import gymnasium.error
@@ -21,21 +22,22 @@ from pydantic import BeforeValidator
 from torch import Tensor
 
 from icrl.config.modules import describe_error
-from icrl.config.options import EnvId, OneOrMore, Text, option, refuse
+from icrl.config.options import OneOrMore, Text, option, refuse
 from icrl.contracts import ConfigError, PipelineError, Step
-from icrl.envs.core import EXPERT, NAME, TASK_VISIBLE, EnvConfig, MapView, Outcomes, State
-from icrl.envs.gym.border import action_space, described, obs_space, read_expert, read_obs, rows_of
-from icrl.envs.gym.guard import SECONDS, Guard
-from icrl.envs.gym.making import INFO, NO_EXPERT, Maker, Task, draw_tasks, numbers_in, wrapper_of
-from icrl.envs.gym.registered import registered
-from icrl.envs.gym.streams import GymnasiumStreams, PlayedState, reward_indices
+from icrl.envs.core import EXPERT, NAME, TASK_VISIBLE, EnvConfig, MapView, Outcomes, State, world
 from icrl.envs.tables import TableEnv
+from icrl.extensions.from_gymnasium.border import action_space, described, obs_space, read_expert, read_obs, rows_of
+from icrl.extensions.from_gymnasium.guard import SECONDS, Guard
+from icrl.extensions.from_gymnasium.making import INFO, NO_EXPERT, Maker, Task, draw_tasks, numbers_in, wrapper_of
+from icrl.extensions.from_gymnasium.registered import registered
+from icrl.extensions.from_gymnasium.streams import GymnasiumStreams, PlayedState, reward_indices
+from icrl.extensions.from_gymnasium.workers import WorkerStreams
 from icrl.spaces import EnvSpec
 
 
 class GymnasiumConfig(EnvConfig):
     name: Literal["gymnasium"] = option("gymnasium", NAME)
-    id: EnvId = option(
+    id: Text = option(
         "FrozenLake-v1",
         "a registered Gymnasium environment; `module:Name-v0` imports the module first; a class of your own: "
         "`FILE.py:Class`",
@@ -82,9 +84,21 @@ class GymnasiumConfig(EnvConfig):
         le=10**6,
         may_change=True,
     )
+    num_workers: int = option(
+        0,
+        "worker processes that step the environments of stage one (0: the process that trains steps them)",
+        ge=0,
+        le=10**4,
+        may_change=True,
+    )
     width: int = option(
         0, "side of the square room whose cells the observations number, row by row (0: no room)", ge=0, le=1000
     )
+
+    @classmethod
+    def modules_in(cls, values: Mapping[str, Any]) -> dict[str, str]:
+        given = str(values.get("id", ""))
+        return {f"env.id={given}": given.rpartition(":")[0]}
 
     def fingerprint(self, tasks: list[list[float]]) -> list[str]:
         """From the options alone, because to make an environment may run any code."""
@@ -101,9 +115,10 @@ class _Rules(NamedTuple):
     starts: tuple[int, ...]  # of the table, if all are equally likely; else ()
 
 
+@world("gymnasium", GymnasiumConfig)
 class GymnasiumEnv(TableEnv):
-    """A task is its index in `env.tasks`, `[B, 1]`. The environments run in this process, one after the other; those
-    of `make_streams` can run elsewhere."""
+    """A task is its index in `env.tasks`, `[B, 1]`. The environments run in this process, one after the other, or in
+    worker processes."""
 
     def __init__(self, config: GymnasiumConfig) -> None:
         """`env.max_episode_steps` replaces the time limit that `env.id` is registered with. An environment may truncate
@@ -126,8 +141,8 @@ class GymnasiumEnv(TableEnv):
         about = (values, config.width, limit, config.success)
         more = {"success_return": config.success_return, "action_mask": config.action_mask}
         self.spec = EnvSpec(obs, actions, *about, **more)
-        self.make_streams = partial(GymnasiumStreams, maker, self.spec)
-        self._streams = self.make_streams()
+        self._make_streams = partial(GymnasiumStreams, maker, self.spec)
+        self._streams: GymnasiumStreams | WorkerStreams = self._make_streams()
         self._has_table = bool(starts and values) and all(task.table and task.starts == starts for task in tasks)
         self._config, self._has_expert = config, maker.has_expert
         self.has_planner = self._has_table or self._has_expert
@@ -184,24 +199,31 @@ class GymnasiumEnv(TableEnv):
         if isinstance(self.spec.observation_space, Discrete):
             return ""  # a map takes the place of pictures
         try:
-            self._streams.pictures(0, 0, 0, [], [])
+            self._make_streams().pictures(0, 0, 0, [], [])
         except PipelineError as error:
             return str(error)
         return ""
 
     def pictures(self, task: Tensor, seed: int, episode: int, obs: Tensor, action: Tensor) -> list[Any]:
         """Pictures by the environment's own `render()`."""
-        return self._streams.pictures(int(task[0]), seed, episode, rows_of(obs), rows_of(action))
+        return self._make_streams().pictures(int(task[0]), seed, episode, rows_of(obs), rows_of(action))
 
     def reset(self, tasks: Tensor, seeds: Tensor) -> tuple[Any, Step]:
-        return self.labelled(*self._streams.reset(tasks, seeds))
+        return self._labelled(*self._streams.reset(tasks, seeds))
 
     def step(self, state: Any, action: Tensor) -> tuple[Any, Step]:
-        return self.labelled(*self._streams.step(state, action))
+        return self._labelled(*self._streams.step(state, action))
 
-    def labelled(self, state: Any, step: Step) -> tuple[Any, Step]:
-        """A state, and its step of `make_streams()` with the best action, which is the expert's if there is one."""
+    def _labelled(self, state: Any, step: Step) -> tuple[Any, Step]:
+        """A state, and its step with the best action, which is the expert's if there is one."""
         return state, step if self._has_expert else step._replace(optimal_action=self.optimal_action(state))
+
+    def in_workers(self) -> Self:
+        if not self._config.num_workers:
+            return self
+        played = copy(self)
+        played._streams = WorkerStreams(self._make_streams, self._config.num_workers, self._config.timeout)
+        return played
 
     def close(self) -> None:
         self._streams.close()

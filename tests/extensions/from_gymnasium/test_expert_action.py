@@ -9,12 +9,12 @@ import pytest
 import torch
 from gymnasium.spaces import Box, Discrete, MultiDiscrete
 from masked_env import LEFT, RIGHT, options_of
+from toy_env import played
 
 from icrl.app.compose import load_config
 from icrl.contracts import ConfigError
 from icrl.envs import make_env
-from icrl.envs.gym.border import read_expert
-from icrl.envs.gym.workers import ProcessEnv
+from icrl.extensions.from_gymnasium.border import read_expert
 from icrl.randomness import stream_seeds
 from icrl.spaces import EnvSpec
 
@@ -24,9 +24,9 @@ GUIDED = (*options_of(TASKS, "Guided"), "env.expert=info")
 
 def test_the_best_action_is_what_the_environment_says() -> None:
     """In this process and in workers, after resets and steps; whoever follows it goes straight."""
-    config = load_config(GUIDED).env
+    config: Any = load_config(GUIDED).env
     tasks, goals = torch.arange(5)[:, None], torch.arange(5)
-    with closing(make_env(config)) as env, closing(ProcessEnv(config, num_workers=1)) as processes:
+    with closing(make_env(config)) as env, closing(played(config, 1)) as processes:
         assert env.has_planner and not env.is_exact
         (state, step), (other_state, other) = (world.reset(tasks, stream_seeds(0, 5)) for world in (env, processes))
         for _ in range(30):

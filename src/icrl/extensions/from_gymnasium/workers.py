@@ -1,12 +1,9 @@
-"""Streams of any slow world in worker processes, many in each, behind `contracts.Env`: the same steps, bit for bit."""
+"""Streams of Gymnasium environments in worker processes, many in each: the same steps as in one, bit for bit."""
 
 import multiprocessing
-import os
-import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
-from functools import partial
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from typing import Any
@@ -16,51 +13,39 @@ import torch
 from torch import Tensor
 
 from icrl.contracts import PipelineError, Step
-from icrl.envs import make_env
-from icrl.envs.core import EnvConfig
-from icrl.envs.gym.guard import SECONDS
-from icrl.envs.gym.gymnasium_env import GymnasiumEnv
-from icrl.envs.gym.streams import PlayedState
+from icrl.extensions.from_gymnasium.guard import SECONDS
+from icrl.extensions.from_gymnasium.streams import GymnasiumStreams, PlayedState
 from icrl.runs._parent import end_with_parent
 from icrl.runs.processes import killed_at_the_end, without_signals
 
 # A fork of a process with threads may inherit a lock that nobody releases, and torch has threads. A fork server has
 # none, and does the big imports once for all workers.
 _CONTEXT = "forkserver"
-_PRELOAD = ["torch", "gymnasium", "hydra", "icrl.envs.gym.gymnasium_env"]
+_PRELOAD = ["torch", "gymnasium", "icrl.extensions.from_gymnasium.streams"]
 _START_SECONDS = 600.0  # that a worker may take to start, on a busy machine
 _ALIVE_SECONDS = 0.2  # between two signs of life of a worker
 _CLOSE_SECONDS = 5.0  # for the workers to end by themselves
 
 
-class ProcessEnv:
-    """World of `config` with an equal share of the streams in each worker process, as `contracts.Env`. Call `close`
-    when done.
+class WorkerStreams:
+    """`GymnasiumStreams` with an equal share of the streams in each worker process. Call `close` when done.
 
     Raises `PipelineError` if a process is refused, dies, runs out of memory or does not answer in time. All workers end
     then, and the next call starts new ones."""
 
-    step_seconds = 2 * SECONDS  # that one environment may take for a step; workers themselves end most that hang
-
-    def __init__(self, config: EnvConfig, num_workers: int = 0, device: torch.device | str = "cpu") -> None:
-        """`num_workers=0` means one for each core. The workers start with the first streams."""
-        rules = make_env(config, device)
-        self.step_seconds *= getattr(config, "timeout", SECONDS) / SECONDS
-        self.spec, self.all_tasks, self.optimal_action = rules.spec, rules.all_tasks, rules.optimal_action
-        is_outside = isinstance(rules, GymnasiumEnv)
-        self._make = rules.make_streams if is_outside else partial(make_env, config)
-        self._labelled = rules.labelled if is_outside else None
-        available = len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count() or 1
-        self._num_workers = num_workers or available
+    def __init__(self, make: Callable[[], GymnasiumStreams], num_workers: int, timeout: float = SECONDS) -> None:
+        """The workers start with the first streams, and `make` theirs."""
+        self.step_seconds = 2 * timeout  # that one environment may take for a step; workers end most that hang
+        self._make, self._num_workers = make, num_workers
         self.processes, self._connections = list[BaseProcess](), list[Connection]()
         self._shares: list[slice] = []
         self._num_streams = 0
-        self._state: Any = None  # the state that the workers are in
+        self._state: PlayedState | None = None  # the state that the workers are in
 
-    def reset(self, tasks: Tensor, seeds: Tensor) -> tuple[Any, Step]:
+    def reset(self, tasks: Tensor, seeds: Tensor) -> tuple[PlayedState, Step]:
         return self._call("reset", tasks, seeds)
 
-    def step(self, state: Any, action: Tensor) -> tuple[Any, Step]:
+    def step(self, state: PlayedState, action: Tensor) -> tuple[PlayedState, Step]:
         """The workers are sent `state` unless they are in it."""
         return self._call("step", state, action)
 
@@ -77,10 +62,9 @@ class ProcessEnv:
         self._connections.clear()
         self._num_streams, self._state = 0, None
 
-    def _call(self, method: str, first: Any, second: Tensor) -> tuple[Any, Step]:
-        """Call a method of all environments; `first` and `second` are tensors, or named tuples of them, `[B, ...]`. A
-        state that follows from the step is not sent back, because it holds all actions of an episode."""
-        follows = isinstance(first, PlayedState)
+    def _call(self, method: str, first: Tensor | PlayedState, second: Tensor) -> tuple[PlayedState, Step]:
+        """Call a method of all environments with `first` and `second` `[B, ...]`. The state after a step follows from
+        it and is not sent back, because it holds all actions of an episode."""
         try:
             if self._num_streams != len(second):
                 self.close()
@@ -88,16 +72,17 @@ class ProcessEnv:
             with self._failures():
                 for connection, share in zip(self._connections, self._shares, strict=True):
                     given = None if first is self._state else _arrays(first, share)
-                    connection.send((method, given, _arrays(second, share), follows))
+                    connection.send((method, given, _arrays(second, share)))
                 answers = [_answer(connection, self.step_seconds) for connection in self._connections]
             states, steps = zip(*answers, strict=True)
             step: Step = _tensors(steps, second.device)
-            state: Any = first.after(second, step) if follows else _tensors(states, second.device)
+            known = isinstance(first, PlayedState)
+            state = first.after(second, step) if known else _tensors(states, second.device)
         except BaseException:  # after Ctrl-C too: an answer may be on its way, which nobody would read
             self.close(terminate=True)
             raise
         self._state = state
-        return self._labelled(state, step) if self._labelled else (state, step)
+        return state, step
 
     def _start(self, num_streams: int) -> None:
         self._num_streams, number = num_streams, min(self._num_workers, num_streams)
@@ -116,8 +101,8 @@ class ProcessEnv:
                     self.processes.append(process)
         except (OSError, EOFError, MemoryError) as error:  # the fork server just ends where it is refused something
             reason = f" ({' '.join(str(error).split())})" if isinstance(error, OSError) else ""
-            hint = "raise the limits (ulimit -u, ulimit -n), or use source.vectorization=tensor, which needs none"
-            message = f"the system refuses {number} environment processes{reason}: lower source.num_workers, {hint}"
+            hint = "raise the limits (ulimit -u, ulimit -n), or give env.num_workers=0, which needs none"
+            message = f"the system refuses {number} environment processes{reason}: lower env.num_workers, {hint}"
             raise PipelineError(message) from error
         with self._failures():
             for connection in self._connections:
@@ -132,14 +117,12 @@ class ProcessEnv:
         except (EOFError, ConnectionError, TimeoutError) as error:
             wait([process.sentinel for process in self.processes], timeout=1.0)  # one is gone before its exit code
             died = [f"{i} (exit code {p.exitcode})" for i, p in enumerate(self.processes) if p.exitcode is not None]
-            reason = (
-                f"environment process {', '.join(died)} died: lower source.num_workers to leave more memory to each"
-            )
-            message = f"{reason if died else error}; source.vectorization=tensor needs no processes"
+            reason = f"environment process {', '.join(died)} died: lower env.num_workers to leave more memory to each"
+            message = f"{reason if died else error}; env.num_workers=0 needs no processes"
             raise PipelineError(message) from error
 
 
-def _serve(connection: Connection, make: Callable[[], Any], num_streams: int) -> None:
+def _serve(connection: Connection, make: Callable[[], GymnasiumStreams], num_streams: int) -> None:
     """Main function of a worker, until its connection is closed: None is a sign of life, all else an answer."""
     end_with_parent()
     torch.set_num_threads(1)
@@ -157,17 +140,17 @@ def _serve(connection: Connection, make: Callable[[], Any], num_streams: int) ->
             connection.send(())  # it has started
             state = None
             while True:
-                method, first, second, follows = connection.recv()
+                method, first, second = connection.recv()
                 given = state if first is None else _tensors([first])
                 state, step = getattr(env, method)(given, _tensors([second]))
-                connection.send((None if follows else _arrays(state), _arrays(step)))
+                connection.send((None if method == "step" else _arrays(state), _arrays(step)))
     except (EOFError, ConnectionError):
         pass
     except PipelineError as error:
         with suppress(ConnectionError):  # nobody waits for it
             connection.send(error)
     except MemoryError:
-        hint = "lower source.num_learners or source.num_envs, or use source.vectorization=tensor"
+        hint = "lower source.num_learners or source.num_envs, or give env.num_workers=0"
         connection.send(PipelineError(f"no memory is left for the {num_streams} environments of a process: {hint}"))
 
 

@@ -16,13 +16,14 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 from toy_env import LAKES, TOY, Toy, lake, toy
+from toy_env import played as played_in
 
 from icrl.collection.collect import LocalUnrollWorker
+from icrl.config.options import replace
 from icrl.contracts import PipelineError, Step
-from icrl.envs.gym.guard import Guard
-from icrl.envs.gym.gymnasium_env import GymnasiumConfig, GymnasiumEnv
-from icrl.envs.gym.streams import PlayedState
-from icrl.envs.gym.workers import ProcessEnv
+from icrl.extensions.from_gymnasium.guard import Guard
+from icrl.extensions.from_gymnasium.gymnasium_env import GymnasiumConfig, GymnasiumEnv
+from icrl.extensions.from_gymnasium.streams import PlayedState
 from icrl.randomness import integers, stream_seeds
 
 TASKS = torch.tensor([[0], [1], [2], [2], [1], [0]])
@@ -136,7 +137,7 @@ def test_environments_are_closed_when_they_are_no_longer_needed() -> None:
     assert not Toy.open_ones
 
 
-@pytest.mark.parametrize("way", [GymnasiumEnv, ProcessEnv])
+@pytest.mark.parametrize("num_workers", [0, 2])
 @pytest.mark.parametrize(
     ("arguments", "parts"),
     [
@@ -151,9 +152,10 @@ def test_environments_are_closed_when_they_are_no_longer_needed() -> None:
         ({"fault": "deaf"}, ["env.tasks[0], episode 1, step 3: HangError: no answer in 0.5 s, as env.timeout says"]),
     ],
 )
-def test_errors_inside_are_reported(way: Any, arguments: dict[str, Any], parts: list[str]) -> None:
-    config = toy(**arguments).model_copy(update={"timeout": 0.5 if arguments.get("fault") == "deaf" else 60.0})
-    with closing(way(config)) as env, pytest.raises(PipelineError) as failed:
+def test_errors_inside_are_reported(num_workers: int, arguments: dict[str, Any], parts: list[str]) -> None:
+    timeout = 0.5 if arguments.get("fault") == "deaf" else 60.0
+    config = replace(toy(**arguments), timeout=timeout)
+    with closing(played_in(config, num_workers)) as env, pytest.raises(PipelineError) as failed:
         play(env, TASKS[:2] * 0, SEEDS[:2], torch.ones(9, 2).long())
     message = str(failed.value)
     assert all(part in message for part in parts) and "\n" not in message, message
@@ -227,8 +229,8 @@ def test_an_interrupted_run_equals_an_uninterrupted_one(tmp_path: Path, monkeypa
     expected = results_of(tmp_path / "whole")
     assert any(name.endswith("obs.npy") for name in expected) and any(name.endswith(".pt") for name in expected)
     monkeypatch.setattr(LocalUnrollWorker, "play", play_until)
-    for way in ("tensor", "process"):
-        calls, root, options = itertools.count(1), tmp_path / way, (*SMALL, f"source.vectorization={way}")
+    for workers in (0, 2):
+        calls, root, options = itertools.count(1), tmp_path / str(workers), (*SMALL, f"env.num_workers={workers}")
         with pytest.raises(BaseException, match="killed"):
             run("train_agents", root, *options, preset=PRESET)
         done("train_agents", root, *options, preset=PRESET)
@@ -236,4 +238,4 @@ def test_an_interrupted_run_equals_an_uninterrupted_one(tmp_path: Path, monkeypa
         ours = results_of(root)
         assert set(ours) == set(expected)
         for name in expected:
-            assert ours[name] == expected[name] or (way == "process" and not name.endswith((".npy", ".pt"))), name
+            assert ours[name] == expected[name] or (workers and not name.endswith((".npy", ".pt"))), name

@@ -19,9 +19,9 @@ from torch import Tensor
 
 from icrl.config.modules import describe_error
 from icrl.contracts import ConfigError, PipelineError, Step
-from icrl.envs.gym.border import read_expert, read_obs, rows_of, write_action
-from icrl.envs.gym.guard import Guard, begin_turn
-from icrl.envs.gym.making import Maker, creator_of
+from icrl.extensions.from_gymnasium.border import read_expert, read_obs, rows_of, write_action
+from icrl.extensions.from_gymnasium.guard import Guard, begin_turn
+from icrl.extensions.from_gymnasium.making import Maker, creator_of
 from icrl.randomness import integers
 from icrl.spaces import EnvSpec
 

@@ -24,9 +24,9 @@ from gymnasium.utils.seeding import np_random
 from icrl.config.modules import load_module, reads_record
 from icrl.config.options import MOST_SEEDS, refuse
 from icrl.contracts import ConfigError
-from icrl.envs.gym.guard import SECONDS, Guard
-from icrl.envs.gym.masks import ActionMask
-from icrl.envs.gym.registered import registered
+from icrl.extensions.from_gymnasium.guard import SECONDS, Guard
+from icrl.extensions.from_gymnasium.masks import ActionMask
+from icrl.extensions.from_gymnasium.registered import registered
 from icrl.randomness import integers, stream_seeds, uniform
 
 Task = dict[str, Any]

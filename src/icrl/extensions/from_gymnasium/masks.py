@@ -7,7 +7,7 @@ import numpy as np
 from gymnasium.spaces import Discrete
 from numpy.typing import NDArray
 
-from icrl.envs.gym.border import obs_space, read_obs
+from icrl.extensions.from_gymnasium.border import obs_space, read_obs
 from icrl.spaces import with_flags
 
 

@@ -13,9 +13,9 @@ from icrl.app.compose import load_config
 from icrl.contracts import ConfigError
 from icrl.envs import make_env
 from icrl.envs.exact import optimal_exact
-from icrl.envs.gym.gymnasium_env import GymnasiumEnv
-from icrl.envs.gym.making import Maker, draw_tasks
-from icrl.envs.gym.streams import PlayedState
+from icrl.extensions.from_gymnasium.gymnasium_env import GymnasiumEnv
+from icrl.extensions.from_gymnasium.making import Maker, draw_tasks
+from icrl.extensions.from_gymnasium.streams import PlayedState
 from icrl.randomness import stream_seeds
 
 PENDULUM = {"g": [5.0, 15.0], "set.m": [0.5, 1.5]}

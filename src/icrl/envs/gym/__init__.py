@@ -1,1 +1,0 @@
-"""Gymnasium environments as worlds: tasks, spaces, streams in this process and in others."""

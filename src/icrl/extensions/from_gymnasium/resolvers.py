@@ -1,0 +1,25 @@
+"""Resolvers of presets with environments of Gymnasium, see `icrl.app.resolvers`."""
+
+import re
+from collections.abc import Callable, Mapping, Sized
+from typing import Any
+
+_LAKE = ("", "FrozenLake-v1")  # ids of the preset env=gymnasium
+
+
+def _world(env_id: Any) -> str:
+    """Label of an environment."""
+    return "gymnasium" if env_id in _LAKE else re.sub(r"\W+", "_", str(env_id).lower().split(":")[-1])
+
+
+def _lake(env_id: Any, there: Any, elsewhere: Any) -> Any:
+    return there if env_id in _LAKE else elsewhere
+
+
+def _two_thirds(tasks: Any) -> int:
+    """Training tasks among listed ones, or among those of a draw."""
+    number = tasks.get("count") if isinstance(tasks, Mapping) else len(tasks) if isinstance(tasks, Sized) else 0
+    return max(2, number * 2 // 3) if isinstance(number, int) and number else 0
+
+
+RESOLVERS: dict[str, Callable[..., object]] = {"world": _world, "lake": _lake, "two_thirds": _two_thirds}
