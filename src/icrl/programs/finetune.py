@@ -50,7 +50,7 @@ def main(config: Config) -> Path:
         if context:
             if start:
                 check_stores(context.stores, start[1]["description"]["histories"], config.run_folder)
-            with closing(make_env(config.env, context.device)) as env:
+            with closing(make_env(config.env, context.device)) as env, closing(env.in_workers()) as world:
                 split, all_tasks = context.tasks, env.all_tasks().to(context.device)
                 tasks = all_tasks[[task for task in split["train"] if task not in split["development"]]]
                 hidden = all_tasks[[*split["held_out"], *split["development"]]]
@@ -62,7 +62,7 @@ def main(config: Config) -> Path:
                 if start:
                     distilled = plain_gpt(config, spec, start[0]["model"], context.device)
                     model.load_state_dict(model.state_dict() | distilled.state_dict())
-                trials = Trials(options, env, tasks, model, config.seed, context.ranks, family)
+                trials = Trials(options, world, tasks, model, config.seed, context.ranks, family)
                 objective = PolicyGradient(options, spec, model.head, lambda: trials.metrics, trials.clock)
                 updates = options.num_iterations * trials.updates_per_iteration
                 evaluator = evaluator_of(context)
