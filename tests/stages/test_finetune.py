@@ -115,7 +115,6 @@ def test_it_is_evaluated_like_an_extracted_policy(again):
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        (("finetune.trial_steps=9",), "finetune.trial_steps=9 is longer than model.context_len=8"),
         (("finetune.num_mini_batches=13",), "finetune.num_mini_batches=13: must be at most 12"),
         (("model.embed_dim=4",), "model.embed_dim=8"),
     ],
@@ -139,7 +138,6 @@ def test_a_run_goes_on_with_its_own_options_and_from_its_own_start(again):
         ("model.obs_encoding=cell", "needs model.obs_encoding=coordinates, smooth or framed, not cell"),
         ("env.permute_actions=true", "env.name=dark_room has no other rooms with these options"),
         ("finetune.room_sizes=[5,20]", "must be at most model.max_size=17"),
-        ("finetune.trial_steps=9", "is longer than model.context_len=8"),
     ],
 )
 def test_the_pipeline_refuses_trials_that_cannot_be_before_any_work(tmp_path, option, why):

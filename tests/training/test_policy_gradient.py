@@ -12,6 +12,7 @@ from icrl.app.compose import load_config
 from icrl.config.options import replace
 from icrl.contracts import Rollout
 from icrl.nn.gpt import GPT
+from icrl.nn.heads import Categorical
 from icrl.spaces import discrete_spec
 from icrl.training.policy_gradient import (
     FinetuneConfig,
@@ -19,12 +20,14 @@ from icrl.training.policy_gradient import (
     TrialBatch,
     discoveries,
     group_advantages,
-    log_probabilities,
+    numbered_obs,
+    outputs_of,
+    value_advantages,
 )
 
 SPEC = discrete_spec(num_obs=9, num_actions=3, reward_values=(0.0, 1.0), width=3, max_episode_steps=20)
 MODEL = replace(load_config(["experiment=tiny"]).model, residual_dropout=0.5)
-OPTIONS = FinetuneConfig(entropy_coefficient=0.25)
+OPTIONS, HEAD = FinetuneConfig(entropy_coefficient=0.25), Categorical(3)
 
 
 def test_advantages_by_hand():
@@ -53,6 +56,17 @@ def test_groups_may_differ_in_size_and_lie_anywhere():
     for number in range(3):
         own = group == number
         assert torch.allclose(found[:, own], group_advantages(reward[:, own], torch.zeros_like(group[own]), 0.9))
+
+
+def test_advantages_of_a_value_head_by_hand():
+    """Two steps of two streams; values are worth ten times the outputs, and the last one is expected to go on."""
+    reward, output = torch.tensor([[1.0, 0.0], [0.0, 2.0]]), torch.tensor([[0.1, 0.3], [0.2, 0.4]])
+    last = torch.tensor([0.0 + 0.9 * 2 - 2, 2.0 + 0.9 * 4 - 4])
+    first = torch.tensor([1.0 + 0.9 * 2 - 1, 0.0 + 0.9 * 4 - 3]) + 0.9 * 0.5 * last
+    raw = torch.stack([first, last])
+    advantage, target = value_advantages(reward, output, 0.9, 0.5)
+    assert torch.allclose(advantage, (raw - raw.mean()) / raw.std(), atol=1e-5)
+    assert torch.allclose(target, (raw + 10 * output) / 10, atol=1e-5)
 
 
 def test_discoveries_by_hand():
@@ -88,6 +102,16 @@ def test_discoveries_equal_those_of_sets(success):
             seen.add(after)
 
 
+@pytest.mark.parametrize("shape", [(3,), (2, 2, 3)])
+def test_observations_of_several_numbers_are_new_as_those_of_one_number_are(shape):
+    """Each number stands for an observation of its own."""
+    trials = random_rollout(12, 40, seed=3)
+    drawn = torch.randint(0, 256, (9, *shape), generator=torch.Generator().manual_seed(1)).to(torch.uint8)
+    several = trials._replace(obs=drawn[trials.obs], next_obs=drawn[trials.next_obs])
+    assert torch.equal(discoveries(SPEC, several), discoveries(SPEC, trials))
+    assert len(numbered_obs(drawn[None])[0].unique()) == 9
+
+
 class Table(nn.Module):
     """A model with the logits `[B, T, A]` as its parameters."""
 
@@ -105,12 +129,12 @@ def random_batch(size: tuple[int, int], seed: int = 0) -> tuple[Table, TrialBatc
     obs, action, reward = (torch.randint(high, size, generator=generator) for high in (9, 3, 2))
     chosen = actor.log_softmax(-1).gather(-1, action[..., None])[..., 0]
     advantage = torch.randn(size, generator=generator)
-    return Table(logits), TrialBatch(obs, action, reward, obs, advantage, chosen)
+    return Table(logits), TrialBatch(obs, action, reward, obs, advantage, chosen, *torch.ones(3, *size))
 
 
 def test_the_loss_equals_a_scalar_one():
     model, batch = random_batch((4, 6))
-    terms, metrics = PolicyGradient(OPTIONS, SPEC, lambda: {"return": torch.ones(())})(model, batch)
+    terms, metrics = PolicyGradient(OPTIONS, SPEC, HEAD, lambda: {"return": torch.ones(())})(model, batch)
     policy, entropy, clipped = [], [], []
     for b in range(4):
         for t in range(6):
@@ -126,8 +150,22 @@ def test_the_loss_equals_a_scalar_one():
     assert metrics["clipped"].item() == pytest.approx(sum(clipped) / 24) and metrics["return"] == 1
 
 
+def test_the_value_head_is_fitted_to_its_targets():
+    table, batch = random_batch((4, 6))
+    expected = torch.randn(4, 6, generator=torch.Generator().manual_seed(1))
+    batch = batch._replace(target=torch.full((4, 6), 0.5), precision=torch.full((4, 6), 4.0))
+    model = Table(torch.cat([table.logits.detach(), expected[..., None]], dim=-1))
+    plain, _ = PolicyGradient(OPTIONS, SPEC, HEAD, dict)(table, batch)
+    objective = PolicyGradient(replace(OPTIONS, advantages="value"), SPEC, HEAD, dict)
+    terms, _ = objective(model, batch)
+    assert objective.weights == {"policy": 1.0, "entropy": -0.25, "value": 0.5}
+    assert terms["value"].item() == pytest.approx(4 * (expected - 0.5).square().mean().item())
+    assert all(torch.equal(terms[name], plain[name]) for name in plain)
+    assert torch.equal(objective.logits(model, batch), table.logits)
+
+
 def test_the_weights_of_the_loss_raise_entropy():
-    assert PolicyGradient(OPTIONS, SPEC, dict).weights == {"policy": 1.0, "entropy": -0.25}
+    assert PolicyGradient(OPTIONS, SPEC, HEAD, dict).weights == {"policy": 1.0, "entropy": -0.25}
 
 
 def test_ratios_beyond_the_range_in_the_direction_of_the_advantage_have_no_gradient():
@@ -135,7 +173,7 @@ def test_ratios_beyond_the_range_in_the_direction_of_the_advantage_have_no_gradi
     now = model.logits.log_softmax(-1).gather(-1, batch.action[..., None])[..., 0].detach()
     for shift, advantage, moves in ((0.5, 1.0, False), (0.5, -1.0, True), (-0.5, -1.0, False), (-0.5, 1.0, True)):
         there = batch._replace(log_prob=now - shift, advantage=torch.full((1, 2), advantage))
-        terms, _ = PolicyGradient(OPTIONS, SPEC, dict)(model, there)
+        terms, _ = PolicyGradient(OPTIONS, SPEC, HEAD, dict)(model, there)
         (gradient,) = torch.autograd.grad(terms["policy"], model.logits)
         assert gradient.abs().sum().item() > 0.01 if moves else gradient.eq(0).all()
 
@@ -143,7 +181,7 @@ def test_ratios_beyond_the_range_in_the_direction_of_the_advantage_have_no_gradi
 def test_at_the_actor_the_gradient_is_that_of_the_log_probabilities():
     model, batch = random_batch((3, 5))
     chosen = model.logits.log_softmax(-1).gather(-1, batch.action[..., None])[..., 0]
-    terms, _ = PolicyGradient(OPTIONS, SPEC, dict)(model, batch._replace(log_prob=chosen.detach()))
+    terms, _ = PolicyGradient(OPTIONS, SPEC, HEAD, dict)(model, batch._replace(log_prob=chosen.detach()))
     (found,), (expected,) = (
         torch.autograd.grad(loss, model.logits) for loss in (terms["policy"], -(batch.advantage * chosen).mean())
     )
@@ -157,15 +195,15 @@ def test_illegal_actions_have_no_share_in_any_term():
     obs = torch.zeros(2, 4, *spec.obs_shape, dtype=torch.long)
     obs[..., -3:-1] = 1  # the third action is illegal
     batch = batch._replace(obs=obs, action=batch.action % 2)
-    terms, _ = PolicyGradient(OPTIONS, spec, dict)(model, batch)
+    terms, _ = PolicyGradient(OPTIONS, spec, HEAD, dict)(model, batch)
     pi = model.logits[..., :2].softmax(-1)
     assert terms["entropy"].item() == pytest.approx(-(pi * pi.log()).sum(-1).mean().item(), rel=1e-5)
     (gradient,) = torch.autograd.grad(sum(terms.values()), model.logits)
     assert gradient[..., 2].eq(0).all() and gradient.isfinite().all()
 
 
-def test_dropout_does_not_reach_the_log_probabilities():
+def test_dropout_does_not_reach_the_parameters_of_the_head():
     _, batch = random_batch((4, 6))
     model = outspoken(GPT(MODEL, SPEC)).train()
-    one, other = (log_probabilities(SPEC, model, batch) for _ in range(2))
+    one, other = (outputs_of(HEAD, SPEC, model, batch)[0] for _ in range(2))
     assert torch.equal(one, other)

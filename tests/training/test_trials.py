@@ -1,19 +1,32 @@
 """Trials that policy gradients learn from: who plays them, in which order they are learned from, what is learned."""
 
+from typing import Any
+
 import pytest
 import torch
+from gymnasium.spaces import Box, Discrete, MultiDiscrete
 from models import outspoken
+from torch import Tensor
+from vector_probes import VectorProbe, always
 from worlds import room
 
 from icrl.app.compose import load_config
 from icrl.config.options import replace
+from icrl.envs.core import TensorEnv
 from icrl.envs.rollout import rollout, start_streams
 from icrl.nn.gpt import GPT
 from icrl.nn.gpt_policy import GPTPolicy
 from icrl.randomness import Noise
 from icrl.runs.distributed import Ranks
 from icrl.training.optimizers import AdamWConfig, make_optimizer
-from icrl.training.policy_gradient import FinetuneConfig, PolicyGradient, log_probabilities
+from icrl.training.policy_gradient import (
+    FinetuneConfig,
+    PolicyGradient,
+    TrialBatch,
+    ValuedGPT,
+    outputs_of,
+    value_advantages,
+)
 from icrl.training.trials import Trials
 
 ENV = room(size=3, max_episode_steps=5)
@@ -27,6 +40,30 @@ def model_of(**form) -> GPT:
 
 def trials_of(model: GPT, ranks: Ranks | None = None, **options) -> Trials:
     return Trials(replace(OPTIONS, **options), ENV, ENV.all_tasks(), model, seed=5, ranks=ranks)
+
+
+def log_probs_of(model: GPT, batch: TrialBatch) -> Tensor:
+    return model.head.log_prob(outputs_of(model.head, model.spec, model, batch)[0], batch.action)
+
+
+def learned(
+    env: TensorEnv, options: FinetuneConfig, iterations: int, rate: float, **form: Any
+) -> tuple[GPT, list[dict[str, float]]]:
+    """Model that trials have trained from random weights, and the metrics of each update."""
+    torch.manual_seed(0)
+    kind = ValuedGPT if options.advantages == "value" else GPT
+    model, history = kind(replace(MODEL, **form), env.spec), []
+    trials = Trials(options, env, env.all_tasks(), model, seed=0)
+    objective = PolicyGradient(options, env.spec, model.head, dict)
+    optimizer = make_optimizer(model, AdamWConfig(learning_rate=rate))
+    for update in range(iterations * trials.updates_per_iteration):
+        terms, _ = objective(model, trials.batch_at(update))
+        optimizer.zero_grad()
+        torch.stack([objective.weights[name] * term for name, term in terms.items()]).sum().backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+        history.append({name: value.item() for name, value in trials.metrics.items()})
+    return model, history
 
 
 @pytest.mark.parametrize("form", [{}, {"tokens": "interleaved", "position": "rope"}, {"obs_encoding": "framed"}])
@@ -44,8 +81,63 @@ def test_log_probabilities_of_the_update_equal_those_of_the_cached_actor(form, m
     batch = trials_of(model.train(), num_mini_batches=1).batch_at(0)
     by_stream, ours = (found[found.sum(1).argsort()] for found in (torch.stack(said, dim=1), batch.log_prob))
     assert by_stream.shape == (12, 20) and torch.allclose(by_stream, ours, atol=1e-5)
-    chosen = log_probabilities(ENV.spec, model, batch).gather(-1, batch.action[..., None])[..., 0]
+    chosen = log_probs_of(model, batch)
     assert torch.allclose(chosen, batch.log_prob, atol=1e-6)  # before the first update of an iteration
+
+
+def test_a_trial_longer_than_the_context_is_read_in_the_windows_that_the_actor_saw():
+    """Every step counts once, with the probability that the actor gave it after its context was rebuilt."""
+    model = model_of(context_len=8)
+    trials = trials_of(model, trial_steps=17, num_mini_batches=1)
+    batch, (played, log_prob, _) = trials.batch_at(0), trials.play(0)
+    counted = batch.weight > 0
+    assert batch.obs.shape == (12 * 4, 8) and batch.weight.mean().item() == pytest.approx(1)
+    assert counted.view(12, -1).sum(1).eq(17).all() and batch.weight[counted].unique().numel() == 1
+    order = trials._drawn(12, 9, 0)  # of the streams in the batch
+    for column, of_play in ((batch.log_prob, log_prob), (batch.obs, played.obs), (batch.reward, played.reward)):
+        assert torch.equal(column[counted].view(12, 17), of_play.T[order])
+    assert torch.allclose(log_probs_of(model, batch)[counted], batch.log_prob[counted], atol=1e-5)
+
+
+def test_values_of_the_update_equal_those_of_the_cached_actor_and_its_actions_those_without_values():
+    model, plain = outspoken(ValuedGPT(MODEL, ENV.spec)), model_of()
+    model.load_state_dict(model.state_dict() | plain.state_dict())
+    options = {"advantages": "value", "num_mini_batches": 1}
+    trials = trials_of(model, **options)
+    (played, _, value), batch = trials.play(0), trials.batch_at(0)
+    alone, *_ = trials_of(plain).play(0)
+    assert all(map(torch.equal, played, alone)) and value.std() > 0.1
+    _, again = outputs_of(model.head, model.spec, model, batch)
+    order = trials._drawn(12, 9, 0)
+    assert torch.allclose(again[..., 0], value.T[order], atol=1e-5)
+    advantage, target = value_advantages(played.reward, value, OPTIONS.discount, OPTIONS.gae_lambda)
+    paid = replace(trials.config, bonus=0.0)
+    batch = Trials(paid, ENV, ENV.all_tasks(), model, seed=5).batch_at(0)
+    assert torch.equal(batch.advantage, advantage.T[order]) and torch.equal(batch.target, target.T[order])
+    assert torch.allclose(batch.precision, 1 / target.var())
+
+
+def side(x: Tensor, action: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Reward 1 if the first number of the action is above 1 where that of the observation is positive, else below."""
+    high = action.reshape(len(action), -1)[:, 0] > 1
+    return x, (high == (x[:, 0] > 0)).float(), always(x, True)
+
+
+@pytest.mark.parametrize(
+    ("space", "head"),
+    [
+        (Box(0, 2, (1,)), "gaussian"),
+        (Box(0, 2, (1,)), "binned"),
+        (MultiDiscrete([4, 2]), "auto"),
+        (Discrete(4), "auto"),
+    ],
+)
+def test_trials_teach_any_head_from_vectors_and_rewards_that_are_not_listed(space, head):
+    env = VectorProbe(space, side, varied=True)
+    options = replace(OPTIONS, trial_steps=8, num_streams=32, num_mini_batches=2, bonus=0.0, discount=0.0)
+    model, _ = learned(env, options, 30, 0.01, head=head, num_bins=6)
+    played, *_ = Trials(options, env, env.all_tasks(), model, seed=1).play(0)
+    assert played.reward.mean() > 0.65
 
 
 def test_the_actor_is_the_model_at_the_start_of_the_iteration():
@@ -55,9 +147,7 @@ def test_the_actor_is_the_model_at_the_start_of_the_iteration():
     with torch.no_grad():
         model.policy_head.bias += torch.tensor([0.0, 0, 3, 0, 0])
     same, new = trials.batch_at(2), trials.batch_at(3)
-    now = [
-        log_probabilities(ENV.spec, model, batch).gather(-1, batch.action[..., None])[..., 0] for batch in (same, new)
-    ]
+    now = [log_probs_of(model, batch) for batch in (same, new)]
     assert not torch.allclose(now[0], same.log_prob, atol=0.1) and torch.allclose(now[1], new.log_prob, atol=1e-6)
 
 
@@ -65,7 +155,7 @@ def test_the_updates_of_an_iteration_read_every_stream_once():
     trials = trials_of(model_of())
     parts = [trials.batch_at(part).log_prob for part in range(3)]
     assert [len(part) for part in parts] == [4, 4, 4]
-    read, (_, played) = torch.cat(parts), trials.play(0)
+    read, (_, played, _) = torch.cat(parts), trials.play(0)
     assert not torch.equal(read, played.T) and torch.equal(read.sort(dim=0).values, played.T.sort(dim=0).values)
 
 
@@ -74,10 +164,10 @@ def test_ranks_play_parts_of_the_streams_and_get_equal_shares_of_each_batch(num_
     """Together those of one process, if its batches have even numbers of streams."""
     options = {"num_mini_batches": num_mini_batches}
     alone = trials_of(model_of(), **options)
-    played, log_prob = alone.play(0)
+    played, *others = alone.play(0)
     whole, shares = [alone.batch_at(part) for part in range(num_mini_batches)], []
     for rank in (0, 1):
-        columns, ranks = iter([*played, log_prob]), Ranks(rank, 2)
+        columns, ranks = iter([*played, *others]), Ranks(rank, 2)
 
         def gathered(values, dim, columns=columns, rank=rank):
             found = next(columns)
@@ -122,7 +212,7 @@ def test_tasks_and_noise_are_drawn_anew_for_each_iteration_and_their_trials_do_n
 
 def test_unsolvable_tasks_are_played_last_and_pay_the_bonus_alone():
     trials = trials_of(model_of(), num_unsolvable=2, num_mini_batches=1)
-    (played, _), batch = trials.play(0), trials.batch_at(0)
+    (played, *_), batch = trials.play(0), trials.batch_at(0)
     assert played.reward.shape == (20, 20) and len(batch.obs) == trials.num_streams == 20
     assert played.reward[:, :12].any() and not played.reward[:, 12:].any() and not played.terminated[:, 12:].any()
     assert batch.advantage.ne(0).any(dim=1).all()
@@ -136,7 +226,7 @@ def test_unsolvable_tasks_are_played_last_and_pay_the_bonus_alone():
 def test_context_is_kept_over_resets():
     """A trial equals one long rollout of the policy."""
     model, trials = model_of(), trials_of(model_of())
-    played, _ = trials.play(2)
+    played, *_ = trials.play(2)
     assert (played.terminated | played.truncated).any(0).all()
     seeds = {}
 
@@ -163,22 +253,11 @@ def test_a_bonus_is_paid_by_its_schedule():
     assert paid.metrics["discoveries"] == 0
 
 
-def test_a_model_learns_in_context_from_random_weights():
+@pytest.mark.parametrize("advantages", ["group", "value"])
+def test_a_model_learns_in_context_from_random_weights(advantages):
     """In seconds, in a 3 x 3 room: to find goals, and to find them again in later episodes of a trial."""
-    torch.manual_seed(0)
-    model, options = GPT(MODEL, ENV.spec), replace(OPTIONS, num_tasks=0, num_streams=12, num_mini_batches=2)
-    trials, objective = (
-        Trials(options, ENV, ENV.all_tasks(), model, seed=0),
-        PolicyGradient(options, ENV.spec, dict),
-    )
-    optimizer = make_optimizer(model, AdamWConfig(learning_rate=0.005))
-    history = []
-    for update in range(30 * trials.updates_per_iteration):
-        terms, _ = objective(model, trials.batch_at(update))
-        optimizer.zero_grad()
-        torch.stack([objective.weights[name] * term for name, term in terms.items()]).sum().backward()
-        optimizer.step()
-        history.append({name: value.item() for name, value in trials.metrics.items()})
+    options = replace(OPTIONS, num_tasks=0, num_streams=12, num_mini_batches=2, advantages=advantages)
+    _, history = learned(ENV, options, 30 if advantages == "group" else 60, 0.005)
     assert history[-1]["return"] > 2.5 * history[0]["return"]
     assert history[-1]["last_success"] > history[-1]["first_success"] + 0.1
 
@@ -195,8 +274,8 @@ def test_trials_visit_other_rooms_in_the_coordinates_of_the_model(encoding, corn
     rooms = [trials.tasks_of(iteration)[12:] for iteration in (0, 1)]
     assert trials.num_streams == 20 and all(len(drawn.unique(dim=0)) == 2 for drawn in rooms)
     assert not torch.equal(*rooms)
-    played, _ = trials.play(0)
-    alone, _ = Trials(OPTIONS, ENV, tasks, plain, 5).play(0)
+    played, *_ = trials.play(0)
+    alone, *_ = Trials(OPTIONS, ENV, tasks, plain, 5).play(0)
     row, column = corner + alone.obs // 3, corner + alone.obs % 3
     assert torch.equal(played.obs[:, :12], row * MODEL.max_size + column)
     assert torch.equal(played.action[:, :12], alone.action) and torch.equal(played.reward[:, :12], alone.reward)

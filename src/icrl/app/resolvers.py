@@ -75,7 +75,6 @@ RESOLVERS: dict[str, Callable[[Any], object] | Callable[[Any, Any], object] | Ca
     "life": _life,
     "recorded": _recorded,
     "episodes": _episodes,
-    "dark_room": lambda variant, there, elsewhere: there if variant == "dark_room" else elsewhere,
     "development": lambda number: max(1, min(_DEVELOPMENT, number // 3)) if numbers_of(number) else _DEVELOPMENT,
     "room_context": _room_context,
     "room_window": _room_window,

@@ -211,8 +211,8 @@ class TensorEnv:
         return self
 
     def in_workers(self) -> "TensorEnv":
-        """World in which stage one plays: itself, or where its options ask for that, a copy in worker processes, with
-        the same steps. Close it too."""
+        """World in which stage one and trials play: itself, or where its options ask for that, a copy in worker
+        processes, with the same steps. Close it too."""
         return self
 
     def close(self) -> None:

@@ -74,7 +74,7 @@ class GPTPolicy:
     def __init__(self, model: GPT | Acting, epsilon: float, temperature: float, context_kept: float) -> None:
         """An action is sampled at `temperature` with probability `epsilon`, else it is the most probable one."""
         self.model, self.epsilon, self.temperature = model.eval(), epsilon, temperature
-        self.num_kept = max(1, min(int(context_kept * model.config.context_len), model.config.context_len - 1))
+        self.num_kept = kept_of(model.config.context_len, context_kept)
 
     def initial_carry(self, num_streams: int) -> GPTCarry:
         window = Window.empty(self.model.spec, num_streams, self.model.config.context_len, self.model.device)
@@ -125,6 +125,11 @@ class GPTPolicy:
         last_two = context_of(window.at(np.s_[:, max(seen - 1, 0) : seen + 1]))
         newest = Context(*(column[:, -1:] for column in last_two))
         return self.model(newest, cache)[:, -1], GPTCarry(window, cache, seen + 1)
+
+
+def kept_of(length: int, share: float) -> int:
+    """Steps of a full context of `length` that are kept when it is rebuilt."""
+    return max(1, min(int(share * length), length - 1))
 
 
 class InContextPolicy:

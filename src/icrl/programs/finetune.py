@@ -24,7 +24,7 @@ from icrl.runs.device import dtype_of
 from icrl.runs.files import check_same
 from icrl.training.finished import open_finished
 from icrl.training.fit import fit
-from icrl.training.policy_gradient import PolicyGradient
+from icrl.training.policy_gradient import PolicyGradient, ValuedGPT
 from icrl.training.program import compared, open_run
 from icrl.training.trials import Trials, adapted, check_trials, rooms_beside
 
@@ -50,18 +50,20 @@ def main(config: Config) -> Path:
         if context:
             if start:
                 check_stores(context.stores, start[1]["description"]["histories"], config.run_folder)
-            with closing(make_env(config.env, context.device)) as env:
+            with closing(make_env(config.env, context.device)) as env, closing(env.in_workers()) as world:
                 split, all_tasks = context.tasks, env.all_tasks().to(context.device)
                 tasks = all_tasks[[task for task in split["train"] if task not in split["development"]]]
                 hidden = all_tasks[[*split["held_out"], *split["development"]]]
                 run = adapted(context, env, tasks)
                 family = rooms_beside(config, env, hidden)
                 spec = family.env.spec if family else env.spec
-                model = GPT(config.model, spec).to(context.device, dtype_of(config))
+                kind = ValuedGPT if options.advantages == "value" else GPT
+                model = kind(config.model, spec).to(context.device, dtype_of(config))
                 if start:
-                    model.load_state_dict(plain_gpt(config, spec, start[0]["model"], context.device).state_dict())
-                trials = Trials(options, env, tasks, model, config.seed, context.ranks, family)
-                objective = PolicyGradient(options, spec, lambda: trials.metrics, trials.clock)
+                    distilled = plain_gpt(config, spec, start[0]["model"], context.device)
+                    model.load_state_dict(model.state_dict() | distilled.state_dict())
+                trials = Trials(options, world, tasks, model, config.seed, context.ranks, family)
+                objective = PolicyGradient(options, spec, model.head, lambda: trials.metrics, trials.clock)
                 updates = options.num_iterations * trials.updates_per_iteration
                 evaluator = evaluator_of(context)
                 parts = {"actor": trials}

@@ -2,11 +2,13 @@
 
 Everything is a function of the seed, the iteration and the weights of the model at its start, so a resumed run plays
 the trials that it was interrupted in again. G tasks, S streams of each, B = G S, T steps, R ranks, each of which plays
-B / R streams and updates on as many streams of each mini-batch as the others.
+B / R streams and updates on as many streams of each mini-batch as the others. A trial that is longer than the context
+is updated on in W windows, those that the actor's context went through.
 """
 
 from __future__ import annotations
 
+import math
 from contextlib import closing
 from copy import deepcopy
 from typing import TYPE_CHECKING, Any
@@ -23,8 +25,8 @@ from icrl.envs.rollout import OpenEpisodes, finished_episodes, numbered, rollout
 from icrl.envs.tasks import streams_of
 from icrl.nn.embeddings import ObsEmbedding
 from icrl.nn.encoders import OF_ROWS
-from icrl.nn.gpt import GPT, check_discrete
-from icrl.nn.gpt_policy import GPTPolicy
+from icrl.nn.gpt import GPT
+from icrl.nn.gpt_policy import GPTPolicy, kept_of
 from icrl.randomness import Noise, mix, stream_seeds
 from icrl.runs.distributed import Ranks
 from icrl.training.needs import gpt_training, playing
@@ -35,6 +37,7 @@ from icrl.training.policy_gradient import (
     TrialBatch,
     discoveries,
     group_advantages,
+    value_advantages,
 )
 from icrl.training.program import RunContext
 
@@ -43,20 +46,25 @@ if TYPE_CHECKING:
 
 _TASKS, _STARTS, _NOISE, _ORDER, _ROOMS = range(6, 11)  # purposes of random numbers
 _PLAYED = ("finetune.num_streams", "finetune.trial_steps")  # options with the size of an iteration
-_KEPT = 0.5  # of a full context; a trial never fills one
+_KEPT = 0.5  # of a full context, in trials that are longer
 
 
 class Actor(GPTPolicy):
-    """The model as a policy that keeps the log-probabilities of the actions it chose, one `[B]` for each step."""
+    """The model as a policy that keeps the log-probabilities of the actions it chose, and the outputs of its value head
+    if it has one, `[B]` for each step."""
 
     def __init__(self, model: GPT) -> None:
         super().__init__(model, 1.0, 1.0, _KEPT)
+        self.head = model.head
         self.log_probs: list[Tensor] = []
+        self.values: list[Tensor] = []
 
     def choose(self, logits: Tensor, obs: Tensor, noise: Tensor) -> Tensor:
-        action = super().choose(logits, obs, noise)
-        log_pi = self.model.spec.legal_of(logits, obs, NEVER).float().log_softmax(-1)
-        self.log_probs.append(log_pi.gather(-1, action[..., None])[..., 0])
+        number = self.head.num_parameters
+        action = super().choose(logits[:, :number], obs, noise)
+        parameters = self.model.spec.legal_of(logits[:, :number], obs, NEVER).float()
+        self.log_probs.append(self.head.log_prob(parameters, action))
+        self.values.append(logits[:, number:].sum(1).float())
         return action
 
 
@@ -86,8 +94,9 @@ class Trials:
         self._num_tasks, self._bonus = config.drawn_of(len(tasks)), make_schedule(config.bonus)
         unsolvable = env.unsolvable(tasks) if config.num_unsolvable else None
         self._unsolvable = tasks[:0] if unsolvable is None else unsolvable
+        self._windows, self._weight = windows_of(config.trial_steps, model.config.context_len)
         self._iteration = -1
-        self._batch: TrialBatch | None = None
+        self._columns: list[Tensor] = []
 
     @property
     def num_streams(self) -> int:
@@ -110,18 +119,21 @@ class Trials:
         return Clock(done / config.num_iterations, done, steps, done * self.updates_per_iteration)
 
     def batch_at(self, update: int) -> TrialBatch:
-        """This rank's share of the batch of `update`, `[B / num_mini_batches / R, T]`. Calls must be in order; the
-        first may be amid an iteration whose actor is in the loaded state. A pass is cut into R parts for each of its
-        mini-batches. Sizes of parts differ by one at most and R divides B, so all shares of a batch have one size."""
+        """This rank's share of the batch of `update`, W windows of each of B / num_mini_batches / R streams. Calls must
+        be in order; the first may be amid an iteration whose actor is in the loaded state. A pass is cut into R parts
+        for each of its mini-batches. Sizes of parts differ by one at most and R divides B, so all shares of a batch
+        have one size."""
         iteration, part = divmod(update, self.updates_per_iteration)
-        if iteration != self._iteration or self._batch is None:
+        if iteration != self._iteration or not self._columns:
             if part == 0:
                 self._actor.load_state_dict(self._model.state_dict())
-            self._batch, self._iteration = self._collect(iteration), iteration
+            self._columns, self._iteration = self._collect(iteration), iteration
         order = self._drawn(self.num_streams, _ORDER, iteration)
         parts = order.tensor_split(self.config.num_mini_batches * self.ranks.size)
         chosen = parts[part * self.ranks.size + self.ranks.rank]
-        return TrialBatch(*(column[chosen] for column in self._batch))
+        windows, weight = self._windows.to(chosen.device), self._weight.to(chosen.device)
+        columns = (column[chosen][:, windows].flatten(0, 1) for column in self._columns)
+        return TrialBatch(*columns, weight=weight.repeat(len(chosen), 1))
 
     def tasks_of(self, iteration: int) -> Tensor:
         """Tasks `[B, task_dim]` of the streams of `iteration`, ordered by task: those of training, unsolvable ones, and
@@ -134,9 +146,9 @@ class Trials:
         parts = torch.cat([self.tasks[drawn[: self._num_tasks]], unsolvable, rooms.to(self.tasks.device)])
         return streams_of(parts, self.config.num_streams)
 
-    def play(self, iteration: int) -> tuple[Rollout, Tensor]:
-        """Transitions `[T, B / R]` of this rank's trials of `iteration` on `tasks_of` it, and the log-probabilities of
-        their actions. The actor samples its actions."""
+    def play(self, iteration: int) -> tuple[Rollout, Tensor, Tensor]:
+        """Transitions `[T, B / R]` of this rank's trials of `iteration` on `tasks_of` it, the log-probabilities of
+        their actions, and outputs of the value head (0 without one). The actor samples its actions."""
         tasks, policy = self.tasks_of(iteration)[self.own], Actor(self._actor)
         starts, noise = (
             mix(stream_seeds(self.seed, self.num_streams, purpose), iteration)[self.own].to(tasks.device)
@@ -144,7 +156,7 @@ class Trials:
         )
         streams = start_streams(policy, self.env, tasks, starts)
         played, _ = rollout(policy, self.env, streams, self.config.trial_steps, Noise(noise))
-        return played, torch.stack(policy.log_probs)
+        return played, torch.stack(policy.log_probs), torch.stack(policy.values)
 
     def state_dict(self) -> dict[str, Any]:
         return self._actor.state_dict()
@@ -156,20 +168,29 @@ class Trials:
         """Random order of `number` things, a function of the seed, the purpose and the time."""
         return mix(stream_seeds(self.seed, number, purpose), time).argsort().to(self.tasks.device)
 
-    def _collect(self, iteration: int) -> TrialBatch:
-        """All streams of `iteration` with their advantages."""
-        config, spec = self.config, self.env.spec
-        played, log_prob = self.play(iteration)
+    def _collect(self, iteration: int) -> list[Tensor]:
+        """Columns `[B, T, ...]` of a `TrialBatch`, without the weight, of all streams of `iteration`."""
+        spec = self.env.spec
+        played, *others = self.play(iteration)
         played = played.each(lambda column: self.ranks.concatenated(column, 1))
-        log_prob = self.ranks.concatenated(log_prob, 1)
+        log_prob, expected = (self.ranks.concatenated(column, 1) for column in others)
         value = played.reward
         bonus = self._bonus(self.clock(iteration))
         new = discoveries(spec, played).float() if bonus else torch.zeros_like(value)
-        _, group = self.tasks_of(iteration).unique(dim=0, return_inverse=True)
-        advantage = group_advantages(value + bonus * new, group, config.discount)
-        columns = (played.obs, played.action, played.reward, played.timestep, advantage, log_prob)
+        advantage, target = self._advantages(iteration, value + bonus * new, expected)
+        precision = (1 / target.var().clamp(min=1e-6)).expand_as(target)
+        learned = (advantage, log_prob, target, precision)
+        columns = (played.obs, played.action, played.reward, played.timestep, *learned)
         self.metrics = self._progress(played, value, new)
-        return TrialBatch(*(column.transpose(0, 1) for column in columns))
+        return [column.transpose(0, 1) for column in columns]
+
+    def _advantages(self, iteration: int, reward: Tensor, expected: Tensor) -> tuple[Tensor, Tensor]:
+        """Advantages of all streams of `iteration`, and targets of the value head."""
+        config = self.config
+        if config.advantages == "value":
+            return value_advantages(reward, expected, config.discount, config.gae_lambda)
+        _, group = self.tasks_of(iteration).unique(dim=0, return_inverse=True)
+        return group_advantages(reward, group, config.discount), expected
 
     def _progress(self, played: Rollout, value: Tensor, new: Tensor) -> dict[str, Tensor]:
         """Mean return and number of rewarded discoveries of a trial, and success of the first and of the last episode
@@ -184,13 +205,21 @@ class Trials:
         return metrics
 
 
+def windows_of(steps: int, length: int) -> tuple[Tensor, Tensor]:
+    """Steps `[W, C]` of the windows that a context of `length` steps goes through in a trial of `steps`, and
+    their weights, 0 where an earlier window had the step; C is at most `length`. The last window may repeat the last
+    step, without weight."""
+    length, kept = min(steps, length), kept_of(length, _KEPT)
+    number = 1 + math.ceil((steps - length) / (length - kept)) if steps > length else 1
+    begin, within = torch.arange(number)[:, None] * (length - kept), torch.arange(length)
+    new = ((begin + within < steps) & ((begin == 0) | (within >= kept))).float()
+    return (begin + within).clamp(max=steps - 1), new / new.mean()
+
+
 def check_trials(config: Config) -> None:
     """Raise `ConfigError` for options of trials that the world or the model does not allow; needs no histories."""
     check_playable(config.env)
     options, model = config.finetune, config.model
-    steps, length = options.trial_steps, model.context_len
-    longer = f"finetune.trial_steps={steps} is longer than model.context_len={length}, and an update reads whole trials"
-    refuse(steps > length, f"{longer}: lower it, or train with a longer model.context_len")
     if not options.num_rooms:
         return
     given, encoding = f"finetune.num_rooms={options.num_rooms}", model.obs_encoding
@@ -207,16 +236,17 @@ def rooms_beside(config: Config, env: TensorEnv, hidden: Tensor) -> Family | Non
     """Family of rooms that trials visit beside `env`, without the goals of the tasks `hidden` `[N, task_dim]`; None
     without `finetune.num_rooms`."""
     options, model = config.finetune, config.model
+    if not options.num_rooms:
+        return None
     corner = ObsEmbedding(model, env.spec).slack // 2
     least, most = options.room_sizes
-    return env.family(model.max_size, corner, (least, most), hidden) if options.num_rooms else None
+    return env.family(model.max_size, corner, (least, most), hidden)
 
 
 def adapted(context: RunContext, env: TensorEnv, tasks: Tensor) -> RunContext:
     """Context with the optimizer, batches and precision of policy gradients on the training `tasks` `[N, task_dim]` of
     `env`. Raises `ConfigError` if there are too few streams, or too little memory."""
     config, options, spec = context.config, context.config.finetune, env.spec
-    check_discrete("finetune", spec)
     unsolvable = f"finetune.num_unsolvable={options.num_unsolvable}"
     none = options.num_unsolvable and env.unsolvable(tasks) is None
     refuse(none, f"{unsolvable}: env.name={config.env.name} has no tasks without reward; give 0")
@@ -227,10 +257,11 @@ def adapted(context: RunContext, env: TensorEnv, tasks: Tensor) -> RunContext:
     played = f"each of {ranks} processes plays as many of the {num_streams} streams of all tasks"
     refuse(num_streams % ranks, f"{streams}: {played}; give a multiple of {ranks}")
     refuse(options.num_mini_batches * ranks > num_streams, f"{parts}: must be at most {num_streams // ranks}: {played}")
-    many = "an observation of this world has many numbers, and hardly comes twice; give finetune.bonus=0"
-    refuse(spec.obs_shape and options.bonus, f"finetune.bonus={options.bonus}: {many}")
-    size = -(-num_streams // options.num_mini_batches)
-    batches = {"mini_batch_size": size, "mini_batch_length": options.trial_steps}
+    many = "an observation of this world is a vector of real numbers, which hardly comes twice; give finetune.bonus=0"
+    refuse(spec.obs_dtype == torch.float32 and options.bonus, f"finetune.bonus={options.bonus}: {many}")
+    windows, _ = windows_of(options.trial_steps, config.model.context_len)
+    size = -(-num_streams // options.num_mini_batches) * len(windows)
+    batches = {"mini_batch_size": size, "mini_batch_length": windows.shape[1]}
     adapted = replace(
         config,
         optimizer=MuonConfig(weight_decay=0.0, learning_rate=options.learning_rate),
