@@ -64,8 +64,9 @@ def test_advantages_of_a_value_head_by_hand():
     last = torch.tensor([0.0 + 0.9 * 2 - 2, 2.0 + 0.9 * 4 - 4])
     first = torch.tensor([1.0 + 0.9 * 2 - 1, 0.0 + 0.9 * 4 - 3]) + 0.9 * 0.5 * last
     raw = torch.stack([first, last])
-    advantage, target = value_advantages(reward, output, 0.9, 0.5)
-    assert torch.allclose(advantage, (raw - raw.mean()) / raw.std(), atol=1e-5)
+    advantage, target = value_advantages(reward, output, torch.tensor([3, 3]), 0.9, 0.5)
+    difference = raw - raw.mean(1, keepdim=True)
+    assert torch.allclose(advantage, difference / difference.square().mean().sqrt(), atol=1e-5)
     assert torch.allclose(target, (raw + 10 * output) / 10, atol=1e-5)
 
 

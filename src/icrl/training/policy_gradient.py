@@ -16,11 +16,11 @@ trial, H the entropy:
     loss = - mean of min(r A, clip(r, 0.8, 1.2) A) - entropy_coefficient mean of H(pi)
 
 With finetune.advantages=value a linear layer on the trunk, V, says what to expect after the past of the stream, which
-leaves less to chance where rewards are random. Advantages are those of GAE (Schulman et al., 2016, arXiv 1506.02438)
-across resets, with V_T = V_{T-1}, standardised over all streams, and the loss has a further term:
+leaves less to chance where rewards are random. GAE (Schulman et al., 2016, arXiv 1506.02438) across resets, with
+V_T = V_{T-1}, takes the place of G in the third equation, and the loss has a further term:
 
-    A_t  = sum over k >= t of (discount lambda)^(k - t) (x_k + discount V_{k+1} - V_k)
-    half the mean of (V - A' - V')^2 / variance of A' + V', where V' and A' are those of the actor
+    E_t = sum over k >= t of (discount lambda)^(k - t) (x_k + discount V_{k+1} - V_k)
+    half the mean of (V - E' - V')^2 / variance of E' + V', where V' and E' are those of the actor
 
 In a Box r is a ratio of densities, and H the differential entropy.
 """
@@ -80,7 +80,7 @@ class FinetuneConfig(Options):
     num_streams: int = option(4, "streams of each task, whose returns are compared", ge=2, le=10**5)
     num_mini_batches: int = option(8, "updates of an iteration, each on as many streams", ge=1, le=10**5)
     advantages: Literal["group", "value"] = option(
-        "group", "group: relative to the streams of the same task; value: to what a value head expects (GAE)"
+        "group", "group: of returns, relative to the streams of the same task; value: the same of GAE with a value head"
     )
     gae_lambda: float = option(0.95, "lambda of GAE if finetune.advantages is value", ge=0, le=1)
     discount: float = option(0.96, "discount of a step, across episodes", ge=0, le=1)
@@ -154,14 +154,30 @@ def group_advantages(reward: Tensor, group: Tensor, discount: float) -> Tensor:
     """Advantages `[T, B]` of the second and third equation above, from x `[T, B]` and the number of the group that each
     stream is compared with, `group` `[B]` int64."""
     never = torch.zeros_like(reward, dtype=torch.bool)
-    to_go = n_step_returns(reward, torch.zeros_like(reward), never, never, discount)
+    return relative(n_step_returns(reward, torch.zeros_like(reward), never, never, discount), group)
+
+
+def value_advantages(
+    reward: Tensor, value: Tensor, group: Tensor, discount: float, gae_lambda: float
+) -> tuple[Tensor, Tensor]:
+    """Advantages with a value head, and its targets, `[T, B]` each, from x and its outputs `value` `[T, B]`. These are
+    values times 1 - discount, which are about as large as rewards."""
+    scale = max(1 - discount, 1e-3)
+    value = value / scale
+    never = torch.zeros_like(reward, dtype=torch.bool)
+    estimate = gae(reward, value, torch.cat([value[1:], value[-1:]]), never, never, discount, gae_lambda)
+    return relative(estimate, group), (estimate + value) * scale
+
+
+def relative(estimate: Tensor, group: Tensor) -> Tensor:
+    """Differences to the mean of the group at each step, by their spread over the group and all steps, `[T, B]`."""
     size = group.bincount()
 
     def mean_of(x: Tensor) -> Tensor:
         """Mean `[T, B]` over the group of each stream."""
         return (x.new_zeros(len(x), len(size)).index_add_(1, group, x) / size)[:, group]
 
-    difference = to_go - mean_of(to_go)
+    difference = estimate - mean_of(estimate)
     spread = mean_of(difference.square().mean(0, keepdim=True)).sqrt()
     return difference / spread.clamp(min=1e-6)  # 0 where all streams are alike
 
@@ -178,16 +194,6 @@ class ValuedGPT(GPT):
         """Parameters of the head and the value, `[B, T, P + 1]`."""
         hidden = Trunk.forward(self, context, cache)
         return torch.cat([self.policy_head(hidden), self.value_head(hidden)], dim=-1)
-
-
-def value_advantages(reward: Tensor, value: Tensor, discount: float, gae_lambda: float) -> tuple[Tensor, Tensor]:
-    """Standardised advantages of the last equations above, and targets of the value, `[T, B]` each, from x and the
-    outputs `value` `[T, B]` of the value head. The scale 1 - discount makes targets about as large as rewards."""
-    scale = max(1 - discount, 1e-3)
-    value = value / scale
-    never = torch.zeros_like(reward, dtype=torch.bool)
-    advantage = gae(reward, value, torch.cat([value[1:], value[-1:]]), never, never, discount, gae_lambda)
-    return (advantage - advantage.mean()) / advantage.std().clamp(min=1e-6), (advantage + value) * scale
 
 
 def outputs_of(head: Head, spec: EnvSpec, model: nn.Module, batch: Any) -> tuple[Tensor, Tensor]:

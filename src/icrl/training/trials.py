@@ -187,9 +187,9 @@ class Trials:
     def _advantages(self, iteration: int, reward: Tensor, expected: Tensor) -> tuple[Tensor, Tensor]:
         """Advantages of all streams of `iteration`, and targets of the value head."""
         config = self.config
-        if config.advantages == "value":
-            return value_advantages(reward, expected, config.discount, config.gae_lambda)
         _, group = self.tasks_of(iteration).unique(dim=0, return_inverse=True)
+        if config.advantages == "value":
+            return value_advantages(reward, expected, group, config.discount, config.gae_lambda)
         return group_advantages(reward, group, config.discount), expected
 
     def _progress(self, played: Rollout, value: Tensor, new: Tensor) -> dict[str, Tensor]:
