@@ -187,13 +187,15 @@ class ValuedGPT(GPT):
 
     def __init__(self, config: GPTConfig, spec: EnvSpec, recompute: bool = False) -> None:
         super().__init__(config, spec, recompute)
-        self.value_head = nn.Linear(config.embed_dim, 1)
-        nn.init.zeros_(self.value_head.weight)
+        width = config.embed_dim
+        self.value_head = nn.Sequential(nn.Linear(width, width), nn.GELU(), nn.Linear(width, 1))
+        for parameter in self.value_head[2].parameters():
+            nn.init.zeros_(parameter)
 
     def forward(self, context: Context, cache: Sequence[TokenCache] = ()) -> Tensor:
         """Parameters of the head and the value, `[B, T, P + 1]`."""
         hidden = Trunk.forward(self, context, cache)
-        return torch.cat([self.policy_head(hidden), self.value_head(hidden)], dim=-1)
+        return torch.cat([self.policy_head(hidden), self.value_head(hidden.detach())], dim=-1)
 
 
 def outputs_of(head: Head, spec: EnvSpec, model: nn.Module, batch: Any) -> tuple[Tensor, Tensor]:
