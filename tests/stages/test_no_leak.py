@@ -37,7 +37,7 @@ from icrl.runs.checkpoint import load_newest
 from icrl.runs.evaluations import Evaluations
 from icrl.sources.a2c import A2C
 from icrl.training import program, trials
-from icrl.training.policy_gradient import TrialBatch, discoveries, group_advantages, outputs_of
+from icrl.training.policy_gradient import TrialBatch, discoveries, group_advantages, parameters_of
 from icrl.training.trials import Actor, Trials
 from icrl.training.updates import Updater
 
@@ -125,8 +125,8 @@ def watched(kept: list[Played], policy: Any, env: Any, streams: Any, num_steps: 
         chance = torch.stack([policy.heads.probabilities(obs) for obs in steps.obs])
     elif type(policy) is Actor:
         columns = [column.T for column in (steps.obs, steps.action, steps.reward, steps.timestep)]
-        batch = TrialBatch(*columns, *[torch.empty(0)] * 5)
-        chance = outputs_of(policy.head, SPEC, policy.model, batch)[0].softmax(-1).transpose(0, 1)
+        batch = TrialBatch(*columns, *[torch.empty(0)] * 3)
+        chance = parameters_of(SPEC, policy.model, batch).softmax(-1).transpose(0, 1)
     else:
         chance = torch.full((*steps.obs.shape, SPEC.num_actions), torch.nan)  # a stranger
     high, of_action = (x.gather(-1, steps.action[..., None])[..., 0] for x in (chance.cumsum(-1), chance))

@@ -21,8 +21,7 @@ from icrl.training.policy_gradient import (
     discoveries,
     group_advantages,
     numbered_obs,
-    outputs_of,
-    value_advantages,
+    parameters_of,
 )
 
 SPEC = discrete_spec(num_obs=9, num_actions=3, reward_values=(0.0, 1.0), width=3, max_episode_steps=20)
@@ -56,17 +55,6 @@ def test_groups_may_differ_in_size_and_lie_anywhere():
     for number in range(3):
         own = group == number
         assert torch.allclose(found[:, own], group_advantages(reward[:, own], torch.zeros_like(group[own]), 0.9))
-
-
-def test_advantages_of_a_value_head_by_hand():
-    """Two steps of two streams; values are worth ten times the outputs, and the last one is expected to go on."""
-    reward, output = torch.tensor([[1.0, 0.0], [0.0, 2.0]]), torch.tensor([[0.1, 0.3], [0.2, 0.4]])
-    last = torch.tensor([0.0 + 0.9 * 2 - 2, 2.0 + 0.9 * 4 - 4])
-    first = torch.tensor([1.0 + 0.9 * 2 - 1, 0.0 + 0.9 * 4 - 3]) + 0.9 * 0.5 * last
-    raw = torch.stack([first, last])
-    advantage, target = value_advantages(reward, output, 0.9, 0.5)
-    assert torch.allclose(advantage, (raw - raw.mean()) / raw.std(), atol=1e-5)
-    assert torch.allclose(target, (raw + 10 * output) / 10, atol=1e-5)
 
 
 def test_discoveries_by_hand():
@@ -129,7 +117,7 @@ def random_batch(size: tuple[int, int], seed: int = 0) -> tuple[Table, TrialBatc
     obs, action, reward = (torch.randint(high, size, generator=generator) for high in (9, 3, 2))
     chosen = actor.log_softmax(-1).gather(-1, action[..., None])[..., 0]
     advantage = torch.randn(size, generator=generator)
-    return Table(logits), TrialBatch(obs, action, reward, obs, advantage, chosen, *torch.ones(3, *size))
+    return Table(logits), TrialBatch(obs, action, reward, obs, advantage, chosen, torch.ones(size))
 
 
 def test_the_loss_equals_a_scalar_one():
@@ -148,20 +136,6 @@ def test_the_loss_equals_a_scalar_one():
     for name, values in {"policy": policy, "entropy": entropy}.items():
         assert terms[name].item() == pytest.approx(sum(values) / 24, rel=1e-4)
     assert metrics["clipped"].item() == pytest.approx(sum(clipped) / 24) and metrics["return"] == 1
-
-
-def test_the_value_head_is_fitted_to_its_targets():
-    table, batch = random_batch((4, 6))
-    expected = torch.randn(4, 6, generator=torch.Generator().manual_seed(1))
-    batch = batch._replace(target=torch.full((4, 6), 0.5), precision=torch.full((4, 6), 4.0))
-    model = Table(torch.cat([table.logits.detach(), expected[..., None]], dim=-1))
-    plain, _ = PolicyGradient(OPTIONS, SPEC, HEAD, dict)(table, batch)
-    objective = PolicyGradient(replace(OPTIONS, advantages="value"), SPEC, HEAD, dict)
-    terms, _ = objective(model, batch)
-    assert objective.weights == {"policy": 1.0, "entropy": -0.25, "value": 0.5}
-    assert terms["value"].item() == pytest.approx(4 * (expected - 0.5).square().mean().item())
-    assert all(torch.equal(terms[name], plain[name]) for name in plain)
-    assert torch.equal(objective.logits(model, batch), table.logits)
 
 
 def test_the_weights_of_the_loss_raise_entropy():
@@ -205,5 +179,5 @@ def test_illegal_actions_have_no_share_in_any_term():
 def test_dropout_does_not_reach_the_parameters_of_the_head():
     _, batch = random_batch((4, 6))
     model = outspoken(GPT(MODEL, SPEC)).train()
-    one, other = (outputs_of(HEAD, SPEC, model, batch)[0] for _ in range(2))
+    one, other = (parameters_of(SPEC, model, batch) for _ in range(2))
     assert torch.equal(one, other)

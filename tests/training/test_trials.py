@@ -19,14 +19,7 @@ from icrl.nn.gpt_policy import GPTPolicy
 from icrl.randomness import Noise
 from icrl.runs.distributed import Ranks
 from icrl.training.optimizers import AdamWConfig, make_optimizer
-from icrl.training.policy_gradient import (
-    FinetuneConfig,
-    PolicyGradient,
-    TrialBatch,
-    ValuedGPT,
-    outputs_of,
-    value_advantages,
-)
+from icrl.training.policy_gradient import FinetuneConfig, PolicyGradient, TrialBatch, parameters_of
 from icrl.training.trials import Trials
 
 ENV = room(size=3, max_episode_steps=5)
@@ -43,7 +36,7 @@ def trials_of(model: GPT, ranks: Ranks | None = None, **options) -> Trials:
 
 
 def log_probs_of(model: GPT, batch: TrialBatch) -> Tensor:
-    return model.head.log_prob(outputs_of(model.head, model.spec, model, batch)[0], batch.action)
+    return model.head.log_prob(parameters_of(model.spec, model, batch), batch.action)
 
 
 def learned(
@@ -51,8 +44,7 @@ def learned(
 ) -> tuple[GPT, list[dict[str, float]]]:
     """Model that trials have trained from random weights, and the metrics of each update."""
     torch.manual_seed(0)
-    kind = ValuedGPT if options.advantages == "value" else GPT
-    model, history = kind(replace(MODEL, **form), env.spec), []
+    model, history = GPT(replace(MODEL, **form), env.spec), []
     trials = Trials(options, env, env.all_tasks(), model, seed=0)
     objective = PolicyGradient(options, env.spec, model.head, dict)
     optimizer = make_optimizer(model, AdamWConfig(learning_rate=rate))
@@ -89,7 +81,7 @@ def test_a_trial_longer_than_the_context_is_read_in_the_windows_that_the_actor_s
     """Every step counts once, with the probability that the actor gave it after its context was rebuilt."""
     model = model_of(context_len=8)
     trials = trials_of(model, trial_steps=17, num_mini_batches=1)
-    batch, (played, log_prob, _) = trials.batch_at(0), trials.play(0)
+    batch, (played, log_prob) = trials.batch_at(0), trials.play(0)
     counted = batch.weight > 0
     assert batch.obs.shape == (12 * 4, 8) and batch.weight.mean().item() == pytest.approx(1)
     assert counted.view(12, -1).sum(1).eq(17).all() and batch.weight[counted].unique().numel() == 1
@@ -97,24 +89,6 @@ def test_a_trial_longer_than_the_context_is_read_in_the_windows_that_the_actor_s
     for column, of_play in ((batch.log_prob, log_prob), (batch.obs, played.obs), (batch.reward, played.reward)):
         assert torch.equal(column[counted].view(12, 17), of_play.T[order])
     assert torch.allclose(log_probs_of(model, batch)[counted], batch.log_prob[counted], atol=1e-5)
-
-
-def test_values_of_the_update_equal_those_of_the_cached_actor_and_its_actions_those_without_values():
-    model, plain = outspoken(ValuedGPT(MODEL, ENV.spec)), model_of()
-    model.load_state_dict(model.state_dict() | plain.state_dict())
-    options = {"advantages": "value", "num_mini_batches": 1}
-    trials = trials_of(model, **options)
-    (played, _, value), batch = trials.play(0), trials.batch_at(0)
-    alone, *_ = trials_of(plain).play(0)
-    assert all(map(torch.equal, played, alone)) and value.std() > 0.1
-    _, again = outputs_of(model.head, model.spec, model, batch)
-    order = trials._drawn(12, 9, 0)
-    assert torch.allclose(again[..., 0], value.T[order], atol=1e-5)
-    advantage, target = value_advantages(played.reward, value, OPTIONS.discount, OPTIONS.gae_lambda)
-    paid = replace(trials.config, bonus=0.0)
-    batch = Trials(paid, ENV, ENV.all_tasks(), model, seed=5).batch_at(0)
-    assert torch.equal(batch.advantage, advantage.T[order]) and torch.equal(batch.target, target.T[order])
-    assert torch.allclose(batch.precision, 1 / target.var())
 
 
 def side(x: Tensor, action: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -136,7 +110,7 @@ def test_trials_teach_any_head_from_vectors_and_rewards_that_are_not_listed(spac
     env = VectorProbe(space, side, varied=True)
     options = replace(OPTIONS, trial_steps=8, num_streams=32, num_mini_batches=2, bonus=0.0, discount=0.0)
     model, _ = learned(env, options, 30, 0.01, head=head, num_bins=6)
-    played, *_ = Trials(options, env, env.all_tasks(), model, seed=1).play(0)
+    played, _ = Trials(options, env, env.all_tasks(), model, seed=1).play(0)
     assert played.reward.mean() > 0.65
 
 
@@ -155,7 +129,7 @@ def test_the_updates_of_an_iteration_read_every_stream_once():
     trials = trials_of(model_of())
     parts = [trials.batch_at(part).log_prob for part in range(3)]
     assert [len(part) for part in parts] == [4, 4, 4]
-    read, (_, played, _) = torch.cat(parts), trials.play(0)
+    read, (_, played) = torch.cat(parts), trials.play(0)
     assert not torch.equal(read, played.T) and torch.equal(read.sort(dim=0).values, played.T.sort(dim=0).values)
 
 
@@ -164,10 +138,10 @@ def test_ranks_play_parts_of_the_streams_and_get_equal_shares_of_each_batch(num_
     """Together those of one process, if its batches have even numbers of streams."""
     options = {"num_mini_batches": num_mini_batches}
     alone = trials_of(model_of(), **options)
-    played, *others = alone.play(0)
+    played, log_prob = alone.play(0)
     whole, shares = [alone.batch_at(part) for part in range(num_mini_batches)], []
     for rank in (0, 1):
-        columns, ranks = iter([*played, *others]), Ranks(rank, 2)
+        columns, ranks = iter([*played, log_prob]), Ranks(rank, 2)
 
         def gathered(values, dim, columns=columns, rank=rank):
             found = next(columns)
@@ -212,7 +186,7 @@ def test_tasks_and_noise_are_drawn_anew_for_each_iteration_and_their_trials_do_n
 
 def test_unsolvable_tasks_are_played_last_and_pay_the_bonus_alone():
     trials = trials_of(model_of(), num_unsolvable=2, num_mini_batches=1)
-    (played, *_), batch = trials.play(0), trials.batch_at(0)
+    (played, _), batch = trials.play(0), trials.batch_at(0)
     assert played.reward.shape == (20, 20) and len(batch.obs) == trials.num_streams == 20
     assert played.reward[:, :12].any() and not played.reward[:, 12:].any() and not played.terminated[:, 12:].any()
     assert batch.advantage.ne(0).any(dim=1).all()
@@ -226,7 +200,7 @@ def test_unsolvable_tasks_are_played_last_and_pay_the_bonus_alone():
 def test_context_is_kept_over_resets():
     """A trial equals one long rollout of the policy."""
     model, trials = model_of(), trials_of(model_of())
-    played, *_ = trials.play(2)
+    played, _ = trials.play(2)
     assert (played.terminated | played.truncated).any(0).all()
     seeds = {}
 
@@ -253,11 +227,10 @@ def test_a_bonus_is_paid_by_its_schedule():
     assert paid.metrics["discoveries"] == 0
 
 
-@pytest.mark.parametrize("advantages", ["group", "value"])
-def test_a_model_learns_in_context_from_random_weights(advantages):
+def test_a_model_learns_in_context_from_random_weights():
     """In seconds, in a 3 x 3 room: to find goals, and to find them again in later episodes of a trial."""
-    options = replace(OPTIONS, num_tasks=0, num_streams=12, num_mini_batches=2, advantages=advantages)
-    _, history = learned(ENV, options, 30 if advantages == "group" else 60, 0.005)
+    options = replace(OPTIONS, num_tasks=0, num_streams=12, num_mini_batches=2)
+    _, history = learned(ENV, options, 30, 0.005)
     assert history[-1]["return"] > 2.5 * history[0]["return"]
     assert history[-1]["last_success"] > history[-1]["first_success"] + 0.1
 
@@ -274,8 +247,8 @@ def test_trials_visit_other_rooms_in_the_coordinates_of_the_model(encoding, corn
     rooms = [trials.tasks_of(iteration)[12:] for iteration in (0, 1)]
     assert trials.num_streams == 20 and all(len(drawn.unique(dim=0)) == 2 for drawn in rooms)
     assert not torch.equal(*rooms)
-    played, *_ = trials.play(0)
-    alone, *_ = Trials(OPTIONS, ENV, tasks, plain, 5).play(0)
+    played, _ = trials.play(0)
+    alone, _ = Trials(OPTIONS, ENV, tasks, plain, 5).play(0)
     row, column = corner + alone.obs // 3, corner + alone.obs % 3
     assert torch.equal(played.obs[:, :12], row * MODEL.max_size + column)
     assert torch.equal(played.action[:, :12], alone.action) and torch.equal(played.reward[:, :12], alone.reward)

@@ -24,7 +24,7 @@ from icrl.runs.device import dtype_of
 from icrl.runs.files import check_same
 from icrl.training.finished import open_finished
 from icrl.training.fit import fit
-from icrl.training.policy_gradient import PolicyGradient, ValuedGPT
+from icrl.training.policy_gradient import PolicyGradient
 from icrl.training.program import compared, open_run
 from icrl.training.trials import Trials, adapted, check_trials, rooms_beside
 
@@ -57,11 +57,9 @@ def main(config: Config) -> Path:
                 run = adapted(context, env, tasks)
                 family = rooms_beside(config, env, hidden)
                 spec = family.env.spec if family else env.spec
-                kind = ValuedGPT if options.advantages == "value" else GPT
-                model = kind(config.model, spec).to(context.device, dtype_of(config))
+                model = GPT(config.model, spec).to(context.device, dtype_of(config))
                 if start:
-                    distilled = plain_gpt(config, spec, start[0]["model"], context.device)
-                    model.load_state_dict(model.state_dict() | distilled.state_dict())
+                    model.load_state_dict(plain_gpt(config, spec, start[0]["model"], context.device).state_dict())
                 trials = Trials(options, world, tasks, model, config.seed, context.ranks, family)
                 objective = PolicyGradient(options, spec, model.head, lambda: trials.metrics, trials.clock)
                 updates = options.num_iterations * trials.updates_per_iteration

@@ -15,17 +15,10 @@ trial, H the entropy:
 
     loss = - mean of min(r A, clip(r, 0.8, 1.2) A) - entropy_coefficient mean of H(pi)
 
-With finetune.advantages=value a linear layer on the trunk, V, says what to expect after the past of the stream, which
-leaves less to chance where rewards are random. Advantages are those of GAE (Schulman et al., 2016, arXiv 1506.02438)
-across resets, with V_T = V_{T-1}, standardised over all streams, and the loss has a further term:
-
-    A_t  = sum over k >= t of (discount lambda)^(k - t) (x_k + discount V_{k+1} - V_k)
-    half the mean of (V - A' - V')^2 / variance of A' + V', where V' and A' are those of the actor
-
 In a Box r is a ratio of densities, and H the differential entropy.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Annotated, Any, Literal, NamedTuple, Self
 
 import torch
@@ -36,11 +29,10 @@ from icrl.config.options import Name, Options, Rate, option, refuse
 from icrl.config.schedules import Clock, make_schedule
 from icrl.contracts import Rollout
 from icrl.envs.rollout import is_success, returns_so_far
-from icrl.nn.cache import TokenCache
-from icrl.nn.gpt import GPT, Context, GPTConfig, Trunk, Window, context_of
+from icrl.nn.gpt import Window, context_of
 from icrl.nn.heads import Head
 from icrl.objectives.imitation import RESERVED
-from icrl.rl.returns import gae, n_step_returns
+from icrl.rl.returns import n_step_returns
 from icrl.spaces import EnvSpec
 
 _RATE: dict[str, Any] = {"kind": "linear", "progress": "percent", "points": [[0, 3e-3], [1, 2e-4]]}
@@ -79,10 +71,6 @@ class FinetuneConfig(Options):
     )
     num_streams: int = option(4, "streams of each task, whose returns are compared", ge=2, le=10**5)
     num_mini_batches: int = option(8, "updates of an iteration, each on as many streams", ge=1, le=10**5)
-    advantages: Literal["group", "value"] = option(
-        "group", "group: relative to the streams of the same task; value: to what a value head expects (GAE)"
-    )
-    gae_lambda: float = option(0.95, "lambda of GAE if finetune.advantages is value", ge=0, le=1)
     discount: float = option(0.96, "discount of a step, across episodes", ge=0, le=1)
     bonus: Annotated[Any, Rate(ge=0)] = option(
         0.25, "reward for an observation that is new in the trial, before its first success; 0 for vectors of numbers"
@@ -115,8 +103,6 @@ class TrialBatch(NamedTuple):
     timestep: Tensor
     advantage: Tensor  # float32
     log_prob: Tensor  # float32: of the action, by the actor
-    target: Tensor  # float32: of the value, in the units of the value head; 0 without one
-    precision: Tensor  # float32: 1 / variance of the targets of all streams
     weight: Tensor  # float32, mean 1: 0 where an earlier window of the trial has the step, else the same everywhere
 
 
@@ -166,37 +152,12 @@ def group_advantages(reward: Tensor, group: Tensor, discount: float) -> Tensor:
     return difference / spread.clamp(min=1e-6)  # 0 where all streams are alike
 
 
-class ValuedGPT(GPT):
-    """The model with a value head: its output has one number more, the value times 1 - discount."""
-
-    def __init__(self, config: GPTConfig, spec: EnvSpec, recompute: bool = False) -> None:
-        super().__init__(config, spec, recompute)
-        self.value_head = nn.Linear(config.embed_dim, 1)
-        nn.init.zeros_(self.value_head.weight)
-
-    def forward(self, context: Context, cache: Sequence[TokenCache] = ()) -> Tensor:
-        """Parameters of the head and the value, `[B, T, P + 1]`."""
-        hidden = Trunk.forward(self, context, cache)
-        return torch.cat([self.policy_head(hidden), self.value_head(hidden)], dim=-1)
-
-
-def value_advantages(reward: Tensor, value: Tensor, discount: float, gae_lambda: float) -> tuple[Tensor, Tensor]:
-    """Standardised advantages of the last equations above, and targets of the value, `[T, B]` each, from x and the
-    outputs `value` `[T, B]` of the value head. The scale 1 - discount makes targets about as large as rewards."""
-    scale = max(1 - discount, 1e-3)
-    value = value / scale
-    never = torch.zeros_like(reward, dtype=torch.bool)
-    advantage = gae(reward, value, torch.cat([value[1:], value[-1:]]), never, never, discount, gae_lambda)
-    return (advantage - advantage.mean()) / advantage.std().clamp(min=1e-6), (advantage + value) * scale
-
-
-def outputs_of(head: Head, spec: EnvSpec, model: nn.Module, batch: Any) -> tuple[Tensor, Tensor]:
-    """Parameters `[B, T, P]` of the `head` with illegal actions improbable, and outputs `[B, T, 0 or 1]` of the value
-    head, from one uncached forward over windows of trials. Dropout is off and a framed room in its middle, as in the
-    actor, so that ratios compare like with like."""
-    outputs = model.eval()(context_of(Window.of(batch))).float()
-    parameters, value = outputs.split((head.num_parameters, outputs.shape[-1] - head.num_parameters), dim=-1)
-    return spec.legal_of(parameters, batch.obs, NEVER), value
+def parameters_of(spec: EnvSpec, model: nn.Module, batch: Any) -> Tensor:
+    """Parameters `[B, T, P]` of the head, from one uncached forward over windows of trials; illegal actions are
+    improbable. Dropout is off and a framed room in its middle, as in the actor, so that ratios compare like with
+    like."""
+    context = context_of(Window.of(batch))
+    return spec.legal_of(model.eval()(context), batch.obs, NEVER).float()
 
 
 class PolicyGradient:
@@ -214,15 +175,13 @@ class PolicyGradient:
         self.config, self.spec, self.head, self._progress, self._clock = config, spec, head, progress, clock
         self._entropy = make_schedule(config.entropy_coefficient)
         self.weights = {"policy": 1.0, "entropy": -self._entropy(clock())}
-        if config.advantages == "value":
-            self.weights["value"] = 0.5
         self.low_precision = spec.is_discrete  # bfloat16 has too few digits for numbers that are observed or chosen
 
     def __call__(self, model: nn.Module, batch: TrialBatch) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
         """Terms of the loss. Metrics: the mean of |r - 1| (`ratio_change`), the share of steps where it is above the
         range (`clipped`), and the progress."""
         self.weights["entropy"] = -self._entropy(self._clock())
-        parameters, value = outputs_of(self.head, self.spec, model, batch)
+        parameters = parameters_of(self.spec, model, batch)
         ratio = (self.head.log_prob(parameters, batch.action) - batch.log_prob).exp()
         gain = torch.minimum(ratio * batch.advantage, ratio.clamp(1 - CLIP_RANGE, 1 + CLIP_RANGE) * batch.advantage)
         change = (ratio.detach() - 1).abs()
@@ -231,11 +190,9 @@ class PolicyGradient:
             return (batch.weight * values).mean()
 
         terms = {"policy": -mean(gain), "entropy": mean(self.head.entropy(parameters))}
-        if "value" in self.weights:
-            terms["value"] = mean((value[..., 0] - batch.target).square() * batch.precision)
         metrics = {"clipped": mean((change > CLIP_RANGE).float()), "ratio_change": mean(change)}
         return terms, metrics | self._progress()
 
     def logits(self, model: nn.Module, batch: TrialBatch) -> Tensor:
         """Parameters of the model's head, `[B, T, P]`."""
-        return outputs_of(self.head, self.spec, model, batch)[0]
+        return parameters_of(self.spec, model, batch)

@@ -37,7 +37,6 @@ from icrl.training.policy_gradient import (
     TrialBatch,
     discoveries,
     group_advantages,
-    value_advantages,
 )
 from icrl.training.program import RunContext
 
@@ -50,21 +49,17 @@ _KEPT = 0.5  # of a full context, in trials that are longer
 
 
 class Actor(GPTPolicy):
-    """The model as a policy that keeps the log-probabilities of the actions it chose, and the outputs of its value head
-    if it has one, `[B]` for each step."""
+    """The model as a policy that keeps the log-probabilities of the actions it chose, one `[B]` for each step."""
 
     def __init__(self, model: GPT) -> None:
         super().__init__(model, 1.0, 1.0, _KEPT)
         self.head = model.head
         self.log_probs: list[Tensor] = []
-        self.values: list[Tensor] = []
 
     def choose(self, logits: Tensor, obs: Tensor, noise: Tensor) -> Tensor:
-        number = self.head.num_parameters
-        action = super().choose(logits[:, :number], obs, noise)
-        parameters = self.model.spec.legal_of(logits[:, :number], obs, NEVER).float()
+        action = super().choose(logits, obs, noise)
+        parameters = self.model.spec.legal_of(logits, obs, NEVER).float()
         self.log_probs.append(self.head.log_prob(parameters, action))
-        self.values.append(logits[:, number:].sum(1).float())
         return action
 
 
@@ -146,9 +141,9 @@ class Trials:
         parts = torch.cat([self.tasks[drawn[: self._num_tasks]], unsolvable, rooms.to(self.tasks.device)])
         return streams_of(parts, self.config.num_streams)
 
-    def play(self, iteration: int) -> tuple[Rollout, Tensor, Tensor]:
-        """Transitions `[T, B / R]` of this rank's trials of `iteration` on `tasks_of` it, the log-probabilities of
-        their actions, and outputs of the value head (0 without one). The actor samples its actions."""
+    def play(self, iteration: int) -> tuple[Rollout, Tensor]:
+        """Transitions `[T, B / R]` of this rank's trials of `iteration` on `tasks_of` it, and the log-probabilities of
+        their actions. The actor samples its actions."""
         tasks, policy = self.tasks_of(iteration)[self.own], Actor(self._actor)
         starts, noise = (
             mix(stream_seeds(self.seed, self.num_streams, purpose), iteration)[self.own].to(tasks.device)
@@ -156,7 +151,7 @@ class Trials:
         )
         streams = start_streams(policy, self.env, tasks, starts)
         played, _ = rollout(policy, self.env, streams, self.config.trial_steps, Noise(noise))
-        return played, torch.stack(policy.log_probs), torch.stack(policy.values)
+        return played, torch.stack(policy.log_probs)
 
     def state_dict(self) -> dict[str, Any]:
         return self._actor.state_dict()
@@ -170,27 +165,18 @@ class Trials:
 
     def _collect(self, iteration: int) -> list[Tensor]:
         """Columns `[B, T, ...]` of a `TrialBatch`, without the weight, of all streams of `iteration`."""
-        spec = self.env.spec
-        played, *others = self.play(iteration)
+        config, spec = self.config, self.env.spec
+        played, log_prob = self.play(iteration)
         played = played.each(lambda column: self.ranks.concatenated(column, 1))
-        log_prob, expected = (self.ranks.concatenated(column, 1) for column in others)
+        log_prob = self.ranks.concatenated(log_prob, 1)
         value = played.reward
         bonus = self._bonus(self.clock(iteration))
         new = discoveries(spec, played).float() if bonus else torch.zeros_like(value)
-        advantage, target = self._advantages(iteration, value + bonus * new, expected)
-        precision = (1 / target.var().clamp(min=1e-6)).expand_as(target)
-        learned = (advantage, log_prob, target, precision)
-        columns = (played.obs, played.action, played.reward, played.timestep, *learned)
+        _, group = self.tasks_of(iteration).unique(dim=0, return_inverse=True)
+        advantage = group_advantages(value + bonus * new, group, config.discount)
+        columns = (played.obs, played.action, played.reward, played.timestep, advantage, log_prob)
         self.metrics = self._progress(played, value, new)
         return [column.transpose(0, 1) for column in columns]
-
-    def _advantages(self, iteration: int, reward: Tensor, expected: Tensor) -> tuple[Tensor, Tensor]:
-        """Advantages of all streams of `iteration`, and targets of the value head."""
-        config = self.config
-        if config.advantages == "value":
-            return value_advantages(reward, expected, config.discount, config.gae_lambda)
-        _, group = self.tasks_of(iteration).unique(dim=0, return_inverse=True)
-        return group_advantages(reward, group, config.discount), expected
 
     def _progress(self, played: Rollout, value: Tensor, new: Tensor) -> dict[str, Tensor]:
         """Mean return and number of rewarded discoveries of a trial, and success of the first and of the last episode

@@ -12,7 +12,6 @@ def test_a_world_of_ones_own_without_success_and_pictures_is_told_by_its_returns
     source = ("source=ppo_vectors", "objective=ad", "source.hidden_size=8", "source.mini_batch_size=5")
     check_told_by_its_returns(("train_agents", "train_gpt", "evaluate"), source, False, tmp_path)  # none can succeed
     trials = ("finetune.trial_steps=12", "model.context_len=8", "finetune.num_iterations=1", "policy.model=finetuned")
-    trials += ("finetune.advantages=value",)
     said = refusal("finetune", tmp_path, *source, *trials, preset=OWN)
     assert "finetune.bonus=0.25" in said and "give finetune.bonus=0" in said
     for stage in ("finetune", "evaluate"):

@@ -30,9 +30,7 @@ PolicyLoader = Callable[[Any, EnvSpec, dict[str, Any], torch.device], GPT | Acti
 
 
 def plain_gpt(config: Config, spec: EnvSpec, weights: dict[str, Any], device: torch.device) -> GPT:
-    """Loader of a sequence model, without the value head of trials. Raises `ConfigError` if the weights are not those
-    of one."""
-    weights = {name: value for name, value in weights.items() if not name.startswith("value_head.")}
+    """Loader of a sequence model. Raises `ConfigError` if the weights are not those of one."""
     with Unfilled():
         check_weights(model := GPT(config.model, spec), weights)
     model.load_state_dict(weights)
