@@ -6,8 +6,8 @@ L learners, N rows for each, T steps, B = L * N streams, K numbers in an observa
 import torch
 from torch import Generator, Tensor, nn
 
+from icrl.extensions.vectors.stacked_mlp import Normalised, StackedMLP, orthogonal
 from icrl.nn.networks import by_stream, stacked
-from icrl.nn.stacked_mlp import Normalised, StackedMLP, orthogonal
 
 
 class StackedSoftActorCritic(Normalised):

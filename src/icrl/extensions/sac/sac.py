@@ -12,7 +12,7 @@ M and D running mean and deviation of the targets y:
 
     f'_i <- f'_i + target_update_rate * (f_i - f'_i),    parameter by parameter, after each update
 
-A truncated episode is bootstrapped. Policies are Gaussians squashed into the Box (`nn.heads.SquashedGaussian`), and all
+A truncated episode is bootstrapped. Policies are Gaussians squashed into the Box (`vectors.actions.SquashedGaussian`), and all
 densities are in units of half the distance between the bounds. The losses of all learners are summed and gradients are
 clipped per learner, so learner k alone equals learner k among others.
 """
@@ -27,16 +27,16 @@ from torch import Tensor, nn
 
 from icrl.config.options import Rate, option, refuse
 from icrl.contracts import Sample, Step, UpdateResult
+from icrl.extensions.sac.network import StackedSoftActorCritic, twin_values
 from icrl.extensions.value_sources.memory import Memory, sizes_of
 from icrl.extensions.value_sources.options import ReplayConfig
-from icrl.extensions.value_sources.sac_network import StackedSoftActorCritic, twin_values
 from icrl.extensions.value_sources.targets import polyak_update
-from icrl.nn.heads import SquashedGaussian, make_head
+from icrl.extensions.vectors.actions import SquashedGaussian, head_of
+from icrl.extensions.vectors.heads import VectorHeads
 from icrl.nn.networks import by_learner, by_stream, parameters_of, size_with_adam
 from icrl.randomness import mix, normal, uniform
 from icrl.sources import source
 from icrl.sources.a2c import ActorCritic
-from icrl.sources.heads import VectorHeads
 from icrl.sources.options import NetworkConfig, named
 from icrl.spaces import EnvSpec
 
@@ -99,7 +99,7 @@ class SAC(ActorCritic):
     def check_spaces(cls, name: str, spec: EnvSpec) -> None:
         space, told = spec.action_space, "; source=ppo takes discrete actions, source=dqn too"
         refuse(not isinstance(space, Box), f"source.name={name} needs continuous actions in a Box, not {space}{told}")
-        make_head(space)  # raises
+        head_of(space)  # raises
         flat = f"source.name={name} needs bounds of actions that differ, not {space}"
         refuse(isinstance(space, Box) and (space.low >= space.high).any(), flat)
 
