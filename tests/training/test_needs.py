@@ -8,6 +8,7 @@ import torch
 from small_models import SPEC, config_of
 from torch import Tensor, nn
 
+from icrl import extensions
 from icrl.app.compose import load_config
 from icrl.collection.collect import LocalUnrollWorker, make_learners
 from icrl.collection.experience import Experience, make_experience
@@ -28,7 +29,9 @@ ROOM = ("env.size=3", "tasks.num_train=3", "env.max_episode_steps=6", *SMALL)
 BRIEF = ("env.max_episode_steps=9", "source.hidden_size=8", *SMALL)
 VECTORS = ("env=gymnasium_pendulum", *BRIEF)
 SOFT = (*VECTORS, "source=sac", "source.initial_collect_steps=40")
-WORLDS = {"room": ROOM, "vectors": VECTORS, "soft": SOFT}
+WORLDS = {"room": ROOM}
+WORLDS |= {"vectors": VECTORS} if "vectors" in extensions.NAMES else {}
+WORLDS |= {"soft": SOFT} if "sac" in extensions.NAMES else {}
 STATE = "parameters, gradients and the optimizer's state"
 
 

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
-from gymnasium.spaces import Discrete, Space
+from gymnasium.spaces import Discrete
 from torch import Tensor, nn
 
 from icrl.config.modules import BySpec, registrar

@@ -19,7 +19,7 @@ from icrl.sources.learners import table_rows
 from icrl.spaces import EnvSpec
 
 heads_for = BySpec("actor-critic")
-_BODIES: dict[str, Any] = {}  # classes of heads under the decorator `body`, by `source.body`
+BODIES: dict[str, Any] = {}  # classes of heads under the decorator `body`, by `source.body`
 
 
 class Heads:
@@ -114,19 +114,19 @@ class TableHeads(Heads):
 
 def body(name: str) -> Callable[[Any], Any]:
     """Decorator of the class of the heads that `source.body=name` stands for."""
-    return registrar("body", name, _BODIES, built_in=("mlp",))
+    return registrar("body", name, BODIES, built_in=("mlp",))
 
 
 def bodies() -> list[str]:
     """Values of `source.body`."""
     load_plugins()
-    return ["mlp", *_BODIES]
+    return ["mlp", *BODIES]
 
 
 def heads_of(spec: EnvSpec, body: str = "mlp") -> type[Any]:
     """Class of the heads for the spaces of `spec`: tables if observations and actions can be listed, else those of an
     extension; or those with another `body`. Raises `ConfigError` if there are none."""
     if body != "mlp":
-        return _BODIES[body]
+        return BODIES[body]
     listed = isinstance(spec.observation_space, Discrete) and isinstance(spec.action_space, Discrete)
     return TableHeads if listed else heads_for.of(spec)

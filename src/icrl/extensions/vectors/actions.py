@@ -12,7 +12,7 @@ m and deviation s from the parameters, c the middle of the bounds and h half the
 
 binned: a histogram of n bins of equal width w, which can have several modes:  log p(a) = log softmax_bin(a) - log w
 
-A temperature divides logits; for the Gaussian, it multiplies the variance of u.
+A temperature divides logits; for the Gaussian, it multiplies the variance of u. Source agents have `ClippedGaussian`.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
-from gymnasium.spaces import Box, Discrete, MultiDiscrete, Space
+from gymnasium.spaces import Box, MultiDiscrete
 from torch import Tensor, nn
 
 from icrl.config.options import refuse
@@ -40,6 +40,7 @@ if TYPE_CHECKING:
 _INSIDE = 1 - 1e-4  # largest |tanh u|: actions on a bound have no finite u, so they are read as actions beside it
 _LOG_STD = 4.0  # largest |log s|
 _HERMITE = 64  # nodes of the quadrature of an entropy
+_HALF_LOG_TWO_PI = 0.5 * math.log(2 * math.pi)
 
 
 class MultiCategorical(Head):
@@ -105,7 +106,7 @@ class SquashedGaussian(_Bounded):
         mean, log_std = self._normal(parameters)
         squashed = ((action - self._middle) / self._half).clamp(-_INSIDE, _INSIDE)
         z = (squashed.atanh() - mean) * (-log_std).exp()
-        density = -0.5 * z.square() - log_std - 0.5 * math.log(2 * math.pi)
+        density = -0.5 * z.square() - log_std - _HALF_LOG_TWO_PI
         return (density - (-squashed.square()).log1p() - self._half.log()).sum(-1)
 
     def entropy(self, parameters: Tensor) -> Tensor:
@@ -113,7 +114,7 @@ class SquashedGaussian(_Bounded):
         mean, log_std = self._normal(parameters)
         nodes, weights = (mean.new_tensor(each) for each in _hermite())
         u = mean[..., None] + log_std.exp()[..., None] * nodes
-        of_u = log_std + 0.5 * math.log(2 * math.pi * math.e)
+        of_u = log_std + (_HALF_LOG_TWO_PI + 0.5)
         return (of_u + (_log_slope(u) * weights).sum(-1) + self._half.log()).sum(-1)
 
     def mode(self, parameters: Tensor) -> Tensor:
@@ -128,7 +129,7 @@ class SquashedGaussian(_Bounded):
         gradient. A number is in units of h from the middle of its bounds."""
         mean, log_std = self._normal(parameters)
         u = mean + log_std.exp() * noise
-        density = -0.5 * noise.square() - log_std - 0.5 * math.log(2 * math.pi)
+        density = -0.5 * noise.square() - log_std - _HALF_LOG_TWO_PI
         return u.tanh(), (density - _log_slope(u)).sum(-1)
 
     def in_units(self, action: Tensor) -> Tensor:
@@ -191,22 +192,76 @@ class Binned(_Bounded):
         return in_float32(parameters).unflatten(-1, (-1, self.num_bins))
 
 
+class ClippedGaussian(Head):
+    """Distribution of actions `[..., *shape]` of a Box with k numbers, given k means and k logarithms of standard
+    deviations `[..., 2 k]`. Both are in units of half the distance between two finite bounds, means from their middle.
+
+    With z = (a - mean) / deviation, the likelihood of a number that was drawn and then clipped is (Fujita and Maeda,
+    "Clipped action policy gradient", 2018, arXiv 1802.07564)
+
+        log pi(a) = log Phi(z)     at the lower bound,     Phi: distribution function of the standard normal
+                    log Phi(-z)    at the upper bound
+                    log N(a; mean, deviation^2)    between them
+
+    It is a function of the clipped action alone, so nothing else has to be recorded, and its gradient has a smaller
+    variance than that of the density before the clip."""
+
+    low: Tensor
+    high: Tensor
+    unit: Tensor
+    middle: Tensor
+
+    def __init__(self, space: Box) -> None:
+        super().__init__()
+        self.shape = space.shape
+        self.num_noise = math.prod(space.shape)
+        self.num_parameters = 2 * self.num_noise
+        low, high = (torch.as_tensor(bound).float().flatten() for bound in (space.low, space.high))
+        bounded = (half := (high - low) / 2).isfinite()
+        parts = {
+            "low": low,
+            "high": high,
+            "unit": half.where(bounded & (half > 0), 1.0),
+            "middle": (low + half).where(bounded, 0.0),
+        }
+        for name, value in parts.items():  # they are part of the space, not of a checkpoint
+            self.register_buffer(name, value, persistent=False)
+
+    def log_prob(self, parameters: Tensor, action: Tensor) -> Tensor:
+        """Sum of the k log-likelihoods, in the units above, `[...]`."""
+        (mean, log_std), flat = parameters.chunk(2, -1), action.flatten(-len(self.shape))
+        at_low, at_high = flat <= self.low, flat >= self.high
+        z = ((flat - self.middle) / self.unit - mean) * (-log_std).exp()
+        inside = -0.5 * z.square() - log_std - _HALF_LOG_TWO_PI
+        at_bound = torch.special.log_ndtr(torch.where(at_high, -z, z))
+        return torch.where(at_low | at_high, at_bound, inside).sum(-1)
+
+    def entropy(self, parameters: Tensor) -> Tensor:
+        """Entropy before the clip, in the units above, `[...]`."""
+        return (parameters.chunk(2, -1)[1] + (_HALF_LOG_TWO_PI + 0.5)).sum(-1)
+
+    def mode(self, parameters: Tensor) -> Tensor:
+        """The clipped means, `[..., *shape]`."""
+        return self._action(parameters.chunk(2, -1)[0])
+
+    def sample(self, parameters: Tensor, noise: Tensor, temperature: float = 1.0) -> Tensor:
+        """Actions `[B, *shape]`; the temperature multiplies the variance."""
+        mean, log_std = parameters.chunk(2, -1)
+        return self._action(mean + math.sqrt(temperature) * log_std.exp() * normal(noise))
+
+    def _action(self, x: Tensor) -> Tensor:
+        return torch.clamp(self.middle + self.unit * x, self.low, self.high).unflatten(-1, self.shape)
+
+
 @head_for(lambda spec: True)
-def head_in(config: GPTConfig, spec: EnvSpec) -> Head:
-    """Head of the model for the actions of a world with `spec`."""
-    return head_of(spec.action_space, config.head, config.num_bins)
-
-
-def head_of(space: Space[Any], kind: str = "auto", num_bins: int = 64) -> Head:
-    """Head of the actions in `space`; `kind` chooses that of a Box (auto: binned). Raises `ConfigError` for a space
-    that has none, and for a `kind` that does not fit it."""
+def head_of(config: GPTConfig, spec: EnvSpec) -> Head:
+    """Head of the model for the actions of a world with `spec`. Raises `ConfigError` for a space that has none."""
+    space = spec.action_space
     if isinstance(space, Box):
         refuse(len(space.shape) != 1, f"actions in {space} have the shape {space.shape}: a head needs a vector")
         refuse(not space.is_bounded(), f"actions in {space} have no bounds: a head needs a lowest and a highest action")
-        return SquashedGaussian(space) if kind == "gaussian" else Binned(space, num_bins)
-    refuse(kind != "auto", f"model.head={kind} is for actions in a Box, not in {space}: must be auto")
-    if isinstance(space, Discrete):
-        return Categorical(int(space.n))
+        return SquashedGaussian(space) if config.head == "gaussian" else Binned(space, config.num_bins)
+    refuse(config.head != "auto", f"model.head={config.head} is for actions in a Box, not in {space}: must be auto")
     fits = isinstance(space, MultiDiscrete) and len(space.shape) == 1
     refuse(not fits, f"actions in {space} have no head: must be Discrete, a MultiDiscrete vector or a Box")
     return MultiCategorical(space.nvec.tolist())  # pyrefly: ignore[missing-attribute]

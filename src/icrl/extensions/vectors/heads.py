@@ -1,27 +1,62 @@
 """Heads of actor-critics that run a network on each observation: over vectors and images, for any actions.
 
-T steps, B streams, L learners, A actions, K numbers in an observation, P parameters of a policy, k numbers of a sample.
+T steps, B streams, L learners, A actions, K numbers in an observation, P parameters of a policy, H hidden width.
 """
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from gymnasium.spaces import Box, Discrete, Space
-from torch import Tensor, nn
-from torch.nn.functional import one_hot
+from torch import Generator, Tensor, nn
 
 from icrl.config.options import refuse
-from icrl.extensions.vectors.actions import head_of
-from icrl.extensions.vectors.clipped_gaussian import ClippedGaussian
-from icrl.extensions.vectors.stacked_convolutions import StackedConvolutions
-from icrl.extensions.vectors.stacked_mlp import StackedActorCritic
-from icrl.nn.heads import Categorical, Head
-from icrl.randomness import several
+from icrl.extensions.vectors.actions import ClippedGaussian
+from icrl.extensions.vectors.encoders import strides_of
+from icrl.extensions.vectors.stacked_mlp import StackedActorCritic, StackedMLP
+from icrl.nn.gpt import GPTConfig
+from icrl.nn.heads import Categorical, Head, make_head
+from icrl.nn.networks import by_stream, stacked
+from icrl.randomness import mix, several
 from icrl.sources.heads import Heads, body, heads_for
 from icrl.spaces import EnvSpec, is_image
 
 IMPOSSIBLE = -1e30  # logit of an illegal action: its probability is 0, and p log p stays finite
+_CHANNELS = 16  # of each convolution
+
+
+class StackedConvolutions(nn.Module):
+    """Convolutions of 3 x 3 pixels with ReLU (`strides_of`), then a linear layer with tanh, over images whose bytes are
+    divided by 255. Weights are orthogonal with gain sqrt(2), and biases start at 0."""
+
+    def __init__(self, shape: Sequence[int], hidden_size: int, seeds: Tensor) -> None:
+        """`shape` is that of an image, [height, width, channels]."""
+        super().__init__()
+        height, width, channels = shape
+        self._strides, self._num_learners = strides_of(height, width), len(seeds)
+        inputs = [channels, *[_CHANNELS] * (len(self._strides) - 1)]
+        for stride in self._strides:
+            height, width = math.ceil(height / stride), math.ceil(width / stride)
+        sizes = [*((_CHANNELS, 9 * number) for number in inputs), (_CHANNELS * height * width, hidden_size)]
+
+        def parameters(generator: Generator) -> list[Tensor]:
+            return [nn.init.orthogonal_(torch.empty(*size), 2**0.5, generator) for size in sizes]
+
+        *kernels, last = stacked(mix(seeds, 1), parameters)  # [L, out, in * 9] each, and [L, in, out]
+        self.kernels, self.linear = nn.ParameterList(kernels), StackedMLP([last])
+        self.biases = nn.ParameterList(torch.zeros(len(seeds), 1, _CHANNELS) for _ in kernels)
+
+    def forward(self, obs: Tensor) -> Tensor:
+        """`[T, B, height, width, channels] -> [T, B, H]`."""
+        x = obs.unflatten(1, (self._num_learners, -1)).permute(0, 2, 1, 5, 3, 4)  # [T, N, L, C, height, width]
+        x = x.flatten(2, 3).flatten(0, 1).float() / 255
+        for kernel, bias, stride in zip(self.kernels, self.biases, self._strides, strict=True):
+            weight = kernel.unflatten(2, (-1, 3, 3)).flatten(0, 1)
+            x = F.conv2d(x, weight, bias.flatten(), stride, padding=1, groups=self._num_learners).relu()
+        rows = x.unflatten(1, (self._num_learners, -1)).flatten(2).transpose(0, 1)  # [L, T * N, in]
+        return by_stream(self.linear(rows).tanh(), len(obs))
 
 
 class NetworkHeads(Heads):
@@ -80,7 +115,7 @@ class VectorHeads(NetworkHeads):
     def _made(self, space: Space[Any], num_inputs: int, hidden_size: int, seeds: Tensor) -> tuple[Any, nn.Module]:
         """Policy and network for observations of `num_inputs` numbers."""
         is_box = isinstance(space, Box)
-        policy = ClippedGaussian(space) if is_box else head_of(space)
+        policy = ClippedGaussian(space) if is_box else make_head(GPTConfig(), self._spec)
         number = policy.num_parameters
         sizes = (number // 2, number // 2) if is_box else (number, 0)  # deviations do not depend on the observation
         body = self._make_body(num_inputs, hidden_size, seeds)
@@ -95,7 +130,7 @@ class VectorHeads(NetworkHeads):
         """Inputs of the perceptrons for observations, `[T, B, ...] -> [T, B, K]`."""
         if not self._num_obs:
             return obs.flatten(2).float()
-        return self._with_flags(one_hot(self._spec.plain(obs), self._num_obs).float(), obs)
+        return self._with_flags(F.one_hot(self._spec.plain(obs), self._num_obs).float(), obs)
 
     def _with_flags(self, rows: Tensor, obs: Tensor) -> Tensor:
         """Rows `[..., K]` that end with the flags of legal actions, if observations do."""
