@@ -25,7 +25,8 @@ from icrl.randomness import Noise, stream_seeds
 from icrl.sources import source_class
 from icrl.spaces import EnvSpec
 
-every_world = pytest.mark.parametrize("world", worlds("gymnasium_pendulum", "pendulum", "point_robot"))
+WORLDS = worlds("gymnasium_pendulum", "pendulum", "point_robot")
+every_world = pytest.mark.parametrize("world", WORLDS)
 SHOWS = torch.tensor([[-0.8, 0.0], [0.0, 0.0], [0.8, 0.0]])
 FAST = {
     "discount": 0.5,
