@@ -11,7 +11,7 @@ from icrl.contracts import ConfigError
 from icrl.envs import make_env
 
 WORLDS = ["env=gymnasium_pendulum"]
-if "worlds" in extensions.NAMES:
+if "vectors" in extensions.NAMES:
     WORLDS += ["env=point_robot", "env=cart_pole", "env=pendulum"]
 LAKES = ("env=gymnasium", "env.tasks=[{is_slippery: 1}, {is_slippery: 0}]")
 CART = "env=gymnasium_cart_pole"

@@ -10,6 +10,7 @@ import pytest
 import torch
 from gymnasium.spaces import Box, Discrete, MultiDiscrete
 from harness import TINY, done, refusal
+from installed import needs
 from toy_env import ACTIONS, SHAPED, Shaped, shaped
 
 from icrl.app.compose import load_config
@@ -217,6 +218,7 @@ def test_a_world_that_cannot_be_drawn_says_why(obs: str) -> None:
         assert "rgb_array" in env.not_filmed
 
 
+@needs("vectors")
 @pytest.mark.parametrize("world", ["gymnasium_cart_pole", "gymnasium_pendulum"])
 def test_play_is_recorded_as_the_environment_says(world: str, tmp_path: Path) -> None:
     options = (

@@ -1,5 +1,5 @@
-"""The networks of this extension."""
+"""The networks and worlds of this extension."""
 
-from icrl.extensions.vectors import actions, encoders, heads
+from icrl.extensions.vectors import actions, control, encoders, heads, point_robot
 
-__all__ = ["actions", "encoders", "heads"]
+__all__ = ["actions", "control", "encoders", "heads", "point_robot"]
