@@ -11,6 +11,7 @@ from icrl.nn.gpt import GPTConfig, check_spaces
 from icrl.nn.heads import Categorical, make_head
 from icrl.sources import heads as of_sources
 from icrl.sources import source_class
+from icrl.sources.a2c import A2CConfig
 from icrl.spaces import EnvSpec
 
 NUMBER = 40_000
@@ -54,4 +55,4 @@ def test_other_spaces_are_refused_without_the_extension_that_has_them(
     with pytest.raises(ConfigError, match=told):
         check_spaces(GPTConfig(), spec)
     with pytest.raises(ConfigError, match=told):
-        source_class("a2c").check_spaces("a2c", spec)
+        source_class("a2c").sizes(A2CConfig(), spec)

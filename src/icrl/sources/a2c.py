@@ -103,10 +103,6 @@ class ActorCritic(Learner):
         sampled = (noise < sample_probability).view(-1, *(1 for _ in self._spec.action_shape))
         return torch.where(sampled, self.heads.act(step.obs, noise), self.heads.mode(step.obs))
 
-    @classmethod
-    def check_spaces(cls, name: str, spec: EnvSpec) -> None:
-        heads_of(spec)(spec, 1, torch.zeros(1, dtype=torch.long), torch.device("cpu"))  # raises
-
     @torch.no_grad()
     def targets(self, rollout: Rollout, carry: Any = ()) -> dict[str, Tensor]:
         """With a memory, its state before each step, `[T, B, H]`."""

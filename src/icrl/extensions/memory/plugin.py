@@ -10,11 +10,10 @@ __all__ = ["heads"]
 
 @rule
 def _with_memory(config: Config) -> Iterator[str]:
-    source = config.source
-    if getattr(source, "body", "") == "gru" and source.async_unroll:
+    if getattr(config.source, "body", "") != "gru":
+        return
+    if config.source.async_unroll:
         yield "$source.body needs source.async_unroll=false: the process that plays does not save what it remembers"
-    if getattr(source, "body", "") == "gru" and source.mini_batch_length == 1:
-        yield (
-            "$source.mini_batch_length is too short to learn what to remember with $source.body: give 0, the unroll, "
-            "or 2 or more"
-        )
+    if config.source.mini_batch_length == 1:
+        short = "$source.mini_batch_length is too short to learn what to remember with $source.body"
+        yield f"{short}: give 0, the unroll, or 2 or more"
