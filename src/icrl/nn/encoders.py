@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 OBS_ENCODINGS = ("cell", "coordinates", "smooth", "framed")
 OF_ROWS = OBS_ENCODINGS[1:]  # of the row and the column in a square room, where there is one
 _OWN: dict[str, Any] = {}  # classes under the decorator `encoder`, by `model.obs_encoding`
-encoder_for = BySpec("encoder of observations")  # of classes that are made and called like an `ObsEmbedding`
+encoder_for = BySpec("encoder")  # of classes that are made and called like an `ObsEmbedding`
 _LARGEST = 10.0  # absolute value of a standardized number
 
 

@@ -200,7 +200,10 @@ def test_wrong_numbers_are_refused_with_task_episode_and_step(way: Any, changes:
 
 @pytest.mark.parametrize(
     ("source", "part"),
-    [("q_learning", "source.name=q_learning needs Discrete observations"), ("optimal", "optimal action")],
+    [
+        ("q_learning", "source.name=q_learning needs Discrete observations"),
+        pytest.param("optimal", "optimal action", marks=needs("vectors")),
+    ],
 )
 def test_sources_that_do_not_fit_are_refused_before_any_work(source: str, part: str, tmp_path: Path) -> None:
     options = ("env=gymnasium_cart_pole", f"source={source}", "name=x", "evaluation.num_episodes=2")

@@ -140,6 +140,7 @@ def test_refused_teachers(teachers: Path, options: str, parts: str) -> None:
     assert all(part in refused for part in parts.split(" & ")), refused
 
 
+@needs("memory")
 def test_agents_that_act_on_their_past_cannot_teach(teachers: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(A2CConfig, "in_context", True)
     refused = train(teachers, "x", *EXPERT, "source.teacher=gru").refusal

@@ -5,6 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from harness import STAGES, done
+from installed import needs
 from masked_env import LEFT, RIGHT, corridor, options_of
 from own_vectors import check_told_by_its_returns
 from pipelines import check_pipeline
@@ -32,6 +33,7 @@ def test_pipeline(tmp_path: Path, world: str, source: str) -> None:
 LEARNER = "source.expert=['source=expert','source.num_env_steps=256','source.history_steps=256','source.hidden_size=8']"
 
 
+@needs("vectors")
 @pytest.mark.parametrize(
     "stages", [("train_agents", "train_gpt", "evaluate"), pytest.param(("pipeline",), marks=pytest.mark.long)]
 )
@@ -53,6 +55,7 @@ SMALL = (
 )
 
 
+@needs("vectors")
 def test_noise_distillation_and_labels_follow_it(tmp_path: Path) -> None:
     for stage in STAGES:
         done(stage, tmp_path, *GUIDED, *SMALL, preset=())
@@ -65,7 +68,10 @@ def test_noise_distillation_and_labels_follow_it(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("vector", [False, True])
-@pytest.mark.parametrize(("name", "options"), [("random", {}), ("noise_distillation", {"noise": 0.5})])
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [("random", {}), pytest.param("noise_distillation", {"noise": 0.5}, marks=needs("vectors"))],
+)
 def test_no_illegal_action_is_taken(name: str, options: dict, vector: bool) -> None:
     """The world fails after one."""
     env = corridor(vector)
