@@ -18,6 +18,7 @@ from icrl.app.compose import CONF, groups_of, load_config
 from icrl.app.root import CHOICES, Config
 from icrl.config.options import walk
 from icrl.nn.transformer import TRUNKS
+from icrl.sources.heads import BODIES
 
 PROJECT = Path(__file__).resolve().parent.parent
 LINKED = ("docs", "notebooks", "README.md", "mkdocs.yml", "Makefile")
@@ -177,7 +178,8 @@ def had_by(name: str) -> dict[str, Any]:
     chosen = [f"{group}={one}" for group, one in sorted(choices | presets)]
     plain = [f"{group}.name={one}" for group, one in sorted(choices)]
     named = {one for one in (*names, *programs, *(one for _, one in choices | presets)) if "_" in one}
-    plain += [f"model.trunk={one}" for one, layer in TRUNKS.items() if layer.__module__.startswith(packages)]
+    registered = [("model.trunk", TRUNKS), ("source.body", BODIES)]
+    plain += [f"{key}={one}" for key, of in registered for one in of if of[one].__module__.startswith(packages)]
     parts = {*names, *keys, *(one for group, one in choices | presets if group in groups_of(Config))}
     named_part = re.compile(rf"\b({'|'.join(map(re.escape, parts))})\b")
     of_config = [one for one in chosen if one.partition("=")[0] in groups_of(Config)]

@@ -150,6 +150,17 @@ def discrete_spec(
     return EnvSpec(obs, Discrete(num_actions), reward_values, *about)
 
 
+def is_image(space: Space[Any]) -> bool:
+    """True for a space of images `[height, width, channels]`."""
+    return str(space.dtype) == "uint8" and len(space.shape or ()) == 3
+
+
+def num_channels(space: Space[Any]) -> int:
+    """Numbers of an observation that have a mean and a deviation of their own: its channels, if it is an image."""
+    shape = space.shape or ()
+    return shape[-1] if is_image(space) else math.prod(shape)
+
+
 def with_flags(space: Space[Any], num_actions: int) -> Space[Any]:
     """Space of observations in `space` that end with a flag for each action, see `EnvSpec.action_mask`. Raises
     `ValueError` for images."""

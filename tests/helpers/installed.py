@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from icrl import extensions
+from icrl.app.compose import CONF
 
 TESTS = Path(__file__).resolve().parent.parent
 _TESTED = {path.name for path in (TESTS / "extensions").glob("[a-z]*") if path.is_dir()}
@@ -16,3 +17,9 @@ ABSENT = (_TESTED | {found[1] for found in _RUN if found}) - {*extensions.NAMES}
 def needs(name: str) -> pytest.MarkDecorator:
     """Mark of a test that needs the extension `name`."""
     return pytest.mark.skipif(name not in extensions.NAMES, reason=f"the extension {name} is not installed")
+
+
+def worlds(*presets: str) -> list[str]:
+    """Those of the `presets` of worlds that are installed."""
+    folders = (CONF, *extensions.preset_folders())
+    return [one for one in presets if any((folder / f"env/{one}.yaml").exists() for folder in folders)]

@@ -36,6 +36,7 @@ if "worlds" in extensions.NAMES:
         "bandit_contextual": ("env.num_arms=3", "env.num_tasks=20", *FEW),
         "anymdp": ("env.num_states=5", "env.max_episode_steps=6", "env.num_tasks=20", *FEW),
     }
+if "vectors" in extensions.NAMES:
     VECTORS |= dict.fromkeys(("cart_pole", "pendulum"), ("env.max_episode_steps=9", *FEW))
 ALL = ("data.min_final_success=0",)  # of the learners that have not come far in such a short life
 PARTS = ("source.unroll_length=10", "source.mini_batch_length=5", "source.mini_batch_size=2")

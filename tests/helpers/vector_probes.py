@@ -9,7 +9,7 @@ from gymnasium.spaces import Box, Discrete, Space
 from torch import Tensor
 
 from icrl.envs.core import State
-from icrl.envs.vectors import VectorConfig, VectorEnv
+from icrl.extensions.vectors.world import VectorConfig, VectorEnv
 from icrl.spaces import EnvSpec
 
 Rule = Callable[[Tensor, Tensor], tuple[Tensor, Tensor, Tensor]]

@@ -17,6 +17,7 @@ from policies import (
 )
 from small_models import CONFIG
 
+from icrl import extensions
 from icrl.config.options import replace
 from icrl.envs import make_env
 from icrl.envs.rollout import rollout, start_streams
@@ -24,17 +25,14 @@ from icrl.nn.gpt_policy import GPTPolicy
 from icrl.randomness import Noise, stream_seeds
 
 ROOM = make_env(replace(CONFIG.env, size=4, max_episode_steps=6, random_start=True))
-WORLDS = {
-    "room": ROOM,
-    "mask": MaskedRoom(size=3, max_episode_steps=6),
-}
+WORLDS = {"room": ROOM} | ({"mask": MaskedRoom(size=3, max_episode_steps=6)} if "vectors" in extensions.NAMES else {})
 MASKED = {"obs_encoding": "coordinates"}
 TOKENS, POSITIONS = ("transition", "interleaved", "cross"), ("env_time", "learned", "sinusoidal", "rope", "none")
 FORMS = [
     *(("room", {"tokens": tokens, "position": position}) for tokens in TOKENS for position in POSITIONS),
     *(("room", {"tokens": tokens, "induction": True, "obs_encoding": "framed"}) for tokens in TOKENS),
     *(("room", {"tokens": tokens, "num_kv_heads": 1, "position": "rope"}) for tokens in TOKENS),
-    *(("mask", {"tokens": tokens, "position": "rope", **MASKED}) for tokens in TOKENS),
+    *(("mask", {"tokens": tokens, "position": "rope", **MASKED}) for tokens in TOKENS if "mask" in WORLDS),
 ]
 
 

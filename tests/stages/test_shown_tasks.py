@@ -10,8 +10,8 @@ from icrl.app.compose import load_config
 from icrl.contracts import ConfigError
 from icrl.envs import make_env
 
-WORLDS = ["env=gymnasium_pendulum"] if "from_gymnasium" in extensions.NAMES else []
-if "worlds" in extensions.NAMES:
+WORLDS = ["env=gymnasium_pendulum"] if {"from_gymnasium", "vectors"} <= {*extensions.NAMES} else []
+if "vectors" in extensions.NAMES:
     WORLDS += ["env=point_robot", "env=cart_pole", "env=pendulum"]
 CART = "env=gymnasium_cart_pole"
 

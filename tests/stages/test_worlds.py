@@ -12,12 +12,11 @@ PIPELINES = [  # every world and every source at least once
     *(("dark_room", "a2c"), ("dark_room_permuted", "ppo")),
     *((world, "a2c") for world in VARIANTS),
 ]
-MEMORIES = []
 if "from_gymnasium" in extensions.NAMES:
     PIPELINES.append(("gymnasium", "a2c"))
+MEMORIES = [("pendulum", "ppo", 12), ("pendulum", "sac", 24)] if "vectors" in extensions.NAMES else []
 if "worlds" in extensions.NAMES:
     PIPELINES += [("dark_key_to_door", "q_learning"), ("bandit", "dqn"), ("bandit", "a3c"), ("garnet", "a2c")]
-    MEMORIES += [("pendulum", "ppo", 12), ("pendulum", "sac", 24)]
 PIPELINES = [(world, source) for world, source in PIPELINES if source in source_options()]
 MEMORIES = [one for one in MEMORIES if one[1] in source_options()]
 

@@ -30,8 +30,8 @@ BRIEF = ("env.max_episode_steps=9", "source.hidden_size=8", *SMALL)
 VECTORS = ("env=gymnasium_pendulum", *BRIEF)
 SOFT = (*VECTORS, "source=sac", "source.initial_collect_steps=40")
 WORLDS = {"room": ROOM}
-if "from_gymnasium" in extensions.NAMES:
-    WORLDS |= {"vectors": VECTORS, "soft": SOFT}
+WORLDS |= {"vectors": VECTORS} if {"from_gymnasium", "vectors"} <= {*extensions.NAMES} else {}
+WORLDS |= {"soft": SOFT} if {"from_gymnasium", "sac"} <= {*extensions.NAMES} else {}
 STATE = "parameters, gradients and the optimizer's state"
 
 

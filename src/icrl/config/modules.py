@@ -23,6 +23,7 @@ from pydantic import ValidationError
 from icrl import extensions
 from icrl.config.options import AnyOptions, RootOptions, first_of, group_class, quoted, refuse, without_former
 from icrl.contracts import ConfigError, PipelineError
+from icrl.spaces import EnvSpec
 
 _texts: dict[str, str] = {}  # checksum of each file when it was imported, by module
 _record: ContextVar[bool] = ContextVar("_record", default=False)
@@ -173,3 +174,27 @@ def registrar(
         return made
 
     return register
+
+
+class BySpec:
+    """Decorator `@this(reads)` of a class of an extension for the worlds whose specs it `reads`. The core has one for
+    worlds of one integer, and asks these about all others; `what` it is stands in messages."""
+
+    def __init__(self, what: str) -> None:
+        self._what, self._classes = what, list[tuple[Callable[[EnvSpec], bool], Any]]()
+
+    def __call__(self, reads: Callable[[EnvSpec], bool]) -> Callable[[Any], Any]:
+        def add(made: Any) -> Any:
+            self._classes.append((reads, made))
+            return made
+
+        return add
+
+    def of(self, spec: EnvSpec) -> Any:
+        """The newest class that reads `spec`. Raises `ConfigError` if there is none."""
+        load_plugins()
+        found = next((made for reads, made in reversed(self._classes) if reads(spec)), None)
+        spaces = f"observations in {spec.observation_space} and actions in {spec.action_space}"
+        missing = f"there is no {self._what} for {spaces}: the extension vectors, which has them, is not installed"
+        refuse(found is None, missing)
+        return found

@@ -7,7 +7,8 @@ import torch
 from torch import Tensor
 
 from icrl.data.windows import Mixture, Windows
-from icrl.nn.encoders import Moments, num_channels
+from icrl.nn.encoders import Moments
+from icrl.spaces import num_channels
 
 _CHUNK = 2**16  # steps that are in float64 at a time
 

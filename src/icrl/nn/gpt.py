@@ -27,7 +27,7 @@ from icrl.config.modules import load_plugins
 from icrl.config.options import OR_ELSEWHERE, OneOf, Options, option, refuse
 from icrl.nn.cache import Cache, KVCache, TokenCache
 from icrl.nn.embeddings import draw_corners, sinusoids, table
-from icrl.nn.encoders import OBS_ENCODINGS, check_encoding, encode_action, encode_obs, encode_reward
+from icrl.nn.encoders import OBS_ENCODINGS, check_encoding, encode_obs, encode_reward, encoder_for
 from icrl.nn.heads import make_head
 from icrl.nn.transformer import NO_VISIT, NUM_STREAMS, TRUNKS, Induction, Transformer
 from icrl.spaces import EnvSpec
@@ -117,7 +117,9 @@ def check_spaces(config: GPTConfig, spec: EnvSpec) -> None:
     rooms = config.obs_encoding in ("cell", "smooth", "framed") and not discrete and not spec.points[0]
     refuse(rooms, f"model.obs_encoding={config.obs_encoding} {needs}: give model.obs_encoding=coordinates")
     refuse(config.induction and not discrete, f"model.induction=true {needs}: give model.induction=false")
-    make_head(spec.action_space, config.head)
+    make_head(config, spec)  # raises
+    if not discrete and config.obs_encoding in OBS_ENCODINGS:
+        encoder_for.of(spec)  # raises
 
 
 def check_discrete(what: str, spec: EnvSpec) -> None:
@@ -195,7 +197,7 @@ class Trunk(nn.Module):
         check_spaces(config, spec)
         self.obs = encode_obs(config, spec)
         self.prev_obs = encode_obs(config, spec) if config.tokens == "transition" else None
-        self.prev_action, self.prev_reward = encode_action(spec, width), encode_reward(config, spec)
+        self.prev_action, self.prev_reward = make_head(config, spec).encoder(width), encode_reward(config, spec)
         timed = config.add_env_time and config.position != "none"
         self.env_time = table(spec.max_episode_steps, width) if timed else None
         self.position: Callable[[Tensor], Tensor] | None = None
@@ -263,7 +265,7 @@ class GPT(Trunk):
 
     def __init__(self, config: GPTConfig, spec: EnvSpec, recompute: bool = False) -> None:
         super().__init__(config, spec, recompute)
-        self.head = make_head(spec.action_space, config.head, config.num_bins)
+        self.head = make_head(config, spec)
         self.policy_head = nn.Linear(config.embed_dim, self.head.num_parameters)
 
     def forward(self, context: Context, cache: Sequence[TokenCache] = ()) -> Tensor:

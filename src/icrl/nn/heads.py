@@ -1,38 +1,29 @@
 """Heads: the distribution of an action, given the parameters that a linear layer computes from the hidden state.
 
-Leading axes are any positions, P parameters, k numbers of an action. The space of the actions chooses the head:
-
-    Discrete         a categorical over the actions; the parameters are its logits
-    MultiDiscrete    a categorical for each number, independent of each other
-    Box              `gaussian` or `binned`: a density for each number, independent of each other
-
-gaussian: a Gaussian squashed into the bounds (Haarnoja et al., 2018, arXiv 1801.01290, appendix C). With u normal, mean
-m and deviation s from the parameters, c the middle of the bounds and h half their distance:
-
-    a = c + h tanh u,    log p(a) = log N(u; m, s^2) - log(h (1 - tanh^2 u)),    log s = 4 tanh(parameter)
-
-binned: a histogram of n bins of equal width w, which can have several modes:  log p(a) = log softmax_bin(a) - log w
-
-A temperature divides logits; for the Gaussian, it multiplies the variance of u. Both mean a density to the power of
-1 / temperature.
+Leading axes are any positions, P parameters, k numbers of noise. The head of Discrete actions is a categorical, whose
+parameters are its logits; extensions have those of other spaces. A temperature divides logits; in general, it means a
+density to the power of 1 / temperature.
 """
 
-import math
-from collections.abc import Sequence
-from typing import Any, Literal
+from __future__ import annotations
 
-import numpy as np
+from typing import TYPE_CHECKING
+
 import torch
-from gymnasium.spaces import Box, Discrete, MultiDiscrete, Space
+from gymnasium.spaces import Discrete
 from torch import Tensor, nn
 
+from icrl.config.modules import BySpec
 from icrl.config.options import refuse
+from icrl.nn.encoders import Table
 from icrl.nn.networks import in_float32
-from icrl.randomness import cumulative, draw_possible, normal
+from icrl.randomness import draw_possible
+from icrl.spaces import EnvSpec
 
-_INSIDE = 1 - 1e-4  # largest |tanh u|: actions on a bound have no finite u, so they are read as actions beside it
-_LOG_STD = 4.0  # largest |log s|
-_HERMITE = 64  # nodes of the quadrature of an entropy
+if TYPE_CHECKING:
+    from icrl.nn.gpt import GPTConfig
+
+head_for = BySpec("action head")  # of classes that are made with the options of the model and a spec
 
 
 class Head(nn.Module):
@@ -59,191 +50,40 @@ class Head(nn.Module):
         """Actions `[B, *action_shape]` for `[B, P]`, given uniform `noise` `[B, k]` in [0, 1)."""
         raise NotImplementedError
 
-
-class MultiCategorical(Head):
-    """A categorical for each of k numbers; number i lies in [0, sizes[i])."""
-
-    def __init__(self, sizes: Sequence[int]) -> None:
-        super().__init__()
-        self.sizes, self.num_parameters, self.num_noise = list(sizes), sum(sizes), len(sizes)
-
-    def log_prob(self, parameters: Tensor, action: Tensor) -> Tensor:
-        logs = (part.log_softmax(-1) for part in self._parts(parameters))
-        each = [log.gather(-1, action[..., i, None])[..., 0] for i, log in enumerate(logs)]
-        return torch.stack(each).sum(0)
-
-    def entropy(self, parameters: Tensor) -> Tensor:
-        return torch.stack([_entropy(part) for part in self._parts(parameters)]).sum(0)
-
-    def mode(self, parameters: Tensor) -> Tensor:
-        return torch.stack([part.argmax(-1) for part in self._parts(parameters)], dim=-1)
-
-    def sample(self, parameters: Tensor, noise: Tensor, temperature: float = 1.0) -> Tensor:
-        each = zip(self._parts(parameters), noise.unbind(-1), strict=True)
-        return torch.stack([draw_possible((part / temperature).softmax(-1), one) for part, one in each], dim=-1)
-
-    def _parts(self, parameters: Tensor) -> Sequence[Tensor]:
-        """Logits of each number, `[..., sizes[i]]`."""
-        return in_float32(parameters).split(self.sizes, dim=-1)
+    def encoder(self, width: int) -> nn.Module:
+        """Encoder of previous actions `[B, T, *action_shape]`, given where there is none: `[B, T, D]`."""
+        raise NotImplementedError
 
 
-class Categorical(MultiCategorical):
+class Categorical(Head):
     """A categorical over actions that are single numbers, `[...]`."""
 
     def __init__(self, num_actions: int) -> None:
-        super().__init__([num_actions])
-
-    def log_prob(self, parameters: Tensor, action: Tensor) -> Tensor:
-        return super().log_prob(parameters, action[..., None])
-
-    def mode(self, parameters: Tensor) -> Tensor:
-        return super().mode(parameters)[..., 0]
-
-    def sample(self, parameters: Tensor, noise: Tensor, temperature: float = 1.0) -> Tensor:
-        return super().sample(parameters, noise, temperature)[..., 0]
-
-
-class _Bounded(Head):
-    """Density of actions between the bounds of a Box, with `per_number` parameters for each number of an action."""
-
-    low: Tensor
-    high: Tensor
-
-    def __init__(self, space: Box, per_number: int) -> None:
         super().__init__()
-        for name in ("low", "high"):  # part of the space, so no part of a checkpoint's parameters
-            self.register_buffer(name, torch.as_tensor(getattr(space, name)).float(), persistent=False)
-        self.num_noise = len(self.low)
-        self.num_parameters = per_number * self.num_noise
-
-    def _within(self, action: Tensor) -> Tensor:
-        """`action` moved into the bounds, which rounding may have left."""
-        return torch.minimum(torch.maximum(action, self.low), self.high)
-
-
-class SquashedGaussian(_Bounded):
-    """The first density above. Its mode is that of u, squashed: the median of the density."""
-
-    def __init__(self, space: Box) -> None:
-        super().__init__(space, 2)
+        self.num_parameters, self.num_noise = num_actions, 1
 
     def log_prob(self, parameters: Tensor, action: Tensor) -> Tensor:
-        mean, log_std = self._normal(parameters)
-        squashed = ((action - self._middle) / self._half).clamp(-_INSIDE, _INSIDE)
-        z = (squashed.atanh() - mean) * (-log_std).exp()
-        density = -0.5 * z.square() - log_std - 0.5 * math.log(2 * math.pi)
-        return (density - (-squashed.square()).log1p() - self._half.log()).sum(-1)
+        return in_float32(parameters).log_softmax(-1).gather(-1, action[..., None])[..., 0]
 
     def entropy(self, parameters: Tensor) -> Tensor:
-        """Entropy of u, plus the mean of log(h (1 - tanh^2 u)) by Gauss-Hermite quadrature."""
-        mean, log_std = self._normal(parameters)
-        nodes, weights = (mean.new_tensor(each) for each in _hermite())
-        u = mean[..., None] + log_std.exp()[..., None] * nodes
-        of_u = log_std + 0.5 * math.log(2 * math.pi * math.e)
-        return (of_u + (_log_slope(u) * weights).sum(-1) + self._half.log()).sum(-1)
+        log = in_float32(parameters).log_softmax(-1)  # a logit of -inf is allowed
+        return -(log.exp() * log.clamp(min=torch.finfo(log.dtype).min)).sum(-1)
 
     def mode(self, parameters: Tensor) -> Tensor:
-        return self._squash(self._normal(parameters)[0])
+        return parameters.argmax(-1)
 
     def sample(self, parameters: Tensor, noise: Tensor, temperature: float = 1.0) -> Tensor:
-        mean, log_std = self._normal(parameters)
-        return self._squash(mean + math.sqrt(temperature) * log_std.exp() * normal(noise).to(mean.dtype))
+        return draw_possible((in_float32(parameters) / temperature).softmax(-1), noise[:, 0])
 
-    def draw_in_units(self, parameters: Tensor, noise: Tensor) -> tuple[Tensor, Tensor]:
-        """Samples tanh u `[..., k]` for standard normal `noise` `[..., k]`, and their log-density `[...]`, both with
-        gradient. A number is in units of h from the middle of its bounds."""
-        mean, log_std = self._normal(parameters)
-        u = mean + log_std.exp() * noise
-        density = -0.5 * noise.square() - log_std - 0.5 * math.log(2 * math.pi)
-        return u.tanh(), (density - _log_slope(u)).sum(-1)
-
-    def in_units(self, action: Tensor) -> Tensor:
-        """Actions in the units of `draw_in_units`."""
-        return (action - self._middle) / self._half
-
-    def from_units(self, numbers: Tensor) -> Tensor:
-        """Inverse of `in_units`."""
-        return self._within(self._middle + self._half * numbers)
-
-    @property
-    def _middle(self) -> Tensor:
-        return (self.low + self.high) / 2
-
-    @property
-    def _half(self) -> Tensor:
-        return (self.high - self.low) / 2
-
-    def _squash(self, u: Tensor) -> Tensor:
-        return self.from_units(u.tanh())
-
-    def _normal(self, parameters: Tensor) -> tuple[Tensor, Tensor]:
-        """Mean and logarithm of the deviation of u, `[..., k]` each."""
-        mean, free = in_float32(parameters).chunk(2, dim=-1)
-        return mean, _LOG_STD * free.tanh()
+    def encoder(self, width: int) -> nn.Module:
+        return Table(self.num_parameters, width)
 
 
-class Binned(_Bounded):
-    """The second density above. Its mode is the middle of the most probable bin."""
-
-    def __init__(self, space: Box, num_bins: int) -> None:
-        super().__init__(space, num_bins)
-        self.num_bins = num_bins
-
-    def log_prob(self, parameters: Tensor, action: Tensor) -> Tensor:
-        bins = ((action - self.low) / self._width).long().clamp(0, self.num_bins - 1)
-        logs = self._logits(parameters).log_softmax(-1).gather(-1, bins[..., None])[..., 0]
-        return (logs - self._width.log()).sum(-1)
-
-    def entropy(self, parameters: Tensor) -> Tensor:
-        return (_entropy(self._logits(parameters)) + self._width.log()).sum(-1)
-
-    def mode(self, parameters: Tensor) -> Tensor:
-        return self._within(self.low + (self._logits(parameters).argmax(-1) + 0.5) * self._width)
-
-    def sample(self, parameters: Tensor, noise: Tensor, temperature: float = 1.0) -> Tensor:
-        """The inverse of the distribution function: the noise says which bin, and where in it."""
-        p = (self._logits(parameters) / temperature).softmax(-1).flatten(0, 1)  # [B * k, n]
-        bins = draw_possible(p, noise.flatten())[:, None]
-        below = torch.cat([torch.zeros_like(p[:, :1]), cumulative(p)], dim=1).gather(1, bins)
-        part = ((noise.flatten()[:, None] - below) / p.gather(1, bins)).clamp(0, 1)
-        return self._within(self.low + (bins + part).view(noise.shape) * self._width)
-
-    @property
-    def _width(self) -> Tensor:
-        return (self.high - self.low) / self.num_bins
-
-    def _logits(self, parameters: Tensor) -> Tensor:
-        """Logits of the bins of each number, `[..., k, n]`."""
-        return in_float32(parameters).unflatten(-1, (-1, self.num_bins))
-
-
-def make_head(space: Space[Any], kind: Literal["auto", "gaussian", "binned"] = "auto", num_bins: int = 64) -> Head:
-    """Head of the actions in `space`; `kind` chooses that of a Box (auto: binned). Raises `ConfigError` for a space
-    that has none, and for a `kind` that does not fit it."""
-    if isinstance(space, Box):
-        refuse(len(space.shape) != 1, f"actions in {space} have the shape {space.shape}: a head needs a vector")
-        refuse(not space.is_bounded(), f"actions in {space} have no bounds: a head needs a lowest and a highest action")
-        return SquashedGaussian(space) if kind == "gaussian" else Binned(space, num_bins)
-    refuse(kind != "auto", f"model.head={kind} is for actions in a Box, not in {space}: must be auto")
-    if isinstance(space, Discrete):
-        return Categorical(int(space.n))
-    fits = isinstance(space, MultiDiscrete) and len(space.shape) == 1
-    refuse(not fits, f"actions in {space} have no head: must be Discrete, a MultiDiscrete vector or a Box")
-    return MultiCategorical(space.nvec.tolist())  # pyrefly: ignore[missing-attribute]
-
-
-def _entropy(logits: Tensor) -> Tensor:
-    """Entropies of categoricals in nats, `[..., A] -> [...]`; logits of -inf are allowed."""
-    log = logits.log_softmax(-1)
-    return -(log.exp() * log.clamp(min=torch.finfo(log.dtype).min)).sum(-1)
-
-
-def _log_slope(u: Tensor) -> Tensor:
-    """log(1 - tanh^2 u), finite for any u."""
-    return 2 * (math.log(2) - u - nn.functional.softplus(-2 * u))
-
-
-def _hermite() -> tuple[Any, Any]:
-    """Nodes and weights of the quadrature of a mean over the standard normal distribution."""
-    nodes, weights = np.polynomial.hermite_e.hermegauss(_HERMITE)
-    return nodes, weights / weights.sum()
+def make_head(config: GPTConfig, spec: EnvSpec) -> Head:
+    """Head of the actions of a world with `spec`. Raises `ConfigError` if there is none, or if `model.head` does not
+    fit it."""
+    space = spec.action_space
+    if not isinstance(space, Discrete):
+        return head_for.of(spec)(config, spec)
+    refuse(config.head != "auto", f"model.head={config.head} is for actions in a Box, not in {space}: must be auto")
+    return Categorical(int(space.n))

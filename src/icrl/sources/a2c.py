@@ -10,19 +10,18 @@ learners are summed and gradients are clipped per learner, so learner k alone eq
 of samples are not read: an on-policy learner gives all its windows the same weight.
 """
 
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import torch
-from gymnasium.spaces import Box, Discrete
+from gymnasium.spaces import Discrete
 from torch import Tensor
 
-from icrl.config.options import option
+from icrl.config.options import OR_ELSEWHERE, OneOf, option
 from icrl.contracts import Rollout, Sample, Step, UpdateResult
-from icrl.nn.heads import make_head
 from icrl.nn.networks import StackedAdam, num_parameters, parameters_of, size_with_adam
 from icrl.rl.returns import n_step_returns
 from icrl.sources import source
-from icrl.sources.heads import TableHeads, heads_of
+from icrl.sources.heads import TableHeads, bodies, heads_of
 from icrl.sources.learners import Learner
 from icrl.sources.options import Conflicts, NetworkConfig, NotNegative, named
 from icrl.spaces import EnvSpec
@@ -31,20 +30,15 @@ from icrl.spaces import EnvSpec
 class ActorCriticConfig(NetworkConfig):
     entropy_coefficient: NotNegative = option(0.01, "weight of the entropy bonus")
     value_coefficient: NotNegative = option(0.99, "weight of the value loss")
-    body: Literal["mlp", "gru", "cnn"] = option(
+    body: Annotated[str, OneOf(("mlp",), r"\w+", "the name of a body of an extension, or of yours")] = option(
         "mlp",
-        "layers that read observations. mlp: tables or perceptrons, as fit their space; gru: a recurrent layer, which "
-        "remembers the observations of an episode; cnn: convolutions of images",
+        "layers that read observations. mlp: tables or perceptrons, as fit their space; other names: those that "
+        "remember the observations of an episode, or read images",
     )
 
     def conflicts(self) -> Conflicts:
+        yield self.body not in bodies(), f"{{body}}: must be one of {', '.join(bodies())}{OR_ELSEWHERE}"
         yield from super().conflicts()
-        apart = "{body} needs source.async_unroll=false: the process that plays does not save what it remembers"
-        yield self.body == "gru" and self.async_unroll, apart
-        short = (
-            "{mini_batch_length} is too short to learn what to remember with {body}: give 0, the unroll, or 2 or more"
-        )
-        yield self.body == "gru" and self.mini_batch_length == 1, short
 
 
 class A2CConfig(ActorCriticConfig):
@@ -108,11 +102,6 @@ class ActorCritic(Learner):
             return super().act_in_evaluation(step, noise, sample_probability)
         sampled = (noise < sample_probability).view(-1, *(1 for _ in self._spec.action_shape))
         return torch.where(sampled, self.heads.act(step.obs, noise), self.heads.mode(step.obs))
-
-    @classmethod
-    def check_spaces(cls, name: str, spec: EnvSpec) -> None:
-        if not isinstance(spec.action_space, Box):
-            make_head(spec.action_space)  # raises
 
     @torch.no_grad()
     def targets(self, rollout: Rollout, carry: Any = ()) -> dict[str, Tensor]:

@@ -25,7 +25,8 @@ BANDITS = [f"icrl/Bandit{kind}-v0" for kind in ("", "Gaussian", "Linear", "Conte
 MDPS = ["icrl/Garnet-v0", "icrl/AnyMDP-v0"]
 IDS = [KEYS, *BANDITS, *MDPS]
 VECTORS = {"icrl/PointRobot-v0": 20, "icrl/PointRobotSparse-v0": 20, "icrl/CartPole-v0": 200, "icrl/Pendulum-v0": 200}
-LIMITS = {KEYS: 50} | dict.fromkeys(BANDITS, 1) | dict.fromkeys(MDPS, 20) | VECTORS
+LIMITS = {KEYS: 50} | dict.fromkeys(BANDITS, 1) | dict.fromkeys(MDPS, 20)
+LIMITS |= VECTORS if "vectors" in extensions.NAMES else {}
 KEY_TO_DOOR = {"name": "dark_key_to_door", "size": 3, "random_start": False, "show_key": True}
 BANDIT = {"name": "bandit", "num_arms": 4, "distribution": "bernoulli", "deviation": 0.5, "num_tasks": 9}
 BANDIT["tasks_seed"] = 0
@@ -108,6 +109,7 @@ def test_wrong_arguments_are_refused(world: dict[str, Any], given: dict[str, Any
 # ---- vectors
 
 
+@needs("vectors")
 @pytest.mark.filterwarnings("ignore::UserWarning")  # of unbounded observations
 @pytest.mark.parametrize("env_id", VECTORS)
 def test_gymnasium_takes_them(env_id: str) -> None:
@@ -126,6 +128,7 @@ def test_gymnasium_takes_them(env_id: str) -> None:
         assert data_equivalence(ours, theirs, exact=True), f"{time}: {ours} {theirs}"
 
 
+@needs("vectors")
 def test_a_task_is_given_by_its_numbers() -> None:
     made = gymnasium.make("icrl:icrl/PointRobot-v0", goal_x=0, goal_y=0.5).unwrapped
     made.reset(seed=0)

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 import torch
 from harness import STAGES, done, kill_late, refusal
+from installed import needs
 
-from icrl import extensions
 from icrl.app.compose import load_config
 from icrl.contracts import Step
 from icrl.data.history_store import open_histories
@@ -17,7 +17,7 @@ from icrl.extensions.experts.teachers import agents_of_teacher
 from icrl.runs.checkpoint import load_newest, sidecars, step_of
 from icrl.runs.files import read_json
 
-pytestmark = pytest.mark.skipif("worlds" not in extensions.NAMES, reason="its worlds are an extension")
+pytestmark = needs("vectors")
 CPU = torch.device("cpu")
 LEARNER = ("source=expert", "source.num_env_steps=256", "source.history_steps=256", "source.hidden_size=8")
 TAUGHT = (
@@ -116,6 +116,7 @@ def test_an_expert_that_is_told_a_wrong_task_still_labels_for_the_right_one(tmp_
 
 
 @pytest.mark.long
+@needs("memory")
 def test_an_expert_with_a_memory_teaches_where_a_step_does_not_show_the_state(tmp_path: Path) -> None:
     """Labels are those of its memory of the episode, over the ends of unrolls and after a kill, and not of one step."""
     learner = (*LEARNER, "source.body=gru", "source.mini_batch_length=4")

@@ -102,7 +102,8 @@ def optimal_at_the_end(root: Path, name: str, *options: str) -> float:
 def teachers(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A root with finished runs: agents that learned, agents that hardly learned, agents with a memory."""
     root = tmp_path_factory.mktemp("teachers")
-    runs = (("learned", 3000, LEARNED), ("short", 40, LEARNED), ("gru", 120, MEMORY))
+    runs = [("learned", 3000, LEARNED), ("short", 40, LEARNED)]
+    runs += [("gru", 120, MEMORY)] if "memory" in extensions.NAMES else []
     for name, steps, options in runs:
         optimal_at_the_end(root, name, *options, f"source.num_env_steps={steps}", f"source.history_steps={steps}")
     return root
@@ -122,7 +123,9 @@ def test_trained_agents_teach(teachers: Path) -> None:
     the planner's, so learners that imitate it reach the goal as fast."""
     by_learned = optimal_at_the_end(teachers, "pupil", *EXPERT, "source.teacher=learned")
     by_short = optimal_at_the_end(teachers, "other", *EXPERT, "source.teacher=short")
-    assert by_short < by_learned > optimal_at_the_end(teachers, "third", *EXPERT, "source.teacher=gru")
+    assert by_short < by_learned
+    if "memory" in extensions.NAMES:
+        assert by_learned > optimal_at_the_end(teachers, "third", *EXPERT, "source.teacher=gru")
     columns = open_histories(teachers / "histories" / "pupil").columns
     assert columns["terminated"][:, -40:].any(axis=1).all()
 
@@ -141,6 +144,7 @@ def test_refused_teachers(teachers: Path, options: str, parts: str) -> None:
     assert all(part in refused for part in parts.split(" & ")), refused
 
 
+@needs("memory")
 def test_agents_that_act_on_their_past_cannot_teach(teachers: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(A2CConfig, "in_context", True)
     refused = train(teachers, "x", *EXPERT, "source.teacher=gru").refusal
@@ -150,7 +154,7 @@ def test_agents_that_act_on_their_past_cannot_teach(teachers: Path, monkeypatch:
 # ---- noise in a Box of actions
 
 
-@pytest.mark.skipif("worlds" not in extensions.NAMES, reason="its worlds are an extension")
+@needs("vectors")
 def test_continuous_noise_by_hand() -> None:
     """At 0.45 of the run the noise is a half: the mean of a uniform action and the planner's."""
     env = make_env(load_config(["env=point_robot"]).env)

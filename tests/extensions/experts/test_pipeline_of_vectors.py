@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 import torch
 from harness import done, kill_late, refusal, results_of
+from installed import needs
 
-from icrl import extensions
 from icrl.app.compose import load_config
 from icrl.contracts import Rollout, Step
 from icrl.data.history_store import open_histories
@@ -19,7 +19,7 @@ from icrl.extensions.experts.teachers import trained_agents
 from icrl.runs.checkpoint import load_newest
 from icrl.runs.files import read_json
 
-pytestmark = pytest.mark.skipif("worlds" not in extensions.NAMES, reason="its worlds are an extension")
+pytestmark = needs("vectors")
 
 ROBOT = (
     *("name=small", "device=cpu", "num_threads=1", "env=point_robot", "source=noise_distillation"),

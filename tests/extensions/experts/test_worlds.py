@@ -36,6 +36,7 @@ LEARNER = "source.expert=['source=expert','source.num_env_steps=256','source.his
 
 
 @needs("from_gymnasium")
+@needs("vectors")
 @pytest.mark.parametrize(
     "stages", [("train_agents", "train_gpt", "evaluate"), pytest.param(("pipeline",), marks=pytest.mark.long)]
 )
@@ -58,6 +59,7 @@ SMALL = (
 
 
 @needs("from_gymnasium")
+@needs("vectors")
 def test_noise_distillation_and_labels_follow_it(tmp_path: Path) -> None:
     for stage in STAGES:
         done(stage, tmp_path, *GUIDED, *SMALL, preset=())
@@ -71,7 +73,10 @@ def test_noise_distillation_and_labels_follow_it(tmp_path: Path) -> None:
 
 @needs("from_gymnasium")
 @pytest.mark.parametrize("vector", [False, True])
-@pytest.mark.parametrize(("name", "options"), [("random", {}), ("noise_distillation", {"noise": 0.5})])
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [("random", {}), pytest.param("noise_distillation", {"noise": 0.5}, marks=needs("vectors"))],
+)
 def test_no_illegal_action_is_taken(name: str, options: dict, vector: bool) -> None:
     """The world fails after one."""
     env = corridor(vector)

@@ -203,7 +203,7 @@ def test_wrong_numbers_are_refused_with_task_episode_and_step(
     ("source", "part"),
     [
         pytest.param("q_learning", "needs Discrete observations", marks=needs("value_sources")),
-        pytest.param("optimal", "optimal action", marks=needs("experts")),
+        pytest.param("optimal", "optimal action", marks=[needs("experts"), needs("vectors")]),
     ],
 )
 def test_sources_that_do_not_fit_are_refused_before_any_work(source: str, part: str, tmp_path: Path) -> None:
@@ -222,6 +222,7 @@ def test_a_world_that_cannot_be_drawn_says_why(obs: str) -> None:
         assert "rgb_array" in env.not_filmed
 
 
+@needs("vectors")
 @pytest.mark.parametrize("world", ["gymnasium_cart_pole", "gymnasium_pendulum"])
 def test_play_is_recorded_as_the_environment_says(world: str, tmp_path: Path) -> None:
     options = (

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 import pytest
 import torch
 from critics import CONFIG, LENGTH, SPEC, batch_of, config_of, critic_of, fresh_critic, shown
+from installed import needs
 from models import outspoken
 from policies import CONTEXT_LEN, NUM_STREAMS, Recorded, assert_slow, columns_of, gpt, play
 from space_worlds import WORLDS
@@ -52,6 +53,7 @@ def test_shapes_and_precision(form: str) -> None:
         assert torch.equal(values.value, values.q.min(0).values.max(-1).values)
 
 
+@needs("vectors")
 def test_the_largest_q_is_that_of_a_legal_action() -> None:
     spec = discrete_spec(4, SPEC.num_actions, SPEC.reward_values, 0, SPEC.max_episode_steps, points=(1, 1))
     critic = fresh_critic(config_of(critic=FORMS["largest Q"]), spec).eval()

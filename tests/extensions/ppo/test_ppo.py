@@ -11,7 +11,7 @@ from icrl.sources import source_class
 from icrl.sources.a2c import A2C
 
 
-@pytest.mark.parametrize("preset", ["ppo", "ppo_gru", "ppo_vectors"])
+@pytest.mark.parametrize("preset", ["ppo", "ppo_vectors"])
 def test_presets_choose_it(preset: str) -> None:
     assert isinstance(load_config([f"source={preset}"]).source, PPOConfig)
     assert source_class("ppo") is PPO and not issubclass(PPO, A2C)  # a change of A2C leaves it as it is

@@ -13,6 +13,7 @@ from small_models import config_of
 from space_worlds import HORIZON, WORLDS, window_of
 from torch import Tensor
 
+from icrl import extensions
 from icrl.app.compose import load_config
 from icrl.config.options import replace
 from icrl.envs import make_env
@@ -35,9 +36,8 @@ FORMS = [
     )
 ]
 every_trunk = pytest.mark.parametrize("trunk", ["delta", "gru"])
-every_form = pytest.mark.parametrize(
-    ("form", "spec"), [*((form, SPEC) for form in FORMS), *((FORMS[0], spec) for spec in WORLDS.values())]
-)
+OTHERS = [(FORMS[0], spec) for spec in WORLDS.values()] if "vectors" in extensions.NAMES else []
+every_form = pytest.mark.parametrize(("form", "spec"), [*((form, SPEC) for form in FORMS), *OTHERS])
 
 
 def gpt(spec: EnvSpec, **form) -> GPT:

@@ -28,11 +28,9 @@ KINDS = {
     "a3c": ["source=a3c", "source.unroll_length=5", "source.hidden_size=8"],
     "moving": ["source=a2c", "source.unroll_length=5", "source.hidden_size=8", "source.task_change=0.5"],
 }
-if "from_gymnasium" in extensions.NAMES:
-    KINDS["vectors"] = [
-        *("source=a2c", "source.hidden_size=16", "source.unroll_length=5"),
-        *("env=gymnasium_pendulum", "env.max_episode_steps=8", "tasks.num_train=5"),
-    ]
+if "vectors" in extensions.NAMES:
+    pendulum = ["source=a2c", "env=pendulum", "env.max_episode_steps=8", "tasks.num_train=5"]
+    KINDS["vectors"] = [*pendulum, "source.hidden_size=16", "source.unroll_length=5"]
 if "ppo" in extensions.NAMES:
     KINDS["ppo"] = ["source=ppo", "source.unroll_length=10", "source.hidden_size=12", "source.mini_batch_size=2"]
 if "experts" in extensions.NAMES:

@@ -6,6 +6,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from installed import needs
 from scalar_search import ScalarPosteriorSampler, ScalarSearcher, check_search
 from searching import searcher_in
 from stage_one import play
@@ -20,7 +21,7 @@ if "worlds" in extensions.NAMES:
 
     from icrl.extensions.worlds.learners import LinearThompsonSampling, PosteriorSamplingRL, ThompsonSampling
 
-pytestmark = pytest.mark.skipif("worlds" not in extensions.NAMES, reason="its worlds are an extension")
+pytestmark = needs("worlds")
 
 
 @pytest.mark.parametrize("sampled", [False, True])
@@ -50,5 +51,9 @@ def test_every_world_has_its_own_searcher_and_a_bandit_no_plan() -> None:
         assert type(searcher_in(f"env={world}")[0].policy) is kind
     with pytest.raises(ConfigError, match=r"strategy=covering_plan: there is no such searcher with env\.name=bandit"):
         searcher_in("source=covering_plan", "env=bandit")
+
+
+@needs("vectors")
+def test_a_world_of_vectors_has_none() -> None:
     with pytest.raises(ConfigError, match=r"there is no such searcher with env\.name=point_robot"):
         searcher_in("env=point_robot")

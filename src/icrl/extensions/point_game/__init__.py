@@ -2,13 +2,13 @@
 
 Lowest first: `rules`, `newton`, `fixed_players`, `rollout` (many games side by side, and matches); above them the
 pipeline's world (`opponents`, `world`), players with a network (`players/`), Gymnasium environments. The
-players learn from the replay of `value_sources`, and the Gymnasium environments take seeds and masks as `as_gymnasium`
-does.
+players learn from the replay of `value_sources`, the Gymnasium environments take seeds and masks as `as_gymnasium`
+does, and source agents have the heads of `vectors`.
 """
 
 from icrl.extensions.as_gymnasium import register
 
-NEEDS = ("value_sources", "as_gymnasium")
+NEEDS = ("value_sources", "as_gymnasium", "vectors")
 _MAKES = "icrl.extensions.point_game.gymnasium"
 _POINTS = {"dimension": 3, "max_num_points": 20, "max_value": 20, "reposition": False, "scale_observation": True}
 

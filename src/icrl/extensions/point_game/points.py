@@ -12,11 +12,12 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Generator, Tensor, nn
 
+from icrl.extensions.vectors.heads import IMPOSSIBLE, NetworkHeads
 from icrl.nn.embeddings import STD
 from icrl.nn.encoders import encoder_for
 from icrl.nn.heads import Categorical
 from icrl.nn.networks import by_learner, by_stream, stacked, uniform
-from icrl.sources.heads import IMPOSSIBLE, NetworkHeads, heads_for
+from icrl.sources.heads import heads_for
 from icrl.spaces import EnvSpec
 
 if TYPE_CHECKING:

@@ -1,1 +1,1 @@
-"""Extension: source algorithms that learn values of actions from replay: Q-learning, DQN and SAC."""
+"""Extension: source algorithms that learn values of actions from replay: Q-learning and DQN."""

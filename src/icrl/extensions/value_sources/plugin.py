@@ -1,5 +1,5 @@
 """The sources of this extension."""
 
-from icrl.extensions.value_sources import q_learning, sac
+from icrl.extensions.value_sources import q_learning
 
-__all__ = ["q_learning", "sac"]
+__all__ = ["q_learning"]

@@ -1,5 +1,5 @@
-"""Extension: worlds beside DarkRoom, as tensor functions. Key-to-Door, bandits, random MDPs, and worlds of vectors with
-hidden tasks; policies from theory that learn in them (`learners`)."""
+"""Extension: worlds beside DarkRoom, as tensor functions. Key-to-Door, bandits and random MDPs; policies from theory
+that learn in them (`learners`)."""
 
 from typing import Any
 
@@ -9,9 +9,6 @@ _BANDIT = {"name": "bandit", "num_arms": 10, "deviation": 0.5, "num_tasks": 1100
 _BANDIT |= {"num_contexts": 1, "num_features": 0}
 _MDPS = {"num_states": 16, "num_actions": 4, "num_tasks": 1100, "tasks_seed": 0}
 _LINE = {"leap": 3, "fall": 2, "deviation": 0.25, "pitfall_share": 0.15}
-_DRAWN = {"num_tasks": 100, "tasks_seed": 0}
-_ROBOT = {"name": "point_robot", "goals": "semicircle", **_DRAWN}
-_PHYSICS = {"spread": 1.5, "flip": True, "hide_velocity": False, **_DRAWN}
 
 _IDS: dict[str, tuple[int, dict[str, Any]]] = {
     "DarkKeyToDoor": (50, {"name": "dark_key_to_door", "size": 9, "random_start": True, "show_key": False}),
@@ -21,10 +18,6 @@ _IDS: dict[str, tuple[int, dict[str, Any]]] = {
     "BanditContextual": (1, {**_BANDIT, "distribution": "bernoulli", "num_arms": 5, "num_contexts": 4}),
     "Garnet": (20, {"name": "garnet", "branching": 2, "reward_share": 0.1, **_MDPS}),
     "AnyMDP": (20, {"name": "anymdp", **_LINE, **_MDPS}),
-    "PointRobot": (20, {**_ROBOT, "reward": "dense"}),
-    "PointRobotSparse": (20, {**_ROBOT, "reward": "sparse"}),
-    "CartPole": (200, {"name": "cart_pole", **_PHYSICS}),
-    "Pendulum": (200, {"name": "pendulum", **_PHYSICS}),
 }
 
 if "as_gymnasium" in extensions.NAMES:

@@ -12,9 +12,11 @@ M and D running mean and deviation of the targets y:
 
     f'_i <- f'_i + target_update_rate * (f_i - f'_i),    parameter by parameter, after each update
 
-A truncated episode is bootstrapped. Policies are Gaussians squashed into the Box (`nn.heads.SquashedGaussian`), and all
+A truncated episode is bootstrapped. Policies are Gaussians squashed into the Box (`SquashedGaussian`), and all
 densities are in units of half the distance between the bounds. The losses of all learners are summed and gradients are
 clipped per learner, so learner k alone equals learner k among others.
+
+N rows of a learner, B = L * N streams, K numbers in an observation, k in an action, P policy outputs.
 """
 
 import copy
@@ -23,20 +25,22 @@ from typing import Annotated, Any, Literal
 
 import torch
 from gymnasium.spaces import Box, Space
-from torch import Tensor, nn
+from torch import Generator, Tensor, nn
 
 from icrl.config.options import Rate, option, refuse
 from icrl.contracts import Sample, Step, UpdateResult
 from icrl.extensions.value_sources.memory import Memory, sizes_of
 from icrl.extensions.value_sources.options import ReplayConfig
-from icrl.extensions.value_sources.sac_network import StackedSoftActorCritic, twin_values
 from icrl.extensions.value_sources.targets import polyak_update
-from icrl.nn.heads import SquashedGaussian, make_head
-from icrl.nn.networks import by_learner, by_stream, parameters_of, size_with_adam
+from icrl.extensions.vectors.actions import SquashedGaussian
+from icrl.extensions.vectors.heads import VectorHeads
+from icrl.extensions.vectors.stacked_mlp import Normalised, StackedMLP, orthogonal
+from icrl.nn.gpt import GPTConfig
+from icrl.nn.heads import make_head
+from icrl.nn.networks import by_learner, by_stream, parameters_of, size_with_adam, stacked
 from icrl.randomness import mix, normal, uniform
 from icrl.sources import source
 from icrl.sources.a2c import ActorCritic
-from icrl.sources.heads import VectorHeads
 from icrl.sources.options import NetworkConfig, named
 from icrl.spaces import EnvSpec
 
@@ -49,6 +53,44 @@ class SACConfig(ReplayConfig, NetworkConfig):
         -1.0, "entropy of each number of an action, whose bounds count as -1 and 1, that the temperature aims at"
     )
     target_update_rate: Annotated[Any, Rate(gt=0, le=1)] = option(0.005, "step of the target critics (1: a copy)")
+
+
+class StackedSoftActorCritic(Normalised):
+    """Actors, twin critics and temperatures of L learners. Perceptrons have two hidden layers with rectifiers. A critic
+    also reads an action of k numbers in [-1, 1], and its output is in running deviations of its targets, from their
+    running mean."""
+
+    def __init__(self, num_inputs: int, num_outputs: int, num_numbers: int, hidden_size: int, seeds: Tensor) -> None:
+        super().__init__(len(seeds), num_inputs)
+        sizes = (num_inputs, hidden_size, hidden_size)
+
+        def parameters(generator: Generator) -> list[Tensor]:
+            policy = orthogonal((*sizes, num_outputs), 0.01, generator)
+            critic_sizes = (num_inputs + num_numbers, *sizes[1:], 1)
+            twins = zip(*(orthogonal(critic_sizes, 1.0, generator) for _ in range(2)), strict=True)
+            return policy + [torch.stack(twin) for twin in twins]
+
+        weights = stacked(seeds, parameters)
+        self.actor, self.critics = StackedMLP(weights[:3], torch.relu_), StackedMLP(weights[3:], torch.relu_)
+        self.log_temperature = nn.Parameter(torch.zeros(len(seeds), 1, 1))
+
+    def policy(self, obs: Tensor) -> Tensor:
+        """Outputs of the policies `[T, B, P]` for observations `[T, B, K]`."""
+        return by_stream(self.actor(self.normalised(obs)), len(obs))
+
+    def as_values(self, outputs: Tensor) -> Tensor:
+        """Values `[L, N]`, in the unit of rewards, for outputs of critics."""
+        return self.returns.mean[..., 0] + self.returns.deviation()[..., 0] * outputs
+
+    def as_outputs(self, values: Tensor) -> Tensor:
+        """Inverse of `as_values`."""
+        return (values - self.returns.mean[..., 0]) / self.returns.deviation()[..., 0]
+
+
+def twin_values(critics: StackedMLP, x: Tensor, action: Tensor, *, constant: bool = False) -> Tensor:
+    """Outputs of both critics, `[L, 2, N]`, for normalised observations `[L, N, K]` and actions `[L, N, k]`."""
+    inputs = torch.cat([x, action], -1)[:, None].expand(-1, 2, -1, -1).flatten(0, 1)
+    return critics(inputs, constant=constant)[..., 0].unflatten(0, (-1, 2))
 
 
 class SoftHeads(VectorHeads):
@@ -99,7 +141,7 @@ class SAC(ActorCritic):
     def check_spaces(cls, name: str, spec: EnvSpec) -> None:
         space, told = spec.action_space, "; source=ppo takes discrete actions, source=dqn too"
         refuse(not isinstance(space, Box), f"source.name={name} needs continuous actions in a Box, not {space}{told}")
-        make_head(space)  # raises
+        make_head(GPTConfig(), spec)  # raises
         flat = f"source.name={name} needs bounds of actions that differ, not {space}"
         refuse(isinstance(space, Box) and (space.low >= space.high).any(), flat)
 

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from icrl.nn.stacked_mlp import RunningMoments, StackedActorCritic, StackedMLP
+from icrl.extensions.vectors.stacked_mlp import RunningMoments, StackedActorCritic, StackedMLP
 from icrl.randomness import stream_seeds
 
 SIZES = {"num_inputs": 3, "num_outputs": 2, "num_free": 2, "hidden_size": 5}

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 from gymnasium.spaces import Box, Discrete, MultiDiscrete
+from installed import worlds
 from probes import (
     changed,
     check_alone_and_among_others,
@@ -21,23 +22,21 @@ from stage_one import live
 from torch import Tensor, nn
 from vector_probes import ARM, BEYOND, COUNTED, ENDLESS, NEAR, REMEMBERED, SHOWN, SIGN
 
-from icrl import extensions
 from icrl.app.compose import load_config
 from icrl.contracts import ConfigError, Rollout
 from icrl.envs import make_env
 from icrl.envs.rollout import rollout, start_streams
+from icrl.extensions.vectors.heads import VectorHeads
 from icrl.nn.networks import ADAM_EPS
 from icrl.randomness import Noise, stream_seeds
 from icrl.rl.returns import gae, n_step_returns
 from icrl.sources import source_class
-from icrl.sources.heads import VectorHeads, heads_of
+from icrl.sources.heads import heads_of
 from icrl.spaces import EnvSpec
 
 every_kind = pytest.mark.parametrize("kind", ["a2c", "a3c", "ppo"])
-WORLDS = ["gymnasium_cart_pole", "gymnasium_pendulum"] if "from_gymnasium" in extensions.NAMES else []
-if "worlds" in extensions.NAMES:
-    WORLDS += ["cart_pole", "pendulum", "point_robot"]
-every_world = pytest.mark.parametrize("world", WORLDS)
+WORLDS = ("gymnasium_cart_pole", "gymnasium_pendulum", "cart_pole", "pendulum", "point_robot")
+every_world = pytest.mark.parametrize("world", worlds(*WORLDS))
 NUMBERS = torch.tensor([-0.8, 0.0, 0.8])
 SHOWS = torch.stack([NUMBERS, torch.zeros(3)], dim=1)  # as observations
 FAST = {"discount": 0.5, "learning_rate": 0.02, "entropy_coefficient": 0.0, "hidden_size": 16}
@@ -246,7 +245,7 @@ def test_other_spaces_are_refused() -> None:
     with pytest.raises(
         ConfigError, match=r"actions in MultiDiscrete.* have no head: must be Discrete, a MultiDiscrete"
     ):
-        source_class("a2c").check_spaces("a2c", EnvSpec(Box(-1, 1, (3,)), pairs, (), 0, 10))
+        source_class("a2c").sizes(source_options("a2c"), EnvSpec(Box(-1, 1, (3,)), pairs, (), 0, 10))
     told = r"source.name=dqn needs Discrete observations and actions, not Box\(.*Discrete\(3\); source=ppo_vectors"
     with pytest.raises(ConfigError, match=told):
         source_class("dqn").check_spaces("dqn", EnvSpec(Box(-1, 1, (3,)), Discrete(3), (), 0, 10))

@@ -18,11 +18,11 @@ from icrl.envs import make_env
 from icrl.envs.render import AGENT, FLOOR, GOALS
 from icrl.envs.rollout import OpenEpisodes, finished_episodes, rollout, start_streams
 from icrl.envs.tasks import split_tasks
-from icrl.envs.vectors import VectorEnv
 from icrl.evaluation.in_context import play_episodes
 from icrl.evaluation.references import references_of
-from icrl.extensions.worlds.control import CartPole, CartPoleConfig, Pendulum, PendulumConfig
-from icrl.extensions.worlds.point_robot import PointRobot, PointRobotConfig
+from icrl.extensions.vectors.control import CartPole, CartPoleConfig, Pendulum, PendulumConfig
+from icrl.extensions.vectors.point_robot import PointRobot, PointRobotConfig
+from icrl.extensions.vectors.world import VectorEnv
 from icrl.randomness import Noise, stream_seeds
 
 

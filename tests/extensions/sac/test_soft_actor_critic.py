@@ -8,25 +8,24 @@ import numpy as np
 import pytest
 import torch
 from gymnasium.spaces import Box, Discrete
+from installed import worlds
 from probes import changed, check_alone_and_among_others, learners_of, restored, sample_of, source_options, step_of
 from stage_one import live
 from torch import Tensor, nn
 from torch.distributions import Normal, TanhTransform, TransformedDistribution
 from vector_probes import ARM, BEYOND, COUNTED, ENDLESS, NEAR, REMEMBERED
 
-from icrl import extensions
 from icrl.app.compose import load_config
 from icrl.contracts import ConfigError, Rollout
 from icrl.envs import make_env
 from icrl.envs.rollout import rollout, start_streams
-from icrl.extensions.value_sources.sac_network import twin_values
+from icrl.extensions.sac.sac import twin_values
 from icrl.nn.networks import ADAM_EPS
 from icrl.randomness import Noise, stream_seeds
 from icrl.sources import source_class
 from icrl.spaces import EnvSpec
 
-WORLDS = ["gymnasium_pendulum"] if "from_gymnasium" in extensions.NAMES else []
-WORLDS += ["pendulum", "point_robot"] if "worlds" in extensions.NAMES else []
+WORLDS = worlds("gymnasium_pendulum", "pendulum", "point_robot")
 every_world = pytest.mark.parametrize("world", WORLDS)
 SHOWS = torch.tensor([[-0.8, 0.0], [0.0, 0.0], [0.8, 0.0]])
 FAST = {

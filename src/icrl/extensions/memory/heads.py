@@ -1,29 +1,23 @@
-"""Bodies of learners: layers between observations and the perceptrons of `stacked_mlp`, of many learners as one module.
+"""Gated recurrent units of many learners as one module, for worlds where an observation does not show the state, and
+heads of actor-critics over their state.
 
 L learners, N rows for each, T steps, B = L * N streams, K numbers in an observation, H hidden width.
 
-`StackedGRU` has a memory, for worlds where an observation does not show the state. It is a gated recurrent unit (Cho et
-al., 2014, arXiv 1406.1078; in PyTorch's form, with the reset gate behind the product) on embedded observations x:
+A unit (Cho et al., 2014, arXiv 1406.1078; in PyTorch's form, with the reset gate behind the product) reads embedded
+observations x:
 
     e = tanh(W x + b),    r, z = sigmoid of linear in e and h,    n = tanh(W_n e + b_n + r * (U_n h + c_n))
     h' = (1 - z) * n + z * h,    h = 0 at the start of an episode
-
-`StackedConvolutions` reads images, with one group of channels for each learner.
 """
 
-import math
-from collections.abc import Sequence
-
 import torch
-import torch.nn.functional as F
 from torch import Generator, Tensor, nn
 
-from icrl.nn.encoders import strides_of
+from icrl.extensions.vectors.heads import VectorHeads
+from icrl.extensions.vectors.stacked_mlp import RunningMoments, StackedMLP
 from icrl.nn.networks import by_learner, by_stream, stacked
-from icrl.nn.stacked_mlp import RunningMoments, StackedMLP
 from icrl.randomness import mix
-
-_CHANNELS = 16  # of each convolution
+from icrl.sources.heads import body
 
 
 class StackedGRU(nn.Module):
@@ -73,33 +67,25 @@ class StackedGRU(nn.Module):
         return torch.lerp((new + (reset + own_reset).sigmoid() * own_new).tanh(), state, keep)
 
 
-class StackedConvolutions(nn.Module):
-    """Convolutions of 3 x 3 pixels with ReLU (`strides_of`), then a linear layer with tanh, over images whose bytes are
-    divided by 255. Weights are orthogonal with gain sqrt(2), and biases start at 0."""
+@body("gru")
+class RecurrentHeads(VectorHeads):
+    """Heads over the state of a GRU that has read the observations of the episode so far."""
 
-    def __init__(self, shape: Sequence[int], hidden_size: int, seeds: Tensor) -> None:
-        """`shape` is that of an image, [height, width, channels]."""
-        super().__init__()
-        height, width, channels = shape
-        self._strides, self._num_learners = strides_of(height, width), len(seeds)
-        inputs = [channels, *[_CHANNELS] * (len(self._strides) - 1)]
-        for stride in self._strides:
-            height, width = math.ceil(height / stride), math.ceil(width / stride)
-        sizes = [*((_CHANNELS, 9 * number) for number in inputs), (_CHANNELS * height * width, hidden_size)]
+    def _make_body(self, num_inputs: int, hidden_size: int, seeds: Tensor) -> nn.Module:
+        self.memory_size = hidden_size
+        return StackedGRU(num_inputs, hidden_size, seeds)
 
-        def parameters(generator: Generator) -> list[Tensor]:
-            return [nn.init.orthogonal_(torch.empty(*size), 2**0.5, generator) for size in sizes]
+    def unroll(self, obs: Tensor, timestep: Tensor, memory: Tensor) -> Tensor:
+        return self._with_flags(self.network.body(super()._rows(obs), timestep == 0, memory), obs)
 
-        *kernels, last = stacked(mix(seeds, 1), parameters)  # [L, out, in * 9] each, and [L, in, out]
-        self.kernels, self.linear = nn.ParameterList(kernels), StackedMLP([last])
-        self.biases = nn.ParameterList(torch.zeros(len(seeds), 1, _CHANNELS) for _ in kernels)
+    @torch.no_grad()
+    def ahead(self, inputs: Tensor, next_obs: Tensor) -> Tensor:
+        states = self.network.body.after(inputs[..., : self.memory_size], super()._rows(next_obs))
+        return self._with_flags(states, next_obs)
 
-    def forward(self, obs: Tensor) -> Tensor:
-        """`[T, B, height, width, channels] -> [T, B, H]`."""
-        x = obs.unflatten(1, (self._num_learners, -1)).permute(0, 2, 1, 5, 3, 4)  # [T, N, L, C, height, width]
-        x = x.flatten(2, 3).flatten(0, 1).float() / 255
-        for kernel, bias, stride in zip(self.kernels, self.biases, self._strides, strict=True):
-            weight = kernel.unflatten(2, (-1, 3, 3)).flatten(0, 1)
-            x = F.conv2d(x, weight, bias.flatten(), stride, padding=1, groups=self._num_learners).relu()
-        rows = x.unflatten(1, (self._num_learners, -1)).flatten(2).transpose(0, 1)  # [L, T * N, in]
-        return by_stream(self.linear(rows).tanh(), len(obs))
+    def _rows(self, obs: Tensor) -> Tensor:
+        return obs
+
+    def observe(self, obs: Tensor, returns: Tensor) -> None:
+        self.network.body.observe(super()._rows(obs))
+        self.network.observe(None, returns)

@@ -12,7 +12,7 @@ from torch import Tensor
 from icrl.config.options import option
 from icrl.envs.core import NAME, State, world
 from icrl.envs.render import AGENT, GOALS, GRID, TRAIL, Canvas
-from icrl.envs.vectors import VectorConfig, VectorEnv
+from icrl.extensions.vectors.world import VectorConfig, VectorEnv
 from icrl.spaces import EnvSpec
 
 SPEED = 0.1  # largest distance of a step along an axis

@@ -12,10 +12,11 @@ from torch import Tensor
 from icrl.app.compose import load_config
 from icrl.config.options import replace
 from icrl.contracts import ConfigError
-from icrl.nn.encoders import ImageLayers, Moments, Standardize, SummedTables, set_moments
+from icrl.extensions.vectors.actions import Binned, SquashedGaussian
+from icrl.extensions.vectors.encoders import ImageLayers, SummedTables
+from icrl.nn.encoders import Moments, Standardize, set_moments
 from icrl.nn.gpt import GPT, Context, Window, context_of
 from icrl.nn.gpt_policy import GPTPolicy
-from icrl.nn.heads import Binned, SquashedGaussian
 from icrl.spaces import EnvSpec
 
 LENGTH, NUM_STREAMS = 8, 3

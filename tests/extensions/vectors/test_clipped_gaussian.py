@@ -7,7 +7,7 @@ import pytest
 import torch
 from gymnasium.spaces import Box
 
-from icrl.nn.clipped_gaussian import ClippedGaussian
+from icrl.extensions.vectors.actions import ClippedGaussian
 
 SPACE = Box(np.array([-1.0, 0.5, -math.inf], np.float32), np.array([3.0, 0.75, 2.0], np.float32))
 MIDDLE, UNIT = (1.0, 0.625, 0.0), (2.0, 0.125, 1.0)  # a number with one bound keeps its own unit

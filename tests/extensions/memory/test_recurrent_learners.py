@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 import torch
-from installed import needs
+from installed import worlds
 from probes import START, learn_from, learn_world, learners_of
 from stage_one import joined, live
 from torch import Tensor, nn
@@ -19,7 +19,6 @@ from icrl.randomness import Noise, stream_seeds
 
 every_kind = pytest.mark.parametrize("kind", ["a2c", "a3c", "ppo"])
 LENGTH = 4
-HIDDEN = ["env=cart_pole", "env.hide_velocity=true"]
 
 
 class Cue(VectorProbe):
@@ -130,11 +129,11 @@ def test_a_learner_learns_the_same_alone(kind: str) -> None:
         torch.testing.assert_close(own[0], all_own[1], rtol=1e-4, atol=1e-5)
 
 
-@needs("worlds")
 @pytest.mark.parametrize("kind", ["a2c", "ppo"])
-def test_a_run_goes_on_with_the_same_bits(kind: str) -> None:
+@pytest.mark.parametrize("world", worlds("cart_pole", "gymnasium_cart_pole")[:1])
+def test_a_run_goes_on_with_the_same_bits(world: str, kind: str) -> None:
     """Stopped in the middle of episodes, with windows shorter than the unroll."""
-    options = [*HIDDEN, "source=" + kind, "source.body=gru", "source.hidden_size=8"]
+    options = [f"env={world}", f"source={kind}", "source.body=gru", "source.hidden_size=8"]
     options += ["source.num_learners=1", "source.num_envs=2", "source.unroll_length=8", "source.mini_batch_length=4"]
     config = load_config([*options, "source.num_env_steps=1200", "source.history_steps=1200"])
     env = make_env(config.env)
@@ -151,6 +150,7 @@ def test_a_run_goes_on_with_the_same_bits(kind: str) -> None:
     ("options", "named"),
     [
         (["source=a3c", "source.body=gru"], "async_unroll"),
+        (["source=ppo_vectors", "source.body=gru"], "mini_batch_length=1"),
     ],
 )
 def test_refusals(options: list[str], named: str) -> None:

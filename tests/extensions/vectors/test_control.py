@@ -11,7 +11,7 @@ from torch import Tensor
 from icrl.contracts import Rollout
 from icrl.envs.core import State
 from icrl.envs.rollout import OpenEpisodes, finished_episodes, rollout, start_streams
-from icrl.extensions.worlds.control import CART_POLE, PENDULUM, CartPole, CartPoleConfig, Pendulum, PendulumConfig
+from icrl.extensions.vectors.control import CART_POLE, PENDULUM, CartPole, CartPoleConfig, Pendulum, PendulumConfig
 from icrl.randomness import Noise, stream_seeds
 
 STEPS = 400

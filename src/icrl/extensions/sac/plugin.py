@@ -1,0 +1,5 @@
+"""Registration of the source."""
+
+from icrl.extensions.sac import sac
+
+__all__ = ["sac"]

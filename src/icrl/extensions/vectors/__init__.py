@@ -1,0 +1,20 @@
+"""Extension: observations that are vectors, images or several integers, and actions that are several or real numbers.
+Networks of source agents over them, encoders and action heads of the model, and worlds of vectors with hidden tasks."""
+
+from icrl import extensions
+
+_DRAWN = {"num_tasks": 100, "tasks_seed": 0}
+_ROBOT = {"name": "point_robot", "goals": "semicircle", **_DRAWN}
+_PHYSICS = {"spread": 1.5, "flip": True, "hide_velocity": False, **_DRAWN}
+
+if "as_gymnasium" in extensions.NAMES:
+    from icrl.extensions.as_gymnasium import MAKES, register
+
+    register(
+        {
+            "PointRobot": (MAKES, 20, {**_ROBOT, "reward": "dense"}),
+            "PointRobotSparse": (MAKES, 20, {**_ROBOT, "reward": "sparse"}),
+            "CartPole": (MAKES, 200, {"name": "cart_pole", **_PHYSICS}),
+            "Pendulum": (MAKES, 200, {"name": "pendulum", **_PHYSICS}),
+        }
+    )
