@@ -24,12 +24,12 @@ from icrl.app.root import Config
 from icrl.config.options import RootOptions
 from icrl.config.paths import PROJECT
 from icrl.plots import style
-from icrl.programs import evaluate, export_model, finetune, pipeline, train_agents, train_gpt
+from icrl.programs import evaluate, finetune, pipeline, train_agents, train_gpt
 from icrl.runs import record as run_record
 from icrl.runs.files import sha256
 
 STAGES = {"train_agents": train_agents.main, "train_gpt": train_gpt.main, "evaluate": evaluate.main}
-PROGRAMS = STAGES | {"pipeline": pipeline.main, "finetune": finetune.main, "export_model": export_model.main}
+PROGRAMS = STAGES | {"pipeline": pipeline.main, "finetune": finetune.main}
 
 # A run of 6 updates in both stages, with checkpoints amid it, lives that are longer than what is recorded of them,
 # dropout (so that the generator's state counts), mixed precision, accumulation, and evaluations that fall on
@@ -141,6 +141,22 @@ def flip(path: Path, position: int) -> None:
     content = bytearray(path.read_bytes())
     content[position] ^= 1
     path.write_bytes(content)
+
+
+def flipped(content: bytes, at: float) -> bytes:
+    place = int(at * (len(content) - 1))
+    return content[:place] + bytes([content[place] ^ 4]) + content[place + 1 :]
+
+
+DAMAGES: dict[str, Callable[[bytes], bytes]] = {
+    "empty": lambda _: b"",
+    "cut": lambda content: content[: len(content) // 3],
+    "almost whole": lambda content: content[:-9],
+    "a bit at the start": lambda content: flipped(content, 0.02),
+    "a bit amid": lambda content: flipped(content, 0.5),
+    "zeros": lambda content: bytes(len(content)),
+    "deep": lambda _: b"[" * 100_000,
+}
 
 
 class Exploit:
