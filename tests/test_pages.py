@@ -26,7 +26,7 @@ BUDGET = (
         "evaluation.num_streams=1",
         "evaluation.num_bootstrap=100",
     ),
-    *("evaluation.num_train_streams=1", "evaluation.videos=false", "evaluation.ablations=false"),
+    *("evaluation.videos=false", "evaluation.ablations=false"),
     *("evaluation.moved_goal=false", "evaluation.temperatures=[]"),
     *("checkpoints.num_checkpoints=1", "summaries.num_summaries=1", "evaluation.num_bootstrap=100"),
 )

@@ -29,7 +29,7 @@ from icrl.runs.files import only_writer, write_owned
 from icrl.runs.metrics import check_writers
 from icrl.runs.processes import in_parallel
 
-LARGE = "evaluation.num_streams, evaluation.num_train_streams, evaluation.num_bootstrap"
+LARGE = "evaluation.num_streams, evaluation.num_probe_streams, evaluation.num_bootstrap"
 
 
 def main(config: Config) -> Path:

@@ -80,10 +80,14 @@ class SourceConfig(Options):
     discount: float = option(0.99, "discount factor of the returns", ge=0, le=1)
     evaluate: bool = option(False, "also play evaluation episodes during training (evals.*), and keep the best agents")
     per_agent_curves: bool = option(False, "also write one TensorBoard curve per agent", may_change=True)
-    videos_per_task: int = option(1, "learners per task that get a video of their own (0: none)", ge=0, may_change=True)
-    max_videos: int = option(64, "most learners in all that get a video (0: no limit)", ge=0, may_change=True)
+    videos_per_task: int = option(
+        1, "learners per task that get a video of their own, 16 in all at most (0: none)", ge=0, may_change=True
+    )
 
-    former = {"export": NO_EFFECT, "unroll_parameter_update_period": 1, "unroll_step_interval": NO_EFFECT}
+    former = {
+        **{"export": NO_EFFECT, "max_videos": NO_EFFECT, "unroll_step_interval": NO_EFFECT},
+        **{"unroll_parameter_update_period": 1},
+    }
 
     @model_validator(mode="after")
     def _check(self) -> Self:

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from icrl.config.options import refuse
 from icrl.config.schedules import Clock
 from icrl.contracts import AnyBatch, Objective
-from icrl.runs.checkpoint import FINISHED, Interval, is_due
+from icrl.runs.checkpoint import FINISHED, Interval
 from icrl.runs.divergence import FiniteCheck
 from icrl.runs.evaluations import Evaluations, Evaluator
 from icrl.runs.files import Identity, write_owned
@@ -163,8 +163,6 @@ class Training:
         self._finite.record(made, updater.watched(metrics), check=due)
         if due:
             self._curves.show(made, metrics, self._scale | updater.rates(), updater.model, batch, self.evaluations)
-        if is_due(made, self._config.trainer.parameter_check_interval):
-            self._ranks.check_equal(updater.model, made)
         self._iteration_done()
         self._logger.advance()
 
