@@ -59,12 +59,8 @@ DEFAULTS: list[tuple[str, str, str, list[str], Any, str]] = [
     ("trainer.md", "priority_replay", "source.priority_replay", ["source=q_learning"], False, "false for Q-learning"),
     ("trainer.md", "priority_replay", "source.priority_replay", ["source=dqn"], True, "true for DQN"),
     ("trainer.md", "priority_replay_alpha", "source.priority_replay_alpha", ["source=dqn"], 0.6, "DQN 0.6"),
-    ("trainer.md", "offline_buffer_dir", "source.offline_buffer_dir", ["source=dqn"], [], "equal: none, all"),
-    ("trainer.md", "offline_buffer_dir", "source.offline_buffer_length", ["source=dqn"], 0, "equal: none, all"),
-    *(
-        ("trainer.md", "rl_train_after_update_steps", f"source.{name}", ["source=dqn"], default, "equal: 0, 1")
-        for name, default in (("rl_train_after_update_steps", 0), ("rl_train_every_update_steps", 1))
-    ),
+    ("trainer.md", "offline_buffer_dir", "source.offline_buffer_dir", ["source=dqn"], [], "none, all; none, all"),
+    ("trainer.md", "rl_train_after_update_steps", "source.rl_train_after_update_steps", ["source=dqn"], 0, "0; 0"),
 ]
 
 

@@ -65,9 +65,9 @@ def test_the_noise_scale(tmp_path: Path) -> None:
     for name, value in expected.items():
         assert values_of(tmp_path, f"train/{name}")[0] == pytest.approx(value, rel=1e-5), name
     config = config_of(summaries={"gradient_noise_scale": "paper"})
-    make_noise_scale(config, Ranks(0, 4))
+    make_noise_scale(config.summaries, config.trainer, Ranks(0, 4))
     with pytest.raises(ConfigError, match=r"gradient_noise_scale=paper .* trainer\.mini_batch_size=8 .* 5 processes"):
-        make_noise_scale(config, Ranks(0, 5))
+        make_noise_scale(config.summaries, config.trainer, Ranks(0, 5))
 
 
 def test_details(tmp_path: Path) -> None:

@@ -124,11 +124,6 @@ class SourceConfig(Options):
         """Iterations before the first env step."""
         return 0
 
-    @property
-    def iterations_per_update(self) -> int:
-        """Iterations between updates on own experience."""
-        return 1
-
     def inputs(self, config: Config) -> dict[str, str]:
         """Checksums of what learners with these options read, by the option that names it. Raises `ConfigError` if one
         is missing."""

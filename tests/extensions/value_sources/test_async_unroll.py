@@ -37,7 +37,7 @@ TASKS = ENV.all_tasks()[:2]
 OPTIONS = {"num_iterations": TOTAL, "num_env_steps": 0, "unroll_length": 1.5, "async_unroll": True}
 OPTIONS |= {"initial_collect_steps": 4, "mini_batch_size": 1}
 FAST = {  # every update changes the best action
-    "q_learning": {"initial_value": 1.0, "epsilon": falling(0.2, 0.0)},
+    "q_learning": {"epsilon": falling(0.2, 0.0)},
     "a3c": {"hidden_size": 8, "learning_rate": falling(0.5, 0.1), "num_updates_per_train_iter": 2},
 }
 
