@@ -129,7 +129,7 @@ def test_it_begins_with_what_it_learned_from_others(warmed):
     assert read_json(max(folder.glob("last-*.json")))["step"] == 150 + 300  # iterations: those without env steps on top
     found = read_json(folder / "evaluations.json")["evaluations"]
     assert [evaluation["step"] for evaluation in found] == [0, 200, 400, 600]
-    assert found[0]["score"] > 0.7  # chance: 0.23
+    assert found[0]["score"] > 0.5  # chance: 0.23
     curves = curves_of(folder / "pretraining")
     shown = ("loss", "td_error", "value", "epsilon", "learning_rate", "gradient_norm")
     assert set(curves) == {f"pretraining/{name}" for name in shown}
