@@ -46,7 +46,7 @@ SMALL = (
     *("model.embed_dim=8", "model.num_layers=1", "model.num_heads=2", "model.ff_dim=16", "trainer.num_iterations=2"),
     *("trainer.mini_batch_size=4", "finetune.num_iterations=1", "finetune.num_streams=2", "finetune.trial_steps=8"),
     *("evals.num_evals=1", "evals.num_eval_episodes=4", "evals.num_eval_environments=2", "evals.async_eval=false"),
-    *("evaluation.num_episodes=2", "evaluation.num_streams=1", "evaluation.num_train_streams=1"),
+    *("evaluation.num_episodes=2", "evaluation.num_streams=1"),
     *("evaluation.num_probe_streams=1", "evaluation.num_bootstrap=100", "evaluation.videos=false"),
     *("source.videos_per_task=0", "checkpoints.num_checkpoints=1", "summaries.num_summaries=1", "tasks.num_train=4"),
     *("env.size=3", "env.max_episode_steps=4", "num_threads=1", "finetune.num_rooms=0", "source.unroll_length=5"),

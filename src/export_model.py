@@ -1,4 +1,4 @@
-from icrl.__main__ import run  # see icrl/programs/export_model.py
+from icrl.__main__ import run  # see icrl/extensions/exported/programs/export_model.py
 
 if __name__ == "__main__":
-    run("export_model")
+    run("export_model", "exported")

@@ -1,9 +1,8 @@
 """In-context reinforcement learning, from source agents to a frozen model that learns from its context.
 
-Public front, all in `icrl.api`: `train`, `finetune`, `load`, `save`, `export`, `make_env`, `rollout`, `evaluate`,
-`open_histories`, and the decorators of what one adds: `world`, `source`, `objective`, `encoder`, `trunk`. The rest may
-change. Importing this package also registers `icrl/DarkRoom-v0` and the other worlds of extensions with Gymnasium; it
-does not import PyTorch.
+Public front, all in `icrl.api`: `train`, `finetune`, `load`, `make_env`, `rollout`, `evaluate`, `open_histories`, and
+the decorators of what one adds: `world`, `source`, `objective`, `encoder`, `trunk`. The rest may change. Importing this
+package also registers `icrl/DarkRoom-v0` and the other worlds of extensions with Gymnasium; it does not import PyTorch.
 """
 
 import os
@@ -26,14 +25,12 @@ if TYPE_CHECKING:
         InContextPolicy,
         encoder,
         evaluate,
-        export,
         finetune,
         load,
         make_env,
         objective,
         open_histories,
         rollout,
-        save,
         source,
         train,
         trunk,
@@ -44,14 +41,12 @@ __all__ = [
     "InContextPolicy",
     "encoder",
     "evaluate",
-    "export",
     "finetune",
     "load",
     "make_env",
     "objective",
     "open_histories",
     "rollout",
-    "save",
     "source",
     "train",
     "trunk",

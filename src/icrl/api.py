@@ -6,13 +6,12 @@
 >>> env = gymnasium.make("icrl:icrl/DarkRoom-v0", goal=(4, 0), size=7, max_episode_steps=15)  # doctest: +SKIP
 >>> returns = icrl.rollout(policy, env, num_episodes=20)  # doctest: +SKIP
 
-`train`, `finetune`, `export`, and `make_env` of a preset need the packages of the extra `[train]`; all others only
-PyTorch, NumPy, Gymnasium, safetensors and pydantic. `icrl.__version__` is the version of the package.
+`train`, `finetune`, and `make_env` of a preset need the packages of the extra `[train]`; all others only PyTorch,
+NumPy, Gymnasium, safetensors and pydantic. `icrl.__version__` is the version of the package.
 `world`, `source`, `objective`, `encoder` and `trunk` are decorators of classes of the user's own.
 """
 
 import multiprocessing
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal, get_args
 
@@ -22,15 +21,14 @@ import torch
 from gymnasium.vector import AutoresetMode, SyncVectorEnv, VectorEnv
 
 from icrl.app.root import Config
-from icrl.config.modules import extra_module, recorded_options
+from icrl.config.modules import extra_module, load_plugins, recorded_options
 from icrl.config.options import refuse
 from icrl.contracts import ConfigError
 from icrl.data.history_store import open_histories
 from icrl.envs import make_env as make_world
 from icrl.envs.core import EnvConfig, TensorEnv, world
 from icrl.evaluation.in_context import Adaptation, play_episodes
-from icrl.evaluation.models.exported import ABOUT, WEIGHTS, read_exported, write_exported
-from icrl.evaluation.models.kinds import plain_gpt
+from icrl.evaluation.models.kinds import READERS, plain_gpt
 from icrl.nn.encoders import encoder
 from icrl.nn.gpt_policy import GPTPolicy, InContextPolicy, column_of
 from icrl.nn.transformer import trunk
@@ -45,14 +43,12 @@ __all__ = [
     "InContextPolicy",
     "encoder",
     "evaluate",
-    "export",
     "finetune",
     "load",
     "make_env",
     "objective",
     "open_histories",
     "rollout",
-    "save",
     "source",
     "train",
     "trunk",
@@ -70,8 +66,8 @@ def load(
     temperature: float | None = None,
     seed: int = 0,
 ) -> InContextPolicy:
-    """Load a model of the run in `run_folder`, such as `logs/dark_room-a2c`, as a policy; also that of a folder that
-    `src.export_model` wrote.
+    """Load a model of the run in `run_folder`, such as `logs/dark_room-a2c`, as a policy, or that of a folder which
+    an extension can read, such as an exported model.
 
     `model` is "gpt", of stage two, or the folder of another sequence model beside it, such as a fine-tuned one
     (None: the one that the run acts with: fine-tuned if its `policy.model` says so, else of stage two).
@@ -85,12 +81,12 @@ def load(
     imported."""
     device, folder = torch.device("cpu"), Path(run_folder).absolute()
     refuse(not folder.is_dir(), f"{folder}: there is no such folder")
-    if (folder / WEIGHTS).exists():
-        one = f"{folder} is an exported model, which has one"
+    load_plugins()
+    if read := next((read for file, read in READERS.items() if (folder / file).exists()), None):
+        one = f"{folder} is no run and has one model"
         refuse(checkpoint != "last", f"checkpoint={checkpoint}: {one}: give last")
         refuse(model, f"model={model}: {one}: leave it out")
-        weights, about = read_exported(folder)
-        path = folder / ABOUT
+        weights, about, path = read(folder)
     else:
         if model is None:
             about = open_finished(folder / "gpt", "last", "train_gpt", device)[1]
@@ -111,18 +107,6 @@ def load(
         return InContextPolicy(policy, config, about, seed)
 
 
-def save(policy: InContextPolicy, folder: str | Path) -> Path:
-    """Save a policy to `folder` as weights, options and a model card, as `export` does; returns it. `load` reads it.
-
-    Raises `ConfigError` if the folder holds anything but a model, `PipelineError` if it cannot be written."""
-    folder = Path(folder).absolute()
-    refuse(folder.exists() and not folder.is_dir(), f"{folder}: is a file; give a folder")
-    held = [path.name for path in folder.glob("*")] if not (folder / WEIGHTS).exists() else []
-    refuse(held, f"{folder}: holds {', '.join(sorted(held)[:3])}, and no model; give an empty or new folder")
-    write_exported(folder, policy.policy.model.state_dict(), policy.about, None)
-    return folder
-
-
 def train(*options: str, stage: Stage = "all") -> Path:
     """Train a model from nothing with the `options` of the command line, or run one `stage` of that.
 
@@ -135,30 +119,18 @@ def train(*options: str, stage: Stage = "all") -> Path:
     It starts processes, so a script needs `if __name__ == "__main__":` around the call. Raises `ConfigError` for
     options as the command line does, and if the extra `[train]` is not installed."""
     refuse(stage not in get_args(Stage), f"stage={stage}: must be one of {', '.join(get_args(Stage))}")
-    made = _run("pipeline" if stage == "all" else stage, options, "icrl.train")
+    if getattr(multiprocessing.current_process(), "_inheriting", False):  # as multiprocessing itself asks
+        again = "training starts processes, and each imports the script again: put the call below"
+        raise ConfigError(f'icrl.train: {again} `if __name__ == "__main__":`')
+    config = extra_module("icrl.app.compose", "icrl.train").load_config(options)
+    program = "pipeline" if stage == "all" else stage
+    made = extra_module(f"icrl.programs.{program}", "icrl.train").main(config)
     return made if stage == "train_agents" else made.parent
 
 
 def finetune(*options: str) -> Path:
     """Fine-tune a trained model by policy gradients over whole trials, as `train(*options, stage="finetune")`."""
     return train(*options, stage="finetune")
-
-
-def export(*options: str) -> Path:
-    """Export a trained model to a folder of its own, with a model card that has the results of its evaluation.
-
-    `options` are those of the training; `policy.model` and `evaluation.checkpoint` choose the model. Returns the
-    folder, which `load` reads anywhere. Raises `ConfigError` if there is no such model."""
-    return _run("export_model", options, "icrl.export")
-
-
-def _run(program: str, options: Sequence[str], needed_by: str) -> Path:
-    """Run a program with options, and return the folder that it wrote."""
-    if getattr(multiprocessing.current_process(), "_inheriting", False):  # as multiprocessing itself asks
-        again = "training starts processes, and each imports the script again: put the call below"
-        raise ConfigError(f'{needed_by}: {again} `if __name__ == "__main__":`')
-    config = extra_module("icrl.app.compose", needed_by).load_config(options)
-    return extra_module(f"icrl.programs.{program}", needed_by).main(config)
 
 
 def make_env(preset: str | EnvConfig = "dark_room", *overrides: str) -> TensorEnv:

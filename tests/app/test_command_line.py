@@ -1,6 +1,5 @@
 """How an entry point runs: its help, what it says to wrong options, and where it computes."""
 
-import io
 import os
 import runpy
 import shlex
@@ -27,7 +26,7 @@ from icrl.contracts import ConfigError, Stopped
 from icrl.envs import make_env
 from icrl.envs.tasks import development_of, split_tasks
 from icrl.programs import evaluate
-from icrl.runs.device import device_of, prepare
+from icrl.runs.device import device_of
 
 
 @pytest.fixture
@@ -191,16 +190,6 @@ def test_wrong_options_a_lack_of_memory_and_a_stop_are_one_line(argument, error,
     assert line.startswith(parts[0]) and parts[1] in line
 
 
-def test_torchrun_is_for_programs_that_share_their_work(start: Any, monkeypatch: Any, capsys: Any) -> None:
-    """One process of it is as good as none."""
-    monkeypatch.setenv("RANK", "0")
-    for size, code in (("2", 2), ("1", None)):
-        monkeypatch.setenv("WORLD_SIZE", size)
-        with pytest.raises(SystemExit if code else AssertionError):
-            start()
-    assert "error: WORLD_SIZE=2: evaluate runs in one process, without torchrun, because" in capsys.readouterr().err
-
-
 @pytest.mark.parametrize("error", [RuntimeError("shapes do not fit"), ValueError("no"), OverflowError("math range")])
 def test_other_errors_stay_what_they_are(error: Exception, start: Any) -> None:
     with pytest.raises(type(error), match=str(error)):
@@ -230,14 +219,6 @@ def test_a_stage_gets_the_configuration_of_its_command_line_and_ignores_sigusr2_
         start(main=lambda _: os.kill(os.getpid(), signal.SIGUSR2))
     finally:
         signal.signal(signal.SIGUSR2, before)
-
-
-def test_without_a_terminal_there_is_nobody_to_ask(monkeypatch: pytest.MonkeyPatch) -> None:
-    config = load_config(["checkpoints.on_crash=ask"])
-    for stdin in (io.StringIO(), None):
-        monkeypatch.setattr("sys.stdin", stdin)
-        with pytest.raises(ConfigError, match=r"checkpoints\.on_crash=ask .* stdin .* save or skip"):
-            prepare(config)
 
 
 def test_every_program_says_what_to_lower() -> None:

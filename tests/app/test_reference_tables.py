@@ -35,7 +35,6 @@ DEFAULTS: list[tuple[str, str, str, list[str], Any, str]] = [
     ("trainer.md", "async_unroll", "source.async_unroll", [], False, "equal: false"),
     ("trainer.md", "unroll_queue_size", "source.unroll_queue_size", [], 2, "200; 2"),
     ("trainer.md", "num_checkpoints", "checkpoints.num_checkpoints", [], 10, "equal: 10"),
-    ("trainer.md", "confirm_checkpoint_upon_crash", "checkpoints.on_crash", [], "save", "ask; save"),
     ("trainer.md", "evaluate", "source.evaluate", [], False, "false; false, true"),
     ("trainer.md", "evaluate", "trainer.evaluate", [], True, "false; false, true"),
     ("trainer.md", "num_evals", "evals.num_evals", [], 5, "none, 10; 5, 0"),
@@ -45,12 +44,10 @@ DEFAULTS: list[tuple[str, str, str, list[str], Any, str]] = [
     ("trainer.md", "num_eval_episodes", "evals.num_eval_episodes", [], 128, "128, 8"),
     ("trainer.md", "num_eval_episodes", "evals.num_eval_environments", [], 8, "128, 8"),
     ("trainer.md", "async_eval", "evals.async_eval", [], True, "equal: true"),
-    ("trainer.md", "ddp_paras_check_interval", "trainer.parameter_check_interval", [], 0, "equal: 0"),
     ("trainer.md", "num_summaries", "summaries.num_summaries", [], 100, "none, 50; 100, 0"),
     ("trainer.md", "num_summaries", "summaries.summary_interval", [], 0, "none, 50; 100, 0"),
     ("trainer.md", "debug_summaries", "summaries.details", [], False, "equal: false"),
     ("trainer.md", "summarize_gradient_noise_scale", "summaries.gradient_noise_scale", [], "none", "false; none"),
-    ("trainer.md", "code_snapshots", "summaries.code_snapshots", [], [], "equal: none"),
     ("trainer.md", "profiling", "summaries.profiled_iterations", [], 0, "false; 0"),
     ("trainer.md", "enable_amp", "device.amp_dtype", [], "none", "false; none"),
     *(
@@ -62,12 +59,8 @@ DEFAULTS: list[tuple[str, str, str, list[str], Any, str]] = [
     ("trainer.md", "priority_replay", "source.priority_replay", ["source=q_learning"], False, "false for Q-learning"),
     ("trainer.md", "priority_replay", "source.priority_replay", ["source=dqn"], True, "true for DQN"),
     ("trainer.md", "priority_replay_alpha", "source.priority_replay_alpha", ["source=dqn"], 0.6, "DQN 0.6"),
-    ("trainer.md", "offline_buffer_dir", "source.offline_buffer_dir", ["source=dqn"], [], "equal: none, all"),
-    ("trainer.md", "offline_buffer_dir", "source.offline_buffer_length", ["source=dqn"], 0, "equal: none, all"),
-    *(
-        ("trainer.md", "rl_train_after_update_steps", f"source.{name}", ["source=dqn"], default, "equal: 0, 1")
-        for name, default in (("rl_train_after_update_steps", 0), ("rl_train_every_update_steps", 1))
-    ),
+    ("trainer.md", "offline_buffer_dir", "source.offline_buffer_dir", ["source=dqn"], [], "none, all; none, all"),
+    ("trainer.md", "rl_train_after_update_steps", "source.rl_train_after_update_steps", ["source=dqn"], 0, "0; 0"),
 ]
 
 

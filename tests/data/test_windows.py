@@ -138,7 +138,7 @@ SHAPE = (3, 10)
 
 
 def test_recency_grows_evenly_with_age() -> None:
-    weights = step_weights(replace(ALIKE, weighting="recency"), SPEC, np.zeros(SHAPE, int), np.zeros(SHAPE, bool))
+    weights = step_weights("recency", 0.9, SPEC, np.zeros(SHAPE, int), np.zeros(SHAPE, bool))
     assert weights == pytest.approx(np.tile(np.arange(1, 11) / 5.5, (3, 1)))
 
 
@@ -155,8 +155,7 @@ def test_improvement_is_the_return_to_go_over_that_of_others(reward, done, disco
             gain[row, start] += discount**k * SPEC.reward_values[reward[row, t]]
             if done[row, t]:
                 break
-    objective = replace(ALIKE, weighting="improvement", discount=discount)
-    weights = step_weights(objective, SPEC, np.array(SPEC.reward_values, np.float32)[reward], done)
+    weights = step_weights("improvement", discount, SPEC, np.array(SPEC.reward_values, np.float32)[reward], done)
     for stretch in (slice(0, 5), slice(5, 10)):
         alike = gain[:, stretch] - min(gain[:, stretch].min(), 0)
         expected = np.minimum(alike / alike.mean(), MOST) if alike.any() else np.ones_like(alike)

@@ -24,12 +24,12 @@ from icrl.app.root import Config
 from icrl.config.options import RootOptions
 from icrl.config.paths import PROJECT
 from icrl.plots import style
-from icrl.programs import evaluate, export_model, finetune, pipeline, train_agents, train_gpt
+from icrl.programs import evaluate, finetune, pipeline, train_agents, train_gpt
 from icrl.runs import record as run_record
 from icrl.runs.files import sha256
 
 STAGES = {"train_agents": train_agents.main, "train_gpt": train_gpt.main, "evaluate": evaluate.main}
-PROGRAMS = STAGES | {"pipeline": pipeline.main, "finetune": finetune.main, "export_model": export_model.main}
+PROGRAMS = STAGES | {"pipeline": pipeline.main, "finetune": finetune.main}
 
 # A run of 6 updates in both stages, with checkpoints amid it, lives that are longer than what is recorded of them,
 # dropout (so that the generator's state counts), mixed precision, accumulation, and evaluations that fall on
@@ -49,21 +49,21 @@ TINY = (
     *("evals.async_eval=false", "source.evaluate=true"),
     *("device.amp_dtype=bfloat16", "trainer.gradient_accumulation_steps=2"),
     *("evaluation.num_episodes=3", "evaluation.num_streams=2", "evaluation.num_probe_streams=1"),
-    *("evaluation.num_train_streams=1", "evaluation.num_bootstrap=100", "evaluation.videos=false"),
+    *("evaluation.num_bootstrap=100", "evaluation.videos=false"),
     *("evaluation.checkpoint=best", "evaluation.ablations=false", "evaluation.temperatures=[]"),
     "evaluation.moved_goal=false",
 )
 
 # A run of any world and source, in any of the stages.
 SMALL = (
-    *("name=small", "device=cpu", "num_threads=1", "source.videos_per_task=1", "source.max_videos=1"),
+    *("name=small", "device=cpu", "num_threads=1", "source.videos_per_task=1"),
     *("source.num_envs=2", "source.num_env_steps=240", "source.history_steps=200", "source.num_learners=2"),
     *("data.keep_every=1", "data.kept_steps=0", "data.num_development_tasks=1"),
     *("model.context_len=12", "model.embed_dim=8", "model.num_layers=1", "model.num_heads=2", "model.ff_dim=16"),
     *("trainer.num_iterations=4", "trainer.mini_batch_size=4", "evals.num_evals=1", "evals.async_eval=false"),
     *("evals.num_eval_episodes=4", "evals.num_eval_environments=2", "checkpoints.num_checkpoints=1"),
     *("evaluation.num_episodes=4", "evaluation.num_streams=2", "evaluation.num_probe_streams=1"),
-    *("evaluation.num_train_streams=1", "evaluation.num_bootstrap=100", "summaries.num_summaries=4"),
+    *("evaluation.num_bootstrap=100", "summaries.num_summaries=4"),
     *("finetune.trial_steps=12", "finetune.num_iterations=1", "finetune.num_streams=2", "policy.model=gpt"),
 )
 
@@ -141,6 +141,22 @@ def flip(path: Path, position: int) -> None:
     content = bytearray(path.read_bytes())
     content[position] ^= 1
     path.write_bytes(content)
+
+
+def flipped(content: bytes, at: float) -> bytes:
+    place = int(at * (len(content) - 1))
+    return content[:place] + bytes([content[place] ^ 4]) + content[place + 1 :]
+
+
+DAMAGES: dict[str, Callable[[bytes], bytes]] = {
+    "empty": lambda _: b"",
+    "cut": lambda content: content[: len(content) // 3],
+    "almost whole": lambda content: content[:-9],
+    "a bit at the start": lambda content: flipped(content, 0.02),
+    "a bit amid": lambda content: flipped(content, 0.5),
+    "zeros": lambda content: bytes(len(content)),
+    "deep": lambda _: b"[" * 100_000,
+}
 
 
 class Exploit:

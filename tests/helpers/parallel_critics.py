@@ -6,7 +6,7 @@ from typing import Any
 
 import critics
 import torch
-from parallel import main, message_of, part_of
+from parallel import check_equal, main, message_of, part_of
 from toy import CPU, look
 
 from icrl.contracts import Batch
@@ -24,13 +24,14 @@ def critic(folder: Path, ranks: Ranks, **form: Any) -> str:
         critic=form or FORM,
         encoder={"dropout": 0.0},
         decoder={"dropout": 0.0},
-        trainer={"num_iterations": 6, "parameter_check_interval": 1},
+        trainer={"num_iterations": 6},
     )
     torch.manual_seed(0)
     model = critics.fresh_critic(config)
     context = RunContext(config, folder, CPU, ranks, {"program": "train_ilql", "run": "f00d"}, [])
 
     def batches(update: int) -> Batch:
+        check_equal(ranks, model)
         return part_of(critics.batch_of(4, seed=update, truncated=[0, 1, 0, 1, 0, 0, 0] * 4), ranks)
 
     objective = ImplicitQLearning(model)

@@ -11,14 +11,14 @@ from parallel import fitted
 from toy import CPU, model_of
 
 from icrl.contracts import Stopped
-from icrl.runs.distributed import joined
+from icrl.runs.distributed import process_group
 
 AFTER = 4  # updates
 
 
 def told(number: int) -> dict[str, Any]:
     """What rank 0 learns of both ranks, and the addresses that this process listens at in the meantime."""
-    with joined(CPU) as (ranks, _):
+    with process_group().joined(CPU) as (ranks, _):
         own = torch.tensor([os.getpid(), ranks.rank, ranks.size, number])
         flags, numbers = torch.tensor([[ranks.is_writer, True]]), torch.tensor([[0.5 + ranks.rank]])
         return {
@@ -50,7 +50,7 @@ def broken(how: str) -> None:
 
     if is_other and when == "early":
         end()
-    with joined(CPU) as (ranks, _):
+    with process_group().joined(CPU) as (ranks, _):
         if is_other:
             end()
         ranks.any(True)
@@ -65,7 +65,7 @@ def trained(work: tuple[Path, str]) -> str:
         "death": (1, lambda: os.kill(os.getpid(), signal.SIGKILL)),
         "": (0, lambda: None),
     }[what]
-    with joined(CPU) as (ranks, _):
+    with process_group().joined(CPU) as (ranks, _):
         said = fitted(folder, ranks, model_of(0), AFTER, act, rank)
         if said.startswith("Stopped"):
             raise Stopped(said)

@@ -34,7 +34,7 @@ def test_a_network_is_a_function_of_its_own_seed() -> None:
 def test_a_step_is_that_of_adam_on_each_network_alone() -> None:
     config = replace(load_config().source, max_gradient_norm=0.1)
     network = StackedNetwork(3, *SIZES, SEEDS)
-    optimizer = networks.StackedAdam(network, config)
+    optimizer = networks.StackedAdam(network, config.max_gradient_norm)
     sizes = torch.tensor([0.01, 1.0, 100.0])  # so that not all gradients are clipped
     alone = [StackedNetwork(1, *SIZES, SEEDS[index : index + 1]) for index in range(3)]
     adams = [torch.optim.Adam(one.parameters(), betas=(0.9, 0.999), eps=1e-6) for one in alone]

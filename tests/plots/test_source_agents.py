@@ -186,7 +186,7 @@ class Split:
     [
         (0, 9, {}),
         (1, 9, {"goal_0_1_agent_0": 2, "goal_2_1_agent_0": 6, "all_agents": 6}),
-        (2, 0, {"goal_0_1_agent_0": 2, "goal_0_1_agent_1": 6, "goal_2_1_agent_0": 6, "goal_2_1_agent_1": 6}),
+        (2, 9, {"goal_0_1_agent_0": 2, "goal_0_1_agent_1": 6, "goal_2_1_agent_0": 6, "goal_2_1_agent_1": 6}),
         (2, 3, {"goal_0_1_agent_0": 2, "goal_0_1_agent_1": 6, "goal_2_1_agent_0": 6}),  # first one for each task
         (2, 2, {"goal_0_1_agent_0": 2, "goal_2_1_agent_0": 6}),
     ],
@@ -201,7 +201,8 @@ def test_who_solved_its_task_and_their_videos(tmp_path: Path, monkeypatch, video
         written[path.stem] = len([*frames])
 
     monkeypatch.setattr("icrl.plots.style.write_video", write)
-    config = config_of(tmp_path, {"num_learners": 2, "videos_per_task": videos, "max_videos": at_most})
+    monkeypatch.setattr("icrl.plots.source_agents.MOST_VIDEOS", at_most)
+    config = config_of(tmp_path, {"num_learners": 2, "videos_per_task": videos})
     env = make_env(config.env)
     found, success = examine(config, env, Split(), env.all_tasks()[[1, 6]], [0]), [[1.0, 0.0], [0.0, 0.0]]
     unsolved = [{"task": f"goal_{row}_1", "success": each} for row, each in zip((0, 2), success, strict=True)]

@@ -5,7 +5,6 @@ import os
 import re
 import subprocess
 import sys
-from hashlib import sha256
 from pathlib import Path
 
 import numpy as np
@@ -17,10 +16,10 @@ from tensorboard.plugin_util import markdown_to_safe_html
 from torch import nn
 
 from icrl.app.compose import load_config
-from icrl.contracts import ConfigError, PipelineError
+from icrl.contracts import PipelineError
 from icrl.runs.device import recorded
 from icrl.runs.files import Identity
-from icrl.runs.record import check_snapshots, fenced, git_state, parameters_table, read_sessions, record_session
+from icrl.runs.record import fenced, git_state, parameters_table, read_sessions, record_session
 
 OWNER = Identity("train_gpt", "f00d")
 CONFIG = load_config(["experiment=tiny"])
@@ -51,10 +50,8 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return project
 
 
-def record(folder: Path, project: Path, *snapshots: str, owner: Identity = OWNER) -> dict[str, str]:
-    config = CONFIG.model_copy(deep=True)
-    config.summaries.code_snapshots = [*snapshots]
-    return record_session(config, folder, owner, 0, project)
+def record(folder: Path, project: Path, owner: Identity = OWNER) -> dict[str, str]:
+    return record_session(CONFIG, folder, owner, 0, project)
 
 
 def test_a_clean_checkout_is_its_revision_and_no_checkout_is_no_error(project, tmp_path, monkeypatch):
@@ -114,26 +111,6 @@ def test_the_table_has_every_parameter_with_its_decay():
         parameters_table(model, torch.optim.SGD(matrices, lr=1))
 
 
-@pytest.mark.parametrize(
-    ("path", "reason"),
-    [
-        ("absent.py", "does not exist"),
-        ("lib", "is not a file"),
-        ("../other.py", "is outside the project"),
-        ("out.py", "is outside the project"),
-        ("../project_2/code.py", "is outside the project"),
-    ],
-)
-def test_a_wrong_snapshot_is_refused(project, path, reason):
-    (project.parent / "other.py").write_text("")
-    (project / "out.py").symlink_to(project.parent / "other.py")
-    (project / "link.py").symlink_to("code.py")
-    found = check_snapshots(["lib/deep.py", "lib/../code.py", "link.py"], project / "lib" / "..")
-    assert found == [project.resolve() / name for name in ("lib/deep.py", "code.py", "code.py")]
-    with pytest.raises(ConfigError, match=re.escape(f"summaries.code_snapshots={path} {reason}")):
-        check_snapshots(["code.py", path], project)
-
-
 def test_every_session_is_kept_with_its_diff(project, tmp_path):
     folder, diffs = tmp_path / "run", []
     for content in ("x = 2\n", "x = 2\n", "x = 3\n"):
@@ -174,24 +151,21 @@ def test_a_record_that_is_damaged_or_of_another_run_is_kept_aside(project, tmp_p
 def test_record_and_tensorboard_have_what_is_needed_to_run_again(project, tmp_path):
     (project / "code.py").write_text("x < '<b>'\n")
     folder, revision = tmp_path / "run", git(project, "rev-parse", "HEAD")
-    shown = record(folder, project, "code.py", "lib/deep.py")
+    shown = record(folder, project)
     (found,) = read_sessions(folder / "run.json", OWNER)
-    assert found["config"] == recorded(CONFIG) | {"summaries": found["config"]["summaries"]}
+    assert found["config"] == recorded(CONFIG)
     assert found["command"] == sys.orig_argv
     assert found["git"] == {"revision": revision, "dirty": True, "diff": "code.diff"}
     versions = {"python": sys.version.split()[0], "torch": torch.__version__, "numpy": np.__version__}
     assert versions.items() <= found["versions"].items()
     assert found["host"]["cores"] >= 1 and len(found["host"]["gpus"]) == torch.cuda.device_count()
-    assert found["code_snapshots"]["lib/deep.py"] == sha256(b"y = 1\n").hexdigest()
     assert sorted(path.name for path in folder.iterdir()) == ["code.diff", "run.json"]
     pages = {tag: html.unescape(markdown_to_safe_html(text)) for tag, text in shown.items()}
-    assert len(pages) == 5
+    assert len(pages) == 3
     for tag, parts in {
         "configuration": [f"\nseed: {CONFIG.seed}\n", "\ntrainer.evaluate: True\n"],
         "command": ["python -m src.train_gpt 'name=two words'"],
         "git": [revision, "with changes", "\n-x = 1\n+x < '<b>'\n"],
-        "code_snapshots/code.py": ["<pre><code>x < '<b>'\n"],
-        "code_snapshots/lib/deep.py": ["<pre><code>y = 1\n"],
     }.items():
         assert all(part in pages[tag] for part in parts), pages[tag]
 

@@ -1,6 +1,5 @@
 """Run state: what a run saves when it is asked to stop or fails, and that it resumes to the bit."""
 
-import builtins
 import os
 import signal
 from collections.abc import Iterator
@@ -36,14 +35,14 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Any:
     return left_in(folder)
 
 
-def state_of(folder: Path, on_crash: str = "save", **changes: Any) -> RunState:
-    options = config_of(checkpoints={"on_crash": on_crash, "checkpoint_interval": 4}).checkpoints
+def state_of(folder: Path, **changes: Any) -> RunState:
+    options = config_of(checkpoints={"checkpoint_interval": 4}).checkpoints
     return RunState(folder, {"program": "train_gpt", "run": "f00d"}, options, 10, CPU, **changes)
 
 
-def fail(folder: Path, error: BaseException, on_crash: str = "save", **changes: Any) -> list[int]:
+def fail(folder: Path, error: BaseException, **changes: Any) -> list[int]:
     """Raise within the context of a run; returns the steps of crash checkpoints."""
-    with pytest.raises(type(error), match="mine") as caught, state_of(folder, on_crash, **changes):
+    with pytest.raises(type(error), match="mine") as caught, state_of(folder, **changes):
         raise error
     assert caught.value is error
     return steps_of(folder, "crash")
@@ -93,24 +92,15 @@ def test_another_thread_trains_without_handlers(tmp_path):
     assert steps_of(tmp_path) == [2]
 
 
-def test_a_crash_is_saved_by_the_first_rank_unless_it_is_to_be_skipped(tmp_path, capsys):
+def test_a_crash_is_saved_by_the_first_rank(tmp_path, capsys):
     """And an interrupt or a refusal is no crash; where it cannot be saved its error is raised nonetheless."""
     for error in (KeyboardInterrupt, PipelineError, ConfigError, Stopped, OSError, SystemExit):
         assert fail(tmp_path / "refused", error("mine")) == []
-    assert fail(tmp_path / "skip", ValueError("mine"), "skip") == []
-    assert fail(tmp_path / "second", ValueError("mine"), "ask", ranks=Ranks(1, 2)) == []
+    assert fail(tmp_path / "second", ValueError("mine"), ranks=Ranks(1, 2)) == []
     assert fail(tmp_path / "first", ValueError("mine"), ranks=Ranks(0, 2)) == [0]  # does not wait for the second
     (tmp_path / "file").write_text("in the way")
     fail(tmp_path / "file", ValueError("mine"))
     assert "the state of the failed run cannot be saved: cannot write" in capsys.readouterr().err
-
-
-@pytest.mark.parametrize(("answer", "saved"), [(" YES ", [0]), ("yeah", []), (EOFError(), [])], ids=repr)
-def test_the_terminal_is_asked(tmp_path, monkeypatch, answer, saved):
-    ask = Mock(side_effect=[answer])
-    monkeypatch.setattr(builtins, "input", ask)
-    assert fail(tmp_path, ValueError("mine"), "ask") == saved
-    ask.assert_called_once_with("ValueError: mine\nSave the state of the failed run? [y/n] ")
 
 
 @pytest.mark.parametrize("number", BOTH)

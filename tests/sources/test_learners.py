@@ -22,7 +22,7 @@ KINDS = {
     "a3c": ({"learning_rate": 0.02}, 5, 12, {"entropy_coefficient": FALLING}),
     "ppo": ({"learning_rate": 0.02}, 5, 12, {}),
     "dqn": ({"learning_rate": 0.02, "epsilon": 0.3}, 2, 30, {"epsilon": FALLING}),
-    "q_learning": ({"epsilon": 0.3}, 2, 30, {"epsilon": FALLING, "initial_value": 0.5}),
+    "q_learning": ({"epsilon": 0.3}, 2, 30, {"epsilon": FALLING}),
 }
 every_kind = pytest.mark.parametrize("name", KINDS)
 

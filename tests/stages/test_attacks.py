@@ -23,8 +23,9 @@ PROGRAMS = [
     Program("evaluate", TINY, "logs/tiny/evaluation/.lock", ("histories", "logs/tiny/gpt")),
     Program("pipeline", (*TINY, "source.videos_per_task=1"), "histories/tiny/.lock"),
     Program("train_agents", STAGE_ONE, "histories/tiny/.lock"),
-    Program("export_model", TINY, "logs/tiny/export/model.safetensors", ("logs/tiny/gpt",)),
 ]
+if "exported" in extensions.NAMES:
+    PROGRAMS.append(Program("export_model", TINY, "logs/tiny/export/model.safetensors", ("logs/tiny/gpt",)))
 if "formats" in extensions.NAMES:
     export = (*TINY, "format=txt")
     PROGRAMS.append(Program("export_histories", export, "histories/tiny/export/.lock", ("histories",)))

@@ -10,10 +10,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from harness import TINY, done, flip, kill_late, refusal, results_of
+from harness import DAMAGES, TINY, done, flip, kill_late, refusal, results_of
 from matplotlib.figure import Figure
 
-import icrl
 from icrl.app.compose import load_config
 from icrl.app.root import Config
 from icrl.config.options import replace
@@ -103,20 +102,6 @@ def check_same_results(root: Path, finished: Path, damaged: Sequence[str]) -> No
 # ---- damaged
 
 
-def flipped(content: bytes, at: float) -> bytes:
-    place = int(at * (len(content) - 1))
-    return content[:place] + bytes([content[place] ^ 4]) + content[place + 1 :]
-
-
-DAMAGES: dict[str, Callable[[bytes], bytes]] = {
-    "empty": lambda _: b"",
-    "cut": lambda content: content[: len(content) // 3],
-    "almost whole": lambda content: content[:-9],
-    "a bit at the start": lambda content: flipped(content, 0.02),
-    "a bit amid": lambda content: flipped(content, 0.5),
-    "zeros": lambda content: bytes(len(content)),
-    "deep": lambda _: b"[" * 100_000,
-}
 FILES = {  # and the programs that read them
     f"{HISTORIES}/manifest.json": MAINS,
     f"{HISTORIES}/reward.npy": MAINS[1:],
@@ -137,20 +122,6 @@ def test_damaged_files_of_a_finished_run(finished, root, config, name):
         assert refused or found == told, damage
         path.write_bytes(whole)
     check_same_results(root, finished, [])
-
-
-@pytest.mark.parametrize("name", ["config.json", "model.safetensors"])
-def test_damaged_files_of_an_exported_model(root, name):
-    done("export_model", root)
-    path = root / "logs/tiny/export" / name
-    whole = path.read_bytes()
-    for damage, do in DAMAGES.items():
-        path.write_bytes(do(whole))
-        with pytest.raises(PipelineError, match=rf"{path.parent}.*export the model again"):
-            icrl.load(path.parent)
-            pytest.fail(damage)
-    path.write_bytes(whole)
-    icrl.load(path.parent)
 
 
 @pytest.mark.parametrize("stage", STAGES)

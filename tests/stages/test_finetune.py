@@ -9,13 +9,14 @@ import harness
 import pytest
 import torch
 from harness import TINY, files_of, kill_late, results_of, run
+from installed import needs
 from toy import values_of
 
 from icrl.app.compose import load_config
 from icrl.contracts import ConfigError
 from icrl.programs import finetune
 from icrl.runs import checkpoint
-from icrl.runs.distributed import in_ranks
+from icrl.runs.distributed import process_group
 from icrl.runs.files import read_json
 
 # Two iterations of three updates each; checkpoints after updates 2, 4 and 6 are amid both and at the end.
@@ -57,23 +58,25 @@ def test_an_interrupted_run_continues_to_the_same_bits(tuned, again, step):
     assert files_of(again) == before
 
 
+@needs("scaling")
 def test_two_processes_train_what_one_trains(again):
     """Up to rounding; amid an iteration they continue to the same bits."""
     options = ("device.amp_dtype=none",)
     for name, size in (("alone", 1), ("shared", 2)):
         given = (*TINY, *TRIALS, *options, f"root={again}", f"finetune.experiment_name={name}")
-        in_ranks(finetune.main, load_config(given), size)
+        process_group().in_ranks(finetune.main, load_config(given), size)
     alone, shared = (newest(again, name)["model"] for name in ("alone", "shared"))
     torch.testing.assert_close(shared, alone, rtol=0, atol=1e-5)
     for tag in ("loss", "return", "ratio_change", "gradient_norm"):
         ours, theirs = (values_of(again / "logs/tiny" / name, f"train/{tag}") for name in ("shared", "alone"))
         assert ours == pytest.approx(theirs, abs=1e-5), tag
     kill_late(again / "logs/tiny/shared", 4)
-    in_ranks(finetune.main, load_config(given), 2)
+    process_group().in_ranks(finetune.main, load_config(given), 2)
     resumed = newest(again, "shared")
     assert resumed["step"] == 6 and all(torch.equal(shared[name], value) for name, value in resumed["model"].items())
 
 
+@needs("scaling")
 def test_processes_that_cannot_share_the_streams_are_refused(root):
     given = (*TINY, *TRIALS, f"root={root}")
     for option, said in (
@@ -81,7 +84,7 @@ def test_processes_that_cannot_share_the_streams_are_refused(root):
         ("finetune.num_mini_batches=7", "finetune.num_mini_batches=7: must be at most 6: each of 2 processes plays"),
     ):
         with pytest.raises(ConfigError, match=said):
-            in_ranks(finetune.main, load_config([*given, option]), 2)
+            process_group().in_ranks(finetune.main, load_config([*given, option]), 2)
 
 
 def test_it_starts_from_the_model_of_the_run_and_stays_there_without_a_rate(again):

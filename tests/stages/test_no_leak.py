@@ -161,7 +161,9 @@ def check_actions(run: Seen) -> None:
         store, rows = run.histories, np.flatnonzero(np.isin(run.histories.row_tasks, LEARNED))
         lives = {name: torch.from_numpy(np.array(column[rows])) for name, column in store.columns.items()}
         lives["reward"], ends = torch.from_numpy(store.rewards(rows)), (lives["terminated"] | lives["truncated"]) > 0
-        weight = step_weights(CONFIG.objective, SPEC, lives["reward"].numpy(), ends.numpy())
+        weight = step_weights(
+            CONFIG.objective.weighting, CONFIG.objective.discount, SPEC, lives["reward"].numpy(), ends.numpy()
+        )
         known = {*episodes(lives | {"weight": torch.from_numpy(weight).half()})}
         found = [episode for batch in run.windows for episode in episodes(batch._asdict())]
         assert len(found) > 2 * len(run.windows) and known.issuperset(found), "windows"

@@ -12,9 +12,10 @@ import pytest
 import torch
 from harness import done, run
 from installed import needs
-from safetensors.torch import load_file, save
+from safetensors.torch import save
 
 import icrl
+from icrl import extensions
 from icrl.app.compose import load_config
 from icrl.contracts import PipelineError
 from icrl.envs import make_env
@@ -25,7 +26,10 @@ from icrl.runs.device import recorded
 from icrl.runs.files import read_json, sha256, write_atomically, write_json
 
 SIDECAR, MANIFEST = "logs/tiny/gpt/last-000000006.json", "histories/tiny/manifest.json"
-AGENTS, EXPORTED = "logs/tiny/source/last-000000006.json", "logs/tiny/export/config.json"
+AGENTS = "logs/tiny/source/last-000000006.json"
+MODELS = {"logs/tiny": SIDECAR}  # the file that describes a model, by its folder
+if "exported" in extensions.NAMES:
+    MODELS["logs/tiny/export"] = "logs/tiny/export/config.json"
 
 
 @pytest.fixture
@@ -39,9 +43,10 @@ def trap(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
 
 @pytest.fixture(scope="module")
 def exported(finished: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Copy of the finished run with an exported model."""
+    """Copy of the finished run with an exported model, where the extension is installed."""
     root = shutil.copytree(finished, tmp_path_factory.mktemp("exported") / "root")
-    done("export_model", root, "evaluation.checkpoint=last")
+    if len(MODELS) > 1:
+        done("export_model", root, "evaluation.checkpoint=last")
     return root
 
 
@@ -77,9 +82,9 @@ def record(path: Path, **options: Any) -> None:
 def test_a_recorded_call_is_not_made(root, trap, env):
     """By no program, and not when a model is loaded."""
     world = json.loads(json.dumps({"name": "gymnasium", "variant": "x", **env}).replace("{trap}", trap))
-    for name in (SIDECAR, MANIFEST, AGENTS, EXPORTED):
+    for name in (MANIFEST, AGENTS, *MODELS.values()):
         record(root / name, env=world, module=[trap])
-    for folder in ("logs/tiny", "logs/tiny/export"):
+    for folder in MODELS:
         why = refusal_of(root / folder)  # options that only name something may be read
         assert not why or str(root) in why
     for program in ("train_agents", "train_gpt", "pipeline", "evaluate", "extract_policy", "finetune"):
@@ -163,11 +168,7 @@ def changed(content: Any, path: tuple[Any, ...], new: Any) -> Any:
 
 @pytest.mark.parametrize(
     ("folder", "name", "every"),
-    [
-        ("logs/tiny/export", EXPORTED, 41),
-        ("logs/tiny", SIDECAR, 41),
-        ("logs/tiny", "logs/tiny/gpt/finished.json", 5),
-    ],
+    [*((folder, name, 41) for folder, name in MODELS.items()), ("logs/tiny", "logs/tiny/gpt/finished.json", 5)],
 )
 def test_a_model_with_changed_json_is_one_error_or_acts(root, folder, name, every):
     """With the right checksum; every so many of all changes."""
@@ -198,7 +199,7 @@ def large(spec: dict[str, Any]) -> dict[str, Any]:
     ],
 )
 def test_a_model_of_another_size_is_refused_before_it_takes_memory(root, group, options):
-    for folder, name in (("logs/tiny", SIDECAR), ("logs/tiny/export", EXPORTED)):
+    for folder, name in MODELS.items():
         content = read_json(root / name)
         described = content["description"]
         described["config"][group] |= options
@@ -218,13 +219,16 @@ WEIGHTS = {
 
 @pytest.mark.parametrize("change", WEIGHTS)
 def test_weights_of_another_model_are_one_error(root, change):
-    path = root / EXPORTED
-    weights = WEIGHTS[change](load_file(path.with_name("model.safetensors")))
-    write_atomically(path.with_name("model.safetensors"), save(weights))
-    write_json(path, read_json(path) | {"weights_sha256": sha256(path.with_name("model.safetensors"))})
     state, about = load_newest(root / "logs/tiny/gpt", "last", torch.device("cpu")) or ({}, {})
+    weights = WEIGHTS[change](state["model"])
     save_checkpoint(root / "logs/tiny/gpt", "last", 6, state | {"model": weights}, about["description"], 2)
-    for folder in ("logs/tiny", "logs/tiny/export"):
+    if len(MODELS) > 1:
+        path = root / "logs/tiny/export/model.safetensors"
+        write_atomically(path, save(weights))
+        write_json(
+            path.with_name("config.json"), read_json(path.with_name("config.json")) | {"weights_sha256": sha256(path)}
+        )
+    for folder in MODELS:
         with pytest.raises(PipelineError, match=rf"{root / folder}.*weights"):
             icrl.load(root / folder)
     assert (
@@ -235,11 +239,6 @@ def test_weights_of_another_model_are_one_error(root, change):
 
 @pytest.mark.parametrize("content", [b"", b"\xff" * 100, b"\x08" + b"\0" * 7 + b"{}      ", b"\xff" * 7 + b"\x7f{"])
 def test_weights_that_are_no_file_of_weights_are_one_error(root, content):
-    path = root / EXPORTED
-    write_atomically(path.with_name("model.safetensors"), content)
-    write_json(path, read_json(path) | {"weights_sha256": sha256(path.with_name("model.safetensors"))})
-    with pytest.raises(PipelineError, match=str(path.parent)):
-        icrl.load(path.parent)
     write_atomically((root / SIDECAR).with_suffix(".pt"), content)
     write_json(
         root / SIDECAR, read_json(root / SIDECAR) | {"state_sha256": sha256((root / SIDECAR).with_suffix(".pt"))}

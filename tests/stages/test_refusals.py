@@ -36,7 +36,6 @@ NEW, EVALUATED = ("name=new", "histories=tiny"), ("name=new", "histories=tiny", 
     ("options", "parts"),
     [
         (["experiment=tiny", "experiment=tour"], ["experiment=tiny experiment=tour: ", "only one preset"]),
-        (["summaries.code_snapshots=[no.py]"], ["summaries.code_snapshots=no.py", "does not exist"]),
         (["tasks.num_train=8"], ["tasks.num_train=8", "tasks.num_held_out=0", "has 8 tasks", "one held out"]),
     ],
 )
@@ -49,16 +48,12 @@ def test_options_that_the_program_refuses(tmp_path, options, parts):
     assert not (tmp_path / "root").exists()
 
 
-def test_stage_one_says_what_it_does_without(tmp_path, monkeypatch):
-    """Options that all stages share, and torchrun."""
+def test_stage_one_says_what_it_does_without(tmp_path):
+    """Options that all stages share."""
     said = run("train_agents", tmp_path, "summaries.gradient_noise_scale=paper").out
     assert "device.amp_dtype=bfloat16 has no effect on stage one: " in said
     assert "summaries.gradient_noise_scale=paper has no effect on stage one: " in said
     assert "no effect" not in run("train_agents", tmp_path / "plain", "device.amp_dtype=auto").out
-    monkeypatch.setenv("RANK", "1")
-    monkeypatch.setenv("WORLD_SIZE", "2")
-    message = refusal("train_agents", tmp_path, "name=other")
-    assert message.startswith("WORLD_SIZE=2: train_agents runs in one process, without torchrun, because ")
 
 
 OFFLINE = ("source.offline_buffer_dir=nobody", "source.mini_batch_length=1", "source.mini_batch_size=2")
@@ -122,7 +117,7 @@ TOO_LARGE = [  # program, options, and start of the message
     ("train_gpt", (*NEW, "trainer.mini_batch_size=1000000"), "trainer.mini_batch_size=1000000 x model.context_len=8"),
     ("train_gpt", (*NEW, *MANY), "evals.num_eval_env"),
     ("evaluate", (*EVALUATED, "evaluation.num_streams=100000"), "evaluation.num_streams=1"),
-    ("evaluate", (*EVALUATED, "evaluation.num_train_streams=100000"), "evaluation.num_train_"),
+    ("evaluate", (*EVALUATED, "evaluation.num_probe_streams=100000"), "evaluation.num_probe_"),
 ]
 
 

@@ -15,7 +15,6 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 from toy import steps_of
 
 from icrl.app.compose import load_config
-from icrl.config.paths import PROJECT
 from icrl.envs.core import TensorEnv
 from icrl.evaluation.models.trained import InContextEvaluator, SourceEvaluator
 from icrl.recording import record
@@ -29,7 +28,7 @@ UNEVALUATED = ("trainer.evaluate=false", "evaluation.checkpoint=last")
 STEPS = 10  # env steps of a learner in an iteration
 SHOWN = (
     *("summaries.summary_interval=3", "summaries.details=true"),
-    *("summaries.code_snapshots=[Makefile]", "summaries.profiled_iterations=2"),
+    "summaries.profiled_iterations=2",
 )
 
 
@@ -139,14 +138,14 @@ def failing(method: Callable[..., Any], at: int) -> Callable[..., Any]:
 
 
 @pytest.mark.parametrize(("stage", "failing_class"), [("train_agents", A2C), ("train_gpt", Updater)])
-def test_a_crash_is_put_aside_if_asked_and_the_same_command_goes_on(finished, rooms, monkeypatch, stage, failing_class):
+def test_a_crash_is_put_aside_and_the_same_command_goes_on(finished, rooms, monkeypatch, stage, failing_class):
     """In the update after the third, and again when it goes on from the last good checkpoint, that of the second."""
     folder, update = rooms[stage] / FOLDERS[stage][0], failing_class.update
-    for on_crash, call, expected in (("save", 4, [3]), ("skip", 2, [])):
+    for call in (4, 2):
         monkeypatch.setattr(failing_class, "update", failing(update, call))
         with pytest.raises(RuntimeError, match="mine"):
-            run(stage, rooms[stage], f"checkpoints.on_crash={on_crash}")
-        assert steps_of(folder, "last") == [2] and steps_of(folder, "crash") == expected
+            run(stage, rooms[stage])
+        assert steps_of(folder, "last") == [2] and steps_of(folder, "crash") == [3]
         for number, file in enumerate(sorted(folder.glob("crash-*"))):
             assert number or json.loads(file.read_text())["description"]["error"].endswith("RuntimeError: mine\n")
             file.unlink()
@@ -173,10 +172,8 @@ def test_what_stage_one_shows_if_asked_changes_nothing_of_what_is_learned(finish
     }
     assert {"source_parameters/gradient_norm/heads", "source_outputs/log_policy", "source_data/reward"} <= numbers
     assert plain_texts == {"custom_scalars__config__", "configuration", "command", "git"}
-    assert texts == plain_texts | {"code_snapshots/Makefile"}
+    assert texts == plain_texts
     events = EventAccumulator(str(shown)).Reload()
-    (snapshot,) = events.Tensors("code_snapshots/Makefile/text_summary")
-    assert (PROJECT / "Makefile").read_text() in snapshot.tensor_proto.string_val[0].decode()
     for steps in (curves_of(shown)["source/return/mean"], [e.step for e in events.Scalars("source_actions/entropy")]):
         assert steps == [30, 60]
     assert not (finished / SOURCE / "profile").exists()
@@ -197,7 +194,7 @@ def test_so_many_lives_of_such_a_length_are_recorded_in_the_world_of_stage_one(f
 
     monkeypatch.setattr(TensorEnv, "in_workers", in_workers)
     agents = ("source.num_learners=2", "source.num_envs=3", "source.history_steps=39", "source.num_env_steps=45")
-    others = ("evaluation.num_episodes=2", "evaluation.num_train_streams=1")
+    others = ("evaluation.num_episodes=2",)
     done("train_agents", tmp_path, *agents, *others)
     assert len(made) == 1
     found = [np.load(root / "histories/tiny/obs.npy", mmap_mode="r") for root in (finished, tmp_path)]

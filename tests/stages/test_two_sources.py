@@ -103,8 +103,7 @@ FIRST = ("source=q_learning", "name=first", *LIFE)
 SECOND = (
     *("source=dqn", "name=second", *LIFE, "source.initial_collect_steps=40", "source.replay_buffer_length=60"),
     *("source.mini_batch_length=2", "source.mini_batch_size=4", "source.priority_replay=true"),
-    *("source.offline_buffer_dir=first", "source.offline_buffer_length=200"),
-    *("source.rl_train_after_update_steps=150", "source.rl_train_every_update_steps=3"),
+    *("source.offline_buffer_dir=first", "source.rl_train_after_update_steps=150"),
     *("source.learning_rate=0.02", "source.epsilon=0.1", "checkpoints.checkpoint_interval=30"),
     *("source.evaluate=true", "evals.eval_interval=100"),
     "summaries.summary_interval=60",
@@ -130,7 +129,7 @@ def test_it_begins_with_what_it_learned_from_others(warmed):
     assert read_json(max(folder.glob("last-*.json")))["step"] == 150 + 300  # iterations: those without env steps on top
     found = read_json(folder / "evaluations.json")["evaluations"]
     assert [evaluation["step"] for evaluation in found] == [0, 200, 400, 600]
-    assert found[0]["score"] > 0.7  # chance: 0.23
+    assert found[0]["score"] > 0.5  # chance: 0.23
     curves = curves_of(folder / "pretraining")
     shown = ("loss", "td_error", "value", "epsilon", "learning_rate", "gradient_norm")
     assert set(curves) == {f"pretraining/{name}" for name in shown}

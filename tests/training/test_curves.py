@@ -45,17 +45,15 @@ def test_points_are_on_disk_before_the_checkpoint_that_follows(tmp_path: Path, m
 
 
 def test_the_base_curves_and_the_record(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    found = events_of(run_with(tmp_path, code_snapshots=["Makefile"]))
+    found = events_of(run_with(tmp_path))
     assert set(curves(tmp_path)) == BASE and found.Tags()["histograms"] == []
     texts = {tag.removesuffix("/text_summary") for tag in found.Tags()["tensors"]}
-    assert texts == {"configuration", "command", "git", "parameters", "code_snapshots/Makefile"}
+    assert texts == {"configuration", "command", "git", "parameters"}
     assert not (tmp_path / "profile").exists()
     table = found.Tensors("parameters/text_summary")[0].tensor_proto.string_val[0].decode()
     assert "| `4.weight` | (3, 16) | 48 | 0.01 |" in table
     lines = [line for line in capsys.readouterr().out.splitlines() if line.startswith("train_gpt ")]
     assert len(lines) == 2 and all("  loss " in line and "  accuracy " in line for line in lines)
-    with pytest.raises(ConfigError, match=r"summaries\.code_snapshots=nothing\.py"):
-        run_with(tmp_path / "other", code_snapshots=["nothing.py"])
 
 
 def test_the_noise_scale(tmp_path: Path) -> None:
@@ -67,9 +65,9 @@ def test_the_noise_scale(tmp_path: Path) -> None:
     for name, value in expected.items():
         assert values_of(tmp_path, f"train/{name}")[0] == pytest.approx(value, rel=1e-5), name
     config = config_of(summaries={"gradient_noise_scale": "paper"})
-    make_noise_scale(config, Ranks(0, 4))
+    make_noise_scale(config.summaries, config.trainer, Ranks(0, 4))
     with pytest.raises(ConfigError, match=r"gradient_noise_scale=paper .* trainer\.mini_batch_size=8 .* 5 processes"):
-        make_noise_scale(config, Ranks(0, 5))
+        make_noise_scale(config.summaries, config.trainer, Ranks(0, 5))
 
 
 def test_details(tmp_path: Path) -> None:
@@ -97,7 +95,7 @@ def test_details(tmp_path: Path) -> None:
 
 def test_none_of_it_changes_the_run(tmp_path: Path) -> None:
     run_with(tmp_path / "off", summary_interval=0)
-    others = {"gradient_noise_scale": "paper", "code_snapshots": ["README.md"], "profiled_iterations": 2}
+    others = {"gradient_noise_scale": "paper", "profiled_iterations": 2}
     run_with(tmp_path / "on", details=True, **others)
     off, on = (checkpoint.load_newest(tmp_path / name, "last", CPU)[0] for name in ("off", "on"))
     assert torch.equal(off["generators"]["cpu"][0], on["generators"]["cpu"][0])

@@ -22,16 +22,14 @@ from icrl.config.schedules import nearest
 from icrl.contracts import ConfigError, PipelineError, Stopped
 from icrl.envs import make_env
 from icrl.envs.tasks import development_of, split_tasks
-from icrl.runs import SHARED
 from icrl.runs.device import ran_out
-from icrl.runs.distributed import check_alone
+from icrl.runs.distributed import process_group
 from icrl.runs.processes import close_outputs, open_outputs
 
 _BAD_INPUT = 2
 _WIDTH = 100  # of help
 _MOST_CONFLICTS = 20  # that are reported
 _MAKES_TASKS = ("pipeline", "train_agents")  # programs that split the tasks of the configured world
-_REFUSES = ("train_agents",)  # programs that say themselves why not
 
 
 def run_program(main: Callable[[AnyRoot], object], root: type[AnyRoot], program: str, meaning: str, large: str) -> None:
@@ -75,8 +73,7 @@ def _configured(root: type[AnyRoot], program: str, arguments: Sequence[str]) -> 
     """Configuration of a program, whose seed is printed if it was drawn."""
     _check_form(arguments)
     config = compose_config(root, arguments)  # which loads plug-ins
-    if program not in (*SHARED, *_REFUSES):
-        check_alone(program, "its updates are too small to be shared; several runs at a time need a name= each")
+    process_group().check_alone(program)
     if "seed=null" in arguments:
         print(f"seed={config.seed}")
     return config

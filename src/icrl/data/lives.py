@@ -95,14 +95,15 @@ class RowColumns(NamedTuple):
         elif "reward" in columns:
             columns["training_reward"] = columns["reward"]
         if "reward" in columns:
-            columns["weight"] = step_weights(self.objective, spec, columns["reward"], done, ages).astype(np.float16)
+            how = self.objective.weighting, self.objective.discount
+            columns["weight"] = step_weights(*how, spec, columns["reward"], done, ages).astype(np.float16)
         return columns, done
 
     def _ages(self, chunk: slice) -> Ages:
         rows, steps = self.rows[chunk], slice(self.num_steps)
         terminated, truncated = (self.histories.columns[name][rows, steps] for name in ENDS)
         reward = self.histories.rewards(rows, steps)
-        return ages_of(self.objective, self.histories.spec, reward, (terminated | truncated) > 0)
+        return ages_of(self.objective.discount, self.histories.spec, reward, (terminated | truncated) > 0)
 
     def _stretches(self, done: Booleans, first_row: int = 0) -> list[Stretches]:
         return [stretches(done, k, self.config.kept_steps, first_row) for k in self.config.keep_every]

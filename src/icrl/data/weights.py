@@ -3,24 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from icrl.data.columns import Booleans, Floats
 from icrl.spaces import EnvSpec
 
-if TYPE_CHECKING:
-    from icrl.objectives.imitation import ObjectiveConfig
-
 MOST = 20.0  # largest weight of a step
 Ages = list[tuple[np.float32, np.float32, int]]  # least and mean return-to-go at each age, and the number of steps
 
 
 def step_weights(
-    config: ObjectiveConfig, spec: EnvSpec, reward: Floats, done: Booleans, ages: Ages | None = None
+    weighting: str, discount: float, spec: EnvSpec, reward: Floats, done: Booleans, ages: Ages | None = None
 ) -> Floats:
-    """Weight of each step in the loss, given rewards and episode ends, `[N, T]` each.
+    """Weight of each step in the loss by `objective.weighting`, given rewards and episode ends, `[N, T]` each.
 
     The mean weight over whole lives is 1, apart from clipping. `none`: 1. `recency`: 2 (t + 1) / (T + 1).
     `improvement`: the return-to-go over the mean return-to-go of all rows at that age,
@@ -33,11 +29,11 @@ def step_weights(
 
     `ages` are those of all rows, if these are a part of them."""
     num_rows, num_steps = reward.shape
-    if config.weighting == "none":
+    if weighting == "none":
         return np.ones(reward.shape, np.float32)
-    if config.weighting == "recency":
+    if weighting == "recency":
         return np.tile(2 * np.arange(1, num_steps + 1, dtype=np.float32) / (num_steps + 1), (num_rows, 1))
-    gains = _gains(config, reward, done)
+    gains = _gains(discount, reward, done)
     ages = ages or [(each.min(), each.mean(), each.size) for each in _by_age(gains, spec)]
     for alike, (lowest, middle, _) in zip(_by_age(gains, spec), ages, strict=True):
         least = min(lowest, 0)
@@ -46,9 +42,9 @@ def step_weights(
     return np.ascontiguousarray(gains.T)
 
 
-def ages_of(config: ObjectiveConfig, spec: EnvSpec, reward: Floats, done: Booleans) -> Ages:
+def ages_of(discount: float, spec: EnvSpec, reward: Floats, done: Booleans) -> Ages:
     """Least and mean return-to-go of these rows at each age."""
-    return [(each.min(), each.mean(), each.size) for each in _by_age(_gains(config, reward, done), spec)]
+    return [(each.min(), each.mean(), each.size) for each in _by_age(_gains(discount, reward, done), spec)]
 
 
 def all_ages(parts: Sequence[Ages]) -> Ages:
@@ -63,12 +59,12 @@ def all_ages(parts: Sequence[Ages]) -> Ages:
     ]
 
 
-def _gains(config: ObjectiveConfig, reward: Floats, done: Booleans) -> Floats:
+def _gains(discount: float, reward: Floats, done: Booleans) -> Floats:
     """Return-to-go of each step, `[T, N]`."""
     values, going = reward.T.copy(), ~done.T.copy()
     gains, later = np.empty_like(values), np.zeros(len(reward), np.float32)
     for t in reversed(range(reward.shape[1])):
-        gains[t] = later = values[t] + config.discount * later * going[t]
+        gains[t] = later = values[t] + discount * later * going[t]
     return gains
 
 

@@ -16,7 +16,7 @@ import torch
 from pydantic import Field, model_validator
 from torch import Tensor
 
-from icrl.config.options import OneOrMore, Options, option, refuse
+from icrl.config.options import NO_EFFECT, OneOrMore, Options, option, refuse
 from icrl.contracts import Batch, Json
 from icrl.data.columns import step_dtypes
 from icrl.data.episodes import order_of_stretches
@@ -46,12 +46,6 @@ class DataConfig(Options):
     min_final_success: float = option(
         0.5, "leave out learners whose success over the last tenth of their history is lower", ge=0, le=1
     )
-    storage: Literal["auto", "memory", "disk"] = option(
-        "auto",
-        "where the histories are during training: in memory, or on disk, read batch by batch; auto: on disk if they "
-        "take more than a quarter of the free memory",
-        may_change=True,
-    )
     num_development_tasks: int = option(
         4,
         "training tasks that the model does not learn from; recipes and checkpoints are chosen on them (0: none; with "
@@ -64,7 +58,7 @@ class DataConfig(Options):
         "checkerboard also region: all training tasks in a region like the held-out one",
     )
 
-    former = {"symmetries": False, "development_tasks": list[int]()}
+    former = {"symmetries": False, "development_tasks": list[int](), "storage": NO_EFFECT}
 
     @model_validator(mode="after")
     def _check(self) -> Self:
@@ -108,8 +102,7 @@ class Windows:
         least = f"must be at least the {num_envs} environments of a learner in {folder}, a step each, or 0 for all"
         refuse(0 < config.history_len < num_envs, f"data.history_len={config.history_len}: {least}")
         lives = RowColumns(histories, config, objective, rows, steps, rewards, labels)
-        large = is_too_large(histories.columns, len(rows) * steps, device)
-        self.is_mapped = config.storage == "disk" or (config.storage == "auto" and large)
+        self.is_mapped = is_too_large(histories.columns, len(rows) * steps, device)
         if self.is_mapped:
             self._tables, (self._steps, kept) = torch.device("cpu"), lives.on_disk()
         else:

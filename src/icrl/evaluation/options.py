@@ -30,7 +30,6 @@ class EvaluationConfig(Options):
     num_episodes: int = option(40, "episodes per stream", ge=2, le=10**6)
     num_streams: int = option(20, "streams per held-out task, or development task in its place", ge=1, le=10**5)
     num_train_tasks: int = option(0, "training tasks of the model that are also played, for comparison (0: all)", ge=0)
-    num_train_streams: int = option(4, "streams per training task, or further development task", ge=1, le=10**5)
     sample_probability: float = option(1.0, "probability of drawing at policy.temperature, else greedy", ge=0, le=1)
     temperatures: list[Annotated[float, Field(ge=0)]] = option([0.0, 0.5], "other temperatures to compare (0: greedy)")
     ablations: bool = option(
@@ -41,12 +40,16 @@ class EvaluationConfig(Options):
         "in DarkRoom also move the goal after half of the episodes, with the context kept, to that of the next task",
     )
     num_probe_streams: int = option(
-        4, "streams per held-out task for each ablation or temperature, and where the goal moves", ge=1, le=10**5
+        4,
+        "streams per held-out task for each ablation or temperature and where the goal moves, and per training task or "
+        "further development task",
+        ge=1,
+        le=10**5,
     )
     num_bootstrap: int = option(2000, "bootstrap resamples of the intervals", ge=100, le=10**5)
     videos: bool = option(True, "write the videos of the model beside the source agent", may_change=True)
 
-    former = {"calibration": NO_EFFECT, "reward_ablations": False, "confidence": 0.95}
+    former = {"calibration": NO_EFFECT, "num_train_streams": NO_EFFECT, "reward_ablations": False, "confidence": 0.95}
 
     @model_validator(mode="after")
     def _check(self) -> Self:

@@ -127,9 +127,8 @@ class Setup:
         """Raise `ConfigError` if the device has too little memory to play the tasks."""
         config, options = self.config, self.config.evaluation
         num_shown, *further = map(len, self.parts.values())
-        numbers = {"num_streams": num_shown, "num_train_streams": max(further, default=0)}
-        if options.ablations or options.temperatures or options.moved_goal:
-            numbers["num_probe_streams"] = num_shown
+        probed = options.ablations or options.temperatures or options.moved_goal
+        numbers = {"num_streams": num_shown, "num_probe_streams": max([*further, num_shown if probed else 0])}
         model, spec, device, episodes = self.model.config, self.env.spec, self.model.device, options.num_episodes
         for name, num_tasks in numbers.items():
             num_streams, deciding = num_tasks * getattr(options, name), (f"evaluation.{name}", _EPISODES)
@@ -187,7 +186,7 @@ def jobs_of(setup: Setup) -> list[Job]:
     for name, probe in reversed(setup.probes.items()):
         play(name, probe, shown, options.num_probe_streams)
     for part, tasks in setup.tasks.items():  # after probes, because those take longest
-        play(part, setup.policy, tasks, options.num_streams if part == setup.main else options.num_train_streams)
+        play(part, setup.policy, tasks, options.num_streams if part == setup.main else options.num_probe_streams)
     for name, learner in setup.learners.items():
         play(name, learner, shown, options.num_streams)
     return jobs
@@ -225,7 +224,7 @@ def played_in(setup: Setup, results: Sequence[tuple[str, Any]]) -> Played:
 def _source_episodes(setup: Setup, store: Histories) -> dict[str, Adaptation]:
     """First and last episodes of the source agents of training tasks in `store`."""
     label, options = f"{report.source_label(setup.source.name)}, training tasks", setup.config.evaluation
-    ends = source_adaptation(store, setup.tasks["train"], options.num_train_streams, options.num_episodes)
+    ends = source_adaptation(store, setup.tasks["train"], options.num_probe_streams, options.num_episodes)
     return {f"{label}, start of life": ends[0], f"{label}, end of life": ends[1]}
 
 

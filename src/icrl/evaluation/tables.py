@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -12,11 +10,8 @@ from icrl.contracts import Json
 from icrl.evaluation.diagnostics import diagnostics
 from icrl.evaluation.measures import SCALED, best_of, measure_of, tail_of
 from icrl.evaluation.protocol import ABLATIONS, PARTS, shown_part
-from icrl.evaluation.report import RESULTS, Curves, all_curves
+from icrl.evaluation.report import Curves, all_curves
 from icrl.spaces import EnvSpec
-
-if TYPE_CHECKING:
-    from icrl.app.root import Config
 
 _FIRST, _AFTER = (1, 2, 3, 5, 10), (1, 2, 5)  # shown episodes
 LABELS = {"success": "success", "returns": "return"}
@@ -162,26 +157,3 @@ def summary(results: Json, spec: EnvSpec) -> str:
             interval = f"{confidence} {near['low']:.0f} to {near['high']:.0f}"
             lines[-1] += f", {interval} (over resampled tasks and streams, {share:.0%} of which get there)"
     return "\n".join(lines)
-
-
-def guide(config: Config, part: str, folder: Path, film: Path) -> str:
-    """Lines that name the results of an evaluation in `folder`, with what to look for in the first picture and in the
-    video `film`; `part` is the main part of its tasks."""
-    lines = [
-        f"look first    {folder / 'adaptation.png'}",
-        f"              The weights are frozen: if '{PARTS[part]}' rises, the model learns in its",
-        "              context, from near 'random' towards the other dashed lines, which are references.",
-    ]
-    if (probes := folder / "probes.png").exists():
-        lines += [f"              {probes.name} beside it: with a blanked or wiped context the curve should stay low."]
-    if film.exists():
-        lines += [
-            f"start with    {film}",
-            "              One life on the task that takes longest; below it, the return of each episode. On the left",
-            "              the model, which should search first and go straight later. On the right the source agent",
-            "              of that task, if there is one, which learns by its own algorithm. Green walls mean a reward",
-            "              or a success.",
-        ]
-    lines += [f"all numbers   {folder / RESULTS}"]
-    lines += [f"all videos    {config.folder('videos')}"] if config.folder("videos").exists() else []
-    return "\n".join([*lines, f"all curves    tensorboard --logdir {config.folder('logs')}"])

@@ -6,14 +6,11 @@ T steps, B streams, L learners, S observations, H hidden width, O outputs.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Generator, Tensor, nn
 from torch.overrides import TorchFunctionMode
-
-if TYPE_CHECKING:
-    from icrl.sources.options import NetworkConfig
 
 ACTIVATIONS: dict[str, type[nn.Module]] = {"relu": nn.ReLU, "tanh": nn.Tanh, "gelu": nn.GELU}
 LANES = 64  # numbers that a CPU's widest operations handle at a time: four vectors of 16
@@ -132,9 +129,9 @@ ADAM_BETAS, ADAM_EPS = (0.9, 0.999), 1e-6  # of all source agents
 class StackedAdam(torch.optim.Adam):
     """Adam (Kingma and Ba, 2015) for stacked networks, with the gradient clipped per learner."""
 
-    def __init__(self, network: nn.Module, config: NetworkConfig) -> None:
+    def __init__(self, network: nn.Module, max_gradient_norm: float) -> None:
         super().__init__(network.parameters(), lr=0.0, betas=ADAM_BETAS, eps=ADAM_EPS, fused=True)  # lr: see descend
-        self._max_gradient_norm = config.max_gradient_norm
+        self._max_gradient_norm = max_gradient_norm
 
     def descend(self, loss: Tensor, learning_rate: float) -> Tensor:
         """One step of every learner on its own `loss` `[L]`, with a gradient norm of at most `max_gradient_norm`.

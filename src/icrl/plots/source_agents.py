@@ -32,6 +32,7 @@ SOLVED = 0.9  # success over its last episodes from which on an agent counts as 
 NUM_EPISODES = 10  # newest of each stream, which curves and pictures are over
 MOST_EXACT = 100  # tasks over which exact returns beside those of agents are averaged
 WALKS_PER_VIDEO = 3
+MOST_VIDEOS = 16
 FRAMES_PER_SECOND = 6
 
 
@@ -157,7 +158,7 @@ def _write_videos(config: Config, env: TensorEnv, tasks: Tensor, played: Rollout
     source, folder = config.source, config.folder("videos") / "source"
     agents = [(task, k) for k in range(source.videos_per_task) for task in range(len(tasks))]
     seeds, films = seeds_of_play(config.seed, played.obs.shape[1]), dict[str, Film]()
-    for task, k in sorted(agents[: source.max_videos or None]):
+    for task, k in sorted(agents[:MOST_VIDEOS]):
         stream = (task * source.num_learners + k) * source.num_envs
         walks = walks_of(env, played, stream, tasks[task], int(seeds[stream]))[:WALKS_PER_VIDEO]
         films[f"{env.label(tasks[task])}_agent_{k}.mp4"] = film(walks, env.map_view(tasks[task]))

@@ -18,7 +18,7 @@ from icrl.config.options import replace
 from icrl.contracts import Json
 from icrl.envs.core import check_playable
 from icrl.evaluation import tables
-from icrl.evaluation.protocol import ResultSoFar, summarise
+from icrl.evaluation.protocol import PARTS, ResultSoFar, summarise
 from icrl.evaluation.references import exact_references
 from icrl.evaluation.report import RESULTS, save_episodes
 from icrl.evaluation.setup import Setup, jobs_of, open_setup, played_in, returns_beside, setting_of
@@ -29,7 +29,7 @@ from icrl.runs.files import only_writer, write_owned
 from icrl.runs.metrics import check_writers
 from icrl.runs.processes import in_parallel
 
-LARGE = "evaluation.num_streams, evaluation.num_train_streams, evaluation.num_bootstrap"
+LARGE = "evaluation.num_streams, evaluation.num_probe_streams, evaluation.num_bootstrap"
 
 
 def main(config: Config) -> Path:
@@ -48,7 +48,7 @@ def main(config: Config) -> Path:
         env, tasks = setup.env, setup.env.all_tasks()[setup.parts[setup.main]]
         first = setup.films / f"{env.label(tasks[compared_tasks(env, tasks)[-1]])}.mp4"
         told = [tables.in_short(results), *tables.tables(results), tables.summary(results, env.spec)]
-        print("\n\n".join([*told, tables.guide(config, setup.main, setup.folder, first)]))
+        print("\n\n".join([*told, _guide(config, setup.main, setup.folder, first)]))
     return setup.folder
 
 
@@ -75,3 +75,26 @@ def write_results(setup: Setup, played_jobs: Sequence[tuple[str, Any]]) -> Json:
     write_figures(setup.folder, env, results, setup.learners, config.summaries)
     write_owned(setup.folder / RESULTS, setup.owner, setup.opened.step, results)
     return results
+
+
+def _guide(config: Config, part: str, folder: Path, film: Path) -> str:
+    """Lines that name the results of an evaluation in `folder`, with what to look for in the first picture and in the
+    video `film`; `part` is the main part of its tasks."""
+    lines = [
+        f"look first    {folder / 'adaptation.png'}",
+        f"              The weights are frozen: if '{PARTS[part]}' rises, the model learns in its",
+        "              context, from near 'random' towards the other dashed lines, which are references.",
+    ]
+    if (probes := folder / "probes.png").exists():
+        lines += [f"              {probes.name} beside it: with a blanked or wiped context the curve should stay low."]
+    if film.exists():
+        lines += [
+            f"start with    {film}",
+            "              One life on the task that takes longest; below it, the return of each episode. On the left",
+            "              the model, which should search first and go straight later. On the right the source agent",
+            "              of that task, if there is one, which learns by its own algorithm. Green walls mean a reward",
+            "              or a success.",
+        ]
+    lines += [f"all numbers   {folder / RESULTS}"]
+    lines += [f"all videos    {config.folder('videos')}"] if config.folder("videos").exists() else []
+    return "\n".join([*lines, f"all curves    tensorboard --logdir {config.folder('logs')}"])

@@ -3,9 +3,9 @@
 python -m src.pipeline [KEY=VALUE ...]
 
 Trials (finetune) follow where they train the model that acts: policy.model=<finetune.experiment_name>. On a CPU with
-two threads or more, two processes train together in stage two and in trials; num_threads=1 keeps to one. The agents of
-stage one are examined and filmed in another process while stage two trains. A stage that is finished is not repeated,
-and each can be run alone.
+two threads or more, two processes train together in stage two and in trials (the extension `scaling` starts them);
+num_threads=1 keeps to one. The agents of stage one are examined and filmed in another process while stage two trains. A
+stage that is finished is not repeated, and each can be run alone.
 """
 
 from multiprocessing import set_forkserver_preload
@@ -20,7 +20,7 @@ from icrl.contracts import PipelineError
 from icrl.programs import evaluate, finetune, train_agents, train_gpt
 from icrl.recording.record import examined_quietly
 from icrl.runs.device import device_of
-from icrl.runs.distributed import in_ranks
+from icrl.runs.distributed import process_group
 from icrl.runs.processes import Worker
 from icrl.training.program import divides_windows
 from icrl.training.trials import check_trials, divides_streams
@@ -28,7 +28,6 @@ from icrl.training.trials import check_trials, divides_streams
 LARGE = "source.num_learners, trainer.mini_batch_size, evaluation.num_streams"
 
 _POLL_SECONDS = 60.0  # seconds
-_RANKS = 2  # processes that train together
 
 
 def main(config: Config) -> Path:
@@ -38,14 +37,15 @@ def main(config: Config) -> Path:
         check_trials(config)
     set_forkserver_preload([__name__, "torch._dynamo"])  # which every other process of a stage needs
     threads = config.num_threads or torch.get_num_threads()
+    ranks = process_group()
     train_agents.record(config)
     helper = Worker(examined_quietly, idle=False)
     try:
         helper.give(config)
         if not tuned or config.finetune.start == "gpt":
-            in_ranks(train_gpt.main, *_shared(config, threads, divides_windows(config, _RANKS)))
+            ranks.in_ranks(train_gpt.main, *_shared(config, threads, divides_windows(config, ranks.size)))
         if tuned:
-            in_ranks(finetune.main, *_shared(config, threads, divides_streams(config, _RANKS)))
+            ranks.in_ranks(finetune.main, *_shared(config, threads, divides_streams(config, ranks.size)))
         torch.set_num_threads(threads)
         if (examination := helper.answer(0.0)) is None:
             print("waiting for the other process to examine and film the source agents")
@@ -63,6 +63,7 @@ def main(config: Config) -> Path:
 def _shared(config: Config, threads: int, divides: bool) -> tuple[Config, int]:
     """Options of a training program on `threads` threads, and its number of processes: several on a CPU if its batches
     divide, because the threads of one wait for each other. One process leaves a core for evaluations and films."""
-    size = _RANKS if divides and threads >= _RANKS and device_of(config).type == "cpu" else 1
+    most = process_group().size
+    size = most if divides and threads >= most and device_of(config).type == "cpu" else 1
     each = threads // size if size > 1 else max(1, threads - 1)
     return replace(config, num_threads=each), size

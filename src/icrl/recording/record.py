@@ -13,7 +13,6 @@ from icrl.app.root import Config
 from icrl.collection.async_unroll import make_unroll_worker
 from icrl.collection.collect import Learner, check_parameters, collect, make_learners
 from icrl.collection.experience import make_experience
-from icrl.config.paths import PROJECT
 from icrl.contracts import ConfigError, Env, Json, PipelineError
 from icrl.data.history_store import HistoryWriter, read_manifest
 from icrl.envs import make_env
@@ -25,7 +24,6 @@ from icrl.plots.walks import tell_not_filmed
 from icrl.recording.run_parts import WHOLE, Part, Position, align_writer, check_continues, compared, inputs_of
 from icrl.runs.checkpoint import FINISHED, Interval, load_newest
 from icrl.runs.device import device_of, prepare, recorded
-from icrl.runs.distributed import check_alone
 from icrl.runs.evaluations import Evaluations
 from icrl.runs.files import (
     Identity,
@@ -37,7 +35,7 @@ from icrl.runs.files import (
     write_owned,
 )
 from icrl.runs.metrics import MetricLogger, check_writers, profiled
-from icrl.runs.record import check_snapshots, record_session
+from icrl.runs.record import record_session
 from icrl.runs.run_state import RunState
 from icrl.sources import source_class
 from icrl.sources.pace import clock_of, due_steps, num_iterations
@@ -50,9 +48,7 @@ FOUND = {"num_tasks": int, "unsolved": [{"task": (str, int), "success": [float]}
 
 def record_part(config: Config, part: Part = WHOLE) -> None:
     """Train and record, or resume, until the histories of a `part` of the training tasks are complete."""
-    check_snapshots(config.summaries.code_snapshots, PROJECT)
     check_writers(config.summaries)
-    check_alone("train_agents", "all its agents are one batch")
     check_playable(config.env)
     device, source = prepare(config), config.source
     histories, folder = config.folder("histories"), config.folder("logs") / "source"

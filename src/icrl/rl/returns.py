@@ -53,24 +53,21 @@ def v_trace(
     truncated: Tensor,
     discount: float,
     ratio: Tensor,
-    trace_lambda: float = 1.0,
-    rho_clip: float = 1.0,
-    c_clip: float = 1.0,
 ) -> tuple[Tensor, Tensor]:
     """V-trace targets v of the values and advantages A of the actions, `[T, B]` each (Espeholt et al., 2018, arXiv
     1802.01561, section 4, remarks 1 and 2):
 
-        rho_t = min(rho_clip, ratio_t),    c_t = trace_lambda * min(c_clip, ratio_t)
-        v_t   = V(s_t) + rho_t * delta_t + discount * c_t * (v_{t+1} - V(s_{t+1}))
+        rho_t = min(1, ratio_t)
+        v_t   = V(s_t) + rho_t * (delta_t + discount * (v_{t+1} - V(s_{t+1})))
         A_t   = rho_t * (r_t + discount * v_{t+1} - V(s_t))
 
     with delta_t as in `gae`. Where an episode ended at t, or t is the last step, v_{t+1} = V(s_{t+1}) = V(next_t), and
     0 if the task ended at t. Other arguments as in `gae`; `ratio` = pi(a|s) / mu(a|s), with mu the policy that played.
-    If all ratios are 1, v is A_t + V(s_t) of `gae` with gae_lambda = trace_lambda, so v is the n-step return for 1.
+    If all ratios are 1, v is the n-step return.
     """
     ahead, on = discount * next_value.masked_fill(terminated, 0.0), discount * (terminated | truncated).logical_not()
-    rho = ratio.clamp(max=rho_clip)
-    excess = _accumulated(rho * (reward + ahead - value), trace_lambda * on * ratio.clamp(max=c_clip))  # v - V
+    rho = ratio.clamp(max=1)
+    excess = _accumulated(rho * (reward + ahead - value), on * rho)  # v - V
     later = torch.cat([excess[1:], torch.zeros_like(excess[:1])])
     return value + excess, rho * (reward + ahead + on * later - value)
 

@@ -11,12 +11,12 @@ import re
 import sys
 from collections.abc import Collection
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import Any, Self
 
 import torch
 from pydantic import model_validator
 
-from icrl.config.options import Options, option, refuse_both
+from icrl.config.options import NO_EFFECT, Options, option, refuse_both
 from icrl.contracts import Json, PipelineError
 from icrl.runs.files import Identity, check_owner, read_json, read_owned, sha256, write_atomically, write_json
 from icrl.runs.processes import say
@@ -31,9 +31,8 @@ class SavingConfig(Options):
     num_checkpoints: int = option(10, "checkpoints, evenly spread (0: use checkpoint_interval)", ge=0, may_change=True)
     checkpoint_interval: int = option(0, "iterations per checkpoint (both 0: one at the end)", ge=0, may_change=True)
     keep_last: int = option(2, "newest checkpoints to keep", ge=1, may_change=True)
-    on_crash: Literal["save", "skip", "ask"] = option(
-        "save", "state of a failed run: save it as crash-*.pt, skip it, or ask at the terminal", may_change=True
-    )
+
+    former = {"on_crash": NO_EFFECT}
 
     @model_validator(mode="after")
     def _check(self) -> Self:

@@ -11,16 +11,13 @@ import time
 from collections.abc import Iterator, Sequence
 from functools import reduce
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, Self
+from typing import Any, Literal, NamedTuple, Protocol, Self
 
 import torch
 from pydantic import model_validator
 
 from icrl.config.options import DeviceName, Options, option, refuse
 from icrl.contracts import ConfigError, Json
-
-if TYPE_CHECKING:
-    from icrl.runs.checkpoint import SavingConfig
 
 _MEMINFO = Path("/proc/meminfo")
 _CGROUP, _OWN = Path("/sys/fs/cgroup"), Path("/proc/self/cgroup")  # all control groups; those of this process
@@ -64,8 +61,6 @@ class Prepared(Protocol):
     def seed(self) -> int: ...
     @property
     def device(self) -> DeviceConfig: ...
-    @property
-    def checkpoints(self) -> SavingConfig: ...
 
 
 def prepare(config: Prepared) -> torch.device:
@@ -74,8 +69,6 @@ def prepare(config: Prepared) -> torch.device:
     if config.num_threads:
         torch.set_num_threads(config.num_threads)
     torch.manual_seed(config.seed)
-    if config.checkpoints.on_crash == "ask" and not (sys.stdin and sys.stdin.isatty()):
-        raise ConfigError("checkpoints.on_crash=ask needs a terminal, but stdin is not one; give save or skip")
     return device_of(config)
 
 

@@ -1,64 +1,21 @@
-"""Data parallel training: one process per rank, each with its share of every batch.
+"""Processes that train one model together, each with its share of every batch.
 
-`torchrun` starts the ranks, or a program starts them on its own machine (`in_ranks`). Otherwise there is one rank, and
-nothing here communicates.
+Here a process is alone, and nothing communicates. An extension that joins several puts its `Group` into `GROUPS`.
 """
 
-import gc
-import importlib
-import os
-import re
-import socket
-import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from contextvars import ContextVar
-from datetime import timedelta
-from pathlib import Path
-from tempfile import TemporaryDirectory
-from threading import RLock
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
-import torch.distributed as dist
 from torch import Tensor, nn
 
-from icrl.contracts import ConfigError, PipelineError, Stopped
-from icrl.runs._parent import LAUNCHER
-from icrl.runs.processes import Worker
-
-_VARIABLES = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT")
-_GREETING = timedelta(seconds=60)  # torchrun listens before it starts any process
-_PATIENCE = timedelta(days=1)  # ranks wait while rank 0 evaluates; torchrun ends all if one dies
-_POLL_SECONDS = 0.05  # seconds between two looks at ranks that have not joined yet
-_EXIT = 5.0  # seconds in which a process that does not answer has ended
-_TOLERANCE = 1e-6  # between the statistics of a parameter on two ranks
-_INTERFACE = "GLOO_SOCKET_IFNAME"  # variable with the network interface of gloo
-
-
-def check_alone(program: str, why: str) -> None:
-    """Raise `ConfigError` if `torchrun` started several processes of a `program` that runs in one."""
-    size = os.environ.get("WORLD_SIZE", "1") if os.environ.get("RANK") else "1"
-    if size != "1":
-        raise ConfigError(f"WORLD_SIZE={size}: {program} runs in one process, without torchrun, because {why}")
-
-
-class LostRankError(PipelineError):
-    """Another rank does not answer any more."""
-
-
-@contextmanager
-def _answered() -> Iterator[None]:
-    """Context in which all ranks must answer: raises `LostRankError` if one has ended."""
-    try:
-        yield
-    except RuntimeError as error:
-        lost = "another process of this run has ended; the same command continues from the newest checkpoint"
-        raise LostRankError(lost) from error
+from icrl.config.modules import load_plugins
 
 
 class Ranks:
-    """Process group that trains one model: the `rank` of this process among `size`. Methods are called by all ranks.
+    """Processes that train one model: the `rank` of this one among `size`. Methods are called by all ranks; those of
+    one rank change nothing.
 
     Rank 0, the writer, writes checkpoints and curves, and evaluates."""
 
@@ -67,232 +24,57 @@ class Ranks:
 
     def leave(self) -> None:
         """Stop communicating, because this rank has failed and the others may no longer wait for it."""
-        self.size = 1
 
     def any(self, flag: bool) -> bool:
         """Combine the flags of all ranks: true if one is."""
-        return flag if self.size == 1 else any(bool(one) for one in self.gather(torch.tensor([int(flag)])))
+        return flag
 
     def average(self, values: Tensor) -> Tensor:
         """Mean of a tensor over all ranks."""
-        if self.size == 1:
-            return values
-        total = values.clone()
-        with _answered():
-            dist.all_reduce(total)
-        return total / self.size
+        return values
 
     def average_gradients(self, model: nn.Module) -> None:
         """Set the gradient of each parameter to its mean over all ranks, in one exchange. The same parameters must have
         gradients on all ranks."""
-        if self.size == 1:
-            return
-        gradients = [parameter.grad for parameter in model.parameters() if parameter.grad is not None]
-        means = self.average(torch.cat([gradient.flatten() for gradient in gradients]))
-        for gradient, mean in zip(gradients, means.split([each.numel() for each in gradients]), strict=True):
-            gradient.copy_(mean.view_as(gradient))
 
     def gather(self, values: Tensor) -> list[Tensor]:
         """CPU tensors of all ranks, returned on every rank; shapes must agree."""
-        if self.size == 1:
-            return [values]
-        gathered = [torch.empty_like(values) for _ in range(self.size)]
-        with _answered():
-            dist.all_gather(gathered, values)
-        return gathered
+        return [values]
 
     def concatenated(self, values: Tensor, dim: int) -> Tensor:
         """Tensors of all ranks, of one shape, behind each other along `dim` in the order of ranks."""
-        if self.size == 1:
-            return values
-        sent = values.byte() if values.dtype == torch.bool else values  # gloo sends no bool
-        return torch.cat(self.gather(sent.cpu().contiguous()), dim).to(values)
+        return values
 
-    def check_equal(self, model: nn.Module, update: int) -> None:
-        """Raise `PipelineError` if the mean or the norm of a parameter differs between ranks."""
-        named = dict(model.named_parameters())
-        statistics = [torch.stack([p.detach().double().mean(), p.detach().double().norm()]) for p in named.values()]
-        first, *others = self.gather(torch.stack(statistics).cpu())
-        for rank, other in enumerate(others, 1):
-            same = torch.isclose(other, first, rtol=_TOLERANCE, atol=_TOLERANCE, equal_nan=True).all(dim=1)
-            if names := ", ".join(name for name, agrees in zip(named, same, strict=True) if not agrees):
-                raise PipelineError(f"after update {update} rank {rank} differs from rank 0 in the parameters {names}")
+    def wrapped(self, model: nn.Module, device: torch.device) -> Any:
+        """The model in a wrapper that averages gradients while they are computed; None: `average_gradients` does."""
+        return None
 
     def check_divides(self, batch_size: int, accumulation_steps: int) -> None:
         """Raise `ConfigError` unless every rank and part gets the same number of windows."""
-        if batch_size % (self.size * accumulation_steps):
-            raise ConfigError(
-                f"trainer.mini_batch_size={batch_size} must be a multiple of {self.size} processes x "
-                f"trainer.gradient_accumulation_steps={accumulation_steps}"
-            )
 
 
-@contextmanager
-def joined(device: torch.device) -> Iterator[tuple[Ranks, torch.device]]:
-    """Ranks started by `in_ranks` or `torchrun`, and the device of this one; else a single rank."""
-    here = _HERE.get()
-    if here is None and not os.environ.get("RANK"):
+class Group:
+    """Ways in which ranks are started and find each other. Here there is one rank."""
+
+    size = 1  # ranks that share the work of this machine's CPU
+
+    @contextmanager
+    def joined(self, device: torch.device) -> Iterator[tuple[Ranks, torch.device]]:
+        """Ranks with which this process was started, and its device."""
         yield Ranks(), device
-        return
-    # Defaults in this module hold the group that exists when it is imported, which torch's optimizers do: later, and
-    # the group's threads would outlive `destroy_process_group`, and could abort the interpreter at its exit.
-    importlib.import_module("torch.distributed.nn.functional")
-    if here is not None:
-        _join_here(here)
-    else:
-        device = _joined_by_torchrun(device)
-    try:
-        yield Ranks(dist.get_rank(), dist.get_world_size()), device
-    except Stopped:  # all ranks stop together
-        _leave_group()
-        raise
-    _leave_group()  # not after other exceptions: it would wait for ever for the other ranks
 
-
-def _leave_group() -> None:
-    gc.collect()  # a wrapped model in a reference cycle would keep the group, whose threads may abort the exit
-    dist.destroy_process_group()
-
-
-def _joined_by_torchrun(device: torch.device) -> torch.device:
-    """Join the group that the environment describes; returns the device of this rank."""
-    local_rank = _checked_environment()
-    if device.index is not None:
-        raise ConfigError(f"device.type={device}: each process of torchrun needs its own GPU; give device.type=cuda")
-    if device.type == "cuda":
-        if local_rank >= (num_gpus := torch.cuda.device_count()):
-            raise ConfigError(
-                f"LOCAL_RANK={local_rank}: each process needs its own GPU, and this machine has {num_gpus}; use "
-                f"torchrun --nproc-per-node={num_gpus}, or give device.type=cpu"
-            )
-        device = torch.device("cuda", local_rank)
-        torch.cuda.set_device(device)
-    _join("cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo")
-    return device
-
-
-def _checked_environment() -> int:
-    """Value of LOCAL_RANK. Raises `ConfigError` if a variable that torchrun sets is missing or out of range."""
-    if missing := [name for name in _VARIABLES if not os.environ.get(name)]:
-        raise ConfigError(
-            f"RANK={os.environ['RANK']} is set in the environment, but {', '.join(missing)} not: torchrun sets all of "
-            "them; start with it, or unset RANK to train in one process"
-        )
-    size = _number("WORLD_SIZE", 1, 10**6)
-    _number("MASTER_PORT", 0, 2**16 - 1)
-    _number("RANK", 0, size - 1, "WORLD_SIZE - 1 = ")
-    return _number("LOCAL_RANK", 0, size - 1, "WORLD_SIZE - 1 = ")
-
-
-def _number(name: str, low: int, high: int, because: str = "") -> int:
-    value = os.environ[name]
-    if not re.fullmatch("[0-9]{1,9}", value) or not low <= int(value) <= high:
-        raise ConfigError(
-            f"{name}={value} in the environment: must be an int from {low} to {because}{high}; start with torchrun, "
-            "which sets it, or unset RANK to train in one process"
-        )
-    return int(value)
-
-
-def _join(backend: str) -> None:
-    """Create the process group. Raises `PipelineError` if MASTER_ADDR:MASTER_PORT does not answer."""
-    hosted = os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
-    try:
-        store, rank, size = next(dist.rendezvous("env://", timeout=_GREETING if hosted else _PATIENCE))
-    except dist.DistError as error:
-        address = f"MASTER_ADDR:MASTER_PORT={os.environ['MASTER_ADDR']}:{os.environ['MASTER_PORT']}"
-        needed = "where torchrun or the process of RANK=0 should listen: start all processes again"
-        raise PipelineError(f"nothing answers at {address}, {needed}") from error
-    # After a restart torchrun's store still has the addresses of the processes that ended.
-    store = dist.PrefixStore(f"restart-{os.environ.get('TORCHELASTIC_RESTART_COUNT', '0')}", store)
-    store.set_timeout(_PATIENCE)
-    dist.init_process_group(backend, store=store, rank=rank, world_size=size, timeout=_PATIENCE)
-
-
-class _Here(NamedTuple):
-    """Group of processes of this machine, as one of them sees it."""
-
-    rank: int
-    size: int
-    store: str  # file through which they find each other
-    others: Sequence[Worker] = ()  # that rank 0 has started
-
-
-_HERE: ContextVar[_Here | None] = ContextVar("group that this process is to join", default=None)
-
-
-def in_ranks(main: Callable[[Any], Any], config: Any, size: int) -> Any:
-    """Result of `main(config)` in `size` processes of this machine, which train one model. This one is rank 0, the
-    others ignore signals and end with it. `main` and `config` must be picklable, and `main` opens one run.
-
-    Raises `PipelineError` if one of the others dies or fails; the same command then continues."""
-    if size == 1:
+    def in_ranks(self, main: Callable[[Any], Any], config: Any, size: int) -> Any:
+        """Result of `main(config)`, which opens one run, in `size` processes of this machine."""
         return main(config)
-    with TemporaryDirectory() as folder:
-        store = str(Path(folder) / "store")
-        others = [Worker(_follow, idle=False) for _ in range(size - 1)]
-        token = _HERE.set(_Here(0, size, store, others))
-        try:
-            for rank, other in enumerate(others, 1):
-                other.give((main, config, _Here(rank, size, store)))
-            return main(config)
-        except LostRankError as error:
-            raise PipelineError(_fate(others, _EXIT) or str(error)) from error
-        finally:
-            _HERE.reset(token)
-            for other in others:
-                other.end()
-            if dist.is_initialized():
-                _leave_group()
+
+    def check_alone(self, program: str) -> None:
+        """Raise `ConfigError` if several ranks of a `program` were started that runs in one process."""
 
 
-def _follow(part: tuple[Callable[[Any], object], Any, _Here]) -> None:
-    """Part of another rank than 0 in `in_ranks`."""
-    importlib.import_module("tqdm").tqdm.set_lock(RLock())  # one of processes would outlive this one
-    main, config, here = part
-    _HERE.set(here)
-    main(config)
+GROUPS = [Group()]  # the last one counts
 
 
-def _fate(others: Sequence[Worker], patience: float) -> str:
-    """Words for the first of the `others` that dies or fails within `patience` seconds; empty if none does."""
-    for rank, other in enumerate(others, 1):
-        try:
-            answer = other.answer(patience)
-        except (EOFError, OSError):
-            died = f"process {rank} of the training died (exit code {other.end(_EXIT)})"
-            return f"{died}; the same command continues from the newest checkpoint"
-        if answer:
-            return f"process {rank} of the training failed: {answer.strip().splitlines()[-1]}"
-    return ""
-
-
-def _join_here(here: _Here) -> None:
-    """Create the process group of `here`, on the loopback interface. Raises `PipelineError` if one of the others dies
-    or fails before it joins."""
-    store, names = dist.FileStore(here.store, here.size), [f"rank-{rank}" for rank in range(here.size)]
-    store.set(names[here.rank], "here")
-    while here.others and not store.check(names):  # the others end with rank 0
-        if fate := _fate(here.others, _POLL_SECONDS):
-            raise PipelineError(fate)
-    before = os.environ.get(_INTERFACE)
-    os.environ[_INTERFACE] = next(name for _, name in socket.if_nameindex() if name.startswith("lo"))
-    try:
-        dist.init_process_group("gloo", store=store, rank=here.rank, world_size=here.size, timeout=_PATIENCE)
-    finally:
-        if before is None:
-            del os.environ[_INTERFACE]
-        else:
-            os.environ[_INTERFACE] = before
-
-
-def run_together(number: str, restarts: str, *command: str) -> None:
-    """Run `command`, a program with its options, in `number` processes of this machine, and start all again if one is
-    lost, at most `restarts` times. All end with the parent of this process."""
-    os.environ[LAUNCHER] = str(os.getpid())
-    torchrun = importlib.import_module("torch.distributed.run").main  # imports much that a rank does not need
-    torchrun(["--standalone", "--nproc-per-node", number, "--max-restarts", restarts, "-m", "icrl", *command])
-
-
-if __name__ == "__main__":
-    run_together(*sys.argv[1:])
+def process_group() -> Group:
+    """How this process gets its ranks."""
+    load_plugins()
+    return GROUPS[-1]

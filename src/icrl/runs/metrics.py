@@ -18,7 +18,6 @@ from icrl.config.options import (
     Name,
     OneOrMore,
     Options,
-    PathName,
     option,
     refuse,
     refuse_both,
@@ -46,12 +45,9 @@ class CurvesConfig(Options):
     writer: Annotated[list[Name], OneOrMore] = writer_option()
     num_summaries: int = option(100, "points per curve (0: use summary_interval)", ge=0, may_change=True)
     summary_interval: int = option(0, "iterations between points (both 0: none)", ge=0, may_change=True)
-    code_snapshots: Annotated[list[PathName], OneOrMore] = option(
-        [], "files to log as texts of the run, relative to the project", may_change=True
-    )
     profiled_iterations: int = option(0, "iterations to trace with torch.profiler (0: none)", ge=0, may_change=True)
 
-    former = {"flush_secs": NO_EFFECT, "max_queue": NO_EFFECT}
+    former = {"flush_secs": NO_EFFECT, "max_queue": NO_EFFECT, "code_snapshots": NO_EFFECT}
     additions: ClassVar[tuple[str, ...]] = ()  # options that add to the points of a curve
 
     @model_validator(mode="after")

@@ -14,7 +14,6 @@ import sys
 from collections.abc import Iterator
 from contextlib import suppress
 from datetime import UTC, datetime
-from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -71,27 +70,12 @@ def parameters_table(model: nn.Module, optimizer: torch.optim.Optimizer) -> str:
     return "\n".join(lines)
 
 
-def check_snapshots(paths: list[str], project: Path) -> list[Path]:
-    """Absolute paths of `paths`, which are relative to `project`. Raises `ConfigError` if a path does not exist, is not
-    a file or resolves to a place outside."""
-    root, files = project.resolve(), list[Path]()
-    for path in paths:
-        files.append(file := (root / path).resolve())
-        inside, absent = file.is_relative_to(root), "is not a file in" if file.exists() else "does not exist in"
-        fault = absent if inside else "is outside the project"
-        refuse(not (inside and file.is_file()), f"summaries.code_snapshots={path} {fault} {root}")
-    return files
-
-
 def record_session(config: Any, folder: Path, owner: Identity, step: int, project: Path = PROJECT) -> dict[str, str]:
     """Add a session of the run `owner`, which starts at `step`, to `folder`/run.json, and its diff beside it. Returns
-    Markdown texts for TensorBoard by tag: configuration, command, git, code_snapshots/<file>.
+    Markdown texts for TensorBoard by tag: configuration, command, git.
 
     A run.json that is damaged or from another run is renamed to run.json.damaged; training continues."""
     git, path, sessions, diff = git_state(project), folder / "run.json", list[Json](), None
-    files = check_snapshots(config.summaries.code_snapshots, project)
-    names = [file.relative_to(project.resolve()).as_posix() for file in files]
-    snapshots = {name: (project / name).read_text(encoding="utf-8", errors="replace") for name in names}
     if path.exists():
         try:
             sessions = read_sessions(path, owner)
@@ -110,7 +94,6 @@ def record_session(config: Any, folder: Path, owner: Identity, step: int, projec
         | {"numpy": np.__version__, "cuda": torch.version.cuda},
         "host": {"name": platform.node(), "system": platform.platform(), "cores": os.cpu_count()}
         | {"gpus": [torch.cuda.get_device_name(index) for index in range(torch.cuda.device_count())]},
-        "code_snapshots": {name: sha256(text.encode()).hexdigest() for name, text in snapshots.items()},
     }
     write_owned(path, owner, step, {"sessions": [*sessions, session]})
     changes = f"with changes\n\n{fenced(git['diff'])}" if git["dirty"] else "without changes"
@@ -118,7 +101,7 @@ def record_session(config: Any, folder: Path, owner: Identity, step: int, projec
         "configuration": fenced("\n".join(f"{key}: {value}" for key, value in _flat(session["config"], ""))),
         "command": fenced(shlex.join(sys.orig_argv)),
         "git": f"revision `{git['revision']}` {changes}" if git["revision"] else "not a git checkout",
-    } | {f"code_snapshots/{name}": fenced(text) for name, text in snapshots.items()}
+    }
 
 
 def read_sessions(path: Path, owner: Identity) -> list[Json]:

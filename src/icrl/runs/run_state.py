@@ -1,7 +1,7 @@
 """Checkpointed state of a training run: one for stage one, stage two and the point game.
 
 A resumed run ends with bit-identical results to an uninterrupted one. It saves when a checkpoint is due and on signals
-(SIGTERM: save and end, SIGUSR2: save and continue). After a crash it can save a state for inspection.
+(SIGTERM: save and end, SIGUSR2: save and continue). After a crash it saves a state for inspection.
 """
 
 import signal
@@ -140,16 +140,9 @@ class RunState:
             self._save_crash(error)
 
     def _save_crash(self, error: Exception) -> None:
-        """Save the state of a failed run for inspection, as `checkpoints.on_crash` says; no run resumes from it."""
-        if not self.ranks.is_writer or self._options.on_crash == "skip":
+        """Save the state of a failed run for inspection, as `crash-*.pt`; no run resumes from it."""
+        if not self.ranks.is_writer:
             return
-        if self._options.on_crash == "ask":
-            try:
-                answer = input(f"{type(error).__name__}: {error}\nSave the state of the failed run? [y/n] ")
-            except (EOFError, KeyboardInterrupt):
-                return
-            if answer.strip().lower() not in ("y", "yes"):
-                return
         self.ranks.leave()
         try:
             self.save("crash", 1, error="".join(traceback.format_exception(error)))

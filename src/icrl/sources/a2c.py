@@ -61,7 +61,7 @@ class ActorCritic(Learner):
         self.heads = self.heads_of(config, spec)(spec, config.hidden_size, seeds, device)
         self.has_memory = self.heads.memory_size > 0
         self.network, self.outputs, self.refresh = self.heads.network, self.heads.outputs, self.heads.refresh
-        self.optimizer = StackedAdam(self.network, config)
+        self.optimizer = StackedAdam(self.network, config.max_gradient_norm)
 
     @staticmethod
     def heads_of(config: Any, spec: EnvSpec) -> type[Any]:

@@ -76,12 +76,13 @@ class SourceConfig(Options):
     discount: float = option(0.99, "discount factor of the returns", ge=0, le=1)
     evaluate: bool = option(False, "also play evaluation episodes during training (evals.*), and keep the best agents")
     per_agent_curves: bool = option(False, "also write one TensorBoard curve per agent", may_change=True)
-    videos_per_task: int = option(1, "learners per task that get a video of their own (0: none)", ge=0, may_change=True)
-    max_videos: int = option(64, "most learners in all that get a video (0: no limit)", ge=0, may_change=True)
+    videos_per_task: int = option(
+        1, "learners per task that get a video of their own, 16 in all at most (0: none)", ge=0, may_change=True
+    )
 
     former = {
-        **{"export": NO_EFFECT, "unroll_parameter_update_period": 1, "unroll_step_interval": NO_EFFECT},
-        **{"vectorization": NO_EFFECT, "num_workers": NO_EFFECT},
+        **{"export": NO_EFFECT, "max_videos": NO_EFFECT, "unroll_step_interval": NO_EFFECT},
+        **{"unroll_parameter_update_period": 1, "vectorization": NO_EFFECT, "num_workers": NO_EFFECT},
     }
 
     @model_validator(mode="after")
@@ -118,11 +119,6 @@ class SourceConfig(Options):
     def pretraining(self) -> int:
         """Iterations before the first env step."""
         return 0
-
-    @property
-    def iterations_per_update(self) -> int:
-        """Iterations between updates on own experience."""
-        return 1
 
     def inputs(self, config: Config) -> dict[str, str]:
         """Checksums of what learners with these options read, by the option that names it. Raises `ConfigError` if one

@@ -55,7 +55,7 @@ def window_length(source: SourceConfig, steps: int) -> int:
 
 def own_windows(source: SourceConfig, iteration: int) -> int:
     """Windows of a learner's own experience to learn from in `iteration` (from 1); 0 if it must not learn from it."""
-    if iteration < first_update(source) or iteration % source.iterations_per_update:
+    if iteration < first_update(source):
         return 0
     steps = unrolled(source, iteration) - unrolled(source, iteration - 1)
     length = window_length(source, steps)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -16,10 +16,7 @@ from icrl.runs.distributed import Ranks
 from icrl.runs.evaluations import Evaluation, Evaluations
 from icrl.runs.metrics import MetricLogger, SummariesConfig, shown
 from icrl.runs.processes import say
-
-if TYPE_CHECKING:
-    from icrl.app.root import Config
-
+from icrl.training.updates import TrainerConfig
 
 Loss = Callable[[nn.Module, AnyBatch], tuple[Any, ...]]  # the loss, and more
 
@@ -33,7 +30,7 @@ _DECAY = 0.999  # of the moving averages, for each update
 class UpdateCurves:
     """Curves of updates on a `MetricLogger`. Every rank has one, because averages are over all ranks."""
 
-    config: Config
+    summaries: SummariesConfig
     objective: Objective
     ranks: Ranks
     logger: MetricLogger
@@ -66,7 +63,7 @@ class UpdateCurves:
             counted = not batch.action.is_floating_point()
             return logits.softmax(-1) if counted else None, {"logits": logits}
 
-        inspect(self.logger, self.config.summaries, update, model.named_parameters(), policy, batch._asdict())
+        inspect(self.logger, self.summaries, update, model.named_parameters(), policy, batch._asdict())
         told = [shown({name: values[name] for name in (_OF_TRIALS if "return" in values else _TOLD) if name in values})]
         self.logger.tell(update, "  ".join(told + newest(evaluations.results if evaluations else {})))
 
@@ -205,9 +202,9 @@ class NoiseScale:
         return total
 
 
-def make_noise_scale(config: Config, ranks: Ranks) -> NoiseScale:
+def make_noise_scale(summaries: SummariesConfig, trainer: TrainerConfig, ranks: Ranks) -> NoiseScale:
     """Estimator named by `summaries.gradient_noise_scale`. Raises `ConfigError` if the batch is too small."""
-    kind, size = config.summaries.gradient_noise_scale, config.trainer.mini_batch_size
+    kind, size = summaries.gradient_noise_scale, trainer.mini_batch_size
     why = f"needs parts of a batch; trainer.mini_batch_size={size} is too small for {ranks.size} processes"
     refuse(kind != "none" and size < 2 * ranks.size, f"summaries.gradient_noise_scale={kind} {why}")
-    return NoiseScale(kind, size // ranks.size // config.trainer.gradient_accumulation_steps)
+    return NoiseScale(kind, size // ranks.size // trainer.gradient_accumulation_steps)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor, nn
@@ -12,7 +11,7 @@ from torch import Tensor, nn
 from icrl.config.options import refuse
 from icrl.config.schedules import Clock
 from icrl.contracts import AnyBatch, Objective
-from icrl.runs.checkpoint import FINISHED, Interval, is_due
+from icrl.runs.checkpoint import FINISHED, Interval
 from icrl.runs.divergence import FiniteCheck
 from icrl.runs.evaluations import Evaluations, Evaluator
 from icrl.runs.files import Identity, write_owned
@@ -21,10 +20,8 @@ from icrl.runs.processes import say
 from icrl.runs.record import parameters_table, record_session
 from icrl.runs.run_state import Generators, RunState, Stateful
 from icrl.training.curves import UpdateCurves, make_noise_scale
+from icrl.training.program import RunContext
 from icrl.training.updates import Updater
-
-if TYPE_CHECKING:
-    from icrl.training.program import RunContext
 
 
 def fit(
@@ -108,9 +105,9 @@ class Training:
         self._logger, self.evaluations = _services(stack, context, run, evaluator, updater)
         self._finite = FiniteCheck(program, {"": updater.model}, lambda _: _lower(lowered, updater), ranks)
         run.before_save = lambda: self._finite.check(run.done)
-        self.noise_scale = make_noise_scale(config, ranks)
+        self.noise_scale = make_noise_scale(config.summaries, config.trainer, ranks)
         self._scale: dict[str, float] = {}
-        self._curves = UpdateCurves(config, updater.objective, ranks, self._logger)
+        self._curves = UpdateCurves(config.summaries, updater.objective, ranks, self._logger)
         num_profiled = config.summaries.profiled_iterations * ranks.is_writer
         self._iteration_done = stack.enter_context(profiled(run.folder, num_profiled))
 
@@ -163,8 +160,6 @@ class Training:
         self._finite.record(made, updater.watched(metrics), check=due)
         if due:
             self._curves.show(made, metrics, self._scale | updater.rates(), updater.model, batch, self.evaluations)
-        if is_due(made, self._config.trainer.parameter_check_interval):
-            self._ranks.check_equal(updater.model, made)
         self._iteration_done()
         self._logger.advance()
 

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, NamedTuple
 import torch
 
 from icrl.config.options import replace, walk
-from icrl.config.paths import PROJECT
 from icrl.config.schedules import needs_length
 from icrl.contracts import Batch, ConfigError, Json
 from icrl.data.history_store import Histories
@@ -24,10 +23,9 @@ from icrl.objectives import labels_makers, objective_class
 from icrl.objectives.imitation import ObjectiveConfig
 from icrl.runs.checkpoint import FINISHED, check_end, check_run, load_newest
 from icrl.runs.device import Need, check_memory, prepare, recorded
-from icrl.runs.distributed import Ranks, joined
+from icrl.runs.distributed import Ranks, process_group
 from icrl.runs.files import Identity, check_owner, check_same, identity_of, only_writer, read_owned, recorded_value
 from icrl.runs.metrics import check_writers
-from icrl.runs.record import check_snapshots
 from icrl.spaces import EnvSpec
 from icrl.training.finished import check_described
 from icrl.training.needs import EVALS, playing
@@ -162,9 +160,8 @@ def open_run(
     `inputs` maps the description of the newest checkpoint, or None, to checksums of the inputs other than histories;
     `rates` is the group of its rates. Raises `ConfigError` if the model in the folder has other histories or other
     options in `groups`, and `PipelineError` if the folder has files of another run."""
-    check_snapshots(config.summaries.code_snapshots, PROJECT)
     check_writers(config.summaries)
-    with joined(prepare(config)) as (ranks, device):
+    with process_group().joined(prepare(config)) as (ranks, device):
         if not ranks.is_writer:
             ranks.any(False)  # the writer opens them first: files that it has checked are noted
         stores = open_stores(config)

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any, Self, cast
 import torch
 from pydantic import model_validator
 from torch import Tensor, nn
-from torch.nn.parallel import DistributedDataParallel
 
 from icrl.config.options import NO_EFFECT, Options, option, refuse
 from icrl.config.schedules import Clock, make_schedule
@@ -35,11 +34,8 @@ class TrainerConfig(Options):
     evaluate: bool = option(True, "evaluate in context during training (evals.*), and keep the best checkpoint")
     activation_checkpointing: bool = option(False, "keep only each block's input, recompute the rest, to save memory")
     compile: bool = option(False, "torch.compile: slower to start, faster to run; needs a C++ compiler")
-    parameter_check_interval: int = option(
-        0, "updates between comparisons of the parameters of all torchrun processes (0: none)", ge=0, may_change=True
-    )
 
-    former = {"seeds": NO_EFFECT, "empty_cache": NO_EFFECT}
+    former = {"seeds": NO_EFFECT, "empty_cache": NO_EFFECT, "parameter_check_interval": NO_EFFECT}
 
     @model_validator(mode="after")
     def _check(self) -> Self:
@@ -75,9 +71,7 @@ class Updater:
         if self.precision == "auto":
             self.precision = _precision(config, objective, device, ranks)
         self.scaler = torch.amp.GradScaler(device.type, enabled=self.precision == "float16")
-        # On a CPU, where nothing overlaps, its hooks would cost more than the exchange.
-        is_wrapped = ranks.size > 1 and device.type == "cuda"
-        self.parallel = DistributedDataParallel(model, device_ids=[device]) if is_wrapped else None
+        self.parallel = ranks.wrapped(model, device)
         self.forward: nn.Module = self.parallel or model
         if self.config.compile:
             self.forward = cast(nn.Module, torch.compile(self.forward))

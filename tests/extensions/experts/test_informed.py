@@ -31,7 +31,7 @@ MODEL = (
     *("model.context_len=20", "model.embed_dim=16", "model.num_layers=1", "model.num_heads=2", "model.ff_dim=32"),
     *("model.num_bins=8", "trainer.num_iterations=4", "trainer.mini_batch_size=4", "trainer.evaluate=false"),
     *("evaluation.ablations=false", "evaluation.temperatures=[]", "evaluation.videos=false"),
-    *("evaluation.num_episodes=2", "evaluation.num_streams=2", "evaluation.num_train_streams=1"),
+    *("evaluation.num_episodes=2", "evaluation.num_streams=2"),
     "evaluation.num_bootstrap=100",
 )
 ALONE = (*(one for one in TAUGHT if not one.startswith(("experiment", "source", "name"))), *MODEL)

@@ -25,7 +25,7 @@ ROBOT = (
     *("name=small", "device=cpu", "num_threads=1", "env=point_robot", "source=noise_distillation"),
     *("tasks.num_train=6", "tasks.num_held_out=3", "source.num_learners=2", "source.num_envs=2"),
     *("source.unroll_length=5", "source.num_env_steps=2400", "source.history_steps=2400", "source.evaluate=true"),
-    *("source.videos_per_task=1", "source.max_videos=1", "summaries.num_summaries=4", "checkpoints.num_checkpoints=4"),
+    *("source.videos_per_task=1", "summaries.num_summaries=4", "checkpoints.num_checkpoints=4"),
     *("evals.num_evals=1", "evals.async_eval=false", "evals.num_eval_episodes=4", "evals.num_eval_environments=2"),
     *("data.num_development_tasks=1", "evaluation.num_episodes=4"),
 )
@@ -35,7 +35,7 @@ MODEL = (
     *("model.num_heads=2", "model.ff_dim=32", "model.num_bins=8", "trainer.num_iterations=8"),
     *("trainer.mini_batch_size=4", "evaluation.ablations=false", "evaluation.temperatures=[]"),
 )
-PLAYED = ("evaluation.num_streams=2", "evaluation.num_train_streams=1", "evaluation.num_bootstrap=100")
+PLAYED = ("evaluation.num_streams=2", "evaluation.num_bootstrap=100")
 
 
 @pytest.fixture(scope="module")

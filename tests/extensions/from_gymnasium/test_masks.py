@@ -138,7 +138,7 @@ def test_all_stages(tmp_path) -> None:
         *("model.context_len=12", "model.embed_dim=8", "model.num_layers=1", "model.num_heads=2", "model.ff_dim=16"),
         *("trainer.num_iterations=4", "trainer.mini_batch_size=4", "trainer.evaluate=false"),
         *("evaluation.num_episodes=4", "evaluation.num_streams=2", "evaluation.num_probe_streams=1"),
-        *("evaluation.num_train_streams=1", "evaluation.num_bootstrap=100", "evaluation.videos=false"),
+        *("evaluation.num_bootstrap=100", "evaluation.videos=false"),
     )
     for stage in ("train_agents", "train_gpt", "evaluate"):
         done(stage, tmp_path, *world, "source=a2c", "source.body=gru", *small, preset=())

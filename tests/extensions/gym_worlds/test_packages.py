@@ -35,7 +35,7 @@ SMALL = (
     *("trainer.num_iterations=4", "trainer.mini_batch_size=4", "evals.num_evals=1", "evals.async_eval=false"),
     *("evals.num_eval_episodes=2", "evals.num_eval_environments=1", "checkpoints.num_checkpoints=1"),
     *("evaluation.num_episodes=3", "evaluation.num_streams=1", "evaluation.num_probe_streams=1"),
-    *("evaluation.num_train_streams=1", "evaluation.num_bootstrap=100", "evaluation.ablations=false"),
+    *("evaluation.num_bootstrap=100", "evaluation.ablations=false"),
 )
 
 

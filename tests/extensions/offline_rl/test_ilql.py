@@ -16,6 +16,7 @@ import torch
 from critics import LENGTH, batch_of, config_of, critic_of, fresh_critic, shown, value_at_the_end
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from installed import needs
 from parallel_critics import critic
 from torch import Tensor
 from toy import CPU, curves, look, steps_of, weights_of
@@ -381,6 +382,7 @@ def test_values_over_their_bound_are_warned_of_once(tmp_path, capsys, bound, war
 TORCHRUN = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
 
 
+@needs("scaling")
 @pytest.mark.long
 def test_two_processes_learn_the_values_that_one_learns(tmp_path):
     """And their slow copies; in all forms both have the same parameters after every update."""

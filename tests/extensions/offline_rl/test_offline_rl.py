@@ -9,6 +9,7 @@ import harness
 import pytest
 import torch
 from harness import TINY, files_of, kill_late, results_of
+from installed import needs
 from toy import plain
 
 from icrl import extensions
@@ -161,10 +162,14 @@ def test_a_critic_is_recurrent_like_the_model(offline):
     assert any("attention.gru" in name for name in newest(offline, "new/ilql")["model"])
 
 
-def test_too_large_heads_and_exports_of_critics_are_refused(offline, monkeypatch):
+@needs("exported")
+def test_exports_of_critics_are_refused(offline):
     for model in ("gpt", "critic"):
         message = refusal("export_model", offline, f"policy.model={model}", "policy.advantage_scale=1")
         assert "only a sequence model by itself is exported" in message
+
+
+def test_too_large_heads_are_refused(offline, monkeypatch):
     monkeypatch.setattr(device, "free_memory", lambda _: 10**8)
     heads = ("decoder.num_layers=1000", "decoder.ff_dim=1024")
     assert refusal("train_ilql", offline, *NEW, *heads).startswith("decoder.num_layers=1000 x deco")

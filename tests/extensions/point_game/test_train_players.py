@@ -195,7 +195,7 @@ LATE = "agent.learning_rate={kind: step, progress: updates, points: [[%d, 0.001]
 def test_numbers_that_are_not_finite_end_it_again_and_are_never_saved(tmp_path, options, message, saved):
     """They show in a loss or, after the last update, in the parameters; between two checkpoints, and with the numbers
     in the replay's priorities."""
-    given = ("checkpoints.on_crash=skip", "checkpoints.keep_last=9", "evaluation.eval_interval=200")
+    given = ("checkpoints.keep_last=9", "evaluation.eval_interval=200")
     for _ in range(2):
         with pytest.raises(PipelineError, match=message + r"\.learning_rate"):
             run(tmp_path, *given, *options)

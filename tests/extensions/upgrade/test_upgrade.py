@@ -33,7 +33,7 @@ A2C = (  # the options of the runs in the archive, as they are called today
     *("checkpoints.num_checkpoints=0", "checkpoints.checkpoint_interval=2", "checkpoints.keep_last=1"),
     *("evals.num_evals=1", "evals.num_eval_episodes=4", "evals.num_eval_environments=2", "evals.async_eval=false"),
     *("evaluation.num_episodes=3", "evaluation.num_streams=1", "evaluation.num_probe_streams=1"),
-    *("evaluation.num_train_streams=1", "evaluation.num_bootstrap=100", "evaluation.videos=false"),
+    *("evaluation.num_bootstrap=100", "evaluation.videos=false"),
     *("evaluation.ablations=false", "evaluation.temperatures=[]"),
 )
 HIDDEN = "source.hidden_size=8"

@@ -101,7 +101,6 @@ def paces(draw: st.DrawFn) -> SourceConfig:
     before = draw(st.integers(0, 3)) if offline else 0
     if offline:
         changes |= {"offline_buffer_dir": ["others"], "rl_train_after_update_steps": before}
-        changes["rl_train_every_update_steps"] = draw(st.integers(1, 3))
     changes |= {"num_envs": num_envs, "unroll_length": unroll_length, "mini_batch_length": length}
     changes |= {"initial_collect_steps": draw(st.integers(0, 30)), "mini_batch_size": size, "num_env_steps": 0}
     changes["num_iterations"] = before + draw(st.integers(1, 7))
@@ -140,7 +139,7 @@ def test_the_clock_counts_what_is_done(others: Path, source: Any) -> None:
         kept = steps if source.clear_replay_buffer else min(kept + steps, source.replay_buffer_length)
         updates = len(learner.updates)
         due = (steps > 0 or over) and env_steps >= source.initial_collect_steps
-        own = due and iteration % source.rl_train_every_update_steps == 0 and kept >= source.mini_batch_length
+        own = due and kept >= source.mini_batch_length
         assert bool(own_windows(source, iteration)) == own
         assert bool(new) == bool(metrics) == (own or offline)
         for clock, sample in new:

@@ -52,8 +52,7 @@ def test_updates_by_hand() -> None:
         (changed(swept, mini_batch_size=9), [0, 0, 1, 1, 1, 1, 1, 1, 1, 1]),
         (drawn, [0, 0, 3, 3, 3, 3, 3, 3, 3, 3]),
         (changed(drawn, initial_collect_steps=11), [0, 0, 0, 3, 3, 3, 3, 3, 3, 3]),
-        (changed(drawn, rl_train_every_update_steps=4), [0, 0, 0, 3, 0, 0, 0, 3, 0, 0]),
-        (changed(drawn, rl_train_every_update_steps=4, offline_buffer_dir=["others"]), [3] * 10),
+        (changed(drawn, offline_buffer_dir=["others"]), [3] * 10),
         (changed(swept, rl_train_after_update_steps=3, offline_buffer_dir=["others"]), [1] * 8 + [2] * 2),
     ):
         updates = [clock_of(source, iteration).updates for iteration in range(11)]

@@ -1,1 +1,1 @@
-"""Trained models that act: kinds of them, those of a run, and exported ones."""
+"""Trained models that act: kinds of them, and those of a run."""

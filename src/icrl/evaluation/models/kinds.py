@@ -27,6 +27,9 @@ if TYPE_CHECKING:
     from icrl.app.root import Config
 
 PolicyLoader = Callable[[Any, EnvSpec, dict[str, Any], torch.device], GPT | Acting]
+# Readers of folders that hold a model and are no runs, by the file that tells them. They return the weights, the
+# sidecar of the checkpoint that these are from, and the path of that; extensions add some.
+READERS: dict[str, Callable[[Path], tuple[dict[str, Any], Json, Path]]] = {}
 
 
 def plain_gpt(config: Config, spec: EnvSpec, weights: dict[str, Any], device: torch.device) -> GPT:

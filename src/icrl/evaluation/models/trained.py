@@ -35,7 +35,6 @@ from icrl.training.program import RunContext
 
 if TYPE_CHECKING:
     from icrl.app.root import Config
-    from icrl.runs.evaluations import EvalsConfig
 
 
 def policy_of(config: Config, model: GPT | Acting) -> GPTPolicy:

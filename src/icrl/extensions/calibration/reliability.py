@@ -14,24 +14,21 @@ at random limits the accuracy, not the calibration. B windows, T steps, N steps 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from gymnasium.spaces import Discrete
 from torch import Tensor
 
+from icrl.app.root import Config
 from icrl.config.options import refuse
 from icrl.contracts import Batch, Json
 from icrl.data.history_store import Histories
-from icrl.nn.gpt import Window, context_of
+from icrl.nn.gpt import GPT, Window, context_of
+from icrl.nn.gpt_policy import Acting
 from icrl.objectives.imitation import ObjectiveConfig
 from icrl.spaces import EnvSpec
 from icrl.training.program import windows_of
-
-if TYPE_CHECKING:
-    from icrl.app.root import Config
-    from icrl.nn.gpt import GPT
-    from icrl.nn.gpt_policy import Acting
 
 NUM_BINS = 10
 NUM_WINDOWS = 256  # that an evaluation reads

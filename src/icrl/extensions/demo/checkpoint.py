@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
@@ -17,9 +17,7 @@ from icrl.evaluation.scripted.explorers import cells_walked, covering_plan, has_
 from icrl.extensions.demo.network import empty_columns, export_network, is_recurrent
 from icrl.extensions.demo.page import packed
 from icrl.nn.gpt import GPT
-
-if TYPE_CHECKING:
-    from icrl.nn.gpt_policy import GPTPolicy
+from icrl.nn.gpt_policy import GPTPolicy
 
 _TYPES = {torch.float32: "float32", torch.int64: "int64"}
 

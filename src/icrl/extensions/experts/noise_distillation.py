@@ -19,13 +19,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import closing
 from functools import cached_property, partial
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self
+from typing import Annotated, Any, ClassVar, Literal, Self
 
 import torch
 from gymnasium.spaces import Box, Discrete, MultiDiscrete
 from torch import Tensor
 from torch.nn.functional import one_hot
 
+from icrl.app.root import Config
 from icrl.config.options import Name, OneOrMore, Text, option, refuse
 from icrl.contracts import Env, Rollout, Sample, Step, UpdateResult
 from icrl.envs import make_env
@@ -45,9 +46,6 @@ from icrl.sources import source
 from icrl.sources.learners import Learner
 from icrl.sources.options import Conflicts, Share, SourceConfig, falling, named
 from icrl.spaces import EnvSpec
-
-if TYPE_CHECKING:
-    from icrl.app.root import Config
 
 _HALVINGS = 12  # of the interval that holds the least noise
 

@@ -6,20 +6,17 @@ G tasks, B streams.
 from __future__ import annotations
 
 from contextlib import closing
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor
 
+from icrl.app.root import Config
 from icrl.config.options import refuse, replace
 from icrl.contracts import ConfigError, Step
 from icrl.envs import make_env
 from icrl.sources.finished import Opened, open_agents, restored
 from icrl.sources.learners import Learner
-
-if TYPE_CHECKING:
-    from icrl.app.root import Config
-
 
 # As a teacher has no model: values that break no rule.
 _UNUSED = ("tasks.num_train=2", "data.num_development_tasks=1", "model.context_len=2", "evaluation.num_episodes=2")

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor
 
+from icrl.app.root import Config
 from icrl.evaluation.models.kinds import Kind, TrainedPolicy, kinds, own_kind
 from icrl.extensions.offline_rl.awr import inverse_temperature, is_extracted
 from icrl.extensions.offline_rl.critic import ValueNetwork
 from icrl.extensions.offline_rl.critics import PROGRAM, check_critic, load_critic, make_critic
+from icrl.extensions.offline_rl.options import OfflineConfig
 from icrl.nn.cache import Cache, TokenCache
 from icrl.nn.gpt import GPT, Context
 from icrl.nn.gpt_policy import Acting, PolicyConfig
@@ -20,10 +22,6 @@ from icrl.runs.device import dtype_of
 from icrl.spaces import EnvSpec
 from icrl.training.finished import open_finished
 from icrl.training.policy_gradient import FinetuneConfig
-
-if TYPE_CHECKING:
-    from icrl.app.root import Config
-    from icrl.extensions.offline_rl.options import OfflineConfig
 
 
 class Guided(Acting):

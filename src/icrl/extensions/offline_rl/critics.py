@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import nn
 
+from icrl.app.root import Config
 from icrl.config.modules import recorded_options
 from icrl.config.options import walk
 from icrl.contracts import ConfigError, Json
@@ -24,9 +25,6 @@ from icrl.runs.device import dtype_of
 from icrl.runs.files import check_same
 from icrl.spaces import EnvSpec
 from icrl.training.finished import open_finished
-
-if TYPE_CHECKING:
-    from icrl.app.root import Config
 
 PROGRAM = "train_ilql"
 _OPTIONS: dict[str, Any] = {  # of a critic, by their groups

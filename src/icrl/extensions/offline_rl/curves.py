@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import torch
 from matplotlib.figure import Figure
 
+from icrl.app.root import Config
 from icrl.contracts import ConfigError
 from icrl.extensions.curves.training_curves import UNLOGGED, Scalars, draw_noisy, read_scalars
 from icrl.extensions.offline_rl.critics import PROGRAM
 from icrl.plots import style
 from icrl.training.finished import open_finished
-
-if TYPE_CHECKING:
-    from icrl.app.root import Config
 
 BLUE, RED, GREEN, PINK = style.PALETTE[:4]
 CRITIC_PANELS = {  # title of a panel: tags of its curves, each with name and colour

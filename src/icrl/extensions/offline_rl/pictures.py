@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import closing
 from itertools import chain, product
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -16,6 +16,7 @@ from matplotlib.figure import Figure
 from numpy.typing import NDArray
 from torch import Tensor
 
+from icrl.app.root import Config
 from icrl.contracts import Batch, ConfigError
 from icrl.data.windows import check_stores, open_stores
 from icrl.envs import make_env
@@ -26,6 +27,7 @@ from icrl.evaluation.report import read_results, shared_references, shown_curve
 from icrl.extensions.offline_rl.awr import AdvantageWeightedRegression
 from icrl.extensions.offline_rl.critic import ValueNetwork
 from icrl.extensions.offline_rl.critics import check_critic, load_critic
+from icrl.extensions.offline_rl.options import OfflineConfig
 from icrl.nn.gpt import Window, context_of
 from icrl.plots import style
 from icrl.plots.figures import Panel, adaptation_figure
@@ -34,10 +36,6 @@ from icrl.runs.distributed import Ranks
 from icrl.runs.files import check_same
 from icrl.training.finished import open_finished
 from icrl.training.program import RunContext, unweighted
-
-if TYPE_CHECKING:
-    from icrl.app.root import Config
-    from icrl.extensions.offline_rl.options import OfflineConfig
 
 NUM_GOALS = 2
 VIEWS = {0: "not found yet", 1: "reached once", 4: "reached 4 times"}  # by how often the goal was reached

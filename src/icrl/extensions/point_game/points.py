@@ -7,7 +7,6 @@ hidden width, O outputs.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 import torch
 from torch import Generator, Tensor, nn
@@ -15,13 +14,11 @@ from torch import Generator, Tensor, nn
 from icrl.extensions.vectors.heads import IMPOSSIBLE, NetworkHeads
 from icrl.nn.embeddings import STD
 from icrl.nn.encoders import encoder_for
+from icrl.nn.gpt import GPTConfig
 from icrl.nn.heads import Categorical
 from icrl.nn.networks import by_learner, by_stream, stacked, uniform
 from icrl.sources.heads import heads_for
 from icrl.spaces import EnvSpec
-
-if TYPE_CHECKING:
-    from icrl.nn.gpt import GPTConfig
 
 
 def is_point_set(spec: EnvSpec) -> bool:

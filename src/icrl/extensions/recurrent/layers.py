@@ -24,18 +24,14 @@ whole transition; a is the sigmoid of a linear layer instead of Mamba-2's form; 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from icrl.nn.cache import TokenCache
+from icrl.nn.gpt import GPTConfig
 from icrl.nn.networks import JoinedLinear, in_float32
 from icrl.nn.transformer import trunk
-
-if TYPE_CHECKING:
-    from icrl.nn.gpt import GPTConfig
 
 CHUNK = 32  # tokens
 _KEPT = 4.0  # logit of a at the start: half is forgotten after 38 tokens

@@ -44,15 +44,17 @@ from icrl.sources.a2c import ActorCritic
 from icrl.sources.options import NetworkConfig, named
 from icrl.spaces import EnvSpec
 
+_TEMPERATURE = 0.1  # first weight of the entropy, in deviations of the targets
+
 
 class SACConfig(ReplayConfig, NetworkConfig):
     name: Literal["sac"] = named("sac")
-    initial_temperature: float = option(0.1, "initial weight of the entropy, in deviations of the targets", gt=0)
-    learn_temperature: bool = option(True, "adapt the temperature to the target entropy (false: keep it)")
     target_entropy: float = option(
         -1.0, "entropy of each number of an action, whose bounds count as -1 and 1, that the temperature aims at"
     )
     target_update_rate: Annotated[Any, Rate(gt=0, le=1)] = option(0.005, "step of the target critics (1: a copy)")
+
+    former = {"initial_temperature": 0.1, "learn_temperature": True}
 
 
 class StackedSoftActorCritic(Normalised):
@@ -123,7 +125,7 @@ class SAC(ActorCritic):
 
     def __init__(self, config: SACConfig, spec: EnvSpec, seeds: Tensor, device: torch.device) -> None:
         super().__init__(config, spec, seeds, device)
-        nn.init.constant_(self.network.log_temperature, math.log(config.initial_temperature))
+        nn.init.constant_(self.network.log_temperature, math.log(_TEMPERATURE))
         self.target = copy.deepcopy(self.network.critics).requires_grad_(False)
         self.updates, self.seeds = 0, seeds
 
@@ -164,7 +166,7 @@ class SAC(ActorCritic):
         policy_loss = (weight * (temperature * log_prob - value)).mean(1)
         entropy = -(weight * log_prob.detach()).mean(1)
         excess = entropy - self.config.target_entropy * policy.num_noise
-        of_temperature = self.config.learn_temperature * net.log_temperature[:, 0, 0] * excess
+        of_temperature = net.log_temperature[:, 0, 0] * excess
         norm = self.optimizer.descend(critic_loss + policy_loss + of_temperature, self.rate("learning_rate"))
         polyak_update(self.target, net.critics, self.rate("target_update_rate"))
         self.heads.observe(rollout.obs, target)

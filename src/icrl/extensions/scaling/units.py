@@ -23,7 +23,7 @@ from icrl.runs._parent import LAUNCHER
 
 PATIENCE = 20.0  # seconds that a stopped process has to save its work
 ICRL = (sys.executable, "-m", "icrl")
-TORCHRUN = (sys.executable, "-m", "icrl.runs.distributed")  # see its `run_together`
+TORCHRUN = (sys.executable, "-m", "icrl.extensions.scaling.ranks")  # see its `run_together`
 ATTEMPTS = 3  # of a unit whose process is killed
 _POLL_SECONDS = 0.1  # seconds between two looks at a process, or at a lock
 _stopped: set[str] = set()  # folders of launches that were stopped, in this process

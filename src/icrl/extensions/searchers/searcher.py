@@ -9,16 +9,18 @@ from __future__ import annotations
 from collections.abc import Mapping
 from contextlib import closing
 from functools import cached_property, partial
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self, get_args
+from typing import Annotated, Any, ClassVar, Literal, Self, get_args
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from icrl.app.root import Config
 from icrl.config.options import OneOrMore, option, refuse
 from icrl.config.schedules import Schedule, make_schedule
 from icrl.contracts import Env, Sample, Step, UpdateResult
+from icrl.data.lives import Labels
 from icrl.envs import make_env
 from icrl.envs.rooms import DarkRoom
 from icrl.evaluation.scripted.explorers import CoveringPlan, PersistentWalk, TurningWalk, UniformWalk, has_explorers
@@ -30,10 +32,6 @@ from icrl.sources import source
 from icrl.sources.learners import Learner
 from icrl.sources.options import Share, SourceConfig, named
 from icrl.spaces import EnvSpec
-
-if TYPE_CHECKING:
-    from icrl.app.root import Config
-    from icrl.data.lives import Labels
 
 _TINY = 2.0**-24  # the smallest difference of two numbers of noise
 

@@ -6,7 +6,7 @@ A variant has a place on the axis, its `x`: a number or a name. Without one, its
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -18,10 +18,8 @@ from matplotlib.transforms import offset_copy
 from icrl.evaluation.protocol import shown_part
 from icrl.evaluation.report import Result, shared_references, shown_curve
 from icrl.evaluation.tables import LABELS
+from icrl.extensions.studies.options import StudyConfig
 from icrl.plots import style
-
-if TYPE_CHECKING:
-    from icrl.extensions.studies.options import StudyConfig
 
 FEW_CURVES = 6  # intervals are drawn for at most this many curves
 LOG_FROM = 8.0  # an axis is logarithmic if the ratio of its largest to its smallest place is at least this

@@ -25,12 +25,12 @@ from icrl.envs.tasks import development_of, split_tasks
 from icrl.evaluation.models.kinds import kind_of, policy_suffixes
 from icrl.evaluation.models.trained import changes_of, new_tasks, readable_spec, suffix_of
 from icrl.evaluation.report import read_results
+from icrl.extensions.scaling.ranks import JoinedRanks
 from icrl.extensions.scaling.units import Job
 from icrl.extensions.studies.options import StudiedConfig
 from icrl.nn.gpt_policy import PolicyConfig
 from icrl.runs import SHARED, checkpoint
 from icrl.runs.device import recorded
-from icrl.runs.distributed import Ranks
 from icrl.runs.files import check_same, digest, read_json
 from icrl.training.policy_gradient import FinetuneConfig
 
@@ -200,7 +200,7 @@ class _Planner:
         job = self._jobs.setdefault(config.run, Job(config.run, [], config.histories[0], 0))
         for program in parts.values():
             if program in SHARED:
-                trainer, ranks = config.trainer, Ranks(0, self._study.launch.num_processes)
+                trainer, ranks = config.trainer, JoinedRanks(0, self._study.launch.num_processes)
                 ranks.check_divides(trainer.mini_batch_size, trainer.gradient_accumulation_steps)
             if program not in (command[0] for command in job.commands):
                 job.commands.append([program, *_read_by(program, run.options)])

@@ -6,12 +6,13 @@ T steps in a window, G tasks, L learners (task by task), N environments of each,
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from icrl.app.root import Config
 from icrl.collection.experience import Columns, Experience, evenly_weighted
 from icrl.config.options import refuse
 from icrl.config.paths import PROJECT
@@ -26,9 +27,6 @@ from icrl.runs.files import check_same
 from icrl.sources.pace import window_length
 from icrl.spaces import EnvSpec
 from icrl.training.needs import recorded_bytes, step_bytes
-
-if TYPE_CHECKING:
-    from icrl.app.root import Config
 
 
 class Memory(Experience):
@@ -117,16 +115,14 @@ def sizes_of(source: ReplayConfig, spec: EnvSpec) -> dict[str, tuple[int, tuple[
 
 class OfflineWindows:
     """Windows of T steps from the histories in `source.offline_buffer_dir`, in memory in small dtypes. Every learner
-    uses all rows of its task, and all windows of a task are equally likely.
-
-    Each row contributes its first `offline_buffer_length` steps. A window may cross the ends of episodes."""
+    uses all rows of its task, and all windows of a task are equally likely. A window may cross the ends of episodes."""
 
     def __init__(
         self, config: Config, source: ReplayConfig, spec: EnvSpec, tasks: Tensor, length: int, device: torch.device
     ) -> None:
         """Windows of `length` steps for learners of `tasks` `[G, task_dim]`. Raises `ConfigError` if the histories are
         from another world, lack a task or are too short, and the errors of `open_histories`."""
-        parts = [_used_steps(config, source, tasks, name) for name in source.offline_buffer_dir]
+        parts = [_steps_of(config, tasks, name) for name in source.offline_buffer_dir]
         columns = zip(*(columns for columns, _, _ in parts), strict=True)
         self._spec = spec
         self._columns = [torch.cat([*of_stores]).to(device) for of_stores in columns]
@@ -136,8 +132,7 @@ class OfflineWindows:
         named = f"source.offline_buffer_dir={','.join(source.offline_buffer_dir)}"
         refuse(
             not per_task.all(),
-            f"source.mini_batch_length={length} is longer than the histories of a task: {named}, "
-            f"source.offline_buffer_length={source.offline_buffer_length}",
+            f"source.mini_batch_length={length} is longer than the histories of a task: {named}",
         )
         order = task.argsort(kind="stable")  # rows task by task, whatever store they are in
         first_step, ends = (steps.cumsum() - steps)[order], starts[order].cumsum()
@@ -159,27 +154,24 @@ class OfflineWindows:
         return restored(self._spec, Rollout(*(column[index] for column in self._columns)))
 
 
-def _used_steps(
-    config: Config, source: ReplayConfig, tasks: Tensor, name: str
-) -> tuple[list[Tensor], np.ndarray, np.ndarray]:
-    """Columns of the steps that are used of the histories `name`, row after row, and for each row their number and the
-    place of its task among `tasks`."""
+def _steps_of(config: Config, tasks: Tensor, name: str) -> tuple[list[Tensor], np.ndarray, np.ndarray]:
+    """Columns of the histories `name`, row after row, and for each row its length and the place of its task among
+    `tasks`."""
     histories = open_histories(PROJECT / config.root / "histories" / name)
     where = f"source.offline_buffer_dir={name}: {histories.folder}"
     check_same(config, histories.manifest["config"], ("env",), where)
     rows = _rows_of(histories, tasks, where)  # [G * R]
     used: dict[str, list[Tensor]] = {name: [] for name in Rollout._fields}
-    lengths: list[np.ndarray] = []
-    size = bytes_of(histories.columns.values(), histories.columns["reward"].shape[1])
+    row_len = histories.columns["reward"].shape[1]
+    size = bytes_of(histories.columns.values(), row_len)
     for chunk in row_chunks(len(rows), 2 * size):  # as recorded, and those that are kept
-        kept = _kept_steps(histories, rows[chunk], source, where)  # [rows, steps]
-        lengths.append(kept.sum(axis=1))
         columns = {name: column[rows[chunk]] for name, column in histories.columns.items()}
         columns["reward"] = histories.rewards(rows[chunk])
         for column, steps in used.items():
-            steps.append(torch.from_numpy(columns[column][kept]).to(indexable(str(columns[column].dtype))))
+            flat = np.array(columns[column]).reshape(-1, *columns[column].shape[2:])
+            steps.append(torch.from_numpy(flat).to(indexable(str(flat.dtype))))
     task = np.repeat(np.arange(len(tasks)), len(rows) // len(tasks))
-    return [torch.cat(steps) for steps in used.values()], np.concatenate(lengths), task
+    return [torch.cat(steps) for steps in used.values()], np.full(len(rows), row_len), task
 
 
 def _rows_of(histories: Histories, tasks: Tensor, where: str) -> np.ndarray:
@@ -195,12 +187,3 @@ def _rows_of(histories: Histories, tasks: Tensor, where: str) -> np.ndarray:
     per_task = rows["num_learners"] * rows["num_envs"]
     first = np.array([place[tuple(task)] for task in tasks.tolist()]) * per_task
     return (first[:, None] + np.arange(per_task)).flatten()
-
-
-def _kept_steps(histories: Histories, rows: np.ndarray, source: ReplayConfig, where: str) -> np.ndarray:
-    """Mask of the steps of the `rows` to use, `[rows, steps]` bool."""
-    row_len = histories.columns["terminated"].shape[1]
-    length = source.offline_buffer_length or row_len
-    given = f"source.offline_buffer_length={length}"
-    refuse(length > row_len, f"{given} is more than the {row_len} steps of a row: {where}. Lower it, or give 0 for all")
-    return np.broadcast_to(np.arange(row_len) < length, (len(rows), row_len))

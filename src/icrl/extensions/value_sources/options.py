@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
+from icrl.app.root import Config
 from icrl.config.options import Name, option
 from icrl.config.paths import PROJECT
 from icrl.data.history_store import checksum_of, read_manifest
 from icrl.sources.options import Conflicts, NoneOrMore, NotNegative, SourceConfig
 from icrl.sources.pace import env_steps
-
-if TYPE_CHECKING:
-    from icrl.app.root import Config
 
 
 class ReplayConfig(SourceConfig):
@@ -26,13 +24,12 @@ class ReplayConfig(SourceConfig):
     offline_buffer_dir: Annotated[list[Name], NoneOrMore] = option(
         [], "names of recorded histories of the same tasks to learn from too (none or []: none)"
     )
-    offline_buffer_length: int = option(0, "first env steps to use of each row of these histories (0: all)", ge=0)
     rl_train_after_update_steps: int = option(0, "iterations on recorded histories alone, before any env step", ge=0)
-    rl_train_every_update_steps: int = option(1, "iterations between updates on own experience", ge=1)
 
     former = {
         **{"priority_replay_eps": 1e-6, "offline_loss_weight": 1.0},
-        **{"offline_buffer_range": "first", "offline_buffer_every": 1},
+        **{"offline_buffer_range": "first", "offline_buffer_every": 1, "offline_buffer_length": 0},
+        **{"rl_train_every_update_steps": 1},
     }
 
     @property
@@ -55,12 +52,8 @@ class ReplayConfig(SourceConfig):
     def pretraining(self) -> int:
         return self.rl_train_after_update_steps
 
-    @property
-    def iterations_per_update(self) -> int:
-        return self.rl_train_every_update_steps
-
     def alone(self) -> dict[str, Any]:
-        return {"offline_buffer_dir": [], "rl_train_after_update_steps": 0, "rl_train_every_update_steps": 1}
+        return {"offline_buffer_dir": [], "rl_train_after_update_steps": 0}
 
     def inputs(self, config: Config) -> dict[str, str]:
         if not (names := self.offline_buffer_dir):

@@ -38,7 +38,8 @@ class QLearningConfig(ReplayConfig):
     name: Literal["q_learning"] = named("q_learning")
     learning_rate: Share = option(0.5, "step size towards the target")
     epsilon: Share = option(falling(0.7), "probability of a uniformly random action")
-    initial_value: float = option(0.0, "initial value of Q; one above every possible return makes optimistic explorers")
+
+    former = {"initial_value": 0.0}
 
 
 class ActionValues(Learner):
@@ -92,7 +93,7 @@ class QLearning(ActionValues):
 
     def __init__(self, config: QLearningConfig, spec: EnvSpec, seeds: Tensor, device: torch.device) -> None:
         super().__init__(config, spec, seeds, device)
-        self.table = torch.full((len(seeds) * spec.num_obs, spec.num_actions), config.initial_value, device=device)
+        self.table = torch.zeros(len(seeds) * spec.num_obs, spec.num_actions, device=device)
         self.refresh()
 
     def refresh(self) -> None:
@@ -123,10 +124,9 @@ class QLearning(ActionValues):
 class DQNConfig(ReplayConfig, NetworkConfig):
     name: Literal["dqn"] = named("dqn")
     epsilon: Share = option(falling(0.7), "probability of a uniformly random action")
-    double: bool = option(True, "the network chooses the next action and the target network values it (double DQN)")
     target_update_rate: Annotated[Any, Rate(gt=0, le=1)] = option(0.05, "step of the target network (1: a copy)")
 
-    former = {"target_update_period": 1}
+    former = {"target_update_period": 1, "double": True}
 
 
 @source("dqn", DQNConfig)
@@ -135,8 +135,8 @@ class DQN(ActionValues):
 
         L = weight * (y - Q(s, a))^2,    y = r + discount * Q'(s', a'),    without the second term where the task ended
 
-    with Q' the target network and a' = argmax Q'(s', .), or argmax Q(s', .) in double DQN (van Hasselt et al., 2016,
-    arXiv 1509.06461). `weight` belongs to the window: 1, or the importance weight of prioritised replay. Unlike in the
+    with Q' the target network and a' = argmax Q(s', .), as in double DQN (van Hasselt et al., 2016, arXiv 1509.06461).
+    `weight` belongs to the window: 1, or the importance weight of prioritised replay. Unlike in the
     paper the gradient is clipped, not the error. The losses of all learners are summed and gradients are clipped per
     learner, so learner k alone equals learner k among others.
 
@@ -157,7 +157,7 @@ class DQN(ActionValues):
         nn.init.zeros_(network.heads)  # all values are 0, so that the first actions are uniform
         self.network = network.to(device)
         self.target_network = copy.deepcopy(self.network).requires_grad_(False)
-        self.optimizer = StackedAdam(self.network, config)
+        self.optimizer = StackedAdam(self.network, config.max_gradient_norm)
         self.updates = 0
         self.refresh()
 
@@ -165,7 +165,7 @@ class DQN(ActionValues):
         """One gradient step of every learner."""
         rollout, row = sample.rollout, self._rows(sample.rollout.obs)
         next_row = self._rows(rollout.next_obs)
-        chooser = self._values.detach() if self.config.double else self._target_values
+        chooser = self._values.detach()
         target_values = self._target_values[next_row]
         chooser_values = self._spec.legal_of(chooser[next_row], rollout.next_obs)
         reward, ended = rollout.reward, rollout.terminated

@@ -7,7 +7,6 @@ from pathlib import Path
 
 import numpy as np
 
-from icrl.config.paths import PROJECT
 from icrl.contracts import Json
 from icrl.extensions.point_game.fixed_players import AGENTS, HOSTS
 from icrl.extensions.point_game.players.fit import FORM, check_continues, fit_players, owner_of
@@ -21,7 +20,6 @@ from icrl.runs.checkpoint import FINISHED
 from icrl.runs.device import check_memory, prepare, recorded
 from icrl.runs.files import check_owner, only_writer, read_json, read_owned, write_owned
 from icrl.runs.metrics import check_writers
-from icrl.runs.record import check_snapshots
 
 OPTIONS = PlayersConfig
 SEARCHED = ("players", "rho of the host less rho against the agent")  # options, and the value of a run
@@ -34,7 +32,6 @@ _AMID = (  # pairs that are evaluated during training
 
 def main(config: PlayersConfig) -> Path:
     """Train, resume, or print the results; returns the folder with them. If no player learns, they only play."""
-    check_snapshots(config.summaries.code_snapshots, PROJECT)
     check_writers(config.summaries)
     device, folder, owner = prepare(config), config.folder, owner_of(config)
     finished, found, updates = folder / FINISHED, folder / "results.json", config.training.num_updates

@@ -4,13 +4,15 @@ import gymnasium
 import numpy as np
 import pytest
 import torch
-from harness import TINY, done, flip, refusal
+from harness import DAMAGES, TINY, done, flip, refusal
 from installed import needs
 from safetensors.torch import load_file
 
 import icrl
-from icrl.contracts import ConfigError
+from icrl.contracts import ConfigError, PipelineError
+from icrl.extensions.exported.folder import save
 from icrl.runs.checkpoint import DamagedCheckpointError, load_newest
+from icrl.runs.files import read_json, sha256, write_atomically, write_json
 
 ROOM = {"goal": (0, 1), "size": 3, "max_episode_steps": 4}
 
@@ -51,7 +53,7 @@ def test_a_card_without_an_evaluation_shows_no_results(root):
 def test_what_is_damaged_is_refused(root):
     done("export_model", root)
     folder = root / "logs/tiny/export"
-    with pytest.raises(ConfigError, match="exported model, which has one"):
+    with pytest.raises(ConfigError, match="is no run and has one model"):
         icrl.load(folder, checkpoint="best")
     content = (folder / "model.safetensors").read_bytes()
     flip(folder / "model.safetensors", len(content) // 2)
@@ -69,3 +71,42 @@ def test_what_is_damaged_is_refused(root):
 def test_refused(root, options):
     told = refusal("export_model", root, *options, preset=TINY)
     assert options[0].split("=")[0] in told or "no finished training" in told
+
+
+@pytest.mark.parametrize("name", ["config.json", "model.safetensors"])
+def test_damaged_files_are_refused(root, name):
+    done("export_model", root)
+    path = root / "logs/tiny/export" / name
+    whole = path.read_bytes()
+    for damage, do in DAMAGES.items():
+        path.write_bytes(do(whole))
+        with pytest.raises(PipelineError, match=rf"{path.parent}.*export the model again"):
+            icrl.load(path.parent)
+            pytest.fail(damage)
+    path.write_bytes(whole)
+    icrl.load(path.parent)
+
+
+@pytest.mark.parametrize("content", [b"", b"\xff" * 100, b"\x08" + b"\0" * 7 + b"{}      ", b"\xff" * 7 + b"\x7f{"])
+def test_weights_that_are_no_file_of_weights_are_one_error(root, content):
+    done("export_model", root)
+    path = root / "logs/tiny/export/model.safetensors"
+    write_atomically(path, content)
+    about = path.with_name("config.json")
+    write_json(about, read_json(about) | {"weights_sha256": sha256(path)})
+    with pytest.raises(PipelineError, match=str(path.parent)):
+        icrl.load(path.parent)
+
+
+def test_a_loaded_policy_is_saved(finished, tmp_path):
+    policy = icrl.load(finished / "logs/tiny", seed=3)
+    folder = save(policy, tmp_path / "saved")
+    assert {path.name for path in folder.iterdir()} == {"model.safetensors", "config.json", "README.md"}
+    again = icrl.load(folder, seed=3)
+    assert again.policy.model.state_dict().keys() == policy.policy.model.state_dict().keys()
+    assert [again.act([4]).tolist(), again.config] == [policy.act([4]).tolist(), policy.config]
+    save(again, folder)  # a model may be replaced, other files not
+    (tmp_path / "mine").touch()
+    for other, said in ((tmp_path, "holds mine, saved, and no model"), (folder / "README.md", "is a file")):
+        with pytest.raises(ConfigError, match=said):
+            save(policy, other)

@@ -11,11 +11,13 @@ import hashlib
 from pathlib import Path
 from typing import Any
 
-from safetensors.torch import load, save
+import safetensors.torch
 from torch import Tensor
 
+from icrl.config.options import refuse
 from icrl.contracts import Json, PipelineError
 from icrl.evaluation import tables
+from icrl.nn.gpt_policy import InContextPolicy
 from icrl.runs.checkpoint import DamagedCheckpointError
 from icrl.runs.files import content_of, read_json, sha256, write_atomically, write_json
 from icrl.spaces import EnvSpec
@@ -25,21 +27,34 @@ WEIGHTS, ABOUT, CARD = "model.safetensors", "config.json", "README.md"
 _FORM = {"step": int, "weights_sha256": str, "description": dict}
 
 
+def save(policy: InContextPolicy, folder: str | Path) -> Path:
+    """Save a policy to `folder` as weights, options and a model card, as `export_model` does; returns it. `icrl.load`
+    reads it.
+
+    Raises `ConfigError` if the folder holds anything but a model, `PipelineError` if it cannot be written."""
+    folder = Path(folder).absolute()
+    refuse(folder.exists() and not folder.is_dir(), f"{folder}: is a file; give a folder")
+    held = [path.name for path in folder.glob("*")] if not (folder / WEIGHTS).exists() else []
+    refuse(held, f"{folder}: holds {', '.join(sorted(held)[:3])}, and no model; give an empty or new folder")
+    write_exported(folder, policy.policy.model.state_dict(), policy.about, None)
+    return folder
+
+
 def write_exported(folder: Path, weights: dict[str, Tensor], about: Json, results: Json | None) -> None:
     """Write a model of stage two with the sidecar `about` of its checkpoint; `results` of its evaluation, if there was
     one, go into the card. The description is written last, so a folder without one is incomplete."""
     if (folder / ABOUT).exists():
         (folder / ABOUT).unlink()
     own = {name: weight.detach().cpu().contiguous().clone() for name, weight in weights.items()}  # tied ones apart
-    write_atomically(folder / WEIGHTS, content := save(own, {"format": "pt"}))
+    write_atomically(folder / WEIGHTS, content := safetensors.torch.save(own, {"format": "pt"}))
     numbers = sum(weight.numel() for weight in own.values())
     write_atomically(folder / CARD, _card(about["description"], about["step"], numbers, results).encode())
     write_json(folder / ABOUT, {**about, "weights_sha256": hashlib.sha256(content).hexdigest()})
 
 
-def read_exported(folder: Path) -> tuple[dict[str, Any], Json]:
-    """Weights, and the sidecar of the checkpoint that they are from. Raises `DamagedCheckpointError` if one of the two
-    files was changed or is missing."""
+def read_exported(folder: Path) -> tuple[dict[str, Any], Json, Path]:
+    """Weights, the sidecar of the checkpoint that they are from, and its file. Raises `DamagedCheckpointError` if one
+    of the two files was changed or is missing."""
     try:
         about = read_json(folder / ABOUT, _FORM)
         content = (folder / WEIGHTS).read_bytes()
@@ -50,7 +65,7 @@ def read_exported(folder: Path) -> tuple[dict[str, Any], Json]:
         raise DamagedCheckpointError(f"{folder / WEIGHTS} is damaged, or not that of {ABOUT}; export the model again")
     check_described(about["description"], folder)
     with content_of(folder / WEIGHTS, DamagedCheckpointError):
-        return load(content), about
+        return safetensors.torch.load(content), about, folder / ABOUT
 
 
 def _card(described: Json, step: int, num_parameters: int, results: Json | None) -> str:

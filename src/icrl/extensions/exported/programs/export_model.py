@@ -14,8 +14,8 @@ from icrl.app.root import Config
 from icrl.config.options import refuse
 from icrl.contracts import Json, PipelineError
 from icrl.evaluation.models import trained
-from icrl.evaluation.models.exported import write_exported
 from icrl.evaluation.report import read_results
+from icrl.extensions.exported.folder import write_exported
 from icrl.runs.device import prepare
 
 LARGE = "model.num_layers, model.embed_dim"

@@ -9,15 +9,16 @@ from pathlib import Path
 
 import pytest
 import torch
+from harness import refusal
 from kin import all_gone
 from torch import Tensor
 from toy import CPU, config_of, left_in, model_of, run, steps_of, values_of, weights_of
 
 from icrl.config.paths import PROJECT
 from icrl.contracts import ConfigError, PipelineError
-from icrl.runs import distributed
+from icrl.extensions.scaling import ranks as scaling
+from icrl.extensions.scaling.ranks import JoinedRanks, Together
 from icrl.runs.checkpoint import load_newest
-from icrl.runs.distributed import joined
 
 TORCHRUN = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
 ENVIRONMENT = os.environ | {"OMP_NUM_THREADS": "1"}
@@ -82,10 +83,9 @@ def test_a_run_goes_on_with_more_or_fewer_processes(parallel, found, tmp_path):
 
 @pytest.mark.long
 def test_what_goes_wrong_with_one_stops_all_and_they_say_the_same(parallel, found):
-    """Parameters that differ, or a loss that is no number; also with float16, where the first process sees nothing of
-    it but a gradient that is skipped."""
+    """A loss that is no number; also with float16, where the first process sees nothing of it but a gradient that is
+    skipped."""
     for case, expected in (
-        ("differing", "PipelineError: after update 4 rank 1 differs from rank 0 in the parameters 4.bias"),
         ("broken_down", "DivergedError: train_gpt, in update 6: loss, gradient_norm not finite"),
         ("broken_down_in_half", "DivergedError: train_gpt, in update 5: loss not finite"),
     ):
@@ -103,21 +103,24 @@ def test_one_process_talks_to_nobody(monkeypatch):
     monkeypatch.delenv("RANK", raising=False)
     monkeypatch.setattr(torch.distributed, "all_reduce", None)
     monkeypatch.setattr(torch.distributed, "init_process_group", None)
-    with joined(CPU) as (ranks, device):
+    with Together().joined(CPU) as (ranks, device):
         assert (ranks.rank, ranks.size, ranks.is_writer, device) == (0, 1, True, CPU)
         values = torch.ones(2)
         assert ranks.any(True) and not ranks.any(False)
         assert torch.equal(ranks.average(values), values) and torch.equal(ranks.gather(values)[0], values)
-        ranks.check_equal(model_of(0), 1)
         ranks.check_divides(6, 3)
-        with pytest.raises(ConfigError, match=r"mini_batch_size=6 .* 1 processes .*accumulation_steps=4"):
-            ranks.check_divides(6, 4)
+
+
+def test_each_process_gets_as_many_windows():
+    JoinedRanks(0, 2).check_divides(6, 3)
+    with pytest.raises(ConfigError, match=r"mini_batch_size=6 .* 2 processes .*accumulation_steps=2"):
+        JoinedRanks(0, 2).check_divides(6, 2)
 
 
 WAITING = """
 import os, time, torch
-from icrl.runs.distributed import joined
-with joined(torch.device("cpu")) as (ranks, _):
+from icrl.runs.distributed import process_group
+with process_group().joined(torch.device("cpu")) as (ranks, _):
     os.write(1, b"%d\\n" % os.getpid())
     if ranks.is_writer:
         ranks.any(True)  # the other one never says
@@ -141,9 +144,9 @@ import os, signal, sys
 from pathlib import Path
 from parallel import fitted
 from toy import CPU, model_of
-from icrl.runs.distributed import joined
+from icrl.runs.distributed import process_group
 attempt = int(os.environ["TORCHELASTIC_RESTART_COUNT"])
-with joined(CPU) as (ranks, _):
+with process_group().joined(CPU) as (ranks, _):
     die = lambda: os.kill(os.getpid(), signal.SIGKILL)
     print(fitted(Path(sys.argv[1]), ranks, model_of(0), (4, 5, -1)[attempt], die, rank=(1, 0, 0)[attempt]))
 """
@@ -184,7 +187,19 @@ def test_a_process_of_torchrun_that_cannot_be_is_refused(monkeypatch, device, ch
     for name, value in (as_torchrun | changes).items():
         monkeypatch.setenv(name, value)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
-    monkeypatch.setattr(distributed, "_PATIENCE", timedelta(seconds=0.5))
-    with pytest.raises(PipelineError) as refused, joined(torch.device(device)):
+    monkeypatch.setattr(scaling, "_PATIENCE", timedelta(seconds=0.5))
+    with pytest.raises(PipelineError) as refused, Together().joined(torch.device(device)):
         pytest.fail("it joined")
     assert all(part in str(refused.value) for part in said) and "\n" not in str(refused.value)
+
+
+def test_torchrun_is_for_programs_that_share_their_work(tmp_path, monkeypatch):
+    """One process of it is as good as none."""
+    monkeypatch.setenv("RANK", "0")
+    monkeypatch.setenv("WORLD_SIZE", "1")
+    Together().check_alone("evaluate")
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    Together().check_alone("train_gpt")
+    for program in ("train_agents", "evaluate"):
+        message = refusal(program, tmp_path)
+        assert message.startswith(f"WORLD_SIZE=2: {program} runs in one process, without torchrun;")

@@ -10,7 +10,7 @@ from kin import family
 from toy import left_in, steps_of
 
 from icrl.contracts import PipelineError, Stopped
-from icrl.runs.distributed import Ranks, in_ranks
+from icrl.extensions.scaling.ranks import JoinedRanks, Together
 
 
 def environment() -> dict[str, str]:
@@ -31,7 +31,7 @@ def test_two_processes_share_what_they_know_over_the_loopback_alone(monkeypatch)
     """Also beside variables of another group."""
     monkeypatch.setenv("GLOO_SOCKET_IFNAME", "nowhere")
     monkeypatch.setenv("RANK", "0")
-    found = in_ranks(ranks.told, 5, 2)
+    found = Together().in_ranks(ranks.told, 5, 2)
     (here, *first), (there, *second) = found["gathered"]
     assert here == os.getpid() != there and (first, second) == ([0, 2, 5], [1, 2, 5])
     assert torch.equal(found["flags"], torch.tensor([[True, True], [False, True]]))
@@ -42,8 +42,8 @@ def test_two_processes_share_what_they_know_over_the_loopback_alone(monkeypatch)
 
 def test_one_process_starts_no_other(monkeypatch):
     monkeypatch.delenv("RANK", raising=False)
-    monkeypatch.setattr("icrl.runs.distributed.Worker", None)
-    assert in_ranks(ranks.told, 5, 1)["gathered"] == [[os.getpid(), 0, 1, 5]]
+    monkeypatch.setattr("icrl.extensions.scaling.ranks.Worker", None)
+    assert Together().in_ranks(ranks.told, 5, 1)["gathered"] == [[os.getpid(), 0, 1, 5]]
 
 
 FAILED = "^process 1 of the training failed: ValueError: mine$"
@@ -62,20 +62,20 @@ DIED = r"^process 1 of the training died \(exit code -9\); the same command cont
 def test_the_fate_of_the_other_process_ends_this_one(how, said, capfd):
     """Before it joins, and where this one waits for it."""
     with pytest.raises(PipelineError, match=said):
-        in_ranks(ranks.broken, how, 2)
+        Together().in_ranks(ranks.broken, how, 2)
     assert capfd.readouterr() == ("", "")
 
 
 @pytest.mark.long
 def test_a_run_that_was_stopped_or_lost_a_process_continues_to_the_same_bits(tmp_path: Path):
-    assert in_ranks(ranks.trained, (tmp_path / "whole", ""), 2) == ""
+    assert Together().in_ranks(ranks.trained, (tmp_path / "whole", ""), 2) == ""
     with pytest.raises(Stopped, match="SIGTERM: update 5 of 6 is saved"):
-        in_ranks(ranks.trained, (tmp_path / "stopped", "signal"), 2)
-    said = in_ranks(ranks.trained, (tmp_path / "dead", "death"), 2)
+        Together().in_ranks(ranks.trained, (tmp_path / "stopped", "signal"), 2)
+    said = Together().in_ranks(ranks.trained, (tmp_path / "dead", "death"), 2)
     assert said.startswith("LostRankError: another process of this run has ended; the same command continues")
     assert steps_of(tmp_path / "dead") == [3] and not [*(tmp_path / "dead").glob("crash-*")]
     for name in ("stopped", "dead"):
-        assert in_ranks(ranks.trained, (tmp_path / name, ""), 2) == ""
+        assert Together().in_ranks(ranks.trained, (tmp_path / name, ""), 2) == ""
         assert left_in(tmp_path / name) == left_in(tmp_path / "whole"), name
 
 
@@ -92,7 +92,7 @@ def test_gradients_are_averaged_in_one_exchange(monkeypatch):
     model[1].bias.requires_grad_(False)
     (model(torch.ones(1, 2)) ** 2).sum().backward()
     before = {name: p.grad.clone() for name, p in model.named_parameters() if p.grad is not None}
-    Ranks(0, 2).average_gradients(model)
+    JoinedRanks(0, 2).average_gradients(model)
     assert [len(one) for one in sent] == [12] and model[1].bias.grad is None
     for name, gradient in before.items():
         torch.testing.assert_close(model.get_parameter(name).grad, 2 * gradient)
