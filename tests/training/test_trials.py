@@ -1,30 +1,22 @@
 """Trials that policy gradients learn from: who plays them, in which order they are learned from, what is learned."""
 
-from typing import Any
-
 import pytest
 import torch
-from gymnasium.spaces import Box, Discrete, MultiDiscrete
 from models import outspoken
 from torch import Tensor
-from vector_probes import VectorProbe, always
+from trial_models import MODEL, OPTIONS, learned
 from worlds import room
 
-from icrl.app.compose import load_config
 from icrl.config.options import replace
-from icrl.envs.core import TensorEnv
 from icrl.envs.rollout import rollout, start_streams
 from icrl.nn.gpt import GPT
 from icrl.nn.gpt_policy import GPTPolicy
 from icrl.randomness import Noise
 from icrl.runs.distributed import Ranks
-from icrl.training.optimizers import AdamWConfig, make_optimizer
-from icrl.training.policy_gradient import FinetuneConfig, PolicyGradient, TrialBatch, parameters_of
+from icrl.training.policy_gradient import TrialBatch, parameters_of
 from icrl.training.trials import Trials
 
 ENV = room(size=3, max_episode_steps=5)
-MODEL = replace(load_config(["experiment=tiny"]).model, context_len=20, num_layers=1, num_heads=2)
-OPTIONS = FinetuneConfig(trial_steps=20, num_streams=4, num_tasks=3, num_mini_batches=3, num_iterations=4)
 
 
 def model_of(**form) -> GPT:
@@ -37,25 +29,6 @@ def trials_of(model: GPT, ranks: Ranks | None = None, **options) -> Trials:
 
 def log_probs_of(model: GPT, batch: TrialBatch) -> Tensor:
     return model.head.log_prob(parameters_of(model.spec, model, batch), batch.action)
-
-
-def learned(
-    env: TensorEnv, options: FinetuneConfig, iterations: int, rate: float, **form: Any
-) -> tuple[GPT, list[dict[str, float]]]:
-    """Model that trials have trained from random weights, and the metrics of each update."""
-    torch.manual_seed(0)
-    model, history = GPT(replace(MODEL, **form), env.spec), []
-    trials = Trials(options, env, env.all_tasks(), model, seed=0)
-    objective = PolicyGradient(options, env.spec, model.head, dict)
-    optimizer = make_optimizer(model, AdamWConfig(learning_rate=rate))
-    for update in range(iterations * trials.updates_per_iteration):
-        terms, _ = objective(model, trials.batch_at(update))
-        optimizer.zero_grad()
-        torch.stack([objective.weights[name] * term for name, term in terms.items()]).sum().backward()
-        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-        optimizer.step()
-        history.append({name: value.item() for name, value in trials.metrics.items()})
-    return model, history
 
 
 @pytest.mark.parametrize("form", [{}, {"tokens": "interleaved", "position": "rope"}, {"obs_encoding": "framed"}])
@@ -89,29 +62,6 @@ def test_a_trial_longer_than_the_context_is_read_in_the_windows_that_the_actor_s
     for column, of_play in ((batch.log_prob, log_prob), (batch.obs, played.obs), (batch.reward, played.reward)):
         assert torch.equal(column[counted].view(12, 17), of_play.T[order])
     assert torch.allclose(log_probs_of(model, batch)[counted], batch.log_prob[counted], atol=1e-5)
-
-
-def side(x: Tensor, action: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Reward 1 if the first number of the action is above 1 where that of the observation is positive, else below."""
-    high = action.reshape(len(action), -1)[:, 0] > 1
-    return x, (high == (x[:, 0] > 0)).float(), always(x, True)
-
-
-@pytest.mark.parametrize(
-    ("space", "head"),
-    [
-        (Box(0, 2, (1,)), "gaussian"),
-        (Box(0, 2, (1,)), "binned"),
-        (MultiDiscrete([4, 2]), "auto"),
-        (Discrete(4), "auto"),
-    ],
-)
-def test_trials_teach_any_head_from_vectors_and_rewards_that_are_not_listed(space, head):
-    env = VectorProbe(space, side, varied=True)
-    options = replace(OPTIONS, trial_steps=8, num_streams=32, num_mini_batches=2, bonus=0.0, discount=0.0)
-    model, _ = learned(env, options, 30, 0.01, head=head, num_bins=6)
-    played, _ = Trials(options, env, env.all_tasks(), model, seed=1).play(0)
-    assert played.reward.mean() > 0.65
 
 
 def test_the_actor_is_the_model_at_the_start_of_the_iteration():
