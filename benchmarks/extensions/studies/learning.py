@@ -65,7 +65,7 @@ STUDIES = (
     "classic",
 )
 STUDIES += ("objective", "decoding", "tokens", "position", "tasks", "pace", "trunk", "finetune", "worlds", "tables")
-STUDIES += ("vectors", "offline_settings", "offline", "half_cheetah", "minigrid", "meta_world")
+STUDIES += ("vectors", "world_trials", "offline_settings", "offline", "half_cheetah", "minigrid", "meta_world")
 _EPISODES = (1, 4, 5, 10)
 _BOUNDS = ("mean", "low", "high")
 _MEASURES = {  # column: measure, digits

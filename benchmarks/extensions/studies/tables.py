@@ -110,6 +110,11 @@ _RANDOM_TABLES = {
     "garnet": ("PSRL", "random", "optimum"),
     "frozen lake 6 x 6": ("random", "optimum"),
 }
+_WORLD_TRIALS = {
+    "bandit": ("model before trials", "Thompson sampling", "UCB1", "random"),
+    "contextual bandit": ("model before trials", "Thompson sampling", "UCB1", "random"),
+    "permuted actions": ("model before trials", "searcher", "random"),
+}
 _WORLDS = {
     "Key-to-Door": ("searcher", "random", "optimum"),
     "Key-to-Door, key not seen": ("searcher",),
@@ -209,6 +214,11 @@ TABLES = {
     ),
     "worlds_in_context": Table(
         _beside("worlds", _WORLDS),
+        [RETURN_FIRST, RETURN_END, SUCCESS_END, REGRET],
+        "world: policy",
+    ),
+    "world_trials": Table(
+        _beside("world_trials", _WORLD_TRIALS),
         [RETURN_FIRST, RETURN_END, SUCCESS_END, REGRET],
         "world: policy",
     ),
