@@ -8,6 +8,7 @@ from harness import done
 from torch import Tensor
 
 from icrl.data.windows import Windows
+from icrl.envs import WORLDS
 from icrl.envs.rooms import DarkRoom
 from icrl.evaluation.in_context import Adaptation
 from icrl.evaluation.models import trained as periodic
@@ -41,7 +42,7 @@ def test_held_out_tasks_are_played_in_their_evaluation_alone(tmp_path, monkeypat
     """Agents play training tasks; later training and a choice of recipes play development tasks, and beside these what
     the model learned from."""
     played: set[int] = set()
-    monkeypatch.setattr("icrl.envs.rooms.DarkRoom", watched(played))
+    monkeypatch.setitem(WORLDS, "dark_room", watched(played))
     done("train_agents", tmp_path, *ROOM)
     tasks = read_json(tmp_path / "histories/tiny/manifest.json")["tasks"]
     train, held_out = ([tasks["all"][task][0] for task in tasks[side]] for side in ("train", "held_out"))

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from harness import SMALL, STAGES, done, kill_late, refusal, results_of
+from harness import SMALL, STAGES, done, kill_late, results_of
 
 from icrl import extensions
 from icrl.data.history_store import open_histories
@@ -81,8 +81,7 @@ def test_trials_of_the_game(root):
     if "offline_rl" in extensions.NAMES:
         done("train_ilql", root, preset=POINTS)
         done("extract_policy", root, preset=POINTS)
-    assert "give finetune.bonus=0" in refusal("finetune", root, preset=POINTS)
-    done("finetune", root, "finetune.bonus=0", preset=POINTS)
+    done("finetune", root, preset=POINTS)
 
 
 def test_an_agent_through_all_stages(tmp_path):
