@@ -205,17 +205,24 @@ def windows_of(steps: int, length: int) -> tuple[Tensor, Tensor]:
 def check_trials(config: Config) -> None:
     """Raise `ConfigError` for options of trials that the world or the model does not allow; needs no histories."""
     check_playable(config.env)
+    options = config.finetune
+    with closing(make_env(config.env)) as env:
+        many = "an observation of this world is a vector of real numbers, which hardly comes twice"
+        real = env.spec.obs_dtype == torch.float32
+        refuse(real and options.bonus, f"finetune.bonus={options.bonus}: {many}; give finetune.bonus=0")
+        if options.num_rooms:
+            _check_rooms(config, env)
+
+
+def _check_rooms(config: Config, env: TensorEnv) -> None:
     options, model = config.finetune, config.model
-    if not options.num_rooms:
-        return
     given, encoding = f"finetune.num_rooms={options.num_rooms}", model.obs_encoding
     sizes = f"finetune.room_sizes={options.room_sizes}: must be at most model.max_size={model.max_size}"
     refuse(options.room_sizes[1] > model.max_size, sizes)
     read = f"needs model.obs_encoding={', '.join(OF_ROWS[:-1])} or {OF_ROWS[-1]}, not {encoding}"
     refuse(encoding not in OF_ROWS, f"{given} {read}: give one, or finetune.num_rooms=0")
-    with closing(make_env(config.env)) as env:
-        none = f"{given}: env.name={config.env.name} has no other rooms with these options; give finetune.num_rooms=0"
-        refuse(rooms_beside(config, env, env.all_tasks()[:0]) is None, none)
+    none = f"{given}: env.name={config.env.name} has no other rooms with these options; give finetune.num_rooms=0"
+    refuse(rooms_beside(config, env, env.all_tasks()[:0]) is None, none)
 
 
 def rooms_beside(config: Config, env: TensorEnv, hidden: Tensor) -> Family | None:
@@ -243,8 +250,6 @@ def adapted(context: RunContext, env: TensorEnv, tasks: Tensor) -> RunContext:
     played = f"each of {ranks} processes plays as many of the {num_streams} streams of all tasks"
     refuse(num_streams % ranks, f"{streams}: {played}; give a multiple of {ranks}")
     refuse(options.num_mini_batches * ranks > num_streams, f"{parts}: must be at most {num_streams // ranks}: {played}")
-    many = "an observation of this world is a vector of real numbers, which hardly comes twice; give finetune.bonus=0"
-    refuse(spec.obs_dtype == torch.float32 and options.bonus, f"finetune.bonus={options.bonus}: {many}")
     windows, _ = windows_of(options.trial_steps, config.model.context_len)
     size = -(-num_streams // options.num_mini_batches) * len(windows)
     batches = {"mini_batch_size": size, "mini_batch_length": windows.shape[1]}
