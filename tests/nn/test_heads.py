@@ -51,7 +51,7 @@ def test_other_spaces_are_refused_without_the_extension_that_has_them(
     for module, name in ((heads, "head_for"), (encoders, "encoder_for"), (of_sources, "heads_for")):
         monkeypatch.setattr(getattr(module, name), "_classes", [])
     spec = EnvSpec(obs, action, (), 0, 5)
-    told = r"^there is no .* for observations in .* and actions in .*: the extension vectors, .* is not installed$"
+    told = r"^there is no .* for observations in .* and actions in .*: it belongs to an extension that is not"
     with pytest.raises(ConfigError, match=told):
         check_spaces(GPTConfig(), spec)
     with pytest.raises(ConfigError, match=told):

@@ -195,6 +195,6 @@ class BySpec:
         load_plugins()
         found = next((made for reads, made in reversed(self._classes) if reads(spec)), None)
         spaces = f"observations in {spec.observation_space} and actions in {spec.action_space}"
-        missing = f"there is no {self._what} for {spaces}: the extension vectors, which has them, is not installed"
-        refuse(found is None, missing)
+        where = "it belongs to an extension that is not installed, or to a file of your own (module=FILE)"
+        refuse(found is None, f"there is no {self._what} for {spaces}: {where}")
         return found

@@ -7,7 +7,7 @@ import pytest
 import torch
 from gymnasium.spaces import Box
 from probes import CPU, START, learn_from, learn_world, learners_of
-from stage_one import joined
+from stage_one import check_second_alone, joined
 from torch import Tensor
 from torch.nn.functional import conv2d
 from vector_probes import BUTTONS, VectorProbe, always
@@ -80,11 +80,7 @@ def test_a_learner_learns_the_same_alone(kind: str) -> None:
             lived.append(unroll)
         return joined(lived), fresh
 
-    together, everyone = learn(slice(None), slice(None))
-    alone, one = learn(slice(2, 4), slice(1, 2))
-    assert all(torch.equal(column, columns[:, 2:4]) for column, columns in zip(alone, together, strict=True))
-    for (_, own), (_, all_own) in zip(one.parameters(), everyone.parameters(), strict=True):
-        torch.testing.assert_close(own[0], all_own[1], rtol=1e-4, atol=1e-5)
+    check_second_alone(learn)
 
 
 def test_convolutions_of_vectors_are_refused() -> None:
