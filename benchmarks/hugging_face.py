@@ -6,8 +6,8 @@ Sizes, batch, context, streams and optimizer are those of the configuration. GPT
 linear head predicts the actions. A training update is forward, backward, clipping and optimizer on one batch; ours is
 `icrl.training.updates.Updater` with its embeddings, weights and metrics. Each side may use float32 or bfloat16, and
 GPT-2 either form of attention. In generation GPT-2 reads one step after the other into its cache, dynamic or static.
-Ours, in float32, plays the world: it also embeds, samples actions and steps, and in the row of two contexts it rebuilds
-the full ones.
+Ours, in float32 but for the cache of one row, plays the world: it also embeds, samples actions and steps, and in the
+row of two contexts it rebuilds the full ones.
 
 Rates on one thread are per second of processor time. Rates on two threads are per second, so they need a machine
 without other work; `--one-thread` leaves them out.
@@ -59,14 +59,17 @@ def generations(config: Config) -> Ways:
     """Generation of each side through one context; ours through two contexts too."""
     env, context, per_task = make_env(config.env), config.model.context_len, config.evaluation.num_streams
     tasks = env.all_tasks()[split_tasks(env, config).held_out]
-    policy = GPTPolicy(GPT(config.model, env.spec), 1.0, config.policy.temperature, config.policy.context_kept)
+    exact, rounded = (GPT(config.model, env.spec) for _ in range(2))
+    rounded.cache_dtype = torch.bfloat16  # as in trials
 
-    def played(num_steps: int) -> int:
+    def played(model: GPT, num_steps: int) -> int:
+        policy = GPTPolicy(model, 1.0, config.policy.temperature, config.policy.context_kept)
         return play_steps(policy, env, tasks, per_task, num_steps, 0).obs.numel()
 
     ways: Ways = {
-        f"{OURS}, one context": partial(played, context),
-        f"{OURS}, two contexts": partial(played, 2 * context),
+        f"{OURS}, one context": partial(played, exact, context),
+        f"{OURS}, one context, cache in bfloat16": partial(played, rounded, context),
+        f"{OURS}, two contexts": partial(played, exact, 2 * context),
     }
     for attention, (name, dtype) in product(ATTENTIONS, DTYPES.items()):
         model = GPT2(config, env.spec, attention).to(dtype).eval()

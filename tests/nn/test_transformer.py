@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from icrl.app.compose import load_config
 from icrl.config.options import replace
+from icrl.nn.cache import KVCache, RowCache
 from icrl.nn.transformer import NO_VISIT, Attention, Induction, StreamLinear, Transformer, attend
 
 CONFIG = replace(load_config().model, embed_dim=8, num_heads=2, num_layers=2, ff_dim=16, context_len=12)
@@ -153,3 +154,34 @@ def test_outputs_and_gradients_equal_loops() -> None:
     ours, theirs = (torch.autograd.grad((output * weight).sum(), parameters) for output in (got, expected))
     for mine, reference in zip(ours, theirs, strict=True):
         assert torch.allclose(mine, reference, atol=1e-4) and mine.abs().max() > 1e-3
+
+
+@pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float32, 1e-6), (torch.bfloat16, 0.03)])
+@pytest.mark.parametrize("heads", [2, 4])
+def test_a_cache_of_rows_attends_as_one_of_matrices(heads: int, dtype: torch.dtype, tolerance: float) -> None:
+    """Over several blocks, after many tokens at once, with streams replaced by those of another cache."""
+    torch.manual_seed(0)
+    layers, streams, groups, width, capacity = 2, 3, 2, 16, 80
+    made = [RowCache((layers, streams, groups, capacity, width), dtype) for _ in range(2)]
+    plain = [KVCache(*torch.zeros(2, layers, streams, groups, capacity, width)) for _ in range(2)]
+
+    def step(length: int) -> None:
+        for rows, columns in zip(made, plain, strict=True):
+            for layer in range(layers):
+                query = torch.randn(streams, heads, length, width)
+                key, value = torch.randn(2, streams, groups, length, width)
+                expected = columns.append(layer, key, value)
+                if length == 1:
+                    got, mixed = rows.attend(layer, query, key, value), attend(query, *expected, None, 0.0, False)
+                    assert torch.allclose(got, mixed, atol=tolerance)
+                else:
+                    for own, other in zip(rows.append(layer, key, value), expected, strict=True):
+                        assert torch.allclose(own, other, atol=tolerance)
+            rows.length += length
+            columns.length += length
+
+    for length in (33, 1, 4, 1, 30):
+        step(length)
+    for caches in (made, plain):
+        caches[0].replace(torch.tensor([2, 0, 1]), caches[1])
+    step(1)

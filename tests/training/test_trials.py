@@ -50,6 +50,15 @@ def test_log_probabilities_of_the_update_equal_those_of_the_cached_actor(form, m
     assert torch.allclose(chosen, batch.log_prob, atol=1e-6)  # before the first update of an iteration
 
 
+@torch.no_grad()
+def test_an_actor_of_low_precision_plays_with_nearly_the_same_probabilities():
+    """Keys and values of the actor are bfloat16, and its weights and those of the model are not."""
+    model = model_of()
+    trials = Trials(OPTIONS, ENV, ENV.all_tasks(), model, seed=5, low_precision=True)
+    change = log_probs_of(model, batch := trials.batch_at(0)) - batch.log_prob
+    assert 1e-5 < change.abs().max() < 0.05 and model.cache_dtype is None
+
+
 def test_a_trial_longer_than_the_context_is_read_in_the_windows_that_the_actor_saw():
     """Every step counts once, with the probability that the actor gave it after its context was rebuilt."""
     model = model_of(context_len=8)

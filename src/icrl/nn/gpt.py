@@ -25,7 +25,7 @@ from torch import Tensor, nn
 
 from icrl.config.modules import load_plugins
 from icrl.config.options import OR_ELSEWHERE, OneOf, Options, option, refuse
-from icrl.nn.cache import Cache, KVCache, TokenCache
+from icrl.nn.cache import Cache, KVCache, RowCache, TokenCache
 from icrl.nn.embeddings import draw_corners, sinusoids, table
 from icrl.nn.encoders import OBS_ENCODINGS, check_encoding, encode_obs, encode_reward, encoder_for
 from icrl.nn.heads import make_head
@@ -190,6 +190,8 @@ def context_of(window: Window) -> Context:
 class Trunk(nn.Module):
     """Embeddings and transformer: a context in, one vector per step out."""
 
+    cache_dtype: torch.dtype | None = None  # of keys and values on a CPU, if another than that of the parameters
+
     def __init__(self, config: GPTConfig, spec: EnvSpec, recompute: bool = False) -> None:
         super().__init__()  # `recompute`: activation checkpointing in training
         self.config, self.spec, width = config, spec, config.embed_dim
@@ -227,7 +229,11 @@ class Trunk(nn.Module):
         config, like, steps = self.config, next(self.parameters()), self.config.context_len
         layer = TRUNKS[config.trunk]
         shapes = layer.cache_shapes(config, steps * self.tokens_per_step)
-        tokens = layer.cache(*(like.new_empty(config.num_layers, num_streams, *shape) for shape in shapes))
+        if layer.cache is KVCache and self.tokens_per_step == 1 and like.is_cpu:
+            shape, dtype = (config.num_layers, num_streams, *shapes[0]), self.cache_dtype or like.dtype
+            tokens: TokenCache = RowCache(shape, dtype)
+        else:
+            tokens = layer.cache(*(like.new_empty(config.num_layers, num_streams, *shape) for shape in shapes))
         if not self.induction:
             return Cache([tokens])
         shape = (1, num_streams, config.num_heads, steps, config.head_dim)

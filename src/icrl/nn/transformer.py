@@ -35,7 +35,7 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from icrl.config.modules import registrar
-from icrl.nn.cache import KVCache, TokenCache
+from icrl.nn.cache import KVCache, RowCache, TokenCache
 from icrl.nn.networks import JoinedLinear
 
 if TYPE_CHECKING:
@@ -131,13 +131,15 @@ class Attention(nn.Module):
         linear layers, queries, keys and values."""
         return 6 * config.embed_dim
 
-    def forward(self, x: Tensor, cache: KVCache | None, layer: int) -> Tensor:
+    def forward(self, x: Tensor, cache: KVCache | RowCache | None, layer: int) -> Tensor:
         """`[B, L, D] -> [B, L, D]`, or `[B, L / G, D]` in the last block. With a cache the L tokens continue it."""
         parts = self.qkv(x).split(self.sizes, dim=-1)
         query, key, value = (part.unflatten(-1, (-1, self.head_dim)).transpose(1, 2) for part in parts)  # [B, H, L, Dh]
         before = cache.length if cache else 0
         if self.rotary:
             query, key = (rotate(part, before, self.tokens_per_step) for part in (query, key))
+        if isinstance(cache, RowCache) and x.shape[1] == 1:
+            return self.out(cache.attend(layer, query, key, value).flatten(1)[:, None])
         if cache:
             key, value = cache.append(layer, key, value)
         is_causal, mask = bool(before == 0) and self.tokens_per_step == 1, None  # `before` is a symbol in an export

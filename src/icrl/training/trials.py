@@ -68,7 +68,8 @@ class Trials:
 
     An iteration plays trials with the weights at its start, and then passes over their streams in random order, in
     `num_mini_batches` parts. `state_dict` holds the weights of the actor. With a `family` trials are played in its
-    world, where they also visit other rooms. Methods are called by all `ranks`."""
+    world, where they also visit other rooms. With `low_precision` the actor's keys and values are bfloat16 on a CPU,
+    as they are in updates. Methods are called by all `ranks`."""
 
     def __init__(
         self,
@@ -79,6 +80,7 @@ class Trials:
         seed: int,
         ranks: Ranks | None = None,
         family: Family | None = None,
+        low_precision: bool = False,
     ) -> None:
         if family:
             env, tasks = family.env, family.own(tasks)
@@ -86,6 +88,7 @@ class Trials:
         self.ranks, self._family = ranks or Ranks(), family
         self.metrics: dict[str, Tensor] = {}  # of the newest trials
         self._model, self._actor = model, deepcopy(model).eval().requires_grad_(False)
+        self._actor.cache_dtype = torch.bfloat16 if low_precision else None
         self._num_tasks, self._bonus = config.drawn_of(len(tasks)), make_schedule(config.bonus)
         unsolvable = env.unsolvable(tasks) if config.num_unsolvable else None
         self._unsolvable = tasks[:0] if unsolvable is None else unsolvable

@@ -132,13 +132,11 @@ class Exported(nn.Module):
 
 def empty_columns(model: GPT, num_steps: int = 0) -> list[Tensor]:
     """Columns of a cache of `num_steps` steps, all zeros. The states of a recurrent trunk are zeros at the start."""
-    found: list[Tensor] = []
-    for part in model.new_cache(1):
-        keeps_tokens = isinstance(part, KVCache)
-        per_step = part.columns[0].shape[3] // model.config.context_len if keeps_tokens else 0
-        tokens = (..., slice(per_step * num_steps), slice(None)) if keeps_tokens else ...
-        found += [torch.zeros_like(column[tokens]) for column in part.columns]
-    return found
+    config = model.config
+    shapes = TRUNKS[config.trunk].cache_shapes(config, num_steps * model.tokens_per_step)
+    columns = [torch.zeros(config.num_layers, 1, *shape) for shape in shapes]
+    visits = [column for part in model.new_cache(1)[1:] for column in part.columns]
+    return columns + [torch.zeros_like(column[:, :, :, :num_steps]) for column in visits]
 
 
 def export_network(model: GPT) -> bytes:
