@@ -5,7 +5,8 @@ B streams; `layers` counts the layers of one trunk. Attention of one query to th
     sum over s of  softmax(q . k[s] / sqrt(Dh))  v[s]
 
 On a CPU most of a rollout's time goes into reading them: products with single rows run far below the memory's rate.
-Sums of weighted rows (`embedding_bag`) are faster, so `RowCache` lays out both products as such sums (`python -m benchmarks.hugging_face`).
+Sums of weighted rows (`embedding_bag`) are faster, so `RowCache` lays out both products as such sums
+(`python -m benchmarks.hugging_face`).
 """
 
 from __future__ import annotations
