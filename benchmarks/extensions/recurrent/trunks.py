@@ -2,16 +2,14 @@
 
     python -m benchmarks.extensions.recurrent.trunks
 
-On one thread, with the default recipe, on random windows and in DarkRoom over 320 steps (two contexts). A cache in
-bfloat16, which is no option of the library, keeps keys and values in bfloat16 and multiplies a query with them in
-bfloat16. The success of each trunk: `python -m src.study study=trunk`.
+On one thread, with the default recipe, on random windows and in DarkRoom over 320 steps (two contexts). The actor of
+trials has its cache in bfloat16. The success of each trunk: `python -m src.study study=trunk`.
 """
 
 import time
 from functools import partial
 
 import torch
-from torch import Tensor
 
 from benchmarks.measure import Report, side_by_side
 from benchmarks.recipe import STEPS, UPDATES
@@ -20,11 +18,8 @@ from icrl.app.compose import load_config
 from icrl.app.root import Config
 from icrl.envs import make_env
 from icrl.evaluation.in_context import play_steps
-from icrl.nn import transformer
-from icrl.nn.cache import Cache, KVCache
 from icrl.nn.gpt import GPT
 from icrl.nn.gpt_policy import GPTPolicy
-from icrl.nn.transformer import attend as in_one_dtype
 
 BASELINE, HALF = "attention, 2 heads", "attention, cache in bfloat16"
 TRUNKS: dict[str, list[str]] = {
@@ -40,13 +35,7 @@ STREAMS = ((23, 2), (5, 20), (23, 20))  # tasks, streams of each
 class HalfGPT(GPT):
     """Model whose cache is in bfloat16."""
 
-    def new_cache(self, num_streams: int) -> Cache:
-        return Cache(KVCache(*(column.bfloat16() for column in one.columns)) for one in super().new_cache(num_streams))
-
-
-def attend(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, dropout: float, is_causal: bool) -> Tensor:
-    """The library's attention in the dtype of keys and values."""
-    return in_one_dtype(query.to(key.dtype), key, value, mask, dropout, is_causal).to(query.dtype)
+    cache_dtype = torch.bfloat16
 
 
 def rollout(config: Config, form: type[GPT], num_tasks: int, num_streams: int) -> int:
@@ -65,7 +54,6 @@ def bytes_of(config: Config, form: type[GPT]) -> int:
 def main() -> None:
     torch.set_num_threads(1)
     report = Report("extensions.recurrent.trunks")
-    transformer.attend = attend
     configs = {name: load_config([*given, "device.amp_dtype=bfloat16"]) for name, given in TRUNKS.items()}
     forms = {name: (config, GPT) for name, config in configs.items()} | {HALF: (configs[BASELINE], HalfGPT)}
     for name, form in forms.items():
