@@ -175,13 +175,13 @@ def test_results_have_the_documented_keys(learned):
     for curves in (*results["curves"].values(), *(probe["curves"] for probe in probes)):
         assert set(curves) - {"after_first_success", "other_goal_first"} == MEASURES | {"first_success"}
         for curve in (curves[measure] for measure in MEASURES):
-            assert {len(curve[name]) for name in ("low", "mean", "high", "interquartile_mean")} == {EPISODES}
+            assert {len(curve[name]) for name in ("low", "mean", "high")} == {EPISODES}
     assert set(results["final"]) == {"held_out", "development", "train"}
     for part, tasks in (("held_out", 6), ("development", 2), ("train", 16)):
         final = results["final"][part]
         curves = results["curves"][PARTS[part]]
         for measure in MEASURES:
-            assert set(final[measure]) == {"mean", "low", "high", "interquartile_mean"}
+            assert set(final[measure]) == {"mean", "low", "high"}
             assert final[measure]["mean"] == pytest.approx(np.mean(curves[measure]["mean"][LAST]))
         for measure in MEASURES - {"fraction_of_optimum"}:
             assert len(final[f"{measure}_per_task"]) == tasks

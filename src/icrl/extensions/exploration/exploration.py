@@ -44,17 +44,6 @@ class Exploration(Diagnostic):
 
     name = "exploration"
     forms = {section: {str: CURVE} for section in (*KINDS, "coverage_gain", "off_plan_gain")}
-    definitions = {
-        "coverage": "in a room without a goal: share of the possible goal cells visited by the end of each episode",
-        "coverage_gain": "coverage with the context kept minus that with the context wiped, stream by stream",
-        "off_plan": "in a room without a goal, after a first episode of random actions, the same for all policies, "
-        "which the policy reads as its own: share of the possible goal cells first visited after it, by the end of "
-        "episodes 2, 3 and 4",
-        "blind_replay": "the same if episodes 2, 3 and 4 are the policy's own actions of these episodes in the "
-        "undisturbed stream with the same random numbers (that of `coverage`)",
-        "off_plan_gain": "off_plan minus blind_replay, stream by stream; 0: the search does not depend on what was "
-        "seen",
-    }
 
     def jobs(self, scene: Scene) -> Iterator[Job]:
         """None in worlds without a covering plan. There are as many streams as those of the probes of all tasks."""

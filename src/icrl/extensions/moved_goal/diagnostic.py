@@ -44,13 +44,6 @@ class MovedGoalDiagnostic(Diagnostic):
 
     name = NAME
     forms = {"moved_goal": PROBES}
-    definitions = {
-        "moved_goal": "by policy: after half of the episodes the goal moves to that of the next task, the context is "
-        "kept",
-        VISITS: "share of episodes in which a move ends on another goal before any ends on the own one: in "
-        "`moved_goal` on the first goal before the second, in `ablations` on the next task's",
-        f"success_{LATER}_after_move, other_goal_first_{LATER}_after_move": f"in episode {LATER} after the move",
-    }
 
     def jobs(self, scene: Scene) -> Iterator[Job]:
         options, tasks = scene.options, scene.tasks
@@ -77,7 +70,7 @@ class MovedGoalDiagnostic(Diagnostic):
                 results["ablations"][name][section] |= numbers
         moved = {name: one for name, one in runs.episodes.items() if name.startswith(PREFIX)}
         for name, played in moved.items():
-            cells = cells_of(played, {}, False, {})
+            cells = cells_of(played, {}, False)
             if name in misled:
                 cells |= forgetting(misled[name]) | after_move(played.success, misled[name])
             found = results.setdefault("moved_goal", {})
