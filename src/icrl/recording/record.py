@@ -146,7 +146,8 @@ def train(config: Config, env: Env[State], all_tasks: Tensor, split: Split, part
         world = changing(env, config, all_tasks.to(device), split.train)
         unrolls = make_unroll_worker(config, world, learner, position.streams, noise, run.done)
         worker = run.add("unroll_worker", stack.enter_context(closing(unrolls)))
-        curves.loggers[0].describe(record_session(config, folder, owner, run.done), config)
+        record_session(config, folder, owner, run.done)
+        curves.loggers[0].describe(config)
         pretraining, first = None, clock_of(source, run.done).updates
         if run.done < source.pretraining:  # in a folder of its own, because resuming at a step hides all later points
             pretraining = MetricLogger(folder / "pretraining", first, config.summaries, source.pretraining)
