@@ -40,7 +40,6 @@ from icrl.runs.run_state import RunState
 from icrl.sources import source_class
 from icrl.sources.pace import clock_of, due_steps, num_iterations
 from icrl.spaces import EnvSpec
-from icrl.training.needs import check_stage_one
 from icrl.training.program import check_stage_two
 
 FOUND = {"num_tasks": int, "unsolved": [{"task": (str, int), "success": [float]}]}  # results of trained agents
@@ -64,7 +63,6 @@ def record_part(config: Config, part: Part = WHOLE) -> None:
             elif (folder / FINISHED).exists():
                 raise ConfigError(f"{folder} belongs to histories missing from {histories}: restore them, or remove it")
             if not (folder / FINISHED).exists():
-                check_stage_one(config, env.spec, len(split.train[part.block(len(split.train))]), device)
                 for line in unused(config):
                     tqdm.write(line)
                 # An asynchronous unroll has its own environments; those here only start the streams.

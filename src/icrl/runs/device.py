@@ -1,17 +1,15 @@
-"""Device, precision, seed and memory of a run; a run that certainly needs more memory is refused before it starts."""
+"""Device, precision, seed and memory of a run."""
 
 from __future__ import annotations
 
 import ctypes
 import math
 import re
-import shutil
 import sys
 import time
-from collections.abc import Iterator, Sequence
-from functools import reduce
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, Protocol, Self
+from typing import Literal, Protocol, Self
 
 import torch
 from pydantic import model_validator
@@ -115,14 +113,6 @@ def recorded(config: Options) -> Json:
     return config.model_dump()
 
 
-class Need(NamedTuple):
-    """Lower bound on the bytes of a part, and the options that determine it."""
-
-    what: str
-    size: int
-    options: tuple[str, ...]  # dotted keys
-
-
 def free_memory(device: torch.device) -> int | None:
     """Free bytes on `device`; None if unknown. On a CPU this includes page cache and swap, up to the limit of the
     control group."""
@@ -152,32 +142,3 @@ def _memory_limits() -> Iterator[int]:
 def ran_out(error: Exception) -> bool:
     """Recognise an error that means that an allocation exceeds the memory or the largest size."""
     return isinstance(error, MemoryError) or bool(re.search(_SIGNS, str(error)))
-
-
-def free_disk(folder: Path) -> int:
-    """Free bytes on the disk of `folder`, which need not exist yet."""
-    there = next(path for path in (folder, *folder.absolute().parents) if path.exists())
-    return shutil.disk_usage(there).free
-
-
-def check_memory(config: Any, needs: Sequence[Need], device: torch.device) -> None:
-    """Raise `ConfigError` if `device` has less memory than all `needs` of `config` together."""
-    check_fits(config, needs, free_memory(device), f"memory of {device}" if device.type == "cuda" else "memory")
-
-
-def check_fits(config: Any, needs: Sequence[Need], free: int | None, where: str) -> None:
-    """Raise `ConfigError` with the largest of the `needs` and its options, unless all fit in `free` bytes."""
-    total = sum(need.size for need in needs)
-    if free is None or total <= free:
-        return
-    largest = max(needs, key=lambda need: need.size)
-    given = " x ".join(f"{key}={reduce(getattr, key.split('.'), config)}" for key in largest.options)
-    others = f" (and {_readable(total - largest.size)} for the rest)" if total > 1.01 * largest.size else ""
-    raise ConfigError(
-        f"{given} needs about {_readable(largest.size)} of {where} for {largest.what}{others}; {_readable(free)} are "
-        "free: lower one of these options"
-    )
-
-
-def _readable(size: int) -> str:
-    return f"{size / 1e9:,.1f} GB" if size >= 1e8 else f"{size / 1e6:,.1f} MB"
