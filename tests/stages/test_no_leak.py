@@ -22,7 +22,7 @@ from icrl.app.compose import load_config
 from icrl.config.options import walk
 from icrl.contracts import Rollout
 from icrl.data.history_store import Histories, open_histories
-from icrl.data.weights import step_weights
+from icrl.data.lives import step_weights
 from icrl.data.windows import Windows
 from icrl.envs import make_env
 from icrl.envs.rollout import rollout, start_streams

@@ -7,8 +7,6 @@ import math
 import re
 import sys
 import time
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Literal, Protocol, Self
 
 import torch
@@ -17,9 +15,6 @@ from pydantic import model_validator
 from icrl.config.options import DeviceName, Options, option, refuse
 from icrl.contracts import ConfigError, Json
 
-_MEMINFO = Path("/proc/meminfo")
-_CGROUP, _OWN = Path("/sys/fs/cgroup"), Path("/proc/self/cgroup")  # all control groups; those of this process
-_LIMITS = {"": ("", "memory.max"), "memory": ("memory", "memory.limit_in_bytes")}  # of version 2, of version 1
 _MMAP_MAX, _TRIM_THRESHOLD = -4, -1  # parameters of glibc's mallopt
 _SIGNS = (  # of errors of PyTorch, NumPy and Python that have no class of their own
     "can't allocate memory|out of memory|Storage size calculation overflowed|int64_t without overflow|"
@@ -111,32 +106,6 @@ def bfloat16_gain(device: torch.device) -> float:
 def recorded(config: Options) -> Json:
     """Configuration as plain values, as stored in manifests and checkpoints."""
     return config.model_dump()
-
-
-def free_memory(device: torch.device) -> int | None:
-    """Free bytes on `device`; None if unknown. On a CPU this includes page cache and swap, up to the limit of the
-    control group."""
-    if device.type == "cuda":
-        free, _ = torch.cuda.mem_get_info(device)
-        return free + torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
-    try:
-        lines = dict(line.split(":") for line in _MEMINFO.read_text(encoding="ascii").splitlines())
-        memory = sum(int(lines[key].split()[0]) << 10 for key in ("MemAvailable", "SwapFree"))
-    except (OSError, KeyError, ValueError):  # not Linux
-        return None
-    return min([memory, *_memory_limits()])
-
-
-def _memory_limits() -> Iterator[int]:
-    """Limits in bytes of the control groups that this process is in, and of those around them."""
-    lines = _OWN.read_text(encoding="ascii").splitlines() if _OWN.exists() else []
-    groups = [(kinds, group) for _, kinds, group in (line.split(":", 2) for line in lines)]
-    for kind, (controller, name) in _LIMITS.items():
-        own = next((Path(group.lstrip("/")) for kinds, group in groups if kind in kinds.split(",")), Path())
-        for folder in (own, *own.parents):
-            if (path := _CGROUP / controller / folder / name).exists():
-                limit = path.read_text(encoding="ascii").strip()
-                yield from [int(limit)] if limit.isdecimal() else []
 
 
 def ran_out(error: Exception) -> bool:

@@ -68,13 +68,13 @@ class RunContext(NamedTuple):
         return mixture
 
     def batches(self, mixture: Mixture) -> Callable[[int], Batch]:
-        """Function from an update to this rank's share of its batch; one from disk is read during the update before."""
+        """Function from an update to this rank's share of its batch, which is read during the update before."""
         seed, size, ranks = self.config.seed, self.config.trainer.mini_batch_size, self.ranks
 
         def batch(update: int) -> Batch:
             return mixture.batch(seed, update, size, ranks.rank, ranks.size)
 
-        return ahead(batch) if mixture.is_mapped else batch
+        return ahead(batch)
 
 
 def windows_of(
