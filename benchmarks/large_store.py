@@ -27,7 +27,6 @@ import torch
 from benchmarks.measure import Report
 from icrl.app.compose import load_config
 from icrl.app.root import Config
-from icrl.config.paths import PROJECT
 from icrl.config.schedules import Clock
 from icrl.contracts import Json, PipelineError, Rollout
 from icrl.data.history_store import HistoryWriter
@@ -38,6 +37,7 @@ from icrl.nn.gpt import GPT
 from icrl.objectives import objective_class
 from icrl.runs.device import prepare, recorded
 from icrl.runs.distributed import Ranks
+from icrl.runs.files import PROJECT
 from icrl.spaces import EnvSpec
 from icrl.training.program import RunContext
 from icrl.training.updates import Updater

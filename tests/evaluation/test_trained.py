@@ -16,7 +16,7 @@ from icrl.app.root import Config
 from icrl.config.options import replace
 from icrl.contracts import ConfigError
 from icrl.evaluation.diagnostics import diagnostics
-from icrl.evaluation.models.trained import changes_of, readable_spec, suffix_of
+from icrl.evaluation.trained import changes_of, readable_spec, suffix_of
 from icrl.runs.device import recorded
 from icrl.runs.files import read_json
 from icrl.spaces import discrete_spec

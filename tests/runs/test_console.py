@@ -10,7 +10,7 @@ import pytest
 
 from icrl.app.command_line import run_program
 from icrl.app.root import Config
-from icrl.config.paths import PROJECT
+from icrl.runs.files import PROJECT
 
 TEXT = "größe " * 20_000  # more than a pipe holds
 

@@ -29,7 +29,7 @@ from icrl.envs.rollout import rollout, start_streams
 from icrl.envs.room_family import RoomFamily
 from icrl.envs.rooms import DarkRoom
 from icrl.envs.tasks import development_of, split_tasks
-from icrl.evaluation.models.trained import plain_gpt
+from icrl.evaluation.trained import plain_gpt
 from icrl.nn.gpt_policy import GPTPolicy
 from icrl.randomness import Noise
 from icrl.recording import record

@@ -16,7 +16,7 @@ from toy import steps_of
 
 from icrl.app.compose import load_config
 from icrl.envs.core import TensorEnv
-from icrl.evaluation.models.trained import InContextEvaluator, SourceEvaluator
+from icrl.evaluation.trained import InContextEvaluator, SourceEvaluator
 from icrl.recording import record
 from icrl.runs.files import read_json
 from icrl.sources.a2c import A2C

@@ -23,11 +23,11 @@ from icrl.envs.core import TensorEnv
 from icrl.envs.exact import Expectation, optimal_exact, random_exact
 from icrl.envs.rooms import DarkRoom
 from icrl.evaluation.in_context import play_steps
-from icrl.evaluation.models.trained import policy_of
 from icrl.evaluation.protocol import COVERING_PLAN, TEMPERATURE, WALKS, decoding_name
 from icrl.evaluation.scripted.explorers import CoveringPlan, PersistentWalk, TurningWalk, UniformWalk, has_explorers
 from icrl.evaluation.scripted.rooms import searchers_in
 from icrl.evaluation.scripted.unlearned import Chance, Planner
+from icrl.evaluation.trained import policy_of
 from icrl.nn.gpt import GPT, Window, context_of
 from icrl.nn.gpt_policy import Acting, GPTCarry, GPTPolicy
 from icrl.randomness import mix, seeds_of
@@ -94,11 +94,6 @@ def probes_for(config: Config, model: GPT | Acting, env: TensorEnv, tasks: Tenso
         if len(tasks) > 1:
             probes["other_task"] = Rewritten(plain, OtherLife(life, num_streams))
     return probes
-
-
-def can_move(env: TensorEnv, tasks: Tensor) -> bool:
-    """True in a DarkRoom whose actions are not permuted, with more than one of `tasks` `[G, task_dim]`."""
-    return isinstance(env, DarkRoom) and not env.permute_actions and len(tasks) > 1
 
 
 class Blanked:

@@ -21,11 +21,10 @@ from icrl.envs import make_env
 from icrl.envs.core import TensorEnv
 from icrl.envs.exact import Expectation
 from icrl.envs.rooms import Room
-from icrl.evaluation import protocol, references, report
+from icrl.evaluation import protocol, references, report, trained
 from icrl.evaluation.diagnostics import OF_DIAGNOSTIC, Scene, diagnostics
 from icrl.evaluation.in_context import Adaptation, Job, jobs_playing, joined, source_adaptation
-from icrl.evaluation.models import trained
-from icrl.evaluation.models.kinds import TrainedPolicy
+from icrl.evaluation.kinds import TrainedPolicy
 from icrl.nn.gpt import GPT
 from icrl.nn.gpt_policy import Acting, GPTPolicy
 from icrl.rl.statistics import Floats

@@ -15,7 +15,7 @@ from icrl.app.root import Config
 from icrl.contracts import Batch, Objective
 from icrl.data.moments import moments_of
 from icrl.data.windows import Mixture
-from icrl.evaluation.models.trained import evaluator_of
+from icrl.evaluation.trained import evaluator_of
 from icrl.nn.encoders import set_moments
 from icrl.nn.gpt import GPT
 from icrl.objectives import objective_class

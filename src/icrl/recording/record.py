@@ -18,7 +18,7 @@ from icrl.data.history_store import HistoryWriter, read_manifest
 from icrl.envs import make_env
 from icrl.envs.core import State, check_playable
 from icrl.envs.tasks import Split, changing, development_of, split_tasks
-from icrl.evaluation.models.trained import SourceEvaluator
+from icrl.evaluation.trained import SourceEvaluator
 from icrl.plots.source_agents import SourceCurves, examine
 from icrl.plots.walks import tell_not_filmed
 from icrl.recording.run_parts import WHOLE, Part, Position, align_writer, check_continues, compared, inputs_of

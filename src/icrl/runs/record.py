@@ -18,10 +18,18 @@ import numpy as np
 import torch
 
 from icrl.config.options import MOST_SEEDS, refuse
-from icrl.config.paths import PROJECT
 from icrl.contracts import Json, PipelineError
 from icrl.runs.device import recorded
-from icrl.runs.files import Identity, check_owner, content_of, read_json, read_owned, write_atomically, write_owned
+from icrl.runs.files import (
+    PROJECT,
+    Identity,
+    check_owner,
+    content_of,
+    read_json,
+    read_owned,
+    write_atomically,
+    write_owned,
+)
 from icrl.runs.processes import say
 
 _MAX_DIFF = 100_000  # characters

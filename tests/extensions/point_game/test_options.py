@@ -12,13 +12,12 @@ from docs.options_page import table
 from icrl.app.command_line import help_text
 from icrl.app.compose import compose_config, load_config, presets_of
 from icrl.config.options import walk
-from icrl.config.paths import PROJECT
 from icrl.contracts import ConfigError
 from icrl.extensions.point_game.fixed_players import AGENTS, HOSTS
 from icrl.extensions.point_game.players.options import FIXED_AGENTS, FIXED_HOSTS, PlayersConfig
 from icrl.extensions.point_game.programs import train_players
 from icrl.runs.device import recorded
-from icrl.runs.files import check_same, write_json
+from icrl.runs.files import PROJECT, check_same, write_json
 from icrl.runs.writers import writer_classes
 
 CPU = torch.device("cpu")

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from harness import files_of, run
 
-from icrl.config.paths import PROJECT
+from icrl.runs.files import PROJECT
 
 
 @pytest.mark.parametrize(("name", "part"), [("wandb", "wandb.sdk"), ("mlflow", "mlflow.tracking")])

@@ -14,10 +14,10 @@ from torch import Tensor
 
 from icrl.contracts import Json, Policy, Rollout
 from icrl.envs.core import TensorEnv
+from icrl.envs.rooms import DarkRoom
 from icrl.evaluation.diagnostics import OF_DIAGNOSTIC, Arrays, Diagnostic, Episodes, Runs, Scene
 from icrl.evaluation.in_context import Adaptation, Job, jobs_playing, joined
 from icrl.evaluation.measures import SHARES, Cells, cells_of, intervals, tail_of
-from icrl.evaluation.references import can_move
 from icrl.evaluation.report import PROBES
 from icrl.evaluation.scripted.explorers import Explorer
 from icrl.evaluation.scripted.rooms import RoomSearcher
@@ -86,6 +86,11 @@ class MovedGoalDiagnostic(Diagnostic):
         if "moved_goal" not in results:
             return {}
         return {"moved_goal": moved_goal_figure(results["moved_goal"], results["protocol"]["goal_moves_after"])}
+
+
+def can_move(env: TensorEnv, tasks: Tensor) -> bool:
+    """True in a DarkRoom whose actions are not permuted, with more than one of `tasks` `[G, task_dim]`."""
+    return isinstance(env, DarkRoom) and not env.permute_actions and len(tasks) > 1
 
 
 def movers(policy: Policy[Any], learners: Mapping[str, Policy[Any]]) -> dict[str, Policy[Any]]:

@@ -15,7 +15,6 @@ from torch import Tensor
 from icrl.app.root import Config
 from icrl.collection.experience import Columns, Experience, evenly_weighted
 from icrl.config.options import refuse
-from icrl.config.paths import PROJECT
 from icrl.config.schedules import Clock
 from icrl.contracts import ConfigError, Rollout, Sample, UpdateResult
 from icrl.data.columns import bytes_of, row_chunks
@@ -23,7 +22,7 @@ from icrl.data.history_store import Histories, open_histories
 from icrl.extensions.value_sources.options import ReplayConfig
 from icrl.extensions.value_sources.replay import Drawn, Replay, indexable, restored, rollout_replay, stratified
 from icrl.randomness import mix
-from icrl.runs.files import check_same
+from icrl.runs.files import PROJECT, check_same
 from icrl.sources.pace import window_length
 from icrl.spaces import EnvSpec
 

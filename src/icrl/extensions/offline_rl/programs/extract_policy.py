@@ -10,7 +10,7 @@ from pathlib import Path
 import torch
 
 from icrl.contracts import ConfigError, Json
-from icrl.evaluation.models.trained import evaluator_of
+from icrl.evaluation.trained import evaluator_of
 from icrl.extensions.offline_rl.awr import AdvantageWeightedRegression
 from icrl.extensions.offline_rl.critics import check_critic, load_critic
 from icrl.extensions.offline_rl.options import OfflineConfig

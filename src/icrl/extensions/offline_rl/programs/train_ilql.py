@@ -11,7 +11,7 @@ from functools import partial
 from pathlib import Path
 
 from icrl.contracts import Json
-from icrl.evaluation.models.trained import evaluator_of
+from icrl.evaluation.trained import evaluator_of
 from icrl.extensions.offline_rl.acting import lone_critic
 from icrl.extensions.offline_rl.critics import make_critic
 from icrl.extensions.offline_rl.ilql import ImplicitQLearning, value_bound
