@@ -13,9 +13,9 @@ from icrl.contracts import Rollout
 from icrl.data.columns import rollout_of
 from icrl.data.history_store import Histories
 from icrl.envs import make_env
+from icrl.envs.unlearned import Chance
 from icrl.evaluation import in_context
 from icrl.evaluation.in_context import Adaptation, adaptation_of, play_episodes, source_adaptation
-from icrl.evaluation.scripted.unlearned import Chance
 from icrl.spaces import EnvSpec, discrete_spec
 
 CONFIG = load_config(["env.size=3", "env.max_episode_steps=6"])

@@ -16,7 +16,7 @@ from icrl.data.lives import Rewards
 from icrl.data.moments import moments_of
 from icrl.data.windows import Mixture, Windows
 from icrl.envs import make_env
-from icrl.evaluation.scripted.unlearned import Chance
+from icrl.envs.unlearned import Chance
 from icrl.runs.device import recorded
 
 TRAIN, ROWS = [3, 9, 17, 20], {"num_learners": 3, "num_envs": 2}

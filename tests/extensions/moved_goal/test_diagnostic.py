@@ -11,11 +11,11 @@ from icrl.app.compose import load_config
 from icrl.contracts import PipelineError
 from icrl.envs import make_env
 from icrl.envs.core import TensorEnv
+from icrl.envs.unlearned import Chance
 from icrl.evaluation.in_context import Adaptation, play_episodes
 from icrl.evaluation.protocol import Setting, exact_numbers, summarise
 from icrl.evaluation.references import exact_references
 from icrl.evaluation.report import read_results
-from icrl.evaluation.scripted.unlearned import Chance
 from icrl.extensions.moved_goal import pictures
 from icrl.extensions.moved_goal.diagnostic import MovedGoalDiagnostic, moved_table
 from icrl.plots.figures import adaptation_figure

@@ -18,17 +18,18 @@ from torch import Tensor
 
 from icrl.contracts import Json, Policy, Rollout, Step
 from icrl.envs.rooms import DarkRoom
+from icrl.envs.unlearned import Chance
 from icrl.evaluation.diagnostics import OF_DIAGNOSTIC, Arrays, Diagnostic, Episodes, Runs, Scene
 from icrl.evaluation.in_context import Adaptation, Job, play_steps
 from icrl.evaluation.measures import Cells, intervals
 from icrl.evaluation.options import EvaluationConfig
-from icrl.evaluation.protocol import ABLATIONS, COVERING_PLAN
+from icrl.evaluation.protocol import ABLATIONS
 from icrl.evaluation.references import Wiped
 from icrl.evaluation.report import CURVE
-from icrl.evaluation.scripted.explorers import Explorer
-from icrl.evaluation.scripted.rooms import RoomSearcher
-from icrl.evaluation.scripted.unlearned import Chance
 from icrl.evaluation.tables import aligned, interval_text
+from icrl.extensions.searchers.explorers import Explorer
+from icrl.extensions.searchers.references import COVERING_PLAN
+from icrl.extensions.searchers.rooms import RoomSearcher
 from icrl.nn.gpt_policy import GPTPolicy
 from icrl.rl.statistics import Floats
 

@@ -19,8 +19,6 @@ from icrl.evaluation.diagnostics import OF_DIAGNOSTIC, Arrays, Diagnostic, Episo
 from icrl.evaluation.in_context import Adaptation, Job, jobs_playing, joined
 from icrl.evaluation.measures import SHARES, Cells, cells_of, intervals, tail_of
 from icrl.evaluation.report import PROBES
-from icrl.evaluation.scripted.explorers import Explorer
-from icrl.evaluation.scripted.rooms import RoomSearcher
 from icrl.evaluation.tables import aligned, at
 from icrl.extensions.moved_goal.world import MovedGoal, moving
 from icrl.rl.statistics import Floats, Values
@@ -95,8 +93,8 @@ def can_move(env: TensorEnv, tasks: Tensor) -> bool:
 
 def movers(policy: Policy[Any], learners: Mapping[str, Policy[Any]]) -> dict[str, Policy[Any]]:
     """Policies to play where the goal moves, by name: the model's, and those of `learners` that forget a goal where a
-    move brings no reward."""
-    forgetful = {name: one for name, one in learners.items() if isinstance(one, Explorer | RoomSearcher)}
+    move brings no reward, and say so (`forgets`)."""
+    forgetful = {name: one for name, one in learners.items() if getattr(one, "forgets", False)}
     return {"model": policy} | forgetful
 
 
