@@ -18,8 +18,8 @@ import torch
 from benchmarks.measure import Report
 from benchmarks.stage_two import updates
 from icrl.app.compose import load_config
-from icrl.config.paths import PROJECT
 from icrl.runs.device import keep_freed_memory
+from icrl.runs.files import PROJECT
 
 ROUNDS = 3
 RECIPES = {

@@ -29,13 +29,12 @@ from benchmarks.stage_one import ours
 from benchmarks.stage_two import CPU, HALFWAY, our_update, random_batch, repeated
 from icrl.app.compose import load_config
 from icrl.app.root import Config
-from icrl.config.paths import PROJECT
 from icrl.contracts import Json
 from icrl.envs import make_env
 from icrl.evaluation.in_context import play_steps
 from icrl.nn.gpt import GPT
 from icrl.nn.gpt_policy import GPTPolicy
-from icrl.runs.files import read_json, write_json
+from icrl.runs.files import PROJECT, read_json, write_json
 
 PAGE = PROJECT / "docs" / "speed_gpu.md"
 RECIPES: dict[str, list[str]] = {"default": [], "reference": ["experiment=reference", "model.attention_dropout=0.0"]}

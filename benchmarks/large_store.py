@@ -1,9 +1,9 @@
-"""Updates per second of stage two from histories four times as large as the memory, beside the same in memory.
+"""Updates per second of stage two from histories four times as large as the memory, beside the same with enough memory.
 
 python -m benchmarks.large_store [MIB]      MIB: the limit of memory, 640 by default
 
 A store of random transitions is written to a temporary folder (TMPDIR), and two processes of one thread train the
-default model on all of its steps, in turn. One has the histories in memory. The other reads them from disk in a control
+default model on all of its steps, in turn. One has memory for all pages of the histories. The other is in a control
 group whose limit holds for its page cache too; pages that others have read are dropped before it starts. Needs the
 right to make a control group (or systemd-run), and about 16 times MIB of free memory and 6 of disk.
 """
@@ -21,14 +21,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
-from unittest.mock import patch
 
 import torch
 
 from benchmarks.measure import Report
 from icrl.app.compose import load_config
 from icrl.app.root import Config
-from icrl.config.paths import PROJECT
 from icrl.config.schedules import Clock
 from icrl.contracts import Json, PipelineError, Rollout
 from icrl.data.history_store import HistoryWriter
@@ -39,6 +37,7 @@ from icrl.nn.gpt import GPT
 from icrl.objectives import objective_class
 from icrl.runs.device import prepare, recorded
 from icrl.runs.distributed import Ranks
+from icrl.runs.files import PROJECT
 from icrl.spaces import EnvSpec
 from icrl.training.program import RunContext
 from icrl.training.updates import Updater
@@ -93,7 +92,7 @@ def forget(folder: Path) -> None:
             os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
 
 
-def work(root: Path, num_steps: int, storage: str) -> None:
+def work(root: Path, num_steps: int) -> None:
     """Train as stage two does, `UPDATES` updates for each line of stdin, and print the seconds that they took:
     of the clock, of processor time, and of processor time without the thread that reads from disk."""
     config = config_of(root, num_steps)
@@ -101,9 +100,7 @@ def work(root: Path, num_steps: int, storage: str) -> None:
     stores = open_stores(config)
     split: Json = stores[0].manifest["tasks"]
     context = RunContext(config, root, device, ranks, {"tasks": split | {"development": []}}, stores)
-    with patch("icrl.data.windows.is_too_large", return_value=storage == "disk"):
-        mixture = context.windows(config.objective)
-    batches = context.batches(mixture)
+    batches = context.batches(context.windows(config.objective))
     del stores, context
     model = GPT(config.model, env.spec)
     updater = Updater(
@@ -148,14 +145,14 @@ def limited(size: int) -> Iterator[tuple[list[str], Path | None]]:
     yield ["systemd-run", "--scope", "--quiet", "-p", f"MemoryMax={size}", "-p", "MemorySwapMax=0"], None
 
 
-def started(command: list[str], root: Path, num_steps: int, storage: str) -> subprocess.Popen[str]:
-    program = [*command, sys.executable, "-m", "benchmarks.large_store", "work", str(root), str(num_steps), storage]
+def started(command: list[str], root: Path, num_steps: int, name: str) -> subprocess.Popen[str]:
+    program = [*command, sys.executable, "-m", "benchmarks.large_store", "work", str(root), str(num_steps)]
     pipes: Any = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
     process = subprocess.Popen(program, cwd=PROJECT, env=os.environ | {"OMP_NUM_THREADS": "1"}, **pipes)
     while (line := process.stdout.readline()) != "ready\n":  # type: ignore[union-attr]
         if not line:
-            raise PipelineError(f"the process with the histories {storage} ended: its error is above")
-        print(f"{storage}: {line}", end="")
+            raise PipelineError(f"the process with the histories {name} ended: its error is above")
+        print(f"{name}: {line}", end="")
     return process
 
 
@@ -180,9 +177,9 @@ def main(limit: int) -> None:
         columns = config_of(root, num_steps).folder("histories")
         size = sum(path.stat().st_size for path in columns.glob("*.npy"))
         print(f"store of {size >> 20} MiB in rows of {num_steps} steps; limit of {limit >> 20} MiB")
-        processes = {MEMORY: started([], root, num_steps, "memory")}
+        processes = {MEMORY: started([], root, num_steps, MEMORY)}
         forget(columns)
-        processes[DISK] = started(command, root, num_steps, "disk")
+        processes[DISK] = started(command, root, num_steps, DISK)
         seconds: dict[str, list[list[float]]] = {name: [] for name in processes}
         for process in processes.values():
             measured(process)  # warm up
@@ -210,6 +207,6 @@ def main(limit: int) -> None:
 
 if __name__ == "__main__":
     if sys.argv[1:2] == ["work"]:
-        work(Path(sys.argv[2]), int(sys.argv[3]), sys.argv[4])
+        work(Path(sys.argv[2]), int(sys.argv[3]))
     else:
         main((int(sys.argv[1]) if sys.argv[1:] else DEFAULT) << 20)

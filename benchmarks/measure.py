@@ -10,9 +10,8 @@ from pathlib import Path
 
 import torch
 
-from icrl.config.paths import PROJECT
 from icrl.contracts import Json
-from icrl.runs.files import write_json
+from icrl.runs.files import PROJECT, write_json
 from icrl.runs.record import git_state
 
 RESULTS = Path(__file__).with_name("results")

@@ -6,9 +6,8 @@ python -m benchmarks.page
 from pathlib import Path
 
 from benchmarks.measure import RESULTS
-from icrl.config.paths import PROJECT
 from icrl.contracts import Json
-from icrl.runs.files import read_json
+from icrl.runs.files import PROJECT, read_json
 
 PAGE = PROJECT / "docs" / "speed_figures.md"
 _HEAD = """# Figures of speed

@@ -17,7 +17,7 @@ from pathlib import Path
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from benchmarks.measure import Report
-from icrl.config.paths import PROJECT
+from icrl.runs.files import PROJECT
 
 UPDATES, POINTS, SKIPPED, ROUNDS = 120, 12, 2, 3
 BASELINE = "one process"

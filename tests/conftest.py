@@ -37,8 +37,7 @@ QUICK = (  # files with the strongest tests of each room that take a few seconds
     *("envs/test_rooms.py", "envs/test_exact.py", "envs/test_rollout.py"),
     *("rl/test_returns.py", "rl/test_statistics.py"),
     *("nn/test_transformer.py", "nn/test_networks.py", "objectives/test_ad.py"),
-    *("data/test_windows.py", "evaluation/test_scripted_searchers.py", "evaluation/test_explorers.py"),
-    *("runs/test_files.py", "runs/test_checkpoint.py", "evaluation/test_protocol.py"),
+    *("data/test_windows.py", "runs/test_files.py", "runs/test_checkpoint.py", "evaluation/test_protocol.py"),
 )
 
 

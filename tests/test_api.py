@@ -17,8 +17,8 @@ from harness import TINY
 from installed import needs
 
 import icrl
-from icrl.config.paths import PROJECT
 from icrl.contracts import ConfigError
+from icrl.runs.files import PROJECT
 
 pytestmark = pytest.mark.quick
 WRONG = (  # second steps of one stream

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from icrl.config.paths import PROJECT
+from icrl.runs.files import PROJECT
 
 NOTEBOOKS = sorted((PROJECT / "notebooks").glob("*.ipynb"))
 WORDS_A_MINUTE, MINUTES = 250, 7  # of reading: the rest of the ten minutes is for cells that run

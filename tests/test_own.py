@@ -21,12 +21,11 @@ import icrl
 from icrl import extensions, objectives, sources
 from icrl.app.compose import load_config
 from icrl.config import modules
-from icrl.config.paths import PROJECT
 from icrl.contracts import ConfigError, PipelineError
 from icrl.envs import WORLDS, make_env
 from icrl.nn import encoders
 from icrl.nn.gpt import GPT
-from icrl.runs.files import read_json, write_json
+from icrl.runs.files import PROJECT, read_json, write_json
 
 EXAMPLES = PROJECT / "examples"
 HOUSES = "env.tasks=[{house: 0}, {house: 1}, {house: 2}, {house: 3}, {house: 5}, {house: 6}, {house: 7}, {house: 8}]"

@@ -14,7 +14,7 @@ from icrl import extensions
 from icrl.app import compose
 from icrl.app.compose import compose_config
 from icrl.app.root import Config
-from icrl.config.paths import PROJECT
+from icrl.runs.files import PROJECT
 
 # Budgets of a few updates, which leave the worlds, recipes and names of the pages as they are
 BUDGET = (

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from icrl.config.paths import PROJECT
+from icrl.runs.files import PROJECT
 
 
 def test_the_page_of_the_library_is_that_of_its_docstrings() -> None:

@@ -28,7 +28,7 @@ from icrl.data.history_store import open_histories
 from icrl.envs import make_env as make_world
 from icrl.envs.core import EnvConfig, TensorEnv, world
 from icrl.evaluation.in_context import Adaptation, play_episodes
-from icrl.evaluation.models.kinds import READERS, plain_gpt
+from icrl.evaluation.kinds import READERS, plain_gpt
 from icrl.nn.encoders import encoder
 from icrl.nn.gpt_policy import GPTPolicy, InContextPolicy, column_of
 from icrl.nn.transformer import trunk

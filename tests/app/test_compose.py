@@ -20,12 +20,11 @@ from docs.options_page import page, table
 from icrl.app.compose import groups_of, load_config, presets_of
 from icrl.app.root import CHOICES, Config
 from icrl.config.options import Options, replace, walk
-from icrl.config.paths import PROJECT
 from icrl.contracts import ConfigError
 from icrl.envs import make_env
 from icrl.nn.gpt import GPTConfig
 from icrl.runs.device import recorded
-from icrl.runs.files import check_same, write_json
+from icrl.runs.files import PROJECT, check_same, write_json
 from icrl.sources import source_options
 from icrl.sources.a2c import A2CConfig
 from icrl.sources.a3c import A3CConfig

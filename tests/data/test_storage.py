@@ -1,4 +1,4 @@
-"""Large stores stay on disk, with the batches of those in memory, and files are checked once."""
+"""Stores stay on disk, and files are checked once."""
 
 import shutil
 from pathlib import Path
@@ -11,7 +11,7 @@ from lives import ALIKE, CONFIG, CPU
 from stores import KINDS, TRAIN, assert_same_batches, mixture_of, written
 
 from icrl.config.options import replace
-from icrl.data import checksums, columns, mapped
+from icrl.data import checksums, columns, lives
 from icrl.data.history_store import DamagedHistoriesError, Histories, open_histories
 from icrl.data.windows import Windows
 
@@ -22,15 +22,13 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Histories:
 
 
 @pytest.mark.parametrize(("options", "objective", "plugin"), KINDS)
-@pytest.mark.parametrize("chunk", [2**27, 40_000])
-def test_batches_from_disk_are_those_from_memory(
-    store: Histories, options, objective, plugin, chunk, monkeypatch
-) -> None:
-    """Whether rows are prepared at once or few at a time; on disk nothing is left behind."""
-    monkeypatch.setattr(columns, "_CHUNK", chunk)
-    memory, other = (mixture_of(store, storage, options, objective, plugin) for storage in ("memory", "disk"))
-    assert_same_batches(memory, other)
-    assert other.is_mapped and not memory.is_mapped and not [*store.folder.glob(".scratch*")]
+def test_rows_are_prepared_a_few_at_a_time(store: Histories, options, objective, plugin, monkeypatch) -> None:
+    """With the batches of those that are prepared at once; on disk nothing is left behind."""
+    at_once = mixture_of(store, options, objective, plugin)
+    monkeypatch.setattr(columns, "_CHUNK", 40_000)
+    monkeypatch.setattr(lives, "_AT_ONCE", 40_000)
+    assert_same_batches(at_once, mixture_of(store, options, objective, plugin))
+    assert not [*store.folder.glob(".scratch*")]
 
 
 class Unread:
@@ -43,9 +41,8 @@ class Unread:
         return self.shape[0]
 
 
-def test_plain_windows_on_disk_start_without_reading_a_row(store: Histories, monkeypatch) -> None:
+def test_plain_windows_start_without_reading_a_row(store: Histories) -> None:
     """So the start of training does not depend on the size of the histories; with weights it does."""
-    monkeypatch.setattr("icrl.data.windows.is_too_large", lambda *_: True)
     plain = replace(CONFIG, keep_every=[1], kept_steps=0, min_final_success=0.0)
     whole = Windows(store, plain, ALIKE, TRAIN[:3], 12, CPU)
     unread = Histories(store.folder, store.manifest, {name: Unread(part) for name, part in store.columns.items()})
@@ -53,13 +50,6 @@ def test_plain_windows_on_disk_start_without_reading_a_row(store: Histories, mon
     assert (windows.num_windows, windows.num_rows) == (whole.num_windows, whole.num_rows) == (18 * 119, 18)
     with pytest.raises(TypeError, match="Unread"):
         Windows(unread, plain, replace(ALIKE, weighting="recency"), TRAIN[:3], 12, CPU)
-
-
-def test_stores_larger_than_a_share_of_the_memory_stay_on_disk(store: Histories, monkeypatch) -> None:
-    size = sum(column.nbytes for column in store.columns.values())
-    for free, on_disk in ((4 * size, False), (4 * size - 1, True), (None, False)):
-        monkeypatch.setattr(mapped, "free_memory", lambda _, free=free: free)
-        assert Windows(store, CONFIG, ALIKE, TRAIN, 9, CPU).is_mapped == on_disk
 
 
 def test_large_files_are_read_once_unless_they_change(store: Histories, tmp_path: Path, monkeypatch) -> None:

@@ -15,7 +15,7 @@ from stores import rewards_of_a_row
 from icrl.config.options import replace
 from icrl.contracts import Batch, ConfigError
 from icrl.data.history_store import Histories
-from icrl.data.weights import MOST, step_weights
+from icrl.data.lives import MOST, step_weights
 from icrl.data.windows import Windows
 from icrl.spaces import discrete_spec
 

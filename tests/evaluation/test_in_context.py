@@ -1,6 +1,5 @@
 """The in-context protocol against walks through single steps."""
 
-from functools import partial
 from pathlib import Path
 from unittest.mock import Mock
 
@@ -14,10 +13,9 @@ from icrl.contracts import Rollout
 from icrl.data.columns import rollout_of
 from icrl.data.history_store import Histories
 from icrl.envs import make_env
+from icrl.envs.unlearned import Chance
 from icrl.evaluation import in_context
-from icrl.evaluation.in_context import Adaptation, adaptation_of, evaluate_policy, play_episodes, source_adaptation
-from icrl.evaluation.references import references_of
-from icrl.evaluation.scripted.unlearned import Chance
+from icrl.evaluation.in_context import Adaptation, adaptation_of, play_episodes, source_adaptation
 from icrl.spaces import EnvSpec, discrete_spec
 
 CONFIG = load_config(["env.size=3", "env.max_episode_steps=6"])
@@ -135,17 +133,3 @@ def test_the_summary_by_hand() -> None:
     expected = {"first_success": 0.5, "first_return": 0.5, "last_success": 1.0, "last_return": 2.0}
     found = in_context.summary_of(Adaptation(returns, (returns > 0).astype(float), lengths, lengths))
     assert found == expected | {"late_reward": 5 / 20}
-
-
-def test_any_policy_is_evaluated_with_intervals() -> None:
-    config = load_config(["env.size=5", "env.max_episode_steps=10"])
-    env = make_env(config.env)
-    played = partial(evaluate_policy, env=env, tasks=env.all_tasks(), num_episodes=6, num_streams=4, num_resamples=200)
-    found, random = played(references_of(env)["searcher"]), played(RANDOM)
-    for values, curve in ((found.episodes.returns, found.returns), (found.episodes.success, found.success)):
-        assert curve.mean.tolist() == values.mean((0, 1)).tolist() and curve.mean.shape == (6,)
-        assert (curve.low <= curve.mean).all() and (curve.mean <= curve.high).all()
-    assert found.success.high[0] < found.success.mean[-1] == 1.0 and random.success.high[-1] < 0.9
-    assert found.summary["first_success"] < found.summary["last_success"] == 1.0
-    assert found.summary["late_reward"] > 2 * random.summary["late_reward"]
-    assert played(RANDOM, seed=1).returns.mean.tolist() != random.returns.mean.tolist()

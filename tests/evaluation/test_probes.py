@@ -16,10 +16,10 @@ from icrl.app.root import Config
 from icrl.contracts import Policy, Rollout, Step
 from icrl.envs import make_env
 from icrl.envs.rollout import rollout, start_streams
+from icrl.envs.unlearned import Chance
 from icrl.evaluation.in_context import play_episodes, play_steps
-from icrl.evaluation.models.trained import policy_of
 from icrl.evaluation.references import Blanked, OtherLife, Rewritten, Wiped, probes_for, shuffled
-from icrl.evaluation.scripted.unlearned import Chance
+from icrl.evaluation.trained import policy_of
 from icrl.nn.gpt import GPT, Window, context_of
 from icrl.nn.gpt_policy import GPTPolicy
 from icrl.randomness import Noise, mix, stream_seeds

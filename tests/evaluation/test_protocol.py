@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 
 from icrl.app.compose import load_config
 from icrl.envs.exact import Expectation
-from icrl.evaluation.definitions import DEFINITIONS
 from icrl.evaluation.in_context import Adaptation
 from icrl.evaluation.protocol import Setting, decoding_name, exact_numbers, summarise
 from icrl.evaluation.report import all_curves, probes_of, source_label
@@ -22,7 +21,7 @@ from icrl.evaluation.tables import (
     summary,
     table,
 )
-from icrl.rl.statistics import CONFIDENCE, bootstrap_means, interquartile_mean, percentile_interval
+from icrl.rl.statistics import CONFIDENCE, bootstrap_means, percentile_interval
 from icrl.spaces import discrete_spec
 
 OPTIONS = load_config(["evaluation.num_bootstrap=200"]).evaluation
@@ -69,13 +68,14 @@ def test_curves_and_final_results_by_hand() -> None:
     assert curves["steps_to_goal"]["mean"] == [20, 20, 20, 12, 12, 12, 12, 12]
     assert curves["fraction_of_optimum"]["mean"][-1] == pytest.approx(5 / 6 / 2)
     for name, curve in curves.items():
-        further = {"first_success": {"at_risk"}, "after_first_success": set()}.get(name, {"interquartile_mean"})
+        further = {
+            "first_success": {"at_risk"},
+        }.get(name, set())
         assert set(curve) == {"mean", "low", "high"} | further
         assert (np.array(curve["low"]) <= curve["mean"]).all() and (np.array(curve["mean"]) <= curve["high"]).all()
     assert (curves["success"]["low"][-1], curves["success"]["high"][-1]) == (0, 1)  # two tasks: anything may be
     assert last["success"]["mean"] == last["fraction_solved"]["mean"] == 0.5  # over the last quarter, two episodes
     assert last["success_per_task"] == [1.0, 0.0] and last["steps_to_goal"]["mean"] == 12
-    assert last["returns"]["interquartile_mean"] == pytest.approx(2.5)
     assert last["fraction_of_optimum"]["mean"] == pytest.approx(5 / 12)
     assert final(paying([[[0, 0, 0, 0, 0, 0, 8, 4]]]), references=exact([0], [8]))["returns"]["mean"] == 6
 
@@ -267,7 +267,7 @@ def test_each_number_has_the_interval_it_would_have_by_itself() -> None:
         (curves["model, held-out tasks"]["fraction_of_optimum"], returns[:, kept] / optimum[kept, None, None]),
     ):
         low, high = percentile_interval(bootstrap_means(values, 200, 0), CONFIDENCE)
-        for name, expected in (("low", low), ("high", high), ("interquartile_mean", interquartile_mean(values))):
+        for name, expected in (("low", low), ("high", high)):
             np.testing.assert_allclose(number[name], expected)
 
 
@@ -283,21 +283,13 @@ def test_tasks_that_pay_nothing_and_worlds_without_a_planner_have_no_fraction() 
 
 
 def test_regrets_by_hand() -> None:
-    """The first task misses 6 in each of three episodes and 1 in each of five, the second 1 in each of eight. Other
-    policies may have fewer or more streams than the model."""
+    """The first task misses 6 in each of three episodes and 1 in each of five, the second 1 in each of eight."""
     found = report(adaptation(), regrets=True)
     expected = [7 / 2, 14 / 2, 21 / 2, 23 / 2, 25 / 2, 27 / 2, 29 / 2, 31 / 2]  # 6 + 1, 12 + 2, 18 + 3, 19 + 4, ...
     assert found["curves"]["model, held-out tasks"]["regret"]["mean"] == expected
     assert found["final"]["held_out"]["regret"]["mean"] == (23 + 8) / 2
     assert found["final"]["held_out"]["regret_per_task"] == [23, 8]
     assert "regret" not in final(adaptation()) and "regret" not in report(adaptation())["curves"]["random"]
-    searcher, ours = paying([[[1, 4], [3, 4]], [[1, 0], [1, 0]]]), paying([[[1, 2]] * 3, [[0, 1]] * 3])
-    found = report(ours, searcher=searcher, train=ours, **{"temperature 0": ours})
-    assert found["final"]["held_out"]["regret_to_searcher"]["mean"] == ((1 + 2) + (1 - 1)) / 2
-    assert found["decodings"]["0"]["final"]["regret_to_searcher"]["mean"] == 1.5
-    assert "regret_to_searcher" not in found["final"]["train"]  # other tasks
-    found = final(ours, **{"covering plan": searcher})
-    assert found["regret_to_covering_plan"]["mean"] == 1.5 and "regret_to_searcher" not in found
 
 
 def test_exact_references_are_the_same_in_each_episode() -> None:
@@ -320,7 +312,7 @@ def test_exact_references_are_the_same_in_each_episode() -> None:
         assert curve["mean"] == pytest.approx(expected[name])
 
 
-def test_the_section_of_each_policy_and_the_definition_of_each_number() -> None:
+def test_the_section_of_each_policy() -> None:
     other, life = paying(np.ones((2, 1, 8))), "A2C, training tasks, start of life"
     names = ("train", life, "searcher", "temperature 0", "temperature 0.5", "blank", "shuffled", "other_task")
     setting = Setting({"held_out": EXACT, "train": exact([0, 0], [4, 4])}, "1", True)
@@ -338,10 +330,6 @@ def test_the_section_of_each_policy_and_the_definition_of_each_number() -> None:
     assert found["protocol"]["num_streams"]["held_out"] == 3 and found["protocol"]["num_streams"]["blank"] == 1
     assert found["protocol"]["num_tasks"]["train"] == 2 and found["protocol"]["num_episodes"] == 8
     assert json.loads(json.dumps(found, allow_nan=False)) == found
-    explained, probe = {name for names in DEFINITIONS for name in names.split(", ")}, found["ablations"]["blank"]
-    for explicit in (probe["final"], probe["curves"], probe["curves"]["success"], found["ablations"]):
-        assert {name.removesuffix("_per_task") for name in explicit} <= explained
-    assert set(found) - {"protocol"} <= set(DEFINITIONS)
     assert list(probes_of(found)) == ["model, greedy", "model, temperature 0.5", *labels]
     assert list(all_curves(found)) == [*ours, *probes_of(found), life, "searcher", "random", "optimum"]
 
@@ -377,7 +365,7 @@ def test_the_table_has_a_row_per_policy_and_the_right_episodes() -> None:
 
 
 def test_the_lines_below_the_table() -> None:
-    found = report(adaptation(), regrets=True, **dict.fromkeys(("searcher", "covering plan"), adaptation()))
+    found = report(adaptation(), regrets=True)
     last = found["final"]["held_out"]
     expected = [
         "held-out tasks solved in at least half of the last quarter of the episodes: 50% of 2, "
@@ -390,9 +378,6 @@ def test_the_lines_below_the_table() -> None:
         "area under the curve of returns (0: random from first to last episode, 1: the optimum): 0.239, "
         "95% interval 0.000 to 0.477",
         "returns lost to the optimum on held-out tasks over all episodes (regret): 15.50, 95% interval 8.00 to 23.00",
-        "returns lost to the searcher over all episodes (0: a search that forgets nothing): 0.00, "
-        "95% interval 0.00 to 0.00",
-        "returns lost to the covering plan over all episodes (0: the shortest search): 0.00, 95% interval 0.00 to 0.00",
         "first episode with 90% of the return of the optimum: never",
     ]
     assert summary(found, SPEC).splitlines() == expected

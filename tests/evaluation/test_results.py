@@ -1,8 +1,6 @@
-"""Results on disk: exact and small episodes, refusal of damaged files, and combination of several runs."""
+"""Results on disk: exact and small episodes, and refusal of damaged files."""
 
-import os
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -10,16 +8,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from results import OWNER, write_results
 
-from icrl.app.compose import load_config
 from icrl.contracts import PipelineError
 from icrl.evaluation.in_context import Adaptation
-from icrl.evaluation.protocol import Setting, summarise
-from icrl.evaluation.report import combined, load_episodes, read_results, save_episodes
-from icrl.runs.files import Identity, sha256, write_owned
-
-OPTIONS = load_config(["evaluation.num_bootstrap=100"]).evaluation
-REST = {"success": [1.0, 1.0], "steps_to_goal": [3.0, 3.0]}
-EXACT = {"random": {"returns": [0.5, 0.0], **REST}, "optimum": {"returns": [6.0, 1.0], **REST}}
+from icrl.evaluation.report import load_episodes, read_results, save_episodes
+from icrl.runs.files import sha256
 
 
 def adaptation(*values: float) -> Adaptation:
@@ -67,124 +59,3 @@ def test_results_of_another_form_are_refused(tmp_path: Path) -> None:
         write_results(tmp_path, **changes)
         with pytest.raises(PipelineError, match=r"results\.json has unexpected content"):
             read_results(tmp_path)
-
-
-# ---- several runs
-
-
-def life(seed: int, num_streams: int = 3) -> dict[str, Adaptation]:
-    rng, found = np.random.default_rng(seed), {}
-    for name in ("held_out", "train", "searcher", "moved goal: model"):
-        values = rng.integers(3, size=(2, num_streams, 8)).astype(float)
-        found[name] = Adaptation(values, (values >= 1) * 1.0, np.full_like(values, 2), np.full_like(values, 2))
-    return found
-
-
-def covered(seed: int) -> dict[str, Any]:
-    shares = np.random.default_rng(seed).random((1, 5, 3)).cumsum(axis=2) / 3
-    return {"model, context kept": shares, "random": shares / 2}
-
-
-def measured(seed: int) -> dict[str, dict[str, Any]]:
-    """Arrays of diagnostics: exploration, and episodes that visit another goal first."""
-    misled = np.random.default_rng(seed).integers(2, size=(2, 3, 8)).astype(float)
-    plan = {kind: {"random": covered(seed + more)["random"]} for more, kind in enumerate(("off_plan", "blind_replay"))}
-    return {"coverage": covered(seed), **plan, "other_goal_first": {"moved goal: model": misled}}
-
-
-def written(folder: Path, seed: int, found: dict[str, Adaptation], **changes: Any) -> Path:
-    """An evaluation on disk, as stage three leaves it; `changes` to its results."""
-    setting = Setting(dict.fromkeys(found, EXACT), changes.pop("decoding", "1"), regrets=True)
-    results = {
-        "config": {"env": {"size": 3}, "seed": seed},
-        "held_out_tasks": [[7], [4]],
-        "train_tasks": [[1], [2]],
-        "references": setting.references,
-        **summarise({seed: found}, setting, OPTIONS, seed, [measured(seed)]),
-        "checkpoint": "abc",
-        "episodes": save_episodes(folder, found, OWNER, measured(seed)),
-    }
-    write_owned(folder / "results.json", OWNER, 6, results | changes)
-    return folder
-
-
-def test_runs_are_combined(tmp_path: Path) -> None:
-    folders = [written(tmp_path / str(seed), seed, life(seed)) for seed in (4, 2)]
-    found = combined(folders, OPTIONS, 5)
-    setting = Setting({"held_out": EXACT, "train": EXACT}, "1", regrets=True)
-    assert found == {
-        **summarise({4: life(4), 2: life(2)}, setting, OPTIONS, 5, [measured(4), measured(2)]),
-        "held_out_tasks": [[7], [4]],
-        "train_tasks": [[1], [2]],
-        "references": dict.fromkeys(life(4), EXACT),
-    }
-    assert found["protocol"]["seeds"] == [4, 2] and "regret" in found["final"]["held_out"]
-    alone = combined(folders[:1], OPTIONS, 4)
-    results, _ = read_results(folders[0])
-    assert results | alone == results and results.keys() - alone.keys() == {"config", "checkpoint", "episodes"}
-
-
-def test_unlike_runs_are_refused(tmp_path: Path) -> None:
-    first, second = written(tmp_path / "first", 0, life(0)), tmp_path / "second"
-    for seed, num_streams, changes, words in (
-        (1, 3, {"held_out_tasks": [[7], [5]]}, "held-out tasks"),
-        (1, 3, {"train_tasks": [[1], [3]]}, "training tasks"),
-        (1, 3, {"config": {"env": {"size": 4}, "seed": 1}}, "worlds"),
-        (1, 3, {"decoding": "0"}, "decodings"),
-        (1, 2, {}, "policies, streams or episodes"),
-        (0, 3, {}, "same seed"),
-    ):
-        written(second, seed, life(seed, num_streams), **changes)
-        with pytest.raises(PipelineError, match=f"{first} and {second} .* {words}"):
-            combined([first, second], OPTIONS, 0)
-
-
-def test_runs_on_several_splits_are_draws_of_one_interval(tmp_path: Path) -> None:
-    """Their tasks differ; each is measured against its own references, and the interval is that of Student's t."""
-    folders, expected = list[Path](), list[float]()
-    for number, (split, seed) in enumerate(((31, 0), (31, 1), (32, 0), (33, 0))):
-        config = {"env": {"size": 3}, "tasks": {"seed": split}, "seed": seed}
-        tasks = {"held_out_tasks": [[split], [split + 1]], "train_tasks": [[1], [split + 2]]}
-        folders.append(written(tmp_path / str(number), seed, life(number), config=config, **tasks))
-        expected.append(life(number)["held_out"].success[..., -2:].mean())
-    found = combined(folders, OPTIONS, 0)
-    success = found["final"]["held_out"]["success"]
-    assert found["splits"] == [31, 32, 33] and "held_out_tasks" not in found and "references" not in found
-    assert found["protocol"]["seeds"] == [
-        "split 31, seed 0",
-        "split 31, seed 1",
-        "split 32, seed 0",
-        "split 33, seed 0",
-    ]
-    assert success["mean"] == pytest.approx(np.mean(expected))
-    half = 3.182 * np.std(expected, ddof=1) / 2  # t of 3 degrees of freedom, four runs
-    assert success["high"] - success["low"] == pytest.approx(2 * half, rel=0.15) or success["high"] in (0, 1)
-    assert "success_per_task" not in found["final"]["held_out"]
-    assert found["curves"]["optimum"]["returns"]["mean"] == pytest.approx([np.mean(EXACT["optimum"]["returns"])] * 8)
-    with pytest.raises(PipelineError, match="held-out tasks and training tasks differ"):
-        other = {"config": {"env": {"size": 3}, "tasks": {"seed": 31}, "seed": 5}, "held_out_tasks": [[1], [2]]}
-        combined([*folders, written(tmp_path / "other", 5, life(5), **other)], OPTIONS, 0)
-
-
-NOT_ITS = r"episodes\.npz is missing, damaged, or not the one of the results.json beside it"
-
-
-EPISODES = {
-    "another run's": lambda folder: save_episodes(folder, life(0, 2), OWNER, measured(0)),
-    "no coverage": lambda folder: save_episodes(folder, life(0), OWNER),
-    "another owner": lambda folder: save_episodes(folder, life(0), Identity("evaluate", "beef"), measured(0)),
-    "none": lambda folder: (folder / "episodes.npz").unlink(),
-    "cut": lambda folder: os.truncate(folder / "episodes.npz", (folder / "episodes.npz").stat().st_size - 1),
-}
-
-
-@pytest.mark.parametrize("damage", EPISODES)
-def test_folders_with_other_episodes_or_no_results_are_refused(tmp_path: Path, damage: str) -> None:
-    folder = written(tmp_path, 0, life(0))
-    combined([folder], OPTIONS, 0)
-    EPISODES[damage](folder)
-    with pytest.raises(PipelineError, match=NOT_ITS):
-        combined([folder], OPTIONS, 0)
-    (folder / "results.json").unlink()
-    with pytest.raises(PipelineError, match=r"results\.json"):
-        combined([folder], OPTIONS, 0)

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from harness import Outcome, ended, results_of
 from kin import all_gone, family
 
-from icrl.config.paths import PROJECT
+from icrl.runs.files import PROJECT
 
 NUM_KILLS = int(os.environ.get("ICRL_KILLS", "1"))  # of each program by each signal; 20 before a release
 SIGNALS = (signal.SIGKILL, signal.SIGTERM)

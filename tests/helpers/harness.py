@@ -22,11 +22,10 @@ from icrl import extensions
 from icrl.app.command_line import run_program
 from icrl.app.root import Config
 from icrl.config.options import RootOptions
-from icrl.config.paths import PROJECT
 from icrl.plots import style
 from icrl.programs import evaluate, finetune, pipeline, train_agents, train_gpt
 from icrl.runs import record as run_record
-from icrl.runs.files import sha256
+from icrl.runs.files import PROJECT, sha256
 
 STAGES = {"train_agents": train_agents.main, "train_gpt": train_gpt.main, "evaluate": evaluate.main}
 PROGRAMS = STAGES | {"pipeline": pipeline.main, "finetune": finetune.main}

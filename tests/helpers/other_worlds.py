@@ -6,7 +6,7 @@ from typing import Any
 from icrl.app.root import Config
 from icrl.config.options import replace
 from icrl.envs import make_env
-from icrl.evaluation.models.trained import new_tasks
+from icrl.evaluation.trained import new_tasks
 from icrl.runs.device import recorded
 
 

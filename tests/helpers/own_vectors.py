@@ -8,10 +8,9 @@ import pytest
 from harness import TINY, done
 from harness import curves_of as curves_on_disk
 
-from icrl.config.paths import PROJECT
 from icrl.envs.core import EXPERT
 from icrl.plots import walks
-from icrl.runs.files import read_json
+from icrl.runs.files import PROJECT, read_json
 
 PROBES = ("evaluation.ablations", "evaluation.temperatures")
 OWN = (  # a class of one's own, with the options of its author and the smallest sizes

@@ -12,7 +12,7 @@ from installed import ABSENT
 from icrl.__main__ import PROGRAMS
 from icrl.app.compose import compose_config, presets_of
 from icrl.app.root import Config
-from icrl.config.paths import PROJECT
+from icrl.runs.files import PROJECT
 
 PAGES = [
     PROJECT / "README.md",

@@ -3,9 +3,9 @@
 from torch import Tensor
 
 from icrl.envs.core import TensorEnv
+from icrl.envs.unlearned import Chance
 from icrl.evaluation.in_context import play_episodes
 from icrl.evaluation.references import exact_references
-from icrl.evaluation.scripted.unlearned import Chance
 
 
 def check_chance(env: TensorEnv, tasks: Tensor, num_streams: int) -> None:

@@ -2,7 +2,6 @@
 
 from pathlib import Path
 from typing import Any
-from unittest.mock import patch
 
 import numpy as np
 import torch
@@ -11,12 +10,13 @@ from stage_one import play
 
 from icrl.app.compose import load_config
 from icrl.config.options import replace
+from icrl.contracts import Batch
 from icrl.data.history_store import Histories, HistoryWriter, open_histories
 from icrl.data.lives import Rewards
 from icrl.data.moments import moments_of
 from icrl.data.windows import Mixture, Windows
 from icrl.envs import make_env
-from icrl.evaluation.scripted.unlearned import Chance
+from icrl.envs.unlearned import Chance
 from icrl.runs.device import recorded
 
 TRAIN, ROWS = [3, 9, 17, 20], {"num_learners": 3, "num_envs": 2}
@@ -59,21 +59,19 @@ def labels_of_a_row(seen: Any, first_row: int = 0) -> np.ndarray:
     return ((seen["obs"].cumsum(1) + seen["action"] + rows) % 5).astype(np.uint8)
 
 
-def mixture_of(histories: Histories, storage: str, options: dict, objective: Any, rewards: Rewards | None) -> Mixture:
-    """Windows of `histories` in memory or on disk, one of `KINDS`."""
+def mixture_of(histories: Histories, options: dict, objective: Any, rewards: Rewards | None) -> Mixture:
+    """Windows of `histories`, one of `KINDS`."""
     labels = labels_of_a_row if objective is LABELS else None
     config = replace(CONFIG, **options)
-    with patch("icrl.data.windows.is_too_large", return_value=storage == "disk"):
-        return Mixture([Windows(histories, config, objective, TRAIN[:3], 12, CPU, rewards, labels)], [])
+    return Mixture([Windows(histories, config, objective, TRAIN[:3], 12, CPU, rewards, labels)], [])
 
 
-def assert_same_batches(memory: Mixture, other: Mixture) -> None:
+def assert_same_batches(one: Mixture, other: Mixture) -> None:
     """The same windows, batches and moments, up to rounding."""
-    assert other.num_windows == memory.num_windows and other.largest_reward == memory.largest_reward
+    assert other.num_windows == one.num_windows and other.largest_reward == one.largest_reward
     for update in range(3):
-        for name, one, two in zip(
-            memory.batch(0, 0, 1)._fields, memory.batch(1, update, 16), other.batch(1, update, 16), strict=True
-        ):
-            assert one.dtype == two.dtype and torch.allclose(one, two, rtol=2e-3), name
-    for one, two in zip(moments_of(memory), moments_of(other), strict=True):
-        assert torch.allclose(one, two)
+        batches = one.batch(1, update, 16), other.batch(1, update, 16)
+        for name, column, same in zip(Batch._fields, *batches, strict=True):
+            assert column.dtype == same.dtype and torch.allclose(column, same, rtol=2e-3), name
+    for moments in zip(moments_of(one), moments_of(other), strict=True):
+        assert torch.allclose(*moments)

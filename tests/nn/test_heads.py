@@ -55,4 +55,4 @@ def test_other_spaces_are_refused_without_the_extension_that_has_them(
     with pytest.raises(ConfigError, match=told):
         check_spaces(GPTConfig(), spec)
     with pytest.raises(ConfigError, match=told):
-        source_class("a2c").sizes(A2CConfig(), spec)
+        source_class("a2c").heads_of(A2CConfig(), spec)

@@ -12,10 +12,10 @@ from task_maps import figure_of, outlined, printed, world
 from icrl import extensions
 from icrl.app.compose import load_config
 from icrl.envs import make_env
+from icrl.envs.unlearned import Chance
 from icrl.evaluation.in_context import play_episodes
 from icrl.evaluation.protocol import Setting, exact_numbers, summarise
 from icrl.evaluation.references import exact_references
-from icrl.evaluation.scripted.unlearned import Chance
 from icrl.plots import figures
 from icrl.plots.figures import Panel, adaptation_figure, write_figures
 from icrl.plots.style import figure_to_array, save_figure

@@ -14,8 +14,8 @@ from icrl.contracts import PipelineError
 from icrl.envs import make_env
 from icrl.envs.core import MapView
 from icrl.envs.render import AGENT, render_cells
+from icrl.envs.unlearned import Chance
 from icrl.evaluation.in_context import play_episodes
-from icrl.evaluation.scripted.unlearned import Chance
 from icrl.plots import walks
 from icrl.plots.growing_curve import GrowingCurve
 from icrl.plots.style import BACKGROUND, MARGIN, Frames, tile, write_video

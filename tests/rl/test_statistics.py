@@ -4,14 +4,11 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from icrl.rl import statistics
 from icrl.rl.statistics import (
     bootstrap_means,
     bootstrap_ratios,
-    interquartile_mean,
     percentile_interval,
     proportion_interval,
 )
@@ -137,12 +134,3 @@ def test_episodes_are_treated_one_by_one_and_in_any_chunks(monkeypatch):
     monkeypatch.setattr(statistics, "_CHUNK_BYTES", 1000)
     np.testing.assert_allclose(bootstrap_means(values, 200, seed=7), means)
     assert (bootstrap_means(values, 200, seed=8) != means).any()
-
-
-@given(st.integers(1, 3), st.integers(1, 5), st.integers(1, 5), st.integers(0, 1000))
-def test_interquartile_mean_by_repetition(num_runs, num_tasks, num_streams, seed):
-    """The mean over streams, four times each, which makes a quarter a whole number."""
-    values = np.random.default_rng(seed).normal(size=(num_runs, num_tasks, num_streams, 3))
-    flat = np.sort(np.repeat(values.mean(2).reshape(-1, 3), 4, axis=0), axis=0)
-    quarter = len(flat) // 4
-    np.testing.assert_allclose(interquartile_mean(values), flat[quarter:-quarter].mean(axis=0))

@@ -1,4 +1,4 @@
-"""How much memory there is, and what is said of what needs more."""
+"""Memory that ran out, and memory that is freed."""
 
 import resource
 import sys
@@ -6,67 +6,8 @@ import sys
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
 
-from icrl.app.compose import load_config
-from icrl.contracts import ConfigError
-from icrl.runs import device
-from icrl.runs.device import Need, check_fits, free_memory, keep_freed_memory, ran_out
-
-CPU = torch.device("cpu")
-CONFIG = load_config()
-MEMINFO = "MemTotal:       100 kB\nMemAvailable:   60 kB\nSwapFree:       4 kB\nHugePages_Free: 0\n"
-
-
-@pytest.mark.parametrize(
-    ("meminfo", "limit", "expected"),
-    [
-        (MEMINFO, "max\n", 64 << 10),
-        (MEMINFO, f"{1 << 62}\n", 64 << 10),
-        (MEMINFO, "4096\n", 4096),
-        ("MemTotal: 100 kB\n", "4096\n", None),
-    ],
-)
-@pytest.mark.parametrize(
-    ("line", "path"),
-    [
-        ("0::/", "memory.max"),
-        ("0::/job/step", "job/step/memory.max"),
-        ("0::/job/step", "job/memory.max"),
-        ("2:cpu:/other\n5:memory,hugetlb:/job", "memory/job/memory.limit_in_bytes"),
-        ("5:memory:/job\n0::/", "memory/memory.limit_in_bytes"),
-    ],
-)
-def test_memory_is_what_system_and_control_groups_leave(meminfo, limit, expected, line, path, tmp_path, monkeypatch):
-    for name, text in (("meminfo", meminfo), ("own", f"{line}\n"), (f"groups/{path}", limit)):
-        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / name).write_text(text)
-    for name, value in (("_MEMINFO", "meminfo"), ("_OWN", "own"), ("_CGROUP", "groups")):
-        monkeypatch.setattr(device, name, tmp_path / value)
-    assert free_memory(CPU) == expected
-
-
-@given(st.lists(st.integers(0, 10**12), min_size=1, max_size=4), st.integers(0, 10**12) | st.none())
-def test_what_fits_is_not_refused_and_nothing_else_is(sizes, free):
-    needs = [Need(f"part {number}", size, ("model.embed_dim",)) for number, size in enumerate(sizes)]
-    if free is None or sum(sizes) <= free:
-        check_fits(CONFIG, needs, free, "memory")
-    else:
-        largest = max(range(len(sizes)), key=lambda number: sizes[number])
-        with pytest.raises(ConfigError, match=rf"^model\.embed_dim=64 needs about .* of memory for part {largest}[; ]"):
-            check_fits(CONFIG, needs, free, "memory")
-
-
-def test_a_refusal_names_options_need_and_what_is_free():
-    streams = Need("streams", 900 * 10**9, ("source.num_learners", "source.num_envs"))
-    needs = [streams, Need("other things", 50 * 10**9, ("model.embed_dim",))]
-    with pytest.raises(ConfigError) as refused:
-        check_fits(CONFIG, needs, 20 * 10**6, "disk for here")
-    assert str(refused.value) == (
-        f"source.num_learners={CONFIG.source.num_learners} x source.num_envs={CONFIG.source.num_envs} needs about "
-        "900.0 GB of disk for here for streams (and 50.0 GB for the rest); 20.0 MB are free: lower one of these options"
-    )
+from icrl.runs.device import keep_freed_memory, ran_out
 
 
 def test_errors_that_say_that_memory_ran_out():

@@ -10,8 +10,8 @@ import pytest
 from harness import TINY
 from kin import all_gone, family
 
-from icrl.config.paths import PROJECT
 from icrl.runs._parent import LAUNCHER
+from icrl.runs.files import PROJECT
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 CHILD = "import os; input(); import icrl; os.write(1, b'tied'); import time; time.sleep(1000)"

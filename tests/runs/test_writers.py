@@ -49,8 +49,6 @@ def test_the_table_has_the_points_of_tensorboard(tmp_path: Path) -> None:
             logger.scalars("update", {"far": np.float64(1e30), "none": float("nan")}, 1000 * step)
         logger.histograms({"weights": torch.ones(3)}, 30)
         logger.image("goals", np.zeros((4, 6, 3), np.uint8), 30)
-        logger.describe({"git": "revision"}, CurvesConfig())
-        logger.bands("agents", ["train/loss"])
         table = in_table(tmp_path / "gpt")  # is complete before it is flushed
         logger.flush()
         assert same(table, on_tensorboard(tmp_path / "gpt"))

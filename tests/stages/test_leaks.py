@@ -10,8 +10,8 @@ from torch import Tensor
 from icrl.data.windows import Windows
 from icrl.envs import WORLDS
 from icrl.envs.rooms import DarkRoom
+from icrl.evaluation import trained as periodic
 from icrl.evaluation.in_context import Adaptation
-from icrl.evaluation.models import trained as periodic
 from icrl.runs.checkpoint import load_newest
 from icrl.runs.files import read_json
 

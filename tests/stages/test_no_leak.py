@@ -22,14 +22,14 @@ from icrl.app.compose import load_config
 from icrl.config.options import walk
 from icrl.contracts import Rollout
 from icrl.data.history_store import Histories, open_histories
-from icrl.data.weights import step_weights
+from icrl.data.lives import step_weights
 from icrl.data.windows import Windows
 from icrl.envs import make_env
 from icrl.envs.rollout import rollout, start_streams
 from icrl.envs.room_family import RoomFamily
 from icrl.envs.rooms import DarkRoom
 from icrl.envs.tasks import development_of, split_tasks
-from icrl.evaluation.models.trained import plain_gpt
+from icrl.evaluation.trained import plain_gpt
 from icrl.nn.gpt_policy import GPTPolicy
 from icrl.randomness import Noise
 from icrl.recording import record

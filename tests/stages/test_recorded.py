@@ -19,7 +19,7 @@ from icrl import extensions
 from icrl.app.compose import load_config
 from icrl.contracts import PipelineError
 from icrl.envs import make_env
-from icrl.evaluation.models.trained import new_tasks
+from icrl.evaluation.trained import new_tasks
 from icrl.runs.checkpoint import load_newest
 from icrl.runs.checkpoint import save as save_checkpoint
 from icrl.runs.device import recorded

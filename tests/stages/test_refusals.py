@@ -18,7 +18,6 @@ from icrl.envs import make_env
 from icrl.envs.core import TensorEnv
 from icrl.envs.rooms import DarkRoom
 from icrl.recording import record
-from icrl.runs import device
 from icrl.runs.files import read_json, write_json
 
 PRODUCED = {
@@ -100,40 +99,6 @@ def begin_again(root: Path) -> None:
 def test_earlier_stages(root, stage, options, remove, part):
     remove(root)
     assert part in refusal(stage, root, *options)
-
-
-# ---- memory
-
-LIFE = ("source.num_env_steps=100000000", "source.history_steps=100000000")
-HIDDEN, UNROLL, ONCE = "source.hidden_size=65536", "source.unroll_length=1000000", "checkpoints.checkpoint_interval=0"
-MANY = ("evals.num_eval_environments=50000", "evals.num_eval_episodes=50000")
-TOO_LARGE = [  # program, options, and start of the message
-    ("train_agents", (HIDDEN, "source.num_learners=100"), f"source.num_learners=100 x {HIDDEN} needs"),
-    ("train_agents", (UNROLL, "source.num_env_steps=2000000"), f"source.num_learners=1 x source.num_envs=2 x {UNROLL}"),
-    ("train_agents", LIFE, "tasks.num_train=5 x source.num_learners=1 x source.history_steps=100000000 needs"),
-    ("train_agents", (*LIFE, ONCE), f"source.num_learners=1 x source.num_envs=2 x {ONCE} needs"),
-    ("train_agents", MANY, "source.num_learners=1 x evals.num_eval_environments=50000 x"),
-    ("train_gpt", (*NEW, "model.embed_dim=4096"), "model.num_layers=1 x model.embed_dim=4096 x model.ff_dim=16 needs"),
-    ("train_gpt", (*NEW, "trainer.mini_batch_size=1000000"), "trainer.mini_batch_size=1000000 x model.context_len=8"),
-    ("train_gpt", (*NEW, *MANY), "evals.num_eval_env"),
-    ("evaluate", (*EVALUATED, "evaluation.num_streams=100000"), "evaluation.num_streams=1"),
-    ("evaluate", (*EVALUATED, "evaluation.num_probe_streams=100000"), "evaluation.num_probe_"),
-]
-
-
-@pytest.fixture
-def little(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Room for 0.1 GB in memory and on the disk."""
-    monkeypatch.setattr(device, "free_memory", lambda _: 10**8)
-    monkeypatch.setattr("icrl.training.needs.free_disk", lambda _: 10**8)
-
-
-@pytest.mark.usefixtures("little")
-@pytest.mark.parametrize(("program", "options", "start"), TOO_LARGE, ids=lambda part: str(part)[:60])
-def test_needs_that_exceed_the_memory(program, options, start, root, tmp_path):
-    found = refusal(program, tmp_path / "new" if program == "train_agents" else root, *options)
-    assert found.startswith(start), found
-    assert found.endswith("0.1 GB are free: lower one of these options")
 
 
 # ---- disks

@@ -16,8 +16,7 @@ from harness import STAGES, done, ended, files_of, refusal, results_of, run, sta
 from kin import all_gone, family
 
 import icrl
-from icrl.config.paths import PROJECT
-from icrl.runs.files import read_json, write_json
+from icrl.runs.files import PROJECT, read_json, write_json
 
 EVERY = 1 if int(os.environ.get("ICRL_KILLS", "1")) >= 20 else 8  # of the writes, one in so many is the last of a run
 # Work for a while, with a checkpoint every few milliseconds; evaluations in a process of their own.

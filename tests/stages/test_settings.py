@@ -16,7 +16,7 @@ from toy import steps_of
 
 from icrl.app.compose import load_config
 from icrl.envs.core import TensorEnv
-from icrl.evaluation.models.trained import InContextEvaluator, SourceEvaluator
+from icrl.evaluation.trained import InContextEvaluator, SourceEvaluator
 from icrl.recording import record
 from icrl.runs.files import read_json
 from icrl.sources.a2c import A2C
@@ -154,25 +154,22 @@ def test_a_crash_is_put_aside_and_the_same_command_goes_on(finished, rooms, monk
     assert left_by(stage, rooms[stage]) == left_by(stage, finished)
 
 
-def tags_of(folder: Path) -> tuple[set[str], set[str]]:
-    """Of numbers with histograms, and of texts."""
+def tags_of(folder: Path) -> set[str]:
+    """Of numbers and of histograms."""
     tags = EventAccumulator(str(folder)).Reload().Tags()
-    return {*tags["scalars"], *tags["histograms"]}, {tag.removesuffix("/text_summary") for tag in tags["tensors"]}
+    return {*tags["scalars"], *tags["histograms"]}
 
 
 def test_what_stage_one_shows_if_asked_changes_nothing_of_what_is_learned(finished, tmp_path):
     """On top of what it always shows, all below names of its own, and at the same points."""
     shown = done("train_agents", tmp_path, *SHOWN)
-    plain, plain_texts = tags_of(finished / SOURCE)
-    numbers, texts = tags_of(shown)
+    plain, numbers = tags_of(finished / SOURCE), tags_of(shown)
     assert {tag.split("/")[0] for tag in plain} == {"source", "update"}
     assert {tag.split("/")[0] for tag in numbers - plain} == {
         *("source_parameters", "source_value", "source_gradient"),
         *("source_actions", "source_outputs", "source_data"),
     }
     assert {"source_parameters/gradient_norm/heads", "source_outputs/log_policy", "source_data/reward"} <= numbers
-    assert plain_texts == {"custom_scalars__config__", "configuration", "command", "git"}
-    assert texts == plain_texts
     events = EventAccumulator(str(shown)).Reload()
     for steps in (curves_of(shown)["source/return/mean"], [e.step for e in events.Scalars("source_actions/entropy")]):
         assert steps == [30, 60]

@@ -1,29 +1,12 @@
-"""Stages on histories that stay on disk: the same as on those in memory."""
+"""Batches are made beforehand."""
 
-from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from harness import done
 
 from icrl.contracts import Batch
-from icrl.runs import checkpoint
 from icrl.training.program import ahead
-
-
-def model_of(root: Path, name: str) -> dict[str, torch.Tensor]:
-    found = checkpoint.load_newest(root / "logs" / name / "gpt", "last", torch.device("cpu"))
-    assert found is not None
-    return found[0]["model"]
-
-
-def test_a_model_of_histories_on_disk_is_the_one_of_those_in_memory(root: Path, monkeypatch) -> None:
-    """Bit for bit."""
-    monkeypatch.setattr("icrl.data.windows.is_too_large", lambda *_: True)
-    done("train_gpt", root, "name=other", "histories=tiny")
-    one, two = model_of(root, "other"), model_of(root, "tiny")
-    assert one.keys() == two.keys() and all(torch.equal(one[name], two[name]) for name in one)
 
 
 def test_the_next_batch_is_made_beforehand() -> None:

@@ -47,11 +47,7 @@ def test_points_are_on_disk_before_the_checkpoint_that_follows(tmp_path: Path, m
 def test_the_base_curves_and_the_record(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     found = events_of(run_with(tmp_path))
     assert set(curves(tmp_path)) == BASE and found.Tags()["histograms"] == []
-    texts = {tag.removesuffix("/text_summary") for tag in found.Tags()["tensors"]}
-    assert texts == {"configuration", "command", "git", "parameters"}
     assert not (tmp_path / "profile").exists()
-    table = found.Tensors("parameters/text_summary")[0].tensor_proto.string_val[0].decode()
-    assert "| `4.weight` | (3, 16) | 48 | 0.01 |" in table
     lines = [line for line in capsys.readouterr().out.splitlines() if line.startswith("train_gpt ")]
     assert len(lines) == 2 and all("  loss " in line and "  accuracy " in line for line in lines)
 

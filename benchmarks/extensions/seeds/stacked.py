@@ -25,13 +25,13 @@ from benchmarks.measure import Report, side_by_side
 from benchmarks.stage_two import HALFWAY, random_batch
 from icrl.app.compose import load_config
 from icrl.app.root import Config
-from icrl.config.paths import PROJECT
 from icrl.contracts import Batch
 from icrl.envs import make_env
 from icrl.extensions.seeds.stack import Stack
 from icrl.nn.gpt import GPT
 from icrl.objectives import objective_class
 from icrl.runs.distributed import Ranks
+from icrl.runs.files import PROJECT
 from icrl.spaces import EnvSpec
 from icrl.training.updates import Updater
 

@@ -38,13 +38,12 @@ from benchmarks.extensions.studies.tables import (
     Table,
 )
 from benchmarks.measure import RESULTS
-from icrl.config.paths import PROJECT
 from icrl.contracts import Json
 from icrl.evaluation.protocol import PARTS, shown_part
 from icrl.evaluation.tables import interval_text
 from icrl.extensions.studies.programs import study
 from icrl.extensions.studies.report import COVERAGE_KEPT, LATER
-from icrl.runs.files import read_json, write_json
+from icrl.runs.files import PROJECT, read_json, write_json
 
 FIGURES = RESULTS / "studies"
 PAGES = (PROJECT / "README.md", *sorted((PROJECT / "docs").glob("*.md")))

@@ -1,5 +1,6 @@
 """Entry points: options from the command line, help, exit codes, errors without a traceback."""
 
+import os
 import re
 import shlex
 import signal
@@ -8,6 +9,7 @@ import textwrap
 import threading
 from collections.abc import Callable, Sequence
 from contextlib import closing
+from io import TextIOWrapper
 from itertools import groupby, takewhile, zip_longest
 from pathlib import Path
 from typing import NoReturn
@@ -24,7 +26,6 @@ from icrl.envs import make_env
 from icrl.envs.tasks import development_of, split_tasks
 from icrl.runs.device import ran_out
 from icrl.runs.distributed import process_group
-from icrl.runs.processes import close_outputs, open_outputs
 
 _BAD_INPUT = 2
 _WIDTH = 100  # of help
@@ -37,7 +38,7 @@ def run_program(main: Callable[[AnyRoot], object], root: type[AnyRoot], program:
     option. Exits with code 2 and one line on a `PipelineError`, a lack of memory (for which it names the options that
     are `large`) or an `OSError`. Exits with 130 on an interrupt, 143 after a requested stop, and 141 if an output has
     lost its reader."""
-    open_outputs()
+    _open_outputs()
     arguments = sys.argv[1:]
     report, threading.excepthook = threading.excepthook, _report_of_thread
     signal.signal(signal.SIGUSR2, signal.SIG_IGN)  # asks a training loop to save; elsewhere it must not end the run
@@ -50,9 +51,10 @@ def run_program(main: Callable[[AnyRoot], object], root: type[AnyRoot], program:
         sys.stdout.flush()  # raise write errors here
     except ConfigError as error:
         _refuse(*all_conflicts(error, root, program, arguments))
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # for what is flushed at the interpreter's end
+        sys.exit(141)  # as shells report SIGPIPE
     except (PipelineError, OSError) as error:  # an OSError has a clear message of its own
-        if isinstance(error, BrokenPipeError) and close_outputs():
-            sys.exit(141)  # as shells report SIGPIPE
         _refuse(str(error))
     except (MemoryError, RuntimeError, OverflowError, ValueError) as error:
         if not ran_out(error):
@@ -65,8 +67,16 @@ def run_program(main: Callable[[AnyRoot], object], root: type[AnyRoot], program:
         tqdm.write("interrupted: the same command continues", file=sys.stderr)
         sys.exit(130)
     finally:
-        close_outputs()
         threading.excepthook = report
+
+
+def _open_outputs() -> None:
+    """Open closed outputs as the null device. Characters that an output's encoding lacks are escaped."""
+    for name in ("stdout", "stderr"):
+        if (stream := getattr(sys, name)) is None:  # it was closed
+            setattr(sys, name, os.fdopen(os.open(os.devnull, os.O_WRONLY), "w", encoding="utf-8"))
+        elif isinstance(stream, TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
 
 
 def _configured(root: type[AnyRoot], program: str, arguments: Sequence[str]) -> AnyRoot:

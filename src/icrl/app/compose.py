@@ -24,9 +24,9 @@ from icrl.app.resolvers import RESOLVERS
 from icrl.app.root import CHOICES, Config
 from icrl.config.modules import checksums, load_module
 from icrl.config.options import OR_ELSEWHERE, AnyRoot, Options, RootOptions, first_of, in_words, quoted, refuse
-from icrl.config.paths import PROJECT
 from icrl.config.schedules import nearest
 from icrl.contracts import ConfigError
+from icrl.runs.files import PROJECT
 from icrl.runs.record import seed_of
 
 _OR_PRESET = "; an extension or a folder of your own (presets=FOLDER) may have it"

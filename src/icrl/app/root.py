@@ -24,14 +24,13 @@ from icrl.config.options import (
     presets_option,
     seed_option,
 )
-from icrl.config.paths import PROJECT
 from icrl.contracts import ConfigError
 from icrl.data.windows import DataConfig
 from icrl.envs import env_options
 from icrl.envs.core import EnvConfig
 from icrl.envs.rooms import DarkRoomConfig
 from icrl.envs.tasks import TasksConfig
-from icrl.evaluation.models.kinds import kind_of, named_kinds
+from icrl.evaluation.kinds import kind_of, named_kinds
 from icrl.evaluation.protocol import EvaluationConfig
 from icrl.nn.encoders import OF_ROWS
 from icrl.nn.gpt import GPTConfig
@@ -41,6 +40,7 @@ from icrl.objectives.imitation import ObjectiveConfig
 from icrl.runs.checkpoint import CheckpointsConfig
 from icrl.runs.device import DeviceConfig
 from icrl.runs.evaluations import EvalsConfig
+from icrl.runs.files import PROJECT
 from icrl.runs.metrics import SummariesConfig
 from icrl.sources import source_options
 from icrl.sources.a2c import A2CConfig

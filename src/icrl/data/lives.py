@@ -1,22 +1,22 @@
-"""Columns of the rows that a model learns from, as recorded or changed by options, and the weights of their steps.
+"""Lives that a model learns from: the steps that are kept, their weights in the loss, and columns as recorded or as
+options change them.
 
 N rows, T steps.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from icrl.config.options import refuse
 from icrl.contracts import Batch
-from icrl.data.columns import Booleans, Floats, bytes_of, row_chunks
-from icrl.data.episodes import Stretches, stretches
+from icrl.data.columns import Booleans, Floats, Integers, bytes_of, row_chunks
 from icrl.data.history_store import Histories
 from icrl.data.mapped import MappedSteps, scratch
-from icrl.data.weights import Ages, ages_of, all_ages, step_weights
+from icrl.spaces import EnvSpec
 
 if TYPE_CHECKING:
     from icrl.data.windows import DataConfig
@@ -28,6 +28,9 @@ ENDS = ("terminated", "truncated")
 Columns = dict[str, Any]
 Rewards = Callable[[Histories, np.ndarray, int], Floats]  # to train on: of rows, `[rows, steps]` from their start on
 Labels = Callable[..., np.ndarray]  # of columns `[N, T]`; `first_row`: the number of the first one among all
+MOST = 20.0  # largest weight of a step
+Ages = list[tuple[np.float32, np.float32, int]]  # least and mean return-to-go at each age, and the number of steps
+_AT_ONCE = 2**30  # bytes of rows whose returns are compared at once
 
 
 class RowColumns(NamedTuple):
@@ -41,14 +44,9 @@ class RowColumns(NamedTuple):
     rewards: Rewards | None
     labels: Labels | None
 
-    def in_memory(self) -> tuple[Columns, list[list[Stretches]]]:
-        """All columns of all rows, `[N, T, ...]`, and the stretches that are kept."""
-        columns, done = self._columns(slice(0, len(self.rows)), RECORDED)
-        return columns, [self._stretches(done)]
-
-    def on_disk(self) -> tuple[MappedSteps, list[list[Stretches]]]:
-        """The same with recorded columns as they are on disk, and further files for those that options change. The
-        weight is missing if all are 1, the training reward if it is the recorded one."""
+    def steps(self) -> tuple[MappedSteps, list[list[Stretches]]]:
+        """Columns of all steps, and the stretches that are kept. They are as on disk, with further files for those that
+        options change. The weight is missing if all are 1, the training reward if it is the recorded one."""
         changed = {"optimal_action"} if self.labels else set[str]()
         changed |= {"weight"} if self.objective.weighting != "none" else set()
         changed |= {"training_reward"} if self.rewards else set()
@@ -62,7 +60,8 @@ class RowColumns(NamedTuple):
         size = bytes_of(self.histories.columns.values(), self.num_steps)
         chunks, ages = [*row_chunks(len(self.rows), 8 * size)], None  # as much again for each thing that is computed
         if self.objective.weighting == "improvement":
-            ages = all_ages([self._ages(chunk) for chunk in chunks])
+            at_once = row_chunks(len(self.rows), 16 * self.num_steps, most=_AT_ONCE)
+            ages = all_ages([self._ages(chunk) for chunk in at_once])
         forms = {name: (column.dtype, column.shape[2:]) for name, column in self.histories.columns.items()}
         forms |= {"weight": (np.float16, ()), "training_reward": (np.float32, ())}
         shape, folder = (len(self.rows), self.num_steps), self.histories.folder
@@ -107,3 +106,115 @@ class RowColumns(NamedTuple):
 
     def _stretches(self, done: Booleans, first_row: int = 0) -> list[Stretches]:
         return [stretches(done, k, self.config.kept_steps, first_row) for k in self.config.keep_every]
+
+
+class Stretches(NamedTuple):
+    """Stretches of consecutive steps of rows, row by row; in a row by phase, then by time."""
+
+    phase: Integers
+    row: Integers
+    start: Integers  # step of the row
+    length: Integers
+
+
+def stretches(done: Booleans, k: int, kept_steps: int, first_row: int = 0) -> Stretches:
+    """The first `kept_steps` steps (0: all) of episodes 0, k, 2k, ..., of 1, k + 1, ... and so on for each phase, in
+    rows from `first_row` on whose episodes end at `done` `[N, T]`."""
+    num_rows, num_steps = done.shape
+    most = kept_steps or num_steps
+    if k == 1:
+        row = np.arange(first_row, first_row + num_rows)
+        return Stretches(np.zeros_like(row), row, np.zeros_like(row), np.full_like(row, min(most, num_steps)))
+    begins = np.ones_like(done)
+    begins[:, 1:] = done[:, :-1]
+    row, start = begins.nonzero()
+    length = np.diff(row * num_steps + start, append=done.size)
+    phase = (np.arange(len(row)) - np.searchsorted(row, row)) % k  # of the number of the episode in its row
+    order = (row * k + phase).argsort(kind="stable")
+    phase, row, start, length = phase[order], row[order], start[order], length[order]
+    group = row * k + phase
+    earlier = length.cumsum() - length
+    earlier = earlier - earlier[np.searchsorted(group, group)]  # steps of the same row and phase before
+    length = np.minimum(length, most - earlier)
+    kept = length > 0
+    return Stretches(phase[kept], first_row + row[kept], start[kept], length[kept])
+
+
+def order_of_stretches(
+    found: Sequence[Sequence[Stretches]], keep_every: Sequence[int], num_rows: int, num_steps: int
+) -> tuple[Integers, Integers, Integers]:
+    """Order of all kept steps: for each k of `keep_every` by phase, then by row. `found` has the stretches of some rows
+    for each k, for all rows in order.
+
+    Returns the number of steps of each row that the phases make of rows, and for each stretch the place after its last
+    step, and what to add to a place in it for the number of the step among all `num_steps` steps of all rows."""
+    lengths, ends, firsts = list[Integers](), list[Integers](), list[Integers]()
+    for number, k in enumerate(keep_every):
+        phase, row, start, length = (np.concatenate(part) for part in zip(*(one[number] for one in found), strict=True))
+        order = phase.argsort(kind="stable")
+        lengths.append(np.bincount(phase * num_rows + row, length, k * num_rows).astype(np.int64))
+        ends.append(length[order])
+        firsts.append((row * num_steps + start)[order])
+    length, first = np.concatenate(ends), np.concatenate(firsts)
+    end = length.cumsum()
+    return np.concatenate(lengths), end, first - (end - length)
+
+
+def step_weights(
+    weighting: str, discount: float, spec: EnvSpec, reward: Floats, done: Booleans, ages: Ages | None = None
+) -> Floats:
+    """Weight of each step in the loss by `objective.weighting`, given rewards and episode ends, `[N, T]` each.
+
+    The mean weight over whole lives is 1, apart from clipping. `none`: 1. `recency`: 2 (t + 1) / (T + 1).
+    `improvement`: the return-to-go over the mean return-to-go of all rows at that age,
+
+        w_t = min((G_t - least) / (mean of G at that age - least), 20),    G_t = sum_k discount^k r_{t+k}
+
+    with k up to the end of the episode. An age is a stretch of about `max_episode_steps` steps; `least` is its least
+    G or 0, if that is less; all weights are 1 if all G are at the least. So the model imitates the steps after which
+    an agent did better than others at its age. Early in training, these are the lucky successes.
+
+    `ages` are those of all rows, if these are a part of them."""
+    num_rows, num_steps = reward.shape
+    if weighting == "none":
+        return np.ones(reward.shape, np.float32)
+    if weighting == "recency":
+        return np.tile(2 * np.arange(1, num_steps + 1, dtype=np.float32) / (num_steps + 1), (num_rows, 1))
+    gains = _gains(discount, reward, done)
+    ages = ages or [(each.min(), each.mean(), each.size) for each in _by_age(gains, spec)]
+    for alike, (lowest, middle, _) in zip(_by_age(gains, spec), ages, strict=True):
+        least = min(lowest, 0)
+        mean = middle - least
+        alike[:] = np.minimum((alike - least) / mean, MOST) if mean > 0 else 1
+    return np.ascontiguousarray(gains.T)
+
+
+def ages_of(discount: float, spec: EnvSpec, reward: Floats, done: Booleans) -> Ages:
+    """Least and mean return-to-go of these rows at each age."""
+    return [(each.min(), each.mean(), each.size) for each in _by_age(_gains(discount, reward, done), spec)]
+
+
+def all_ages(parts: Sequence[Ages]) -> Ages:
+    """Those of all rows, from those of each part of them."""
+    return [
+        (
+            min(least for least, _, _ in age),
+            np.float32(np.average([mean for _, mean, _ in age], weights=[number for *_, number in age])),
+            sum(number for *_, number in age),
+        )
+        for age in zip(*parts, strict=True)
+    ]
+
+
+def _gains(discount: float, reward: Floats, done: Booleans) -> Floats:
+    """Return-to-go of each step, `[T, N]`."""
+    values, going = reward.T.copy(), ~done.T.copy()
+    gains, later = np.empty_like(values), np.zeros(len(reward), np.float32)
+    for t in reversed(range(reward.shape[1])):
+        gains[t] = later = values[t] + discount * later * going[t]
+    return gains
+
+
+def _by_age(gains: Floats, spec: EnvSpec) -> list[Floats]:
+    """Views of the steps of each age."""
+    return np.array_split(gains, max(1, len(gains) // spec.max_episode_steps))

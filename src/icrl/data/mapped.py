@@ -1,4 +1,4 @@
-"""Windows of columns that stay on disk, and room on disk for columns that are computed from them.
+"""Columns on disk, of which batches read a few steps, and room on disk for columns that are computed from others.
 
 A batch reads a few pages of each column, at random. They are asked for all at once, so the disk serves them together,
 not one after the other; on most disks this is what makes windows from disk as fast as training.
@@ -18,18 +18,9 @@ from torch import Tensor
 
 from icrl.contracts import PipelineError
 from icrl.data.columns import bytes_of, row_chunks
-from icrl.runs.device import free_memory
 from icrl.runs.files import reserve
 
-_SHARE = 4  # of the free memory, one part in so many: what is computed of columns in memory takes several times as much
 _WILL_NEED, _RANDOM = getattr(mmap, "MADV_WILLNEED", None), getattr(mmap, "MADV_RANDOM", None)
-
-
-def is_too_large(columns: Mapping[str, Any], num_steps: int, device: torch.device) -> bool:
-    """True if `num_steps` steps of the `columns` are too large for the memory of this machine or of `device`."""
-    size = bytes_of(columns.values(), num_steps)
-    free = [free_memory(each) for each in {device, torch.device("cpu")}]
-    return any(_SHARE * size > each for each in free if each is not None)
 
 
 def scratch(folder: Path, shape: tuple[int, ...], dtype: Any) -> np.ndarray:

@@ -19,10 +19,8 @@ from torch import Tensor
 from icrl.config.options import NO_EFFECT, OneOrMore, Options, option, refuse
 from icrl.contracts import Batch, Json
 from icrl.data.columns import step_dtypes
-from icrl.data.episodes import order_of_stretches
 from icrl.data.history_store import DamagedHistoriesError, Histories, open_histories
-from icrl.data.lives import ENDS, FLOATS, Labels, Rewards, RowColumns
-from icrl.data.mapped import is_too_large
+from icrl.data.lives import ENDS, FLOATS, Labels, Rewards, RowColumns, order_of_stretches
 from icrl.randomness import cumulative, draw, integers, mix, uniform
 from icrl.runs.files import check_same, has_form
 from icrl.runs.processes import say
@@ -73,7 +71,7 @@ _WORLD = ("env", "tasks")
 
 
 class Windows:
-    """All windows of `context_len` steps of the selected rows, in memory in small dtypes or on disk.
+    """All windows of `context_len` steps of the selected rows, which are read from disk.
 
     For each k of `data.keep_every`, each row becomes k rows: one with episodes 0, k, 2k, ..., one with 1, k + 1, ...
     So a window spans k times as much of a life, and no episode is wasted."""
@@ -101,14 +99,7 @@ class Windows:
         steps = min(config.history_len // num_envs or num_steps, num_steps)
         least = f"must be at least the {num_envs} environments of a learner in {folder}, a step each, or 0 for all"
         refuse(0 < config.history_len < num_envs, f"data.history_len={config.history_len}: {least}")
-        lives = RowColumns(histories, config, objective, rows, steps, rewards, labels)
-        self.is_mapped = is_too_large(histories.columns, len(rows) * steps, device)
-        if self.is_mapped:
-            self._tables, (self._steps, kept) = torch.device("cpu"), lives.on_disk()
-        else:
-            self._tables, (columns, kept) = device, lives.in_memory()
-            flat = ((name, column.reshape(-1, *column.shape[2:])) for name, column in columns.items())
-            self.columns = {name: torch.from_numpy(column).to(device) for name, column in flat}  # [N * T, ...]
+        self._steps, kept = RowColumns(histories, config, objective, rows, steps, rewards, labels).steps()
         lengths, end, shift = order_of_stretches(kept, config.keep_every, len(rows), steps)
         usable = lengths >= context_len
         given = f"data.keep_every={config.keep_every} and data.kept_steps={config.kept_steps}"
@@ -116,39 +107,23 @@ class Windows:
         refuse(not usable.any(), f"model.context_len={context_len} is longer than {longest}: lower it")
         starts, num_windows = (lengths.cumsum() - lengths)[usable], lengths[usable] - context_len + 1
         self.num_windows, self.num_rows = int(num_windows.sum()), int(usable.sum())
-        self._row_end = self._table(num_windows.cumsum())  # windows before the end of each row
-        self._row_shift = self._table(starts - (num_windows.cumsum() - num_windows))
-        if self.is_mapped:
-            self._end, self._shift = self._table(end), self._table(shift)  # of stretches, see `order_of_stretches`
-        else:
-            numbers = np.arange(lengths.sum()) + np.repeat(shift, np.diff(end, prepend=0))
-            self._numbers = self._table(numbers.astype(np.int32 if len(rows) * steps < 2**31 else np.int64))
-        self._offsets = torch.arange(context_len, device=self._tables)
-
-    def _table(self, numbers: np.ndarray) -> Tensor:
-        return torch.from_numpy(numbers).to(self._tables)
+        self._row_end = torch.from_numpy(num_windows.cumsum())  # windows before the end of each row
+        self._row_shift = torch.from_numpy(starts - (num_windows.cumsum() - num_windows))
+        self._end, self._shift = torch.from_numpy(end), torch.from_numpy(shift)  # see `order_of_stretches`
+        self._offsets = torch.arange(context_len)
 
     def at(self, window: Tensor) -> Batch:
         """The windows with these numbers `[B]`, from 0 to num_windows - 1."""
-        window = window.to(self._tables)
         row = torch.searchsorted(self._row_end, window, right=True)
         place = (window + self._row_shift[row])[:, None] + self._offsets  # [B, T]
-        if self.is_mapped:
-            index = place + self._shift[torch.searchsorted(self._end, place, right=True)]
-            columns = self._steps.read(index)
-            columns["reward"] = self._values(columns["reward"])
-            columns.setdefault("training_reward", columns["reward"])
-            columns.setdefault("weight", torch.ones(index.shape))
-        else:
-            index = self._numbers[place]
-            columns = {name: column[index] for name, column in self.columns.items()}
+        columns = self._steps.read(place + self._shift[torch.searchsorted(self._end, place, right=True)])
+        columns["reward"] = self._values(columns["reward"])
+        columns.setdefault("training_reward", columns["reward"])
+        columns.setdefault("weight", torch.ones(place.shape))
         return Batch(**{name: part.to(self.device, self._dtypes[name]) for name, part in columns.items()})
 
     def split(self, name: str, size: int) -> Iterator[Tensor]:
         """All steps of a column, at most `size` of them at a time, `[steps, ...]`."""
-        if not self.is_mapped:
-            yield from self.columns[name].split(size)
-            return
         name = "reward" if name == "training_reward" and self._as_recorded else name
         for chunk in self._steps.chunks(name):
             for piece in torch.from_numpy(np.array(chunk)).flatten(0, 1).split(size):
@@ -191,9 +166,8 @@ class Mixture:
         self.parts = parts
         shares = torch.tensor(weights or [part.num_windows for part in parts], dtype=torch.float64)
         self.shares: list[float] = (shares / shares.sum()).tolist()  # [S]
-        self._steps_up = cumulative(shares / shares.sum()).to(parts[0].device)
+        self._steps_up = cumulative(shares / shares.sum())
         self.num_windows = sum(part.num_windows for part in parts)
-        self.is_mapped = any(part.is_mapped for part in parts)
 
     @property
     def largest_reward(self) -> float:
@@ -202,11 +176,11 @@ class Mixture:
 
     def batch(self, seed: int, t: int, size: int, rank: int = 0, num_ranks: int = 1) -> Batch:
         """Batch `t` of the endless sequence of `seed`, `size` windows; rank r of n gets the windows r, r + n, ..."""
-        lanes = torch.arange(rank, size, num_ranks, device=self._steps_up.device)
+        lanes = torch.arange(rank, size, num_ranks)
         key = mix(torch.full_like(lanes, seed), t)
         store = draw(self._steps_up, uniform(mix(key, 1), lanes))  # [B]
         each = [part.at(integers(key, lanes, part.num_windows)) for part in self.parts]
-        chosen = store, torch.arange(len(lanes), device=lanes.device)
+        chosen = store, torch.arange(len(lanes))
         return Batch(*(torch.stack(columns)[chosen] for columns in zip(*each, strict=True)))
 
 

@@ -1,1 +1,1 @@
-"""Evaluation in context. Start with `in_context.evaluate_policy`, which plays any policy in any environment."""
+"""Evaluation in context. Start with `in_context.play_episodes`, which plays any policy in any environment."""

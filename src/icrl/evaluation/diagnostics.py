@@ -52,7 +52,6 @@ class Diagnostic:
 
     name: str
     forms: Mapping[str, Json]  # of each section that it adds to `results.json`
-    definitions: Mapping[str, str]  # of its numbers
 
     def jobs(self, scene: Scene) -> Iterable[Job]:
         """Jobs to play."""

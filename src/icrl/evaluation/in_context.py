@@ -18,7 +18,6 @@ from icrl.envs.rollout import OpenEpisodes, Streams, finished_episodes, numbered
 from icrl.envs.tasks import streams_of
 from icrl.nn.gpt_policy import GPTPolicy
 from icrl.randomness import Noise, stream_seeds
-from icrl.rl.statistics import Floats, bootstrap_means, percentile_interval
 from icrl.sources.pace import BLOCK
 from icrl.spaces import EnvSpec
 
@@ -34,54 +33,6 @@ class Adaptation(NamedTuple):
     success: np.ndarray  # 1 or 0, as the world defines success (`envs.rollout.is_success`)
     steps_to_goal: np.ndarray  # steps until the success; the episode's length if there was none
     lengths: np.ndarray
-
-
-class Curve(NamedTuple):
-    """Mean over tasks and streams for each episode, and the ends of its bootstrap interval, `[E]` each."""
-
-    mean: Floats
-    low: Floats
-    high: Floats
-
-
-class PolicyEvaluation(NamedTuple):
-    """Result of `evaluate_policy`; see `summary_of` for the summary."""
-
-    returns: Curve
-    success: Curve
-    summary: dict[str, float]
-    episodes: Adaptation
-
-
-def evaluate_policy(
-    policy: Policy[Carry],
-    env: Env[State],
-    tasks: Tensor,
-    *,
-    num_episodes: int,
-    num_streams: int,
-    seed: int = 0,
-    confidence: float = 0.95,
-    num_resamples: int = 2000,
-) -> PolicyEvaluation:
-    """Evaluate `policy` in context on `tasks` `[G, task_dim]` of `env`: returns and successes per episode.
-
-    Each of `num_streams` streams per task starts with an empty context and plays `num_episodes` episodes. Intervals
-    resample tasks and streams, so they cover new tasks and new luck, but no other training run.
-
-    Example::
-
-        env = make_env(load_config(["env.size=5"]).env)
-        found = evaluate_policy(RoomSearcher(env), env, env.all_tasks()[:10], num_episodes=20, num_streams=8)
-        print(found.success.mean[-1], found.success.low[-1], found.success.high[-1], found.summary["last_return"])
-    """
-    episodes, _ = play_episodes(policy, env, tasks, num_streams, num_episodes, seed)
-
-    def curve(values: np.ndarray) -> Curve:
-        resampled = bootstrap_means(values[None], num_resamples, seed)
-        return Curve(values.mean((0, 1)), *percentile_interval(resampled, confidence))
-
-    return PolicyEvaluation(curve(episodes.returns), curve(episodes.success), summary_of(episodes), episodes)
 
 
 def play_episodes(

@@ -26,7 +26,6 @@ SCALED = "scaled_return"
 _SOLVED = {"fraction_solved": 0.5, "fraction_solved_90": 0.9}  # success rate in a task's last episodes
 SHARES = dict.fromkeys(("success", *_SOLVED), (0.0, 1.0))
 SURE = 0.9  # part of what is possible from which a task counts as solved where an interval is too narrow
-_REGRETS = {"regret_to_searcher": "searcher", "regret_to_covering_plan": "covering plan"}
 NEAR, SMOOTHED = 0.9, 3  # fraction of the optimum to reach, and the number of episodes averaged to tell
 _ROUNDING = 1e-9
 Exact = Mapping[str, Mapping[str, Sequence[float]]]  # by policy (random, optimum) and measure: one number per task
@@ -64,9 +63,9 @@ def scaled(number: Mapping[str, Any], scale: tuple[float, float]) -> dict[str, A
     return {end: ((np.array(values) - low) / (high - low)).tolist() for end, values in number.items()}
 
 
-def cells_of(played: Adaptation, exact: Exact, regrets: bool, others: Mapping[str, Adaptation]) -> Cells:
+def cells_of(played: Adaptation, exact: Exact, regrets: bool) -> Cells:
     """Measures by section and name: `curves` of each episode `[R, G, S, E]`, and `final` of each stream `[R, G, S]`, of
-    solved tasks `[R, G, 1]`. `others`: results of other policies on the same tasks, by name."""
+    solved tasks `[R, G, 1]`."""
     random, optimum = (np.array(exact[name]["returns"] if exact else []) for name in ("random", "optimum"))
     curves: dict[str, Values] = {measure: getattr(played, measure) for measure in MEASURES}
     if (paid := optimum > 0).any():
@@ -82,9 +81,6 @@ def cells_of(played: Adaptation, exact: Exact, regrets: bool, others: Mapping[st
     if (room := optimum > random + _ROUNDING).any():
         share = (played.returns[:, room] - random[room, None, None]) / (optimum - random)[room, None, None]
         final["area"] = share.mean(-1)
-    for name, other in _REGRETS.items():
-        if other in others:
-            final[name] = (others[other].returns.mean(2, keepdims=True) - played.returns).sum(-1)
     if optimum.sum() > 0:
         margins = played.returns - NEAR * optimum[:, None, None]
         windows = sliding_window_view(margins, min(SMOOTHED, margins.shape[-1]), axis=-1)
@@ -195,11 +191,9 @@ def differences(
 
 
 def interval(values: Values, means: Values, confidence: float) -> dict[str, Any]:
-    """Mean and interquartile mean of `values`, and the interval of the resampled `means`."""
+    """Mean of `values`, and the interval of the resampled `means`."""
     low, high = statistics.percentile_interval(means, confidence)
-    ends = {"mean": values.mean((0, 1, 2)), "low": low, "high": high}
-    numbers = ends | {"interquartile_mean": statistics.interquartile_mean(values)}
-    return {name: value.tolist() for name, value in numbers.items()}
+    return {"mean": values.mean((0, 1, 2)).tolist(), "low": low.tolist(), "high": high.tolist()}
 
 
 def _first_reached(margin: Floats, means: Floats, confidence: float) -> dict[str, Any]:

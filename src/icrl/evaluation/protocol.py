@@ -13,7 +13,6 @@ import numpy as np
 
 from icrl.envs.exact import Expectation
 from icrl.evaluation import first_success
-from icrl.evaluation.definitions import DEFINITIONS
 from icrl.evaluation.diagnostics import OF_DIAGNOSTIC, Arrays, Runs, diagnostics
 from icrl.evaluation.in_context import Adaptation
 from icrl.evaluation.measures import (
@@ -41,9 +40,7 @@ PARTS = {
     "train": "model, training tasks",
 }
 BEFORE = "model before trials"  # distilled, and not fine-tuned; it plays the main part of the tasks
-COVERING_PLAN = "covering plan"
-WALKS = {f"{kind} walk with goal memory": kind for kind in ("persistent", "turning", "uniform")}
-COMPARED = (BEFORE, *list(WALKS)[:2], COVERING_PLAN)  # with the model, task by task, as the optimum is
+COMPARED = [BEFORE]  # with the model, task by task, as the optimum is; extensions add some
 ABLATIONS = {
     "blank": "model, rewards blanked",
     "shuffled": "model, context shuffled",
@@ -79,17 +76,15 @@ class Setting(NamedTuple):
         each = [references[part][policy] for references in self.apart or [self.references]]
         return {key: np.array([run[key] for run in each]) for key in MEASURES}
 
-    def cells(self, played: Adaptation, part: str, others: Mapping[str, Adaptation]) -> Cells:
+    def cells(self, played: Adaptation, part: str) -> Cells:
         """`measures.cells_of` episodes `[R, G, S, E]` on the tasks of `part`. Each run is measured against the
         references of its own tasks."""
         if not self.apart:
-            return cells_of(played, self.references[part], self.regrets, others)
+            return cells_of(played, self.references[part], self.regrets)
         each: list[Cells] = []
         for run, references in enumerate(self.apart):
-            own, *beside = (
-                Adaptation(*(column[run : run + 1] for column in one)) for one in (played, *others.values())
-            )
-            each.append(cells_of(own, references[part], self.regrets, dict(zip(others, beside, strict=True))))
+            own = Adaptation(*(column[run : run + 1] for column in played))
+            each.append(cells_of(own, references[part], self.regrets))
         return {key: np.concatenate([np.asarray(cells[key], np.float64) for cells in each]) for key in each[0]}
 
 
@@ -160,8 +155,7 @@ def summarise(
     for name, adaptation in played.items():
         label = label_of(name)
         part = "train" if "training tasks" in label else name if name in PARTS else shown
-        cells = setting.cells(adaptation, part, played if part == shown else {})
-        numbers = intervals(cells, config, seed, setting.num_splits, setting.bounds(part))
+        numbers = intervals(setting.cells(adaptation, part), config, seed, setting.num_splits, setting.bounds(part))
         measured[name] = {"label": label, **numbers}
         given = (config.num_bootstrap, CONFIDENCE, seed, setting.num_splits)
         for section, values in first_success.measures_of(adaptation.success, *given).items():
@@ -211,14 +205,13 @@ def _about(
         "optimum_is_bound": setting.optimum_is_bound,
         "num_bootstrap": config.num_bootstrap,
         "confidence": CONFIDENCE,
-        "definitions": DEFINITIONS | {key: text for one in diagnostics() for key, text in one.definitions.items()},
     }
 
 
 def _exact_curves(setting: Setting, part: str, exact: Mapping[str, Floats], num_episodes: int) -> dict[str, Any]:
     """Curves of a policy with `exact` results on the tasks of `part`: the same in each episode, but for regret."""
     success, returns, steps = (np.tile(exact[key][:, :, None, None], num_episodes) for key in MEASURES)
-    cells = setting.cells(Adaptation(returns, success, steps, steps), part, {})
+    cells = setting.cells(Adaptation(returns, success, steps, steps), part)
     of_curves = {key: values for (section, key), values in cells.items() if section == "curves"}
     curves = {key: interval(values, values.mean((0, 1, 2))[None], 0.5) for key, values in of_curves.items()}
     return curves | first_success.expected(exact["success"].ravel(), num_episodes)

@@ -10,7 +10,7 @@ B streams, n of them that begin an episode, T steps in context or of a life.
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import cached_property, partial
+from functools import cached_property, partial, singledispatch
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
@@ -18,16 +18,14 @@ import torch
 from torch import Tensor
 
 from icrl.collection.collect import EpsilonGreedy
+from icrl.config.modules import load_plugins
 from icrl.contracts import Policy, Rollout, Step
 from icrl.envs.core import TensorEnv
 from icrl.envs.exact import Expectation, optimal_exact, random_exact
-from icrl.envs.rooms import DarkRoom
+from icrl.envs.unlearned import Chance, Planner
 from icrl.evaluation.in_context import play_steps
-from icrl.evaluation.models.trained import policy_of
-from icrl.evaluation.protocol import COVERING_PLAN, TEMPERATURE, WALKS, decoding_name
-from icrl.evaluation.scripted.explorers import CoveringPlan, PersistentWalk, TurningWalk, UniformWalk, has_explorers
-from icrl.evaluation.scripted.rooms import searchers_in
-from icrl.evaluation.scripted.unlearned import Chance, Planner
+from icrl.evaluation.protocol import TEMPERATURE, decoding_name
+from icrl.evaluation.trained import policy_of
 from icrl.nn.gpt import GPT, Window, context_of
 from icrl.nn.gpt_policy import Acting, GPTCarry, GPTPolicy
 from icrl.randomness import mix, seeds_of
@@ -42,17 +40,19 @@ if TYPE_CHECKING:
 Rewrite = Callable[[Window, Tensor, int, Tensor], Window]
 
 
-def references_of(env: TensorEnv) -> dict[str, Policy[Any]]:
-    """Policies to play beside the model, by name.
+@singledispatch
+def searchers_in(env: Any) -> dict[str, Policy[Any]]:
+    """Policies that know the rules of the world `env` and learn its task in context, by name; none unless an extension
+    registers a function for its class."""
+    return {}
 
-    In rooms with one start and unpermuted actions, these are the searcher, the covering plan and three walkers with a
-    perfect goal memory. Other worlds have random play, and the planner's if there is one, unless both are exact."""
-    learners = searchers_in(env)
-    if isinstance(env, DarkRoom) and has_explorers(env):
-        walks = dict(zip(WALKS, (PersistentWalk(env), TurningWalk(env), UniformWalk(env)), strict=True))
-        return learners | {COVERING_PLAN: CoveringPlan(env), **walks}
-    if learners:
-        return learners
+
+def references_of(env: TensorEnv) -> dict[str, Policy[Any]]:
+    """Policies to play beside the model, by name: searchers, or else random play and that of the planner if there is
+    one, unless both are exact."""
+    load_plugins()
+    if searchers := searchers_in(env):
+        return searchers
     if env.is_exact:
         return {}
     best = {env.best_name: Planner()} if env.has_planner else {}
@@ -94,11 +94,6 @@ def probes_for(config: Config, model: GPT | Acting, env: TensorEnv, tasks: Tenso
         if len(tasks) > 1:
             probes["other_task"] = Rewritten(plain, OtherLife(life, num_streams))
     return probes
-
-
-def can_move(env: TensorEnv, tasks: Tensor) -> bool:
-    """True in a DarkRoom whose actions are not permuted, with more than one of `tasks` `[G, task_dim]`."""
-    return isinstance(env, DarkRoom) and not env.permute_actions and len(tasks) > 1
 
 
 class Blanked:

@@ -1,4 +1,4 @@
-"""Results of evaluations: `results.json` and `episodes.npz`, and several runs combined into one."""
+"""Results of evaluations: `results.json` and `episodes.npz`."""
 
 from __future__ import annotations
 
@@ -13,8 +13,7 @@ from icrl.contracts import Json, PipelineError
 from icrl.evaluation.diagnostics import diagnostics
 from icrl.evaluation.in_context import Adaptation
 from icrl.evaluation.measures import MEASURES
-from icrl.evaluation.options import EvaluationConfig
-from icrl.evaluation.protocol import PARTS, Setting, shown_part, summarise
+from icrl.evaluation.protocol import PARTS, shown_part
 from icrl.rl.statistics import Floats
 from icrl.runs.files import Identity, has_form, read_owned, sha256, write_atomically
 
@@ -98,52 +97,6 @@ def load_episodes(folder: Path, checksum: str) -> tuple[dict[str, Adaptation], d
     if any(fields.keys() != set(Adaptation._fields) for fields in episodes.values()):
         raise PipelineError(f"{path} has other arrays than this version writes: evaluate again")
     return {name: Adaptation(**fields) for name, fields in episodes.items()}, further
-
-
-def combined(folders: Sequence[Path], config: EvaluationConfig, seed: int) -> Json:
-    """Results over several runs, from the evaluations in `folders`.
-
-    Runs on several splits of the tasks (`tasks.seed`) have their own tasks each. Raises `PipelineError` if a folder has
-    no complete results, or if its world, decoding or policies, or on one split its tasks, differ from those of the
-    first."""
-    evaluations: list[tuple[Json, Json]] = []
-    runs: dict[tuple[int, int], dict[str, Adaptation]] = {}
-    measured: list[dict[str, dict[str, Floats]]] = []
-    for folder in folders:
-        results, _ = read_results(folder)
-        episodes, further = load_episodes(folder, results["episodes"])
-        split = _split_of(results)
-        shared: dict[str, Any] = {}
-        if not evaluations or split == _split_of(evaluations[0][0]):
-            shared = {label.removeprefix("model, "): results.get(f"{part}_tasks") for part, label in PARTS.items()}
-        world = {key: value for key, value in results["config"]["env"].items() if key != "timeout"}
-        shared |= {"worlds": world, "decodings": results["protocol"]["decoding"]}
-        shared["policies, streams or episodes"] = {name: played.returns.shape for name, played in episodes.items()}
-        evaluations.append((results, shared))
-        if differ := [key for key, value in shared.items() if value != evaluations[0][1][key]]:
-            raise PipelineError(f"{folders[0]} and {folder} cannot be combined: their {' and '.join(differ)} differ")
-        runs[split, results["config"]["seed"]] = episodes
-        measured.append(further)
-    if len(runs) < len(folders):
-        raise PipelineError(f"{' and '.join(map(str, folders))} cannot be combined: some have the same seed")
-    first, _ = evaluations[0]
-    splits = {split for split, _ in runs}
-    apart = [results["references"] for results, _ in evaluations] if len(splits) > 1 else []
-    regrets = "regret" in first["final"][shown_part(first["final"])]
-    about = first["protocol"]
-    bounds = about.get("possible", {}), about.get("optimum_is_bound", False)  # earlier versions had none
-    setting = Setting(first["references"], about["decoding"], regrets, *bounds, apart, len(splits))
-    if apart:
-        kept = {"splits": sorted(splits)}
-        by_run = {f"split {split}, seed {seed}": episodes for (split, seed), episodes in runs.items()}
-    else:
-        kept = {key: first[key] for key in (*(f"{part}_tasks" for part in PARTS), "references") if key in first}
-        by_run = {seed: episodes for (_, seed), episodes in runs.items()}
-    return kept | summarise(by_run, setting, config, seed, measured)
-
-
-def _split_of(results: Json) -> int:
-    return results["config"].get("tasks", {}).get("seed", 0)
 
 
 def source_label(name: str) -> str:

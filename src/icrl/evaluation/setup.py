@@ -21,25 +21,21 @@ from icrl.envs import make_env
 from icrl.envs.core import TensorEnv
 from icrl.envs.exact import Expectation
 from icrl.envs.rooms import Room
-from icrl.evaluation import protocol, references, report
+from icrl.evaluation import protocol, references, report, trained
 from icrl.evaluation.diagnostics import OF_DIAGNOSTIC, Scene, diagnostics
 from icrl.evaluation.in_context import Adaptation, Job, jobs_playing, joined, source_adaptation
-from icrl.evaluation.models import trained
-from icrl.evaluation.models.kinds import TrainedPolicy
+from icrl.evaluation.kinds import TrainedPolicy
 from icrl.nn.gpt import GPT
 from icrl.nn.gpt_policy import Acting, GPTPolicy
 from icrl.rl.statistics import Floats
-from icrl.runs.device import check_memory
 from icrl.runs.files import Identity, check_same, identity_of
 from icrl.sources import source_of
 from icrl.sources.options import SourceConfig
-from icrl.training.needs import bootstrap, playing
 
 if TYPE_CHECKING:
     from icrl.app.root import Config
 
 _WORLD = ("env", "tasks")
-_EPISODES = "evaluation.num_episodes"
 
 
 @dataclass(frozen=True)
@@ -122,18 +118,6 @@ class Setup:
         """World, tasks and policies for diagnostics."""
         config = self.config
         return Scene(config.evaluation, config.seed, self.env, self.tasks[self.main], self.policy, self.learners)
-
-    def check_room(self) -> None:
-        """Raise `ConfigError` if the device has too little memory to play the tasks."""
-        config, options = self.config, self.config.evaluation
-        num_shown, *further = map(len, self.parts.values())
-        probed = options.ablations or options.temperatures or options.moved_goal
-        numbers = {"num_streams": num_shown, "num_probe_streams": max([*further, num_shown if probed else 0])}
-        model, spec, device, episodes = self.model.config, self.env.spec, self.model.device, options.num_episodes
-        for name, num_tasks in numbers.items():
-            num_streams, deciding = num_tasks * getattr(options, name), (f"evaluation.{name}", _EPISODES)
-            check_memory(config, playing(config, model, spec, num_streams, episodes, device, deciding), device)
-        check_memory(config, [bootstrap(config, num_shown)], torch.device("cpu"))
 
     def read_results(self) -> Json | None:
         """Results of an earlier evaluation, None without one. Raises `ConfigError` if they are of other options or of

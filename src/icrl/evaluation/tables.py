@@ -23,8 +23,6 @@ _SUMMARY = (  # measure, description, digits; first the measure that the evaluat
     ("fraction_of_optimum", "return over the last quarter of the episodes, as a fraction of the optimum", 3),
     ("area", "area under the curve of returns (0: random from first to last episode, 1: the optimum)", 3),
     ("regret", "returns lost to the optimum on {tasks} over all episodes (regret)", 2),
-    ("regret_to_searcher", "returns lost to the searcher over all episodes (0: a search that forgets nothing)", 2),
-    ("regret_to_covering_plan", "returns lost to the covering plan over all episodes (0: the shortest search)", 2),
 )
 
 

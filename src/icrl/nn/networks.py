@@ -164,19 +164,3 @@ class StackedAdam(torch.optim.Adam):
         for name in ("exp_avg", "exp_avg_sq"):
             if name in state:
                 state[name] = reshape(state[name])
-
-
-def parameters_of(module: nn.Module) -> tuple[int, int]:
-    """Number of trained and of frozen parameters."""
-    trained = sum(parameter.numel() for parameter in module.parameters() if parameter.requires_grad)
-    return trained, sum(parameter.numel() for parameter in module.parameters()) - trained
-
-
-def size_with_adam(number: int, num_targets: int = 0) -> int:
-    """Bytes of `number` float32 parameters with gradients and two averages of Adam, and of target networks."""
-    return 4 * (4 * number + num_targets)
-
-
-def num_parameters(num_obs: int, num_outputs: int, hidden_size: int) -> int:
-    """Parameters of one learner's `StackedNetwork`."""
-    return num_obs * hidden_size + (hidden_size + 1) * num_outputs

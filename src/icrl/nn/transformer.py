@@ -125,12 +125,6 @@ class Attention(nn.Module):
         shape = config.kv_heads, num_tokens, config.head_dim
         return shape, shape
 
-    @staticmethod
-    def activations(config: GPTConfig, num_tokens: int) -> int:
-        """Numbers of a token in a window of `num_tokens` that a backward pass reads, at least: inputs of norms and
-        linear layers, queries, keys and values."""
-        return 6 * config.embed_dim
-
     def forward(self, x: Tensor, cache: KVCache | RowCache | None, layer: int) -> Tensor:
         """`[B, L, D] -> [B, L, D]`, or `[B, L / G, D]` in the last block. With a cache the L tokens continue it."""
         parts = self.qkv(x).split(self.sizes, dim=-1)

@@ -51,7 +51,6 @@ class SourceCurves:
         progress = Progress("train_agents", *amounts)
         self._logger = MetricLogger(folder, done, options, num_iterations(source), progress, first)
         self._learned = ""
-        self._logger.bands("source agents", ["source/return", "source/success", "source/episode_length"])
         self._own = [
             MetricLogger(folder / "agents" / f"{k:04d}", done, options)
             for k in range(num_learners * source.per_agent_curves)

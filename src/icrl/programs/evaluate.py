@@ -39,7 +39,6 @@ def main(config: Config) -> Path:
     with open_setup(config, prepare(config)) as setup:
         if not setup.is_done:
             tell_not_filmed(config, setup.env)
-            setup.check_room()
         with only_writer(setup.folder):  # not before it is clear that there will be results
             results = setup.read_results()
             if results is None:

@@ -17,8 +17,8 @@ from icrl.app.root import Config
 from icrl.contracts import ConfigError, Json
 from icrl.data.windows import check_stores
 from icrl.envs import make_env
-from icrl.evaluation.models.kinds import plain_gpt
-from icrl.evaluation.models.trained import evaluator_of
+from icrl.evaluation.kinds import plain_gpt
+from icrl.evaluation.trained import evaluator_of
 from icrl.nn.gpt import GPT
 from icrl.runs.device import dtype_of
 from icrl.runs.files import check_same

@@ -15,14 +15,13 @@ from icrl.app.root import Config
 from icrl.contracts import Batch, Objective
 from icrl.data.moments import moments_of
 from icrl.data.windows import Mixture
-from icrl.evaluation.models.trained import evaluator_of
+from icrl.evaluation.trained import evaluator_of
 from icrl.nn.encoders import set_moments
 from icrl.nn.gpt import GPT
 from icrl.objectives import objective_class
 from icrl.runs.device import dtype_of
 from icrl.runs.evaluations import Evaluator
 from icrl.training.fit import fit
-from icrl.training.needs import gpt_training
 from icrl.training.program import RunContext, check_stage_two, compared, open_run
 
 LARGE = "trainer.mini_batch_size, model.context_len, model.embed_dim"
@@ -49,14 +48,11 @@ def main(config: Config) -> Path:
 
 def prepared(
     context: RunContext,
-    num_models: int = 1,
     windows_of: Callable[[RunContext], Mixture] = lambda context: context.windows(context.config.objective),
 ) -> Parts:
-    """Model, objective, batches and evaluator of a run, of one or of `num_models` that are in memory at once."""
+    """Model, objective, batches and evaluator of a run."""
     config, spec = context.config, context.spec()
     check_stage_two(config, spec)
-    needs = gpt_training(config, spec, context.ranks.size)
-    context.check_memory([need._replace(size=num_models * need.size) for need in needs], config.model)
     model = GPT(config.model, spec, config.trainer.activation_checkpointing)
     model = model.to(context.device, dtype_of(config))
     objective = objective_class(config.objective.name)(config.objective, spec, model.head)

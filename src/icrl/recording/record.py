@@ -18,7 +18,7 @@ from icrl.data.history_store import HistoryWriter, read_manifest
 from icrl.envs import make_env
 from icrl.envs.core import State, check_playable
 from icrl.envs.tasks import Split, changing, development_of, split_tasks
-from icrl.evaluation.models.trained import SourceEvaluator
+from icrl.evaluation.trained import SourceEvaluator
 from icrl.plots.source_agents import SourceCurves, examine
 from icrl.plots.walks import tell_not_filmed
 from icrl.recording.run_parts import WHOLE, Part, Position, align_writer, check_continues, compared, inputs_of
@@ -40,7 +40,6 @@ from icrl.runs.run_state import RunState
 from icrl.sources import source_class
 from icrl.sources.pace import clock_of, due_steps, num_iterations
 from icrl.spaces import EnvSpec
-from icrl.training.needs import check_stage_one
 from icrl.training.program import check_stage_two
 
 FOUND = {"num_tasks": int, "unsolved": [{"task": (str, int), "success": [float]}]}  # results of trained agents
@@ -64,7 +63,6 @@ def record_part(config: Config, part: Part = WHOLE) -> None:
             elif (folder / FINISHED).exists():
                 raise ConfigError(f"{folder} belongs to histories missing from {histories}: restore them, or remove it")
             if not (folder / FINISHED).exists():
-                check_stage_one(config, env.spec, len(split.train[part.block(len(split.train))]), device)
                 for line in unused(config):
                     tqdm.write(line)
                 # An asynchronous unroll has its own environments; those here only start the streams.
@@ -146,7 +144,8 @@ def train(config: Config, env: Env[State], all_tasks: Tensor, split: Split, part
         world = changing(env, config, all_tasks.to(device), split.train)
         unrolls = make_unroll_worker(config, world, learner, position.streams, noise, run.done)
         worker = run.add("unroll_worker", stack.enter_context(closing(unrolls)))
-        curves.loggers[0].describe(record_session(config, folder, owner, run.done), config)
+        record_session(config, folder, owner, run.done)
+        curves.loggers[0].describe(config)
         pretraining, first = None, clock_of(source, run.done).updates
         if run.done < source.pretraining:  # in a folder of its own, because resuming at a step hides all later points
             pretraining = MetricLogger(folder / "pretraining", first, config.summaries, source.pretraining)

@@ -1,4 +1,4 @@
-"""Bootstrap intervals and interquartile means of returns over runs, tasks and streams.
+"""Bootstrap intervals of means of returns over runs, tasks and streams.
 
 R runs (seeds), N tasks, S streams per task, B resamples; further axes (`...`, such as episodes) are treated one by one.
 
@@ -111,13 +111,3 @@ def _least_probability(successes: int, number: int, tail: float) -> float:
         log_probability = log_ways + drawn * math.log(p) + (number - drawn) * math.log1p(-p)
         low, high = (p, high) if np.exp(log_probability).sum() < tail else (low, p)
     return low
-
-
-def interquartile_mean(values: Values) -> Floats:
-    """Mean of the middle half of the scores of all runs and tasks, `[R, N, S, ...] -> [...]` (Agarwal et al., 2021).
-
-    A score is the mean over streams, because single streams are often 0 or 1. Border scores count in part."""
-    scores = values.mean(axis=2)
-    ordered = np.sort(scores.reshape(-1, *scores.shape[2:]), axis=0)
-    edges = np.clip(np.arange(len(ordered) + 1), len(ordered) / 4, len(ordered) * 3 / 4)
-    return np.asarray(np.tensordot(np.diff(edges), ordered, axes=1) / (len(ordered) / 2), dtype=np.float64)

@@ -1,17 +1,13 @@
-"""Device, precision, seed and memory of a run; a run that certainly needs more memory is refused before it starts."""
+"""Device, precision, seed and memory of a run."""
 
 from __future__ import annotations
 
 import ctypes
 import math
 import re
-import shutil
 import sys
 import time
-from collections.abc import Iterator, Sequence
-from functools import reduce
-from pathlib import Path
-from typing import Any, Literal, NamedTuple, Protocol, Self
+from typing import Literal, Protocol, Self
 
 import torch
 from pydantic import model_validator
@@ -19,9 +15,6 @@ from pydantic import model_validator
 from icrl.config.options import DeviceName, Options, option, refuse
 from icrl.contracts import ConfigError, Json
 
-_MEMINFO = Path("/proc/meminfo")
-_CGROUP, _OWN = Path("/sys/fs/cgroup"), Path("/proc/self/cgroup")  # all control groups; those of this process
-_LIMITS = {"": ("", "memory.max"), "memory": ("memory", "memory.limit_in_bytes")}  # of version 2, of version 1
 _MMAP_MAX, _TRIM_THRESHOLD = -4, -1  # parameters of glibc's mallopt
 _SIGNS = (  # of errors of PyTorch, NumPy and Python that have no class of their own
     "can't allocate memory|out of memory|Storage size calculation overflowed|int64_t without overflow|"
@@ -115,69 +108,6 @@ def recorded(config: Options) -> Json:
     return config.model_dump()
 
 
-class Need(NamedTuple):
-    """Lower bound on the bytes of a part, and the options that determine it."""
-
-    what: str
-    size: int
-    options: tuple[str, ...]  # dotted keys
-
-
-def free_memory(device: torch.device) -> int | None:
-    """Free bytes on `device`; None if unknown. On a CPU this includes page cache and swap, up to the limit of the
-    control group."""
-    if device.type == "cuda":
-        free, _ = torch.cuda.mem_get_info(device)
-        return free + torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
-    try:
-        lines = dict(line.split(":") for line in _MEMINFO.read_text(encoding="ascii").splitlines())
-        memory = sum(int(lines[key].split()[0]) << 10 for key in ("MemAvailable", "SwapFree"))
-    except (OSError, KeyError, ValueError):  # not Linux
-        return None
-    return min([memory, *_memory_limits()])
-
-
-def _memory_limits() -> Iterator[int]:
-    """Limits in bytes of the control groups that this process is in, and of those around them."""
-    lines = _OWN.read_text(encoding="ascii").splitlines() if _OWN.exists() else []
-    groups = [(kinds, group) for _, kinds, group in (line.split(":", 2) for line in lines)]
-    for kind, (controller, name) in _LIMITS.items():
-        own = next((Path(group.lstrip("/")) for kinds, group in groups if kind in kinds.split(",")), Path())
-        for folder in (own, *own.parents):
-            if (path := _CGROUP / controller / folder / name).exists():
-                limit = path.read_text(encoding="ascii").strip()
-                yield from [int(limit)] if limit.isdecimal() else []
-
-
 def ran_out(error: Exception) -> bool:
     """Recognise an error that means that an allocation exceeds the memory or the largest size."""
     return isinstance(error, MemoryError) or bool(re.search(_SIGNS, str(error)))
-
-
-def free_disk(folder: Path) -> int:
-    """Free bytes on the disk of `folder`, which need not exist yet."""
-    there = next(path for path in (folder, *folder.absolute().parents) if path.exists())
-    return shutil.disk_usage(there).free
-
-
-def check_memory(config: Any, needs: Sequence[Need], device: torch.device) -> None:
-    """Raise `ConfigError` if `device` has less memory than all `needs` of `config` together."""
-    check_fits(config, needs, free_memory(device), f"memory of {device}" if device.type == "cuda" else "memory")
-
-
-def check_fits(config: Any, needs: Sequence[Need], free: int | None, where: str) -> None:
-    """Raise `ConfigError` with the largest of the `needs` and its options, unless all fit in `free` bytes."""
-    total = sum(need.size for need in needs)
-    if free is None or total <= free:
-        return
-    largest = max(needs, key=lambda need: need.size)
-    given = " x ".join(f"{key}={reduce(getattr, key.split('.'), config)}" for key in largest.options)
-    others = f" (and {_readable(total - largest.size)} for the rest)" if total > 1.01 * largest.size else ""
-    raise ConfigError(
-        f"{given} needs about {_readable(largest.size)} of {where} for {largest.what}{others}; {_readable(free)} are "
-        "free: lower one of these options"
-    )
-
-
-def _readable(size: int) -> str:
-    return f"{size / 1e9:,.1f} GB" if size >= 1e8 else f"{size / 1e6:,.1f} MB"

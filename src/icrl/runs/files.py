@@ -17,6 +17,8 @@ from icrl.config.modules import describe_error
 from icrl.config.options import Options, quoted, walk, without_former
 from icrl.contracts import ConfigError, Json, PipelineError
 
+_CLONE = Path(__file__).resolve().parents[3]
+PROJECT = _CLONE if (_CLONE / "pyproject.toml").exists() else Path.cwd()  # of relative folders; installed: this one
 _SEAL = "sha256"
 _OWNER = {"program": str, "run": str, "step": int}
 

@@ -183,16 +183,10 @@ class MetricLogger(AbstractContextManager["MetricLogger"]):
         for writer in self._writers:
             writer.image(tag, pixels, step)
 
-    def describe(self, texts: dict[str, str], config: Options) -> None:
-        """Add Markdown texts by tag, and the options of the run."""
+    def describe(self, config: Options) -> None:
+        """Add the options of the run."""
         for writer in self._writers:
-            writer.describe(texts, {key: value for key, value, _ in walk(config)})
-
-    def bands(self, title: str, tags: list[str]) -> None:
-        """Lay out one chart for each tag: its mean with the band between the 5th and 95th percentile."""
-        charts = {tag.rsplit("/", 1)[-1]: ["Margin", [f"{tag}/mean", f"{tag}/p05", f"{tag}/p95"]] for tag in tags}
-        for writer in self._writers:
-            writer.bands({title: charts})
+            writer.describe({key: value for key, value, _ in walk(config)})
 
     def flush(self) -> None:
         """Write all points to disk. Called before a checkpoint, so that a crash leaves no gap before it."""

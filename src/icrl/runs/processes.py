@@ -1,12 +1,10 @@
-"""Child processes that ignore signals, progress bars, and standard outputs that are closed, not UTF-8 or without a
-reader.
+"""Child processes that ignore signals, and progress bars.
 
 A signal often reaches a whole process group. Only the training process handles it, and then ends its children.
 """
 
 import os
 import pickle
-import select
 import signal
 import sys
 import threading
@@ -14,7 +12,6 @@ import traceback
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import BrokenExecutor, ProcessPoolExecutor, as_completed
 from contextlib import contextmanager, suppress
-from io import TextIOWrapper
 from multiprocessing import active_children, get_all_start_methods, get_context, resource_tracker
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
@@ -203,39 +200,3 @@ def say(line: str, file: TextIO | None = None) -> None:
         library.tqdm.write(line, file=file)
     else:
         print(line, file=file)
-
-
-def open_outputs() -> None:
-    """Redirect closed outputs to the null device, so that they do not write into the file that is opened next.
-    Characters that an output's encoding lacks are escaped."""
-    for number, name in ((1, "stdout"), (2, "stderr")):
-        stream = getattr(sys, name)
-        if stream is None:  # None: it was closed
-            nowhere = os.open(os.devnull, os.O_WRONLY)
-            try:
-                os.fstat(number)
-            except OSError:
-                os.dup2(nowhere, number)
-            setattr(sys, name, os.fdopen(nowhere, "w", encoding="utf-8"))
-        elif isinstance(stream, TextIOWrapper):
-            stream.reconfigure(errors="backslashreplace")
-
-
-def close_outputs() -> bool:
-    """Flush the outputs; returns True if one has lost its reader. Text that cannot be written is dropped, so that the
-    interpreter exits quietly."""
-    gone = False
-    for stream in (sys.stdout, sys.stderr):
-        refused = unread = False
-        try:
-            stream.flush()
-        except OSError:
-            refused = True
-        with suppress(OSError):  # an output without a file descriptor
-            poll = select.poll()
-            poll.register(stream.fileno(), 0)
-            unread = any(event & (select.POLLERR | select.POLLHUP) for _, event in poll.poll(0))
-            if refused or unread:
-                os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
-        gone |= unread
-    return gone

@@ -6,12 +6,9 @@ code.diff       diff of the first session's code to its revision; code-<k>.diff 
 
 import os
 import platform
-import re
 import secrets
-import shlex
 import subprocess
 import sys
-from collections.abc import Iterator
 from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
@@ -19,13 +16,20 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import nn
 
 from icrl.config.options import MOST_SEEDS, refuse
-from icrl.config.paths import PROJECT
 from icrl.contracts import Json, PipelineError
 from icrl.runs.device import recorded
-from icrl.runs.files import Identity, check_owner, content_of, read_json, read_owned, write_atomically, write_owned
+from icrl.runs.files import (
+    PROJECT,
+    Identity,
+    check_owner,
+    content_of,
+    read_json,
+    read_owned,
+    write_atomically,
+    write_owned,
+)
 from icrl.runs.processes import say
 
 _MAX_DIFF = 100_000  # characters
@@ -56,23 +60,8 @@ def _git(project: Path, *arguments: str) -> str:
     return done.stdout.decode(errors="replace")
 
 
-def parameters_table(model: nn.Module, optimizer: torch.optim.Optimizer) -> str:
-    """Markdown table of all parameters: shape, count, and the weight decay of the optimizer's group, or `frozen`."""
-    decays = {id(p): group.get("weight_decay", 0.0) for group in optimizer.param_groups for p in group["params"]}
-    named = dict(model.named_parameters())
-    if forgotten := [name for name, p in named.items() if p.requires_grad and id(p) not in decays]:
-        raise PipelineError(f"the parameters {', '.join(forgotten)} are in no group of the optimizer")
-    lines = ["| parameter | shape | count | weight decay |", "|---|---|---:|---:|"]
-    for name, p in named.items():
-        decay = decays[id(p)] if p.requires_grad else "frozen"
-        lines.append(f"| `{name}` | {tuple(p.shape)} | {p.numel():,} | {decay} |")
-    lines.append(f"| all | | {sum(p.numel() for p in named.values()):,} | |")
-    return "\n".join(lines)
-
-
-def record_session(config: Any, folder: Path, owner: Identity, step: int, project: Path = PROJECT) -> dict[str, str]:
-    """Add a session of the run `owner`, which starts at `step`, to `folder`/run.json, and its diff beside it. Returns
-    Markdown texts for TensorBoard by tag: configuration, command, git.
+def record_session(config: Any, folder: Path, owner: Identity, step: int, project: Path = PROJECT) -> None:
+    """Add a session of the run `owner`, which starts at `step`, to `folder`/run.json, and its diff beside it.
 
     A run.json that is damaged or from another run is renamed to run.json.damaged; training continues."""
     git, path, sessions, diff = git_state(project), folder / "run.json", list[Json](), None
@@ -96,12 +85,6 @@ def record_session(config: Any, folder: Path, owner: Identity, step: int, projec
         | {"gpus": [torch.cuda.get_device_name(index) for index in range(torch.cuda.device_count())]},
     }
     write_owned(path, owner, step, {"sessions": [*sessions, session]})
-    changes = f"with changes\n\n{fenced(git['diff'])}" if git["dirty"] else "without changes"
-    return {
-        "configuration": fenced("\n".join(f"{key}: {value}" for key, value in _flat(session["config"], ""))),
-        "command": fenced(shlex.join(sys.orig_argv)),
-        "git": f"revision `{git['revision']}` {changes}" if git["revision"] else "not a git checkout",
-    }
 
 
 def read_sessions(path: Path, owner: Identity) -> list[Json]:
@@ -123,18 +106,3 @@ def seed_of(root: Path, name: str) -> int:
                 return seed
     refuse("RANK" in os.environ, "seed=null: each process of torchrun would draw a seed of its own; give a number")
     return secrets.randbelow(MOST_SEEDS)
-
-
-def _flat(nested: Json, prefix: str) -> Iterator[tuple[str, Any]]:
-    """Values of nested dicts with dotted keys."""
-    for key, value in nested.items():
-        if isinstance(value, dict):
-            yield from _flat(value, f"{prefix}{key}.")
-        else:
-            yield f"{prefix}{key}", value
-
-
-def fenced(text: str) -> str:
-    """Markdown code block with a fence longer than any in `text`."""
-    fence = "`" * (1 + max([2, *map(len, re.findall("`+", text))]))
-    return f"{fence}\n{text}\n{fence}"

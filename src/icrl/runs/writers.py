@@ -68,11 +68,8 @@ class Writer:
     def image(self, tag: str, pixels: np.ndarray, step: int) -> None:
         """Add an image from RGB `pixels` `[H, W, 3]` uint8."""
 
-    def describe(self, texts: dict[str, str], options: dict[str, Any]) -> None:
-        """Add Markdown texts by tag, and the options of the run by their dotted keys."""
-
-    def bands(self, layout: dict[str, dict[str, list[Any]]]) -> None:
-        """Lay out charts of several curves, as TensorBoard's `add_custom_scalars` takes them."""
+    def describe(self, options: dict[str, Any]) -> None:
+        """Add the options of the run by their dotted keys."""
 
     def flush(self) -> None: ...
 
@@ -103,13 +100,6 @@ class _TensorBoard(Writer):
 
     def image(self, tag: str, pixels: np.ndarray, step: int) -> None:
         self._writer.add_image(tag, pixels, step, dataformats="HWC")
-
-    def describe(self, texts: dict[str, str], options: dict[str, Any]) -> None:
-        for tag, text in texts.items():
-            self._writer.add_text(tag, text, 0)
-
-    def bands(self, layout: dict[str, dict[str, list[Any]]]) -> None:
-        self._writer.add_custom_scalars(layout)
 
     def flush(self) -> None:
         self._writer.flush()

@@ -18,10 +18,10 @@ from torch import Tensor
 
 from icrl.config.options import OR_ELSEWHERE, OneOf, option
 from icrl.contracts import Rollout, Sample, Step, UpdateResult
-from icrl.nn.networks import StackedAdam, num_parameters, parameters_of, size_with_adam
+from icrl.nn.networks import StackedAdam
 from icrl.rl.returns import n_step_returns
 from icrl.sources import source
-from icrl.sources.heads import TableHeads, bodies, heads_of
+from icrl.sources.heads import bodies, heads_of
 from icrl.sources.learners import Learner
 from icrl.sources.options import Conflicts, NetworkConfig, NotNegative, named
 from icrl.spaces import EnvSpec
@@ -67,16 +67,6 @@ class ActorCritic(Learner):
     def heads_of(config: Any, spec: EnvSpec) -> type[Any]:
         """Class of the heads in a world with `spec`."""
         return heads_of(spec, config.body)
-
-    @classmethod
-    def sizes(cls, config: Any, spec: EnvSpec) -> dict[str, tuple[int, tuple[str, ...]]]:
-        heads = cls.heads_of(config, spec)
-        if heads is TableHeads:
-            number = num_parameters(spec.num_obs, spec.num_actions + 1, config.hidden_size)
-        else:
-            one = heads(spec, config.hidden_size, torch.zeros(1, dtype=torch.long), torch.device("cpu"))
-            number, _ = parameters_of(one.network)
-        return {"networks and Adam's state": (size_with_adam(number), ("source.hidden_size",))}
 
     def initial_carry(self, num_streams: int) -> Any:
         """Memory of each stream, `[B, H]`; nothing without one."""

@@ -9,11 +9,10 @@ import torch
 from torch import Tensor
 
 from icrl.config.modules import command_of
-from icrl.config.paths import PROJECT
 from icrl.contracts import ConfigError, Json, PipelineError
 from icrl.envs import make_env
 from icrl.runs import checkpoint
-from icrl.runs.files import check_same, has_form
+from icrl.runs.files import PROJECT, check_same, has_form
 from icrl.sources import source_class, source_of
 from icrl.sources.learners import Learner
 

@@ -45,11 +45,6 @@ class Learner:
     def check_spaces(cls, name: str, spec: EnvSpec) -> None:
         """Raise `ConfigError` unless the learners of the source `name` can act in a world with `spec`."""
 
-    @classmethod
-    def sizes(cls, config: Any, spec: EnvSpec) -> dict[str, tuple[int, tuple[str, ...]]]:
-        """Bytes of what one learner keeps between updates, and the options that they follow from, by what it is."""
-        return {}
-
     def set_clock(self, clock: Clock) -> None:
         """Set the progress of the run, which the rates are functions of."""
         self.clock = clock

@@ -17,7 +17,7 @@ from icrl.runs.evaluations import Evaluations, Evaluator
 from icrl.runs.files import Identity, write_owned
 from icrl.runs.metrics import MetricLogger, Progress, profiled
 from icrl.runs.processes import say
-from icrl.runs.record import parameters_table, record_session
+from icrl.runs.record import record_session
 from icrl.runs.run_state import Generators, RunState, Stateful
 from icrl.training.curves import UpdateCurves, make_noise_scale
 from icrl.training.program import RunContext
@@ -176,8 +176,8 @@ def _services(
     run.loggers.append(stack.enter_context(logger))
     if is_writer:
         (folder / FINISHED).unlink(missing_ok=True)  # of a run that is extended
-        texts = record_session(config, folder, owner, run.done)
-        logger.describe(texts | {"parameters": parameters_table(updater.model, updater.optimizer)}, config)
+        record_session(config, folder, owner, run.done)
+        logger.describe(config)
     if not (is_writer and config.trainer.evaluate):
         return logger, None
     done = -1 if run.is_fresh else run.done

@@ -18,17 +18,16 @@ from icrl.data.lives import Rewards
 from icrl.data.windows import Mixture, Windows, check_stores, described, open_stores
 from icrl.envs import make_env
 from icrl.envs.tasks import development_of
-from icrl.nn.gpt import GPTConfig, check_discrete, check_spaces
+from icrl.nn.gpt import check_discrete, check_spaces
 from icrl.objectives import labels_makers, objective_class
 from icrl.objectives.imitation import ObjectiveConfig
 from icrl.runs.checkpoint import FINISHED, check_end, check_run, load_newest
-from icrl.runs.device import Need, check_memory, prepare, recorded
+from icrl.runs.device import prepare, recorded
 from icrl.runs.distributed import Ranks, process_group
 from icrl.runs.files import Identity, check_owner, check_same, identity_of, only_writer, read_owned, recorded_value
 from icrl.runs.metrics import check_writers
 from icrl.spaces import EnvSpec
 from icrl.training.finished import check_described
-from icrl.training.needs import EVALS, playing
 
 if TYPE_CHECKING:
     from icrl.app.root import Config
@@ -57,16 +56,6 @@ class RunContext(NamedTuple):
         """Copy of this context with `more` in its description."""
         return self._replace(description=self.description | more)
 
-    def check_memory(self, needs: Sequence[Need], model: GPTConfig) -> None:
-        """Raise `ConfigError` if the device has too little memory for the `needs` of training, or for evaluating a
-        `model` of this form during training."""
-        check_memory(self.config, needs, self.device)
-        if self.config.trainer.evaluate and self.ranks.is_writer:
-            streams, episodes = self.config.evals.num_eval_environments, self.config.evals.num_eval_episodes
-            played, each = len(self.tasks["development"]) * streams, -(-episodes // streams)
-            needs = playing(self.config, model, self.spec(), played, each, self.device, EVALS)
-            check_memory(self.config, needs, self.device)
-
     def windows(self, objective: ObjectiveConfig, rewards: Rewards | None = None) -> Mixture:
         """Windows of all training tasks that are not set aside, with the weights of `objective` and the rewards of
         another kind. Raises `ConfigError` unless all ranks get as many of each batch."""
@@ -79,13 +68,13 @@ class RunContext(NamedTuple):
         return mixture
 
     def batches(self, mixture: Mixture) -> Callable[[int], Batch]:
-        """Function from an update to this rank's share of its batch; one from disk is read during the update before."""
+        """Function from an update to this rank's share of its batch, which is read during the update before."""
         seed, size, ranks = self.config.seed, self.config.trainer.mini_batch_size, self.ranks
 
         def batch(update: int) -> Batch:
             return mixture.batch(seed, update, size, ranks.rank, ranks.size)
 
-        return ahead(batch) if mixture.is_mapped else batch
+        return ahead(batch)
 
 
 def windows_of(

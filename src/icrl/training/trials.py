@@ -29,7 +29,6 @@ from icrl.nn.gpt import GPT
 from icrl.nn.gpt_policy import GPTPolicy, kept_of
 from icrl.randomness import Noise, mix, stream_seeds
 from icrl.runs.distributed import Ranks
-from icrl.training.needs import gpt_training, playing
 from icrl.training.optimizers import MuonConfig
 from icrl.training.policy_gradient import (
     NEVER,
@@ -44,7 +43,6 @@ if TYPE_CHECKING:
     from icrl.app.root import Config
 
 _TASKS, _STARTS, _NOISE, _ORDER, _ROOMS = range(6, 11)  # purposes of random numbers
-_PLAYED = ("finetune.num_streams", "finetune.trial_steps")  # options with the size of an iteration
 _KEPT = 0.5  # of a full context, in trials that are longer
 
 
@@ -241,8 +239,8 @@ def rooms_beside(config: Config, env: TensorEnv, hidden: Tensor) -> Family | Non
 
 def adapted(context: RunContext, env: TensorEnv, tasks: Tensor) -> RunContext:
     """Context with the optimizer, batches and precision of policy gradients on the training `tasks` `[N, task_dim]` of
-    `env`. Raises `ConfigError` if there are too few streams, or too little memory."""
-    config, options, spec = context.config, context.config.finetune, env.spec
+    `env`. Raises `ConfigError` if there are too few streams."""
+    config, options = context.config, context.config.finetune
     unsolvable = f"finetune.num_unsolvable={options.num_unsolvable}"
     none = options.num_unsolvable and env.unsolvable(tasks) is None
     refuse(none, f"{unsolvable}: env.name={config.env.name} has no tasks without reward; give 0")
@@ -262,11 +260,7 @@ def adapted(context: RunContext, env: TensorEnv, tasks: Tensor) -> RunContext:
         # Blocks are recomputed only in training mode, which would also turn dropout on.
         trainer=replace(config.trainer, activation_checkpointing=False, **batches),
     )
-    context = context._replace(config=adapted)
-    episodes = -(-options.trial_steps // spec.max_episode_steps)
-    needs = playing(adapted, config.model, spec, num_streams // ranks, episodes, context.device, _PLAYED)
-    context.check_memory([*gpt_training(adapted, spec, ranks), *needs], config.model)
-    return context
+    return context._replace(config=adapted)
 
 
 def divides_streams(config: Config, size: int) -> bool:

@@ -10,8 +10,8 @@ from demo_pages import COMMITTED, Small, needs_node, play_in_node, small_model
 
 from icrl.evaluation.in_context import play_episodes
 from icrl.evaluation.references import Blanked
-from icrl.evaluation.scripted.explorers import CoveringPlan
 from icrl.extensions.demo.checkpoint import file_content
+from icrl.extensions.searchers.explorers import CoveringPlan
 from icrl.nn.gpt_policy import GPTPolicy
 from icrl.randomness import Noise, stream_seeds
 

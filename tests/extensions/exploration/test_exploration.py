@@ -13,10 +13,9 @@ from icrl.app.compose import load_config
 from icrl.contracts import PipelineError, Step
 from icrl.envs.rooms import NUM_ACTIONS, DarkRoom, next_cells
 from icrl.evaluation.in_context import play_steps
-from icrl.evaluation.models.trained import policy_of
 from icrl.evaluation.references import Wiped, references_of
 from icrl.evaluation.report import read_results
-from icrl.evaluation.scripted.explorers import Explorer, Memory
+from icrl.evaluation.trained import policy_of
 from icrl.extensions.exploration.exploration import (
     NUM_OFF_PLAN,
     Exploration,
@@ -27,6 +26,7 @@ from icrl.extensions.exploration.exploration import (
     explored_by,
     off_plan_table,
 )
+from icrl.extensions.searchers.explorers import Explorer, Memory
 from icrl.nn.gpt import GPT, context_of
 from icrl.plots import figures
 from icrl.plots.figures import adaptation_figure

@@ -13,13 +13,12 @@ from installed import needs
 from refusals import check_refusal
 
 from icrl.app.compose import compose_config
-from icrl.config.paths import PROJECT
 from icrl.contracts import PipelineError, Rollout
 from icrl.data.history_store import open_histories
 from icrl.extensions.formats.files import READERS
 from icrl.extensions.formats.options import ExportConfig, ImportConfig
 from icrl.extensions.formats.programs import export_histories, import_histories
-from icrl.runs.files import read_json
+from icrl.runs.files import PROJECT, read_json
 
 EXTRAS = {"hdf5": "h5py", "parquet": "pyarrow", "minari": "minari"}
 WORLD = ("name=again", "histories=again", "run=again")

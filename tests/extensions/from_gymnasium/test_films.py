@@ -9,8 +9,8 @@ from toy_env import DRAWN, lake, toy
 
 from icrl.contracts import Rollout, Step
 from icrl.envs.render import REWARDED, frame_pictures
+from icrl.envs.unlearned import Chance
 from icrl.evaluation.in_context import play_episodes, seeds_of_play
-from icrl.evaluation.scripted.unlearned import Chance
 from icrl.extensions.from_gymnasium.gymnasium_env import GymnasiumEnv
 from icrl.plots.walks import HOLD, Walk, film, play, walks_of
 

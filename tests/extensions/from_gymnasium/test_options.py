@@ -15,8 +15,8 @@ from icrl.config.options import replace
 from icrl.contracts import ConfigError
 from icrl.envs import make_env
 from icrl.envs.tasks import changing
-from icrl.evaluation.models.trained import changes_of
 from icrl.evaluation.references import references_of
+from icrl.evaluation.trained import changes_of
 from icrl.runs.device import recorded
 from icrl.runs.files import check_same
 

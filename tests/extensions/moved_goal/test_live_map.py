@@ -12,11 +12,11 @@ from icrl.app.compose import load_config
 from icrl.contracts import ConfigError
 from icrl.envs import make_env
 from icrl.envs.render import AGENT, CAPTION, GOALS, REWARDED, WALL
+from icrl.envs.unlearned import Chance
 from icrl.evaluation.in_context import play_episodes
-from icrl.evaluation.scripted.explorers import CoveringPlan
-from icrl.evaluation.scripted.unlearned import Chance
 from icrl.extensions.moved_goal import live_map
 from icrl.extensions.moved_goal.live_map import live_frames, watch
+from icrl.extensions.searchers.explorers import CoveringPlan
 from icrl.plots.style import PALETTE, Frame
 from icrl.plots.walks import HOLD
 

@@ -12,13 +12,13 @@ from worlds import WORLDS, room
 
 from icrl.app.compose import load_config
 from icrl.contracts import Rollout
+from icrl.envs.unlearned import Chance
 from icrl.evaluation.in_context import play_episodes, play_steps
-from icrl.evaluation.references import can_move, references_of
-from icrl.evaluation.scripted.explorers import CoveringPlan, PersistentWalk, UniformWalk
-from icrl.evaluation.scripted.rooms import RoomSearcher
-from icrl.evaluation.scripted.unlearned import Chance
-from icrl.extensions.moved_goal.diagnostic import movers, other_goal_first, others_first
+from icrl.evaluation.references import references_of
+from icrl.extensions.moved_goal.diagnostic import can_move, movers, other_goal_first, others_first
 from icrl.extensions.moved_goal.world import MovedGoal, moving
+from icrl.extensions.searchers.explorers import CoveringPlan, PersistentWalk, UniformWalk
+from icrl.extensions.searchers.rooms import RoomSearcher
 
 CONFIG = load_config(["env.size=4", "env.max_episode_steps=6"])
 

@@ -1,7 +1,6 @@
 """Critics: outputs, caches, gradients, and the target network that follows."""
 
 import itertools
-from collections.abc import Iterable
 
 import pytest
 import torch
@@ -13,16 +12,12 @@ from space_worlds import WORLDS
 from torch import Tensor, nn
 
 from icrl import extensions
-from icrl.app.compose import compose_config
 from icrl.config.options import replace
 from icrl.contracts import ConfigError
 from icrl.envs import make_env
 from icrl.extensions.offline_rl.acting import Guided
 from icrl.extensions.offline_rl.critic import ValueNetwork, Values, trunk_config
-from icrl.extensions.offline_rl.needs import critic_training
-from icrl.extensions.offline_rl.options import OfflineConfig
 from icrl.nn.gpt import Context, Window, context_of
-from icrl.runs.device import Need
 from icrl.spaces import discrete_spec
 
 FORMS = {
@@ -167,33 +162,3 @@ def test_streams_of_a_cache_are_replaced_with_their_memory(form: str) -> None:
     expected = model(newest, kept)
     expected[some] = model(Context(*(column[some] for column in newest)), theirs)
     torch.testing.assert_close(model(newest, mixed), expected)
-
-
-# ---- memory that a critic needs in training
-
-STATE = "parameters, gradients and the optimizer's state"
-
-
-def size(found: list[Need], what: str) -> int:
-    return next(need.size for need in found if need.what == what)
-
-
-def bytes_of(tensors: Iterable[Tensor]) -> int:
-    return sum(tensor.numel() * tensor.element_size() for tensor in tensors)
-
-
-@pytest.mark.parametrize("trunk_grad", ["full", "none"])
-def test_training_a_critic(trunk_grad: str) -> None:
-    config = config_of(critic={"value_trunk_grad": trunk_grad})
-    critic = fresh_critic(config)
-    found = critic_training(config, trunk_config(config.model, config.encoder), SPEC, 1)
-    trained = [parameter for parameter in critic.parameters() if parameter.requires_grad]
-    assert size(found, STATE) == bytes_of(critic.parameters()) + 3 * bytes_of(trained)
-    heads = 4 * LENGTH * 4 * 4 * config.decoder.ff_dim  # 4 windows, 4 bytes; a hidden layer keeps 4 numbers per unit
-    assert (size(found, "activations of a batch") > heads) == (trunk_grad == "full")
-
-
-def test_a_machine_of_4_gb_runs_every_default() -> None:
-    config = compose_config(OfflineConfig, [])
-    found = critic_training(config, trunk_config(config.model, config.encoder), make_env(config.env).spec, 1)
-    assert sum(need.size for need in found) < 2 * 10**9

@@ -22,7 +22,6 @@ from torch import Tensor
 from toy import CPU, curves, look, steps_of, weights_of
 
 from icrl.app.compose import compose_config
-from icrl.config.paths import PROJECT
 from icrl.config.schedules import Clock
 from icrl.contracts import Batch, Step
 from icrl.envs import make_env
@@ -35,6 +34,7 @@ from icrl.nn.gpt import Window, context_of
 from icrl.randomness import Noise, stream_seeds
 from icrl.runs.distributed import Ranks
 from icrl.runs.divergence import DivergedError
+from icrl.runs.files import PROJECT
 from icrl.training.fit import fit
 from icrl.training.program import RunContext
 from icrl.training.updates import Updater

@@ -21,7 +21,7 @@ from icrl.extensions.offline_rl import pictures
 from icrl.extensions.offline_rl.curves import write_value_curves
 from icrl.extensions.offline_rl.options import OfflineConfig
 from icrl.extensions.offline_rl.programs import train_ilql
-from icrl.runs import checkpoint, device
+from icrl.runs import checkpoint
 from icrl.runs.files import read_json, write_json
 
 CPU = torch.device("cpu")
@@ -167,12 +167,6 @@ def test_exports_of_critics_are_refused(offline):
     for model in ("gpt", "critic"):
         message = refusal("export_model", offline, f"policy.model={model}", "policy.advantage_scale=1")
         assert "only a sequence model by itself is exported" in message
-
-
-def test_too_large_heads_are_refused(offline, monkeypatch):
-    monkeypatch.setattr(device, "free_memory", lambda _: 10**8)
-    heads = ("decoder.num_layers=1000", "decoder.ff_dim=1024")
-    assert refusal("train_ilql", offline, *NEW, *heads).startswith("decoder.num_layers=1000 x deco")
 
 
 def test_the_value_of_a_run_in_a_search_is_its_last_score(critics):

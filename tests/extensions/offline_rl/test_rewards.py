@@ -17,7 +17,6 @@ from lives import NUM_ROWS, PER_TASK, TRAIN, histories_of, random_done
 from pages import run_blocks
 from refusals import check_refusal
 
-from icrl.config.paths import PROJECT
 from icrl.contracts import ConfigError, PipelineError
 from icrl.data.history_store import Histories
 from icrl.extensions.offline_rl.rewards import (
@@ -29,6 +28,7 @@ from icrl.extensions.offline_rl.rewards import (
     load_plugin,
     training_rewards,
 )
+from icrl.runs.files import PROJECT
 from icrl.spaces import discrete_spec
 
 SPEC = discrete_spec(num_obs=12, num_actions=5, reward_values=(-0.5, 0.0, 1.0), width=3, max_episode_steps=4)

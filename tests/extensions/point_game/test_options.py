@@ -1,34 +1,24 @@
 """Options of the point game and of `train_players`: presets, refusals, the page of settings, memory."""
 
 import json
-from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
 import torch
 from pages import check_options_of_table, rows_of, run_blocks
 from refusals import check_refusal, check_table, refusals
-from torch import Tensor
 
 from docs.options_page import table
 from icrl.app.command_line import help_text
 from icrl.app.compose import compose_config, load_config, presets_of
-from icrl.collection import collect
-from icrl.collection.collect import LocalUnrollWorker
 from icrl.config.options import walk
-from icrl.config.paths import PROJECT
 from icrl.contracts import ConfigError
-from icrl.envs import make_env
 from icrl.extensions.point_game.fixed_players import AGENTS, HOSTS
-from icrl.extensions.point_game.players.learners import Stopwatch, make_learners
-from icrl.extensions.point_game.players.needs import needs
 from icrl.extensions.point_game.players.options import FIXED_AGENTS, FIXED_HOSTS, PlayersConfig
 from icrl.extensions.point_game.programs import train_players
-from icrl.runs import device
 from icrl.runs.device import recorded
-from icrl.runs.files import check_same, write_json
+from icrl.runs.files import PROJECT, check_same, write_json
 from icrl.runs.writers import writer_classes
-from icrl.training.needs import stage_one
 
 CPU = torch.device("cpu")
 LOADERS = {
@@ -85,47 +75,11 @@ def test_the_examples_of_the_page_run(tmp_path: Path, monkeypatch: pytest.Monkey
     assert found["reward"] in (-1, 0, 1) and found["games"].num_envs == 64
 
 
-# ---- memory, and what is missing
+# ---- what is missing
 
 
-def bytes_of(tensors: Iterable[Tensor]) -> int:
-    return sum(tensor.numel() * tensor.element_size() for tensor in tensors)
-
-
-@pytest.mark.parametrize("optimizer", ["adam", "sgd"])
-def test_needs_are_the_sizes_of_what_is_made(optimizer: str) -> None:
-    options = [f"{role}.optimizer={optimizer}" for role in ("host", "agent")]
-    config = compose_config(PlayersConfig, ["players=tiny", "device=cpu", "host.opponents=[agent,league]", *options])
-    found = needs(config)
-    learners = make_learners(config, Stopwatch(active=False, device=CPU), CPU)[0]
-    copies = 5 if optimizer == "adam" else 3
-    league = {"host": 0, "agent": 4}
-    networks = [bytes_of(one.network.parameters()) * (copies + league[name]) for name, one in learners.items()]
-    assert [need.size for need in found if need.what.startswith("networks")] == networks
-    columns = [learner.replay._columns for learner in learners.values()]
-    kept = [bytes_of([one.observation, one.next_observation]) for one in columns]
-    assert [need.size for need in found if need.what == "transitions"] == kept
-
-
-def test_needs_of_the_world_in_stage_one_are_the_sizes_of_what_is_made() -> None:
-    options = ("env.max_episode_steps=9", "source.hidden_size=8", "source.unroll_length=10", "source.num_learners=2")
-    config = load_config(["experiment=point_game", *options, "source.num_envs=4"])
-    env = make_env(config.env, CPU)
-    learner, streams, noise = collect.make_learners(config, env, tasks := env.all_tasks()[:3], CPU)
-    worker = LocalUnrollWorker(config.source, env, learner, streams, noise)
-    found = {need.what: need.size for need in stage_one(config, env.spec, len(tasks))}
-    assert found["an unroll"] == bytes_of(worker.play()[0])
-    assert found["networks and Adam's state"] == 4 * bytes_of(dict(learner.parameters()).values())
-
-
-def test_too_little_memory_or_an_absent_library_is_refused_before_any_work(tmp_path, monkeypatch) -> None:
-    assert sum(need.size for need in needs(compose_config(PlayersConfig, []))) < 2 * 10**9
-    monkeypatch.setattr(device, "free_memory", lambda _: 10**8)
+def test_an_absent_library_is_refused_before_any_work(tmp_path, monkeypatch) -> None:
     monkeypatch.setattr(writer_classes()["csv"], "library", "absent")
-    for option, named in (
-        ("replay.size=10000000", r"^replay\.size=10000000 x game\.max_num_points=\d+ needs about"),
-        ("summaries.writer=csv", "summaries.writer=csv needs the package absent"),
-    ):
-        with pytest.raises(ConfigError, match=named):
-            train_players.main(compose_config(PlayersConfig, ["players=tiny", f"root={tmp_path}", option]))
+    with pytest.raises(ConfigError, match="summaries.writer=csv needs the package absent"):
+        train_players.main(compose_config(PlayersConfig, ["players=tiny", f"root={tmp_path}", "summaries.writer=csv"]))
     assert all(path.name == ".lock" for path in tmp_path.rglob("*") if path.is_file())

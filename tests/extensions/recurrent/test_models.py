@@ -9,7 +9,6 @@ from harness import done, kill_late, results_of
 from models import outspoken
 from policies import assert_slow_past_full_contexts
 from refusals import check_refusal, refusals
-from small_models import config_of
 from space_worlds import HORIZON, WORLDS, window_of
 from torch import Tensor
 
@@ -17,11 +16,9 @@ from icrl import extensions
 from icrl.app.compose import load_config
 from icrl.config.options import replace
 from icrl.envs import make_env
-from icrl.extensions.recurrent.layers import CHUNK
 from icrl.nn.gpt import GPT, Context, Window, context_of
 from icrl.runs.files import read_json
 from icrl.spaces import EnvSpec, discrete_spec
-from icrl.training import needs
 from icrl.training.optimizers import make_optimizer
 
 SPEC = discrete_spec(9, 4, (-1.0, 0.0, 2.0), 3, HORIZON)
@@ -109,27 +106,6 @@ def test_muon_updates_the_matrices_of_recurrent_layers_and_weight_decay_applies_
     block = {"widen.weight": (config.ff_dim,), "narrow.weight": (8,)} | {f"attention.{k}": v for k, v in layer.items()}
     assert splits == {f"transformer.blocks.0.{name}": rows for name, rows in block.items()}
     assert all(group["decays"] for group in groups if group["splits"])
-
-
-@every_trunk
-def test_needs_count_the_state_and_at_most_the_activations_that_autograd_keeps(trunk: str) -> None:
-    form = {"trunk": trunk, "num_layers": 4, "embed_dim": 32, "ff_dim": 64, "context_len": 2 * CHUNK}
-    config = config_of(model=form, trainer={"mini_batch_size": 8})
-    model, held = GPT(config.model, SPEC).train(), dict[int, int]()
-
-    def hold(tensor: Tensor) -> Tensor:
-        held[tensor.untyped_storage().data_ptr()] = tensor.untyped_storage().nbytes()
-        return tensor
-
-    with torch.autograd.graph.saved_tensors_hooks(hold, lambda tensor: tensor):
-        end = model(context_of(window_of(SPEC, 8, 2 * CHUNK)))
-    fitting = {need.what: need.size for need in needs.gpt_training(config, SPEC, 1)}
-    own = {parameter.untyped_storage().data_ptr() for parameter in model.parameters()}
-    kept = sum(size for address, size in held.items() if address not in own)
-    assert len(end) == 8 and kept / 3 <= fitting["activations of a batch"] <= kept
-    cache, *_ = needs.playing(config, config.model, SPEC, 6, 100, CPU, ())
-    assert cache.size == sum(column.nbytes for column in model.new_cache(6)[0].columns)
-    assert "model.context_len" not in cache.options
 
 
 @pytest.mark.parametrize(("section", "overrides", "named"), refusals(Path(__file__).with_name("refusals.txt")))

@@ -14,11 +14,11 @@ from kin import all_gone
 from torch import Tensor
 from toy import CPU, config_of, left_in, model_of, run, steps_of, values_of, weights_of
 
-from icrl.config.paths import PROJECT
 from icrl.contracts import ConfigError, PipelineError
 from icrl.extensions.scaling import ranks as scaling
 from icrl.extensions.scaling.ranks import JoinedRanks, Together
 from icrl.runs.checkpoint import load_newest
+from icrl.runs.files import PROJECT
 
 TORCHRUN = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
 ENVIRONMENT = os.environ | {"OMP_NUM_THREADS": "1"}

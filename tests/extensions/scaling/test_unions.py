@@ -14,7 +14,7 @@ from stores import KINDS, NUM_STEPS, ROWS, assert_same_batches, mixture_of, writ
 
 from icrl import extensions
 from icrl.contracts import ConfigError, Rollout
-from icrl.data import columns, history_store
+from icrl.data import history_store
 from icrl.data.history_store import DamagedHistoriesError, Histories, HistoryWriter, open_histories
 from icrl.evaluation.in_context import source_adaptation
 from icrl.runs import checkpoint
@@ -54,17 +54,11 @@ def test_a_union_reads_as_the_whole_store(store: Histories, union: Histories) ->
 
 
 @pytest.mark.parametrize(("options", "objective", "plugin"), KINDS)
-@pytest.mark.parametrize("chunk", [2**27, 40_000])
-def test_batches_from_disk_are_those_from_memory(
-    store: Histories, union: Histories, options, objective, plugin, chunk, monkeypatch
+def test_batches_of_a_union_are_those_of_the_whole_store(
+    store: Histories, union: Histories, options, objective, plugin
 ) -> None:
-    """Whether rows are prepared at once or few at a time; on disk nothing is left behind."""
-    monkeypatch.setattr(columns, "_CHUNK", chunk)
-    kind = options, objective, plugin
-    memory, *others = (mixture_of(*one, *kind) for one in ((store, "memory"), (union, "disk"), (union, "memory")))
-    for other in others:
-        assert_same_batches(memory, other)
-    assert [other.is_mapped for other in others] == [True, False]
+    """On disk nothing is left behind."""
+    assert_same_batches(*(mixture_of(one, options, objective, plugin) for one in (store, union)))
     assert not [*store.folder.glob(".scratch*"), *union.folder.glob(".scratch*")]
 
 
@@ -130,17 +124,14 @@ def model_of(root: Path, name: str) -> dict[str, torch.Tensor]:
     return found[0]["model"]
 
 
-@pytest.mark.parametrize("storage", ["disk", "memory"])
-def test_a_model_of_a_union_is_the_one_of_the_whole_store(root: Path, storage: str, monkeypatch) -> None:
+def test_a_model_of_a_union_is_the_one_of_the_whole_store(root: Path) -> None:
     """Bit for bit, with the same evaluation."""
     union_of(open_histories(root / "histories/tiny"), root / "histories/united", [2, 1, 2])
-    monkeypatch.setattr("icrl.data.windows.is_too_large", lambda *_: storage == "disk")
     options = ("name=other", "histories=united")
     done("train_gpt", root, *options)
     one, two = model_of(root, "other"), model_of(root, "tiny")
     assert one.keys() == two.keys() and all(torch.equal(one[name], two[name]) for name in one)
-    if storage == "disk":
-        done("evaluate", root, *options, "evaluation.ablations=false", "evaluation.temperatures=[]")
-        final = [read_json(root / "logs" / name / "evaluation/results.json")["final"] for name in ("other", "tiny")]
-        assert final[0] == final[1]
+    done("evaluate", root, *options, "evaluation.ablations=false", "evaluation.temperatures=[]")
+    final = [read_json(root / "logs" / name / "evaluation/results.json")["final"] for name in ("other", "tiny")]
+    assert final[0] == final[1]
     assert run("train_gpt", root, "name=other", "histories=tiny").code == 2  # other files, though with the same steps

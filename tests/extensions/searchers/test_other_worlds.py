@@ -13,7 +13,7 @@ from stage_one import play
 
 from icrl import extensions
 from icrl.contracts import ConfigError
-from icrl.evaluation.scripted.rooms import RoomSearcher
+from icrl.extensions.searchers.rooms import RoomSearcher
 from icrl.extensions.searchers.sampler import PosteriorSampler
 
 if "worlds" in extensions.NAMES:

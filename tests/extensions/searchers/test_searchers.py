@@ -19,8 +19,8 @@ from worlds import room
 from icrl import extensions
 from icrl.app.compose import load_config
 from icrl.contracts import ConfigError
-from icrl.evaluation.scripted.explorers import CoveringPlan
-from icrl.evaluation.scripted.rooms import PermutedSearcher, RoomSearcher
+from icrl.extensions.searchers.explorers import CoveringPlan
+from icrl.extensions.searchers.rooms import PermutedSearcher, RoomSearcher
 from icrl.extensions.searchers.sampler import PosteriorSampler
 from icrl.extensions.searchers.searcher import Searcher, relabelled, searcher_of
 from icrl.randomness import stream_seeds

@@ -17,12 +17,11 @@ from kin import all_gone, family, killed_parent
 from icrl import extensions
 from icrl.app.compose import compose_config
 from icrl.app.root import Config
-from icrl.config.paths import PROJECT
 from icrl.contracts import ConfigError, PipelineError
 from icrl.extensions.scaling.units import Job
 from icrl.extensions.studies.plan import plan
 from icrl.extensions.studies.programs.study import main
-from icrl.runs.files import read_json
+from icrl.runs.files import PROJECT, read_json
 
 SMALL = [option for option in TINY if not option.startswith(("name=", "num_threads="))]
 SMALL += ["name=mine", "trainer.evaluate=false", "evaluation.checkpoint=last", "source.evaluate=false"]

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from harness import files_of, run
 
-from icrl.config.paths import PROJECT
+from icrl.runs.files import PROJECT
 
 
 @pytest.mark.parametrize(("name", "part"), [("wandb", "wandb.sdk"), ("mlflow", "mlflow.tracking")])
@@ -35,7 +35,7 @@ import numpy as np, torch
 from icrl.runs.metrics import CurvesConfig, MetricLogger
 folder, writer, done, last, kill = Path(sys.argv[1]), sys.argv[2], *map(int, sys.argv[3:])
 logger = MetricLogger(folder, done, CurvesConfig(writer=[writer], num_summaries=7))
-logger.describe({"git": "revision `abc`"}, CurvesConfig(num_summaries=7 + done))
+logger.describe(CurvesConfig(num_summaries=7 + done))
 for step in range(done + 1, last + 1):
     logger.scalars("train", {"loss": 1 / step, "nan": float("nan")}, step)
     logger.scalars("train", {"accuracy": step}, 10 * step)
@@ -75,7 +75,7 @@ def test_mlflow_continues_the_run(tmp_path: Path) -> None:
     assert [one.step for one in client.get_metric_history(first, "train/accuracy")] == [*range(10, 81, 10)]
     assert [one.step for one in client.get_metric_history(anew, "train/loss")] == [1, 2]
     assert found[first].data.params["num_summaries"] == "7"  # of its first session
-    assert {one.path for one in client.list_artifacts(first)} == {"git.md", "goals.png"}
+    assert {one.path for one in client.list_artifacts(first)} == {"goals.png"}
 
 
 def records(path: Path) -> Iterator[Any]:

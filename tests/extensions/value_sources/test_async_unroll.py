@@ -23,11 +23,11 @@ from icrl.app.compose import load_config
 from icrl.collection.async_unroll import AsyncUnrollWorker, make_unroll_worker, thread_pool
 from icrl.collection.collect import LocalUnrollWorker, collect, make_learners
 from icrl.collection.experience import make_experience, mini_batches
-from icrl.config.paths import PROJECT
 from icrl.contracts import PipelineError
 from icrl.envs import make_env
 from icrl.extensions.value_sources.q_learning import QLearning
 from icrl.randomness import mix
+from icrl.runs.files import PROJECT
 from icrl.sources.pace import clock_of
 
 TOTAL = 14  # iterations

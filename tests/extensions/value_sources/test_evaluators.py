@@ -14,8 +14,8 @@ from icrl.config.options import replace
 from icrl.contracts import Step
 from icrl.envs import make_env
 from icrl.envs.rooms import NUM_ACTIONS, STAY, UP
-from icrl.evaluation.models import trained
-from icrl.evaluation.models.trained import InContextEvaluator, SourceEvaluator
+from icrl.evaluation import trained
+from icrl.evaluation.trained import InContextEvaluator, SourceEvaluator
 from icrl.nn.gpt import GPT
 from icrl.runs.evaluations import Evaluation
 from icrl.sources.learners import Learner

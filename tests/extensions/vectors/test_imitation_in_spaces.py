@@ -142,7 +142,7 @@ def test_models_learn_actions_of_vectors(head: str) -> None:
             return ((model.head.mode(objective.logits(model, windows)) - windows.action).abs() / span).mean().item()
 
     fixed = batch()
-    set_moments(model, Moments(*mean_and_std([fixed.obs.flatten(0, 1)]), torch.ones(1)))
+    set_moments(model, Moments(*mean_and_std(lambda: [fixed.obs.flatten(0, 1)]), torch.ones(1)))
     before, descent = error(fixed), torch.optim.AdamW(model.parameters(), lr=3e-3)
     for _ in range(150):
         descent.zero_grad()

@@ -245,7 +245,8 @@ def test_other_spaces_are_refused() -> None:
     with pytest.raises(
         ConfigError, match=r"actions in MultiDiscrete.* have no head: must be Discrete, a MultiDiscrete"
     ):
-        source_class("a2c").sizes(source_options("a2c"), EnvSpec(Box(-1, 1, (3,)), pairs, (), 0, 10))
+        spec = EnvSpec(Box(-1, 1, (3,)), pairs, (), 0, 10)
+        source_class("a2c")(source_options("a2c"), spec, torch.zeros(1, dtype=torch.long), torch.device("cpu"))
     told = r"source.name=dqn needs Discrete observations and actions, not Box\(.*Discrete\(3\); source=ppo_vectors"
     with pytest.raises(ConfigError, match=told):
         source_class("dqn").check_spaces("dqn", EnvSpec(Box(-1, 1, (3,)), Discrete(3), (), 0, 10))

@@ -14,10 +14,10 @@ from icrl.data.columns import rollout_of
 from icrl.data.history_store import Histories, open_histories
 from icrl.envs import make_env
 from icrl.envs.rollout import OpenEpisodes, finished_episodes
+from icrl.envs.unlearned import Chance
 from icrl.evaluation.in_context import play_episodes
 from icrl.evaluation.protocol import exact_numbers
 from icrl.evaluation.references import exact_references
-from icrl.evaluation.scripted.unlearned import Chance
 from icrl.evaluation.tables import LABELS
 from icrl.plots import style
 

@@ -7,13 +7,13 @@ from typing import Any
 
 import torch
 
+from icrl import extensions
 from icrl.config.options import refuse
 from icrl.contracts import ConfigError, Json
 from icrl.envs.core import TensorEnv
 from icrl.envs.rooms import DarkRoom
 from icrl.evaluation.protocol import PARTS
 from icrl.evaluation.references import exact_references
-from icrl.evaluation.scripted.explorers import cells_walked, covering_plan, has_explorers
 from icrl.extensions.demo.network import empty_columns, export_network, is_recurrent
 from icrl.extensions.demo.page import packed
 from icrl.nn.gpt import GPT
@@ -41,7 +41,9 @@ def file_content(env: DarkRoom, policy: GPTPolicy, about: Json, goals: Json, cur
     centre = size**2 // 2 if start is None else start
     far = max(goals["held_out"], key=lambda cell: abs(cell // size - centre // size) + abs(cell % size - centre % size))
     steps, plan = env.spec.max_episode_steps, None
-    if start is not None and has_explorers(env):
+    if start is not None and "searchers" in extensions.NAMES:
+        from icrl.extensions.searchers.explorers import cells_walked, covering_plan  # noqa: PLC0415, may be missing
+
         plan = cells_walked(covering_plan(size, steps, start), size, start).tolist()
     recurrent = is_recurrent(model)
     content = {

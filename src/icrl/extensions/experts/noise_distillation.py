@@ -32,7 +32,7 @@ from icrl.contracts import Env, Rollout, Sample, Step, UpdateResult
 from icrl.envs import make_env
 from icrl.envs.core import EXPERT, EnvConfig
 from icrl.envs.exact import noisy_exact
-from icrl.evaluation.scripted.unlearned import uniform_actions
+from icrl.envs.unlearned import uniform_actions
 from icrl.extensions.experts.teachers import (
     Informed,
     agents_of_teacher,

@@ -18,17 +18,18 @@ from torch import Tensor
 
 from icrl.contracts import Json, Policy, Rollout, Step
 from icrl.envs.rooms import DarkRoom
+from icrl.envs.unlearned import Chance
 from icrl.evaluation.diagnostics import OF_DIAGNOSTIC, Arrays, Diagnostic, Episodes, Runs, Scene
 from icrl.evaluation.in_context import Adaptation, Job, play_steps
 from icrl.evaluation.measures import Cells, intervals
 from icrl.evaluation.options import EvaluationConfig
-from icrl.evaluation.protocol import ABLATIONS, COVERING_PLAN
+from icrl.evaluation.protocol import ABLATIONS
 from icrl.evaluation.references import Wiped
 from icrl.evaluation.report import CURVE
-from icrl.evaluation.scripted.explorers import Explorer
-from icrl.evaluation.scripted.rooms import RoomSearcher
-from icrl.evaluation.scripted.unlearned import Chance
 from icrl.evaluation.tables import aligned, interval_text
+from icrl.extensions.searchers.explorers import Explorer
+from icrl.extensions.searchers.references import COVERING_PLAN
+from icrl.extensions.searchers.rooms import RoomSearcher
 from icrl.nn.gpt_policy import GPTPolicy
 from icrl.rl.statistics import Floats
 
@@ -44,17 +45,6 @@ class Exploration(Diagnostic):
 
     name = "exploration"
     forms = {section: {str: CURVE} for section in (*KINDS, "coverage_gain", "off_plan_gain")}
-    definitions = {
-        "coverage": "in a room without a goal: share of the possible goal cells visited by the end of each episode",
-        "coverage_gain": "coverage with the context kept minus that with the context wiped, stream by stream",
-        "off_plan": "in a room without a goal, after a first episode of random actions, the same for all policies, "
-        "which the policy reads as its own: share of the possible goal cells first visited after it, by the end of "
-        "episodes 2, 3 and 4",
-        "blind_replay": "the same if episodes 2, 3 and 4 are the policy's own actions of these episodes in the "
-        "undisturbed stream with the same random numbers (that of `coverage`)",
-        "off_plan_gain": "off_plan minus blind_replay, stream by stream; 0: the search does not depend on what was "
-        "seen",
-    }
 
     def jobs(self, scene: Scene) -> Iterator[Job]:
         """None in worlds without a covering plan. There are as many streams as those of the probes of all tasks."""

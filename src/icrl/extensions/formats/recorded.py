@@ -6,9 +6,9 @@ import torch
 from torch import Tensor
 
 from icrl.config.options import PathName, option
-from icrl.config.paths import PROJECT
 from icrl.data.history_store import read_manifest
 from icrl.envs.core import NAME, EnvConfig, TensorEnv, world
+from icrl.runs.files import PROJECT
 from icrl.spaces import EnvSpec
 
 

@@ -14,13 +14,11 @@ from torch import Tensor
 
 from icrl.contracts import Json, Policy, Rollout
 from icrl.envs.core import TensorEnv
+from icrl.envs.rooms import DarkRoom
 from icrl.evaluation.diagnostics import OF_DIAGNOSTIC, Arrays, Diagnostic, Episodes, Runs, Scene
 from icrl.evaluation.in_context import Adaptation, Job, jobs_playing, joined
 from icrl.evaluation.measures import SHARES, Cells, cells_of, intervals, tail_of
-from icrl.evaluation.references import can_move
 from icrl.evaluation.report import PROBES
-from icrl.evaluation.scripted.explorers import Explorer
-from icrl.evaluation.scripted.rooms import RoomSearcher
 from icrl.evaluation.tables import aligned, at
 from icrl.extensions.moved_goal.world import MovedGoal, moving
 from icrl.rl.statistics import Floats, Values
@@ -44,13 +42,6 @@ class MovedGoalDiagnostic(Diagnostic):
 
     name = NAME
     forms = {"moved_goal": PROBES}
-    definitions = {
-        "moved_goal": "by policy: after half of the episodes the goal moves to that of the next task, the context is "
-        "kept",
-        VISITS: "share of episodes in which a move ends on another goal before any ends on the own one: in "
-        "`moved_goal` on the first goal before the second, in `ablations` on the next task's",
-        f"success_{LATER}_after_move, other_goal_first_{LATER}_after_move": f"in episode {LATER} after the move",
-    }
 
     def jobs(self, scene: Scene) -> Iterator[Job]:
         options, tasks = scene.options, scene.tasks
@@ -77,7 +68,7 @@ class MovedGoalDiagnostic(Diagnostic):
                 results["ablations"][name][section] |= numbers
         moved = {name: one for name, one in runs.episodes.items() if name.startswith(PREFIX)}
         for name, played in moved.items():
-            cells = cells_of(played, {}, False, {})
+            cells = cells_of(played, {}, False)
             if name in misled:
                 cells |= forgetting(misled[name]) | after_move(played.success, misled[name])
             found = results.setdefault("moved_goal", {})
@@ -95,10 +86,15 @@ class MovedGoalDiagnostic(Diagnostic):
         return {"moved_goal": moved_goal_figure(results["moved_goal"], results["protocol"]["goal_moves_after"])}
 
 
+def can_move(env: TensorEnv, tasks: Tensor) -> bool:
+    """True in a DarkRoom whose actions are not permuted, with more than one of `tasks` `[G, task_dim]`."""
+    return isinstance(env, DarkRoom) and not env.permute_actions and len(tasks) > 1
+
+
 def movers(policy: Policy[Any], learners: Mapping[str, Policy[Any]]) -> dict[str, Policy[Any]]:
     """Policies to play where the goal moves, by name: the model's, and those of `learners` that forget a goal where a
-    move brings no reward."""
-    forgetful = {name: one for name, one in learners.items() if isinstance(one, Explorer | RoomSearcher)}
+    move brings no reward, and say so (`forgets`)."""
+    forgetful = {name: one for name, one in learners.items() if getattr(one, "forgets", False)}
     return {"model": policy} | forgetful
 
 

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from icrl.app.root import Config
-from icrl.evaluation.models.kinds import Kind, TrainedPolicy, kinds, own_kind
+from icrl.evaluation.kinds import Kind, TrainedPolicy, kinds, own_kind
 from icrl.extensions.offline_rl.awr import inverse_temperature, is_extracted
 from icrl.extensions.offline_rl.critic import ValueNetwork
 from icrl.extensions.offline_rl.critics import PROGRAM, check_critic, load_critic, make_critic

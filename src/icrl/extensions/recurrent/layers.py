@@ -91,11 +91,6 @@ class GatedDelta(nn.Module):
     def cache_shapes(config: GPTConfig, num_tokens: int) -> tuple[tuple[int, ...], ...]:
         return ((config.num_heads, config.head_dim, config.head_dim),)
 
-    @staticmethod
-    def activations(config: GPTConfig, num_tokens: int) -> int:
-        """Also what is written, and the matrices between the tokens of a chunk."""
-        return 12 * config.embed_dim + 4 * config.num_heads * min(CHUNK, num_tokens)
-
     def forward(self, x: Tensor, cache: StateCache | None, layer: int) -> Tensor:
         """`[B, T, D] -> [B, T, D]`. With a cache the T tokens continue it. The rule itself is computed in float32."""
         parts = in_float32(self.inputs(x)).split(self.inputs.sizes, dim=-1)
@@ -124,10 +119,6 @@ class GRU(nn.Module):
     @staticmethod
     def cache_shapes(config: GPTConfig, num_tokens: int) -> tuple[tuple[int, ...], ...]:
         return ((config.embed_dim,),)
-
-    @staticmethod
-    def activations(config: GPTConfig, num_tokens: int) -> int:
-        return 6 * config.embed_dim
 
     def forward(self, x: Tensor, cache: StateCache | None, layer: int) -> Tensor:
         """`[B, T, D] -> [B, T, D]`. With a cache the T tokens continue it. The unit is computed in float32."""

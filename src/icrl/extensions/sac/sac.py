@@ -29,7 +29,7 @@ from torch import Generator, Tensor, nn
 
 from icrl.config.options import Rate, option, refuse
 from icrl.contracts import Sample, Step, UpdateResult
-from icrl.extensions.value_sources.memory import Memory, sizes_of
+from icrl.extensions.value_sources.memory import Memory
 from icrl.extensions.value_sources.options import ReplayConfig
 from icrl.extensions.value_sources.targets import polyak_update
 from icrl.extensions.vectors.actions import SquashedGaussian
@@ -37,7 +37,7 @@ from icrl.extensions.vectors.heads import VectorHeads
 from icrl.extensions.vectors.stacked_mlp import Normalised, StackedMLP, orthogonal
 from icrl.nn.gpt import GPTConfig
 from icrl.nn.heads import make_head
-from icrl.nn.networks import by_learner, by_stream, parameters_of, size_with_adam, stacked
+from icrl.nn.networks import by_learner, by_stream, stacked
 from icrl.randomness import mix, normal, uniform
 from icrl.sources import source
 from icrl.sources.a2c import ActorCritic
@@ -132,12 +132,6 @@ class SAC(ActorCritic):
     @staticmethod
     def heads_of(config: Any, spec: EnvSpec) -> type[SoftHeads]:
         return SoftHeads
-
-    @classmethod
-    def sizes(cls, config: Any, spec: EnvSpec) -> dict[str, tuple[int, tuple[str, ...]]]:
-        one = SoftHeads(spec, config.hidden_size, torch.zeros(1, dtype=torch.long), torch.device("cpu")).network
-        size = size_with_adam(parameters_of(one)[0], parameters_of(one.critics)[0])
-        return {"networks and Adam's state": (size, ("source.hidden_size",))} | sizes_of(config, spec)
 
     @classmethod
     def check_spaces(cls, name: str, spec: EnvSpec) -> None:

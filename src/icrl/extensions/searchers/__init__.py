@@ -1,1 +1,2 @@
-"""Extension: searchers as a source, and their choices as labels. The searchers are in `evaluation.scripted`."""
+"""Extension: policies that are not trained and search rooms: references, a source, and labels. They know the rules
+of a world, but of its task only what they have seen."""

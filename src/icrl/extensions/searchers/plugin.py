@@ -1,5 +1,5 @@
-"""The source of this extension, and its labels."""
+"""The references of this extension, its source and its labels."""
 
-from icrl.extensions.searchers import searcher
+from icrl.extensions.searchers import references, searcher
 
-__all__ = ["searcher"]
+__all__ = ["references", "searcher"]

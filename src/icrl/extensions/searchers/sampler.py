@@ -7,7 +7,7 @@ from torch import Tensor
 
 from icrl.contracts import Step
 from icrl.envs.rooms import Room, first_move
-from icrl.evaluation.scripted.rooms import Memory, RoomSearcher, chosen
+from icrl.extensions.searchers.rooms import Memory, RoomSearcher, chosen
 
 
 class SampledMemory(NamedTuple):

@@ -1,7 +1,7 @@
 """Searchers as a source: policies that learn in context with a perfect memory, whose histories show this.
 
 In rooms a searcher goes to the nearest cell where the goal may be, by all that its stream has shown, or looks for it in
-another way (`evaluation.scripted`). Other worlds have theirs in `searchers_in`.
+another way (`explorers`). Other worlds have theirs in `evaluation.references.searchers_in`.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from icrl.contracts import Env, Sample, Step, UpdateResult
 from icrl.data.lives import Labels
 from icrl.envs import make_env
 from icrl.envs.rooms import DarkRoom
-from icrl.evaluation.scripted.explorers import CoveringPlan, PersistentWalk, TurningWalk, UniformWalk, has_explorers
-from icrl.evaluation.scripted.rooms import searchers_in
+from icrl.evaluation.references import searchers_in
+from icrl.extensions.searchers.explorers import CoveringPlan, PersistentWalk, TurningWalk, UniformWalk, has_explorers
 from icrl.extensions.searchers.sampler import PosteriorSampler
 from icrl.objectives import labels
 from icrl.randomness import Noise, stream_seeds

@@ -22,9 +22,9 @@ from icrl.config.options import in_words, refuse, replace
 from icrl.contracts import ConfigError, PipelineError
 from icrl.envs import make_env
 from icrl.envs.tasks import development_of, split_tasks
-from icrl.evaluation.models.kinds import kind_of, policy_suffixes
-from icrl.evaluation.models.trained import changes_of, new_tasks, readable_spec, suffix_of
+from icrl.evaluation.kinds import kind_of, policy_suffixes
 from icrl.evaluation.report import read_results
+from icrl.evaluation.trained import changes_of, new_tasks, readable_spec, suffix_of
 from icrl.extensions.scaling.ranks import JoinedRanks
 from icrl.extensions.scaling.units import Job
 from icrl.extensions.studies.options import StudiedConfig

@@ -15,18 +15,18 @@ import numpy as np
 import torch
 
 from icrl.config.options import replace
-from icrl.config.paths import PROJECT
 from icrl.contracts import Json, PipelineError
 from icrl.evaluation.measures import SCALED, measure_of
 from icrl.evaluation.protocol import shown_part
-from icrl.evaluation.report import Result, combined, read_results, shown_curve
+from icrl.evaluation.report import Result, read_results, shown_curve
 from icrl.evaluation.tables import LABELS, aligned, interval_text
+from icrl.extensions.studies.combined import combined
 from icrl.extensions.studies.options import StudiedConfig, StudyConfig
 from icrl.extensions.studies.pictures import row_name, study_figure
 from icrl.extensions.studies.plan import Row
 from icrl.plots.style import save_figure
 from icrl.runs.device import recorded
-from icrl.runs.files import identity_of, read_json, read_owned, write_atomically, write_owned
+from icrl.runs.files import PROJECT, identity_of, read_json, read_owned, write_atomically, write_owned
 from icrl.runs.record import git_state, read_sessions
 
 Cells = list[list[str]]

@@ -112,7 +112,7 @@ class WandB(Service):
     def image(self, tag: str, pixels: np.ndarray, step: int) -> None:
         self._run.log({"step": step, tag: self._wandb.Image(pixels)})
 
-    def describe(self, texts: dict[str, str], options: dict[str, Any]) -> None:
+    def describe(self, options: dict[str, Any]) -> None:
         self._run.config.update(options, allow_val_change=True)
 
     def close(self) -> None:
@@ -134,7 +134,7 @@ class MLflow(Service):
         self._mlflow: Any = importlib.import_module("mlflow")
         logs, name = _place(folder)
         uri, experiment = os.environ.get("MLFLOW_TRACKING_URI"), os.environ.get("MLFLOW_EXPERIMENT_NAME", _PROJECT)
-        own = None if uri else (logs / "mlflow").as_uri()  # of images and texts
+        own = None if uri else (logs / "mlflow").as_uri()  # of images
         with _reported("mlflow"):
             self._client: Any = self._mlflow.MlflowClient(uri or f"sqlite:///{logs / 'mlflow.db'}")
             if self.id:
@@ -156,15 +156,13 @@ class MLflow(Service):
         with _reported("mlflow"):
             self._client.log_image(self.id, pixels, f"{tag}.png")
 
-    def describe(self, texts: dict[str, str], options: dict[str, Any]) -> None:
+    def describe(self, options: dict[str, Any]) -> None:
         with _reported("mlflow"):
             known = self._client.get_run(self.id).data.params  # which cannot change
             new = {key: str(value)[:_LONGEST] for key, value in options.items() if key not in known}
             params = [self._mlflow.entities.Param(key, value) for key, value in new.items()]
             for first in range(0, len(params), _MOST):
                 self._client.log_batch(self.id, params=params[first : first + _MOST])
-            for tag, text in texts.items():
-                self._client.log_text(self.id, text, f"{tag}.md")
 
     def close(self) -> None:
         with _reported("mlflow"):

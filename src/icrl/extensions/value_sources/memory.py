@@ -15,7 +15,6 @@ from torch import Tensor
 from icrl.app.root import Config
 from icrl.collection.experience import Columns, Experience, evenly_weighted
 from icrl.config.options import refuse
-from icrl.config.paths import PROJECT
 from icrl.config.schedules import Clock
 from icrl.contracts import ConfigError, Rollout, Sample, UpdateResult
 from icrl.data.columns import bytes_of, row_chunks
@@ -23,10 +22,9 @@ from icrl.data.history_store import Histories, open_histories
 from icrl.extensions.value_sources.options import ReplayConfig
 from icrl.extensions.value_sources.replay import Drawn, Replay, indexable, restored, rollout_replay, stratified
 from icrl.randomness import mix
-from icrl.runs.files import check_same
+from icrl.runs.files import PROJECT, check_same
 from icrl.sources.pace import window_length
 from icrl.spaces import EnvSpec
-from icrl.training.needs import recorded_bytes, step_bytes
 
 
 class Memory(Experience):
@@ -99,18 +97,6 @@ class Memory(Experience):
         """Concatenation of `[..., L * W]` and `[..., L * V]` to `[..., L * (W + V)]`, learner by learner."""
         parts = [part.unflatten(-1, (self.num_learners, -1)) for part in (own, others)]
         return torch.cat(parts, dim=-1).flatten(-2)
-
-
-def sizes_of(source: ReplayConfig, spec: EnvSpec) -> dict[str, tuple[int, tuple[str, ...]]]:
-    """Bytes of a learner's replay and of a mini-batch from it, see `Learner.sizes`."""
-    if not source.replays:
-        return {}
-    kept = source.num_envs * source.replay_buffer_length * recorded_bytes(spec)
-    drawn = source.mini_batch_size * source.draws * window_length(source, 1) * step_bytes(spec)
-    return {
-        "replay": (kept, ("source.num_envs", "source.replay_buffer_length")),
-        "a mini-batch": (drawn, ("source.mini_batch_size",)),
-    }
 
 
 class OfflineWindows:

@@ -6,8 +6,8 @@ from typing import Annotated, Any
 
 from icrl.app.root import Config
 from icrl.config.options import Name, option
-from icrl.config.paths import PROJECT
 from icrl.data.history_store import checksum_of, read_manifest
+from icrl.runs.files import PROJECT
 from icrl.sources.options import Conflicts, NoneOrMore, NotNegative, SourceConfig
 from icrl.sources.pace import env_steps
 

@@ -24,10 +24,10 @@ from torch import Tensor, nn
 from icrl.config.options import Rate, option, refuse
 from icrl.contracts import Sample, Step, UpdateResult
 from icrl.envs.core import look_up
-from icrl.extensions.value_sources.memory import Memory, sizes_of
+from icrl.extensions.value_sources.memory import Memory
 from icrl.extensions.value_sources.options import ReplayConfig
 from icrl.extensions.value_sources.targets import double_q_target, polyak_update
-from icrl.nn.networks import StackedAdam, StackedNetwork, num_parameters, size_with_adam
+from icrl.nn.networks import StackedAdam, StackedNetwork
 from icrl.sources import source
 from icrl.sources.learners import Learner, table_rows
 from icrl.sources.options import NetworkConfig, Share, falling, named
@@ -87,10 +87,6 @@ class QLearning(ActionValues):
     experience = Memory
     saved = ("table",)
 
-    @classmethod
-    def sizes(cls, config: Any, spec: EnvSpec) -> dict[str, tuple[int, tuple[str, ...]]]:
-        return {"Q-tables": (4 * spec.num_obs * spec.num_actions, ())} | sizes_of(config, spec)
-
     def __init__(self, config: QLearningConfig, spec: EnvSpec, seeds: Tensor, device: torch.device) -> None:
         super().__init__(config, spec, seeds, device)
         self.table = torch.zeros(len(seeds) * spec.num_obs, spec.num_actions, device=device)
@@ -144,12 +140,6 @@ class DQN(ActionValues):
 
     experience = Memory
     saved = ("network", "target_network", "optimizer", "updates")
-
-    @classmethod
-    def sizes(cls, config: Any, spec: EnvSpec) -> dict[str, tuple[int, tuple[str, ...]]]:
-        number = num_parameters(spec.num_obs, spec.num_actions, config.hidden_size)
-        networks = (size_with_adam(number, number), ("source.hidden_size",))
-        return {"networks and Adam's state": networks} | sizes_of(config, spec)
 
     def __init__(self, config: DQNConfig, spec: EnvSpec, seeds: Tensor, device: torch.device) -> None:
         super().__init__(config, spec, seeds, device)

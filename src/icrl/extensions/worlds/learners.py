@@ -10,8 +10,9 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from icrl import extensions
 from icrl.contracts import Step
-from icrl.evaluation.scripted.rooms import RoomSearcher, searchers_in
+from icrl.evaluation.references import searchers_in
 from icrl.extensions.worlds.bandit import Bandit
 from icrl.extensions.worlds.key_to_door import DarkKeyToDoor
 from icrl.extensions.worlds.random_mdps import RandomMDP
@@ -235,9 +236,12 @@ def dirichlet(shape: Tensor, seed: Tensor) -> Tensor:
     return drawn / drawn.sum(dim=-1, keepdim=True).clamp(min=torch.finfo(drawn.dtype).tiny)
 
 
-@searchers_in.register
-def _(env: DarkKeyToDoor) -> dict[str, Any]:
-    return {"searcher": RoomSearcher(env)}
+if "searchers" in extensions.NAMES:
+    from icrl.extensions.searchers.rooms import RoomSearcher
+
+    @searchers_in.register
+    def _(env: DarkKeyToDoor) -> dict[str, Any]:
+        return {"searcher": RoomSearcher(env)}
 
 
 @searchers_in.register

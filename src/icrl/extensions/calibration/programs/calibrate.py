@@ -10,8 +10,8 @@ from pathlib import Path
 
 from icrl.app.root import Config
 from icrl.config.options import refuse
-from icrl.evaluation.models.trained import changes_of, training_store
 from icrl.evaluation.setup import open_setup
+from icrl.evaluation.trained import changes_of, training_store
 from icrl.extensions.calibration.pictures import reliability_figure
 from icrl.extensions.calibration.reliability import calibration, development_windows, target_of
 from icrl.plots import style

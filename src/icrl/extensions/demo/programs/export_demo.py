@@ -15,8 +15,8 @@ from icrl.app.root import Config
 from icrl.config.options import refuse
 from icrl.contracts import Json
 from icrl.envs import make_env
-from icrl.evaluation.models import trained
-from icrl.evaluation.models.kinds import policy_suffixes
+from icrl.evaluation import trained
+from icrl.evaluation.kinds import policy_suffixes
 from icrl.evaluation.report import RESULTS, read_results
 from icrl.extensions.demo.checkpoint import check_room, file_content
 from icrl.extensions.demo.page import page_files

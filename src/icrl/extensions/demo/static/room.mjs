@@ -1,4 +1,4 @@
-// Rules of DarkRoom, the same as `icrl.envs.rooms.DarkRoom`, and the covering plan of `icrl.evaluation.scripted.explorers`.
+// Rules of DarkRoom, the same as `icrl.envs.rooms.DarkRoom`, and the covering plan of `icrl.extensions.searchers.explorers`.
 // A cell is row * size + column.
 
 export const ACTIONS = ["stay", "up", "right", "down", "left"];

@@ -13,7 +13,7 @@ from pathlib import Path
 from icrl.app.root import Config
 from icrl.config.options import refuse
 from icrl.contracts import Json, PipelineError
-from icrl.evaluation.models import trained
+from icrl.evaluation import trained
 from icrl.evaluation.report import read_results
 from icrl.extensions.exported.folder import write_exported
 from icrl.runs.device import prepare

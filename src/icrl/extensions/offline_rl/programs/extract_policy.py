@@ -10,7 +10,7 @@ from pathlib import Path
 import torch
 
 from icrl.contracts import ConfigError, Json
-from icrl.evaluation.models.trained import evaluator_of
+from icrl.evaluation.trained import evaluator_of
 from icrl.extensions.offline_rl.awr import AdvantageWeightedRegression
 from icrl.extensions.offline_rl.critics import check_critic, load_critic
 from icrl.extensions.offline_rl.options import OfflineConfig
@@ -18,7 +18,6 @@ from icrl.nn.gpt import GPT
 from icrl.runs.device import dtype_of
 from icrl.runs.evaluations import last_score
 from icrl.training.fit import fit
-from icrl.training.needs import gpt_training
 from icrl.training.program import compared, open_run, unweighted
 
 OPTIONS = OfflineConfig
@@ -43,8 +42,7 @@ def main(config: OfflineConfig) -> Path:
             check_critic(config, about["description"], context.description)
             if awr.normalize != "none" and (size := context.ranks.size) > 1:
                 raise ConfigError(f"awr.normalize={awr.normalize} needs the whole batch; run one process, not {size}")
-            spec, num_frozen = context.spec(), sum(parameter.numel() for parameter in critic.target.parameters())
-            context.check_memory(gpt_training(config, spec, context.ranks.size, num_frozen), config.model)
+            spec = context.spec()
             mixture = context.windows(unweighted(config.objective))
             model = GPT(config.model, spec, config.trainer.activation_checkpointing)
             model = model.to(context.device, dtype_of(config))

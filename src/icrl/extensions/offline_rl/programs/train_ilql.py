@@ -11,12 +11,10 @@ from functools import partial
 from pathlib import Path
 
 from icrl.contracts import Json
-from icrl.evaluation.models.trained import evaluator_of
+from icrl.evaluation.trained import evaluator_of
 from icrl.extensions.offline_rl.acting import lone_critic
-from icrl.extensions.offline_rl.critic import trunk_config
 from icrl.extensions.offline_rl.critics import make_critic
 from icrl.extensions.offline_rl.ilql import ImplicitQLearning, value_bound
-from icrl.extensions.offline_rl.needs import critic_training
 from icrl.extensions.offline_rl.options import OfflineConfig
 from icrl.extensions.offline_rl.rewards import check_plugin, described, load_plugin, training_rewards
 from icrl.runs.device import dtype_of
@@ -44,8 +42,7 @@ def main(config: OfflineConfig) -> Path:
 
     with open_run(config, "train_ilql", folder, groups, inputs) as context:
         if context:
-            spec, trunk = context.spec(), trunk_config(config.model, config.encoder)
-            context.check_memory(critic_training(config, trunk, spec, context.ranks.size), trunk)
+            spec = context.spec()
             mixture = context.windows(unweighted(config.objective), partial(training_rewards, plugin))
             critic = make_critic(config, spec, config.trainer.activation_checkpointing)
             critic = critic.to(context.device, dtype_of(config))

@@ -17,7 +17,7 @@ from icrl.runs.device import recorded
 from icrl.runs.divergence import FiniteCheck
 from icrl.runs.files import Identity, check_owner, check_same, identity_of, read_owned, write_owned
 from icrl.runs.metrics import MetricLogger, Progress, profiled, shown
-from icrl.runs.record import parameters_table, record_session
+from icrl.runs.record import record_session
 from icrl.runs.run_state import RunState
 
 _TOLD = ("host_vs_agent", "host_vs_random", "random_pair_vs_agent")  # pairs in the progress line
@@ -54,13 +54,12 @@ def fit_players(config: PlayersConfig, evaluate: Evaluate, device: torch.device)
         progress = Progress("train_players", total, run.done, "update")
         logger = stack.enter_context(MetricLogger(folder, run.done, options, total, progress, run.done))
         run.loggers.append(logger)
-        texts = record_session(config, folder, owner, run.done)
+        record_session(config, folder, owner, run.done)
         for name, learner in learners.items():
-            texts[f"parameters/{name}"] = parameters_table(learner.network, learner.optimizer)
             run.add(name, learner)
             if run.is_fresh:
                 learner.begin()
-        logger.describe(texts, config)
+        logger.describe(config)
         curves = PlayerCurves(config, logger, stopwatch, run.done)
         networks: dict[str, nn.Module] = {name: learner.network for name, learner in learners.items()}
         finite = FiniteCheck("train_players", networks, lambda bad: _CURE.format(bad.partition(" ")[0]))

@@ -23,11 +23,11 @@ from icrl.config.options import (
     refuse_both,
     seed_option,
 )
-from icrl.config.paths import PROJECT
 from icrl.extensions.point_game.fixed_players import AGENTS, HOSTS
 from icrl.extensions.point_game.players.networks import read_net_arch
 from icrl.runs.checkpoint import SavingConfig
 from icrl.runs.device import DeviceConfig
+from icrl.runs.files import PROJECT
 from icrl.runs.metrics import CurvesConfig
 
 LEARNED = "dqn"  # the player that is trained

@@ -18,7 +18,6 @@ from torch import Tensor
 
 from icrl.config.modules import recorded_options
 from icrl.config.options import refuse
-from icrl.config.paths import PROJECT
 from icrl.contracts import Json
 from icrl.extensions.point_game.fixed_players import choose
 from icrl.extensions.point_game.players.networks import PointValues, read_net_arch
@@ -27,6 +26,7 @@ from icrl.extensions.point_game.rules import PADDING, canonical, reposition, res
 from icrl.randomness import mix
 from icrl.runs import checkpoint
 from icrl.runs.device import dtype_of
+from icrl.runs.files import PROJECT
 
 _LARGEST_NOISE = 1 - 2**-24  # of the numbers that players are given
 _GAME = ("dimension", "max_num_points", "reposition", "scale_observation")  # what a network's inputs depend on

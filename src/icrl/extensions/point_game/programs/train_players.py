@@ -11,13 +11,12 @@ from icrl.contracts import Json
 from icrl.extensions.point_game.fixed_players import AGENTS, HOSTS
 from icrl.extensions.point_game.players.fit import FORM, check_continues, fit_players, owner_of
 from icrl.extensions.point_game.players.learners import Players, Stopwatch, make_game, make_learners
-from icrl.extensions.point_game.players.needs import needs
 from icrl.extensions.point_game.players.options import LEAGUE, PlayersConfig
 from icrl.extensions.point_game.point_pictures import write_match_plot, write_pictures
 from icrl.extensions.point_game.rollout import measure, players_of
 from icrl.rl.statistics import CONFIDENCE
 from icrl.runs.checkpoint import FINISHED
-from icrl.runs.device import check_memory, prepare, recorded
+from icrl.runs.device import prepare, recorded
 from icrl.runs.files import check_owner, only_writer, read_json, read_owned, write_owned
 from icrl.runs.metrics import check_writers
 
@@ -42,7 +41,6 @@ def main(config: PlayersConfig) -> Path:
             check_continues(config, before["config"])
             check_owner(finished, of_end, owner)
         if done < updates:
-            check_memory(config, needs(config), device)
             if config.learning:
                 players = fit_players(config, lambda players: evaluate(config, players), device)
             else:

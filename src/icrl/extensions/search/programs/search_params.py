@@ -39,7 +39,7 @@ from icrl.envs.tasks import split_tasks
 from icrl.extensions.search.options import SearchedConfig
 from icrl.extensions.search.pictures import shown, write_search_plots
 from icrl.extensions.search.trials import OTHERS, PROGRAMS, trial_of, value_of
-from icrl.runs.device import check_memory, prepare, recorded
+from icrl.runs.device import prepare, recorded
 from icrl.runs.divergence import DivergedError
 from icrl.runs.files import (
     Identity,
@@ -53,7 +53,6 @@ from icrl.runs.files import (
 from icrl.runs.processes import advance, progress_bar
 from icrl.sources.options import check_source
 from icrl.sources.pace import num_iterations
-from icrl.training.needs import stage_one
 
 OPTIONS = SearchedConfig
 LARGE = "search.num_learners, source.num_envs"
@@ -139,8 +138,6 @@ def _check(config: SearchedConfig, device: torch.device) -> None:
         check_source(tried.source)
     except ConfigError as error:
         raise ConfigError(f"search.num_env_steps={config.search.num_env_steps}, for each trial: {error}") from error
-    with closing(make_env(config.env, device)) as env:
-        check_memory(tried, stage_one(tried, env.spec, 1, "search", recorded=False), device)
 
 
 def _check_keys(config: SearchedConfig, tried: Any) -> None:

@@ -32,7 +32,7 @@ def main(config: SeedsConfig) -> list[Path]:
         for member in members:
             run = open_run(member, "train_gpt", member.folder("logs") / "gpt", compared(member, *GROUPS))
             if context := stack.enter_context(run):
-                runs.append((context, prepared(context, len(members), partial(windows_in, shared))))
+                runs.append((context, prepared(context, partial(windows_in, shared))))
         fit_together(runs)
     return [member.folder("logs") / "gpt" for member in members]
 

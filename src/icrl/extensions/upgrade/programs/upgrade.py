@@ -21,13 +21,12 @@ import torch
 
 from icrl.app.command_line import explained
 from icrl.config.modules import command_of
-from icrl.config.paths import PROJECT
 from icrl.contracts import ConfigError, Json, PipelineError
 from icrl.data import history_store
 from icrl.extensions.upgrade._versions import owner_of_players, present_config, program_of, rebuild_state
 from icrl.recording import run_parts
 from icrl.runs.checkpoint import step_of
-from icrl.runs.files import Identity, identity_of, only_writer, read_json, sha256, write_atomically, write_json
+from icrl.runs.files import PROJECT, Identity, identity_of, only_writer, read_json, sha256, write_atomically, write_json
 from icrl.spaces import EnvSpec
 from icrl.training.program import compared
 

@@ -7,9 +7,8 @@ than one cell, so they leave cells behind that cost a detour later. With such a 
 G goals to find one after the other in each episode, S cells, P permutations of the actions.
 """
 
-from functools import singledispatch
 from itertools import permutations
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -36,6 +35,8 @@ class RoomSearcher:
     If a move to a goal that was found brings no reward, the goal has moved. Then all that is known of that goal is
     forgotten, but for the cell where it is missed: it may be anywhere else. Where goals do not move this never
     happens."""
+
+    forgets = True
 
     def __init__(self, env: Room) -> None:
         self._size, self._num_cells = env.size, env.size**2
@@ -129,18 +130,6 @@ class PermutedSearcher:
     def replace_action(self, carry: PermutedMemory, action: Tensor) -> PermutedMemory:
         """The next move must be explained by the `action` `[B]` that was done."""
         return carry._replace(action=action)
-
-
-@singledispatch
-def searchers_in(env: Any) -> dict[str, Any]:
-    """Policies that know the rules of the world `env` and learn its task in context, by name; none unless a function is
-    registered for its class."""
-    return {}
-
-
-@searchers_in.register
-def _(env: DarkRoom) -> dict[str, Any]:
-    return {"searcher": PermutedSearcher(env) if env.permute_actions else RoomSearcher(env)}
 
 
 def chosen(allowed: Tensor, noise: Tensor) -> Tensor:

@@ -22,7 +22,7 @@ from icrl.envs import env_options, make_env
 from icrl.envs.core import EnvConfig, TensorEnv
 from icrl.envs.tasks import permuted
 from icrl.evaluation.in_context import play_episodes, summary_of
-from icrl.evaluation.models.kinds import PolicyLoader, TrainedPolicy, kind_of, plain_gpt
+from icrl.evaluation.kinds import PolicyLoader, TrainedPolicy, kind_of, plain_gpt
 from icrl.nn.encoders import OF_ROWS
 from icrl.nn.gpt import GPT
 from icrl.nn.gpt_policy import Acting, GPTPolicy

@@ -45,6 +45,8 @@ def has_explorers(env: DarkRoom) -> bool:
 class Explorer:
     """Base of explorers; a subclass gives `explore`."""
 
+    forgets = True
+
     def __init__(self, env: DarkRoom) -> None:
         self._size = env.size
 

@@ -9,8 +9,13 @@ from hypothesis import strategies as st
 from scalar_search import ScalarPermutedSearcher, ScalarSearcher, check_search
 from worlds import room
 
+from icrl.app.compose import load_config
 from icrl.contracts import Step
-from icrl.evaluation.scripted.rooms import PermutedSearcher, RoomSearcher, searchers_in
+from icrl.envs import make_env
+from icrl.evaluation.references import references_of, searchers_in
+from icrl.extensions.searchers.rooms import PermutedSearcher, RoomSearcher
+
+pytestmark = pytest.mark.quick
 
 
 @pytest.mark.parametrize("permuted", [False, True])
@@ -42,3 +47,19 @@ def test_what_a_searcher_knows_where_the_goal_is_missed() -> None:
     memory = shown(memory, 2, 0, 3)
     assert memory.goal.tolist() == [[-1]]
     assert memory.candidate[0, 0].nonzero()[:, 0].tolist() == [0, 1, 3, 5, 6, 7, 8]
+
+
+ROOM = [
+    "searcher",
+    "covering plan",
+    *(f"{kind} walk with goal memory" for kind in ("persistent", "turning", "uniform")),
+]
+REFERENCES = {"dark_room": ROOM, "dark_room_classic": ROOM, "dark_room_permuted": ["searcher"]}
+
+
+@pytest.mark.parametrize("name", REFERENCES)
+def test_each_room_has_its_own_references(name: str) -> None:
+    """Without one start there is no plan."""
+    options = [f"env={name}", "env.size=3", "env.max_episode_steps=6"]
+    assert list(references_of(make_env(load_config(options).env))) == REFERENCES[name]
+    assert list(references_of(make_env(load_config([*options, "env.random_start=true"]).env))) == ["searcher"]

@@ -11,7 +11,7 @@ from worlds import room, scalar_move
 
 from icrl.envs.rooms import next_cells
 from icrl.evaluation.in_context import play_episodes
-from icrl.evaluation.scripted.explorers import (
+from icrl.extensions.searchers.explorers import (
     CoveringPlan,
     PersistentWalk,
     TurningWalk,
@@ -22,6 +22,8 @@ from icrl.evaluation.scripted.explorers import (
     covering_plan,
 )
 from icrl.randomness import Noise
+
+pytestmark = pytest.mark.quick
 
 
 def walked(plan: np.ndarray, size: int, start: int) -> list[int]:

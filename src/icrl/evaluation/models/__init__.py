@@ -1,1 +1,0 @@
-"""Trained models that act: kinds of them, and those of a run."""
