@@ -57,38 +57,33 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Mark all tests of the quick files, and begin with the files that take longest, those that run stages and those of
     extensions, so that all workers end at about the same time."""
-    of_stages = (*STAGED, _TESTS / "runs")
+    of_stages = (_TESTS, _TESTS / "stages", _TESTS / "runs")
     items.sort(key=lambda item: (item.path.parent not in of_stages, _TESTS / "extensions" not in item.path.parents))
     for item in items:
         if item.path in {_TESTS / name for name in QUICK}:
             item.add_marker(pytest.mark.quick)
 
 
-STAGED = (_TESTS, _TESTS / "programs", _TESTS / "stages")  # folders of tests that run stages
-# Those that look at pictures, or compare them with those of `finished`.
-DRAWN = ("damage", "pipeline", "refusals", "settings")
-DRAW = style.figure_to_array
-
-
 @pytest.fixture(scope="module", autouse=True)
 def blank_pictures(request: pytest.FixtureRequest) -> Iterator[None]:
-    """Pictures of the right size with nothing on them, in tests of stages that do not look at them: to draw them takes
-    longer than all other work of an evaluation with the options `harness.TINY`."""
+    """Pictures of the right size with nothing on them: to draw them takes longer than all other work of an evaluation
+    with the options `harness.TINY`. A file whose tests look at what is drawn has a line `DRAWS = True`."""
     with pytest.MonkeyPatch.context() as patch:
-        if request.path.parent in STAGED and request.path.stem.removeprefix("test_") not in DRAWN:
+        if not getattr(request.module, "DRAWS", False):
             patch.setattr(style, "figure_to_array", blank)
         yield
 
 
 @pytest.fixture(scope="session")
 def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Root of a finished run of all stages with the options `harness.TINY`, with pictures; only to be read."""
+    """Root of a finished run of all stages with the options `harness.TINY`, with blank pictures; only to be
+    read."""
     of_worker = tmp_path_factory.getbasetemp()
     shared = of_worker.parent if "PYTEST_XDIST_WORKER" in os.environ else of_worker
     with (shared / "finished.lock").open("w") as lock, pytest.MonkeyPatch.context() as patch:
         fcntl.flock(lock, fcntl.LOCK_EX)  # of several workers the first makes it
         if not (whole := shared / "finished").exists():
-            patch.setattr(style, "figure_to_array", DRAW)
+            patch.setattr(style, "figure_to_array", blank)
             made = tmp_path_factory.mktemp("made")
             for stage in STAGES:
                 done(stage, made)

@@ -130,9 +130,11 @@ def refusal(stage: str, root: Path, *options: str, preset: Sequence[str] = TINY)
 
 
 def blank(figure: Figure) -> style.Frame:
-    """Picture of the right size with nothing on it."""
+    """Picture of the right size with nothing on it but a band of noise, which makes its file as large as others."""
     width, height = (figure.get_size_inches() * style.DPI).astype(int)
-    return np.full((height, width, 3), 255, np.uint8)
+    picture = np.full((height, width, 3), 255, np.uint8)
+    picture[:20] = np.random.default_rng(0).integers(256, size=(20, width, 3))
+    return picture
 
 
 def flip(path: Path, position: int) -> None:

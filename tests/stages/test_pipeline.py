@@ -56,6 +56,7 @@ LEARNS = (
     *("evaluation.num_bootstrap=100", "evaluation.videos=true", "evaluation.checkpoint=best"),
     *("evaluation.temperatures=[0]", "evaluation.ablations=true", "evaluation.num_probe_streams=10"),
 )
+DRAWS = True  # test_pictures_and_videos
 EPISODES = 24
 WALKS = tuple(f"{kind} walk with goal memory" for kind in ("persistent", "turning", "uniform"))
 SEARCHERS = ("searcher", "covering plan", *WALKS) if "searchers" in extensions.NAMES else ()

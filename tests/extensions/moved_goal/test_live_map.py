@@ -20,6 +20,7 @@ from icrl.extensions.searchers.explorers import CoveringPlan
 from icrl.plots.style import PALETTE, Frame
 from icrl.plots.walks import HOLD
 
+DRAWS = True  # charts are compared
 CONFIG = load_config(["env.size=3", "env.max_episode_steps=5"])
 ROOM = make_env(CONFIG.env)
 CELL, TOP, LEFT = live_map.SIDE // 3, 22 + live_map.SIDE // 3 // 4, live_map.SIDE // 3 // 4  # below caption and wall
