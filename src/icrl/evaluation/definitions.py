@@ -20,6 +20,7 @@ DEFINITIONS = {
     "fraction_of_optimum": "return / the task's exact optimal return; tasks whose optimum is not above 0 are left out",
     "scaled_return": "(return - random) / (best - random), of mean returns over all held-out tasks, in worlds where no "
     "policy has a success; best: the optimum, or the expert that sees the task; intervals take both as known",
+    "total": "return of all episodes together",
     "regret": "optimum - return, summed over the episodes so far; in final over all episodes",
     "curves": "one number per episode, by policy and measure",
     "final": "over the last quarter of the episodes, unless the measure says over all",
