@@ -65,7 +65,7 @@ def write_report(folder: Path, config: StudiedConfig, rows: Sequence[Row]) -> st
     write_owned(folder / "results.json", owner, len(rows), about | {"rows": results})
     beside = published_cells(results)
     tables = [table, *([beside] if beside else [])]
-    write_atomically(folder / "table.md", "\n\n".join([*map(study_table, tables), ""]).encode())
+    write_atomically(folder / "table.md", "\n".join(f"{study_table(one)}\n" for one in tables).encode())
     pictures = {"study": save_figure(folder / "study.png", study_figure(results, study))}
     pictures |= {row_name(one): row.folders[0] / "adaptation.png" for one, row in zip(results, rows, strict=True)}
     told = answer(results, study)
