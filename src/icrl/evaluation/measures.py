@@ -76,6 +76,7 @@ def cells_of(played: Adaptation, exact: Exact, regrets: bool) -> Cells:
     final: dict[str, Values] = {
         name: values[..., -1] if name == "regret" else values[..., -tail:].mean(-1) for name, values in curves.items()
     }
+    final["total"] = played.returns.sum(-1)
     for name, part in _SOLVED.items():
         final[name] = final["success"].mean(-1, keepdims=True) >= part - _ROUNDING
     if (room := optimum > random + _ROUNDING).any():

@@ -22,7 +22,15 @@ from icrl.extensions.studies import report as study_report
 from icrl.extensions.studies.options import StudiedConfig
 from icrl.extensions.studies.pictures import row_name, study_figure
 from icrl.extensions.studies.plan import Row
-from icrl.extensions.studies.report import answer, cpu_model, result_of, study_cells, study_table, write_report
+from icrl.extensions.studies.report import (
+    answer,
+    cpu_model,
+    published_cells,
+    result_of,
+    study_cells,
+    study_table,
+    write_report,
+)
 from icrl.plots.style import PALETTE, save_figure
 from icrl.runs.files import Identity, read_json, write_json, write_owned
 
@@ -140,6 +148,22 @@ def test_a_column_is_there_if_one_row_has_it() -> None:
         *(("goals solved at .9", "0.50 [0.40, 0.55]"), ("after first success", "0.875 [0.775, 0.925]")),
     ):
         assert (first[header.index(column)], second[header.index(column)]) == ("-", value)
+
+
+def test_published_totals_stand_beside_ours() -> None:
+    """Policies of a row with published ones: the model, ours, and those that are published alone."""
+    published = [{"label": name, "value": value, "source": "a paper"} for name, value in (("random", 1.0), ("RL^2", 7))]
+    one = result("a", 0.5, published=published)
+    one["found"]["final"]["held_out"]["total"] = interval(6.5)
+    assert published_cells([result("b", 0.5, published=[])]) == []
+    assert published_cells([result("b", 0.5, published=[]), one]) == [
+        ["variant", "policy", "total reward", "published", "source"],
+        ["a", "model", "6.5 [6.4, 6.5]", "-", "-"],
+        ["a", "random", "1.2", "1.0", "a paper"],  # 0.1 in each of 12 episodes
+        ["a", "searcher", "12.0", "-", "-"],
+        ["a", "optimum", "12.0", "-", "-"],
+        ["a", "RL^2", "-", "7.0", "a paper"],
+    ]
 
 
 def axes_of(results: list[dict[str, Any]], measure: str = "success") -> tuple[Axes, Axes, list[str]]:

@@ -56,6 +56,7 @@ class Row(NamedTuple):
     config: Config  # with the first split and seed
     folders: list[Path]  # of results, one for each split and seed
     models: list[list[Path]]  # everything trained for it, for each split and seed
+    published: Sequence[dict[str, Any]] = ()  # see `_Published`
 
 
 class Plan(NamedTuple):
@@ -66,6 +67,14 @@ class Plan(NamedTuple):
     jobs: list[Job]  # a needed job comes before those that need it
 
 
+class _Published(BaseModel, strict=True, extra="forbid"):
+    """Total reward of a life in a publication."""
+
+    label: Annotated[str, "the name of a policy, ours if it is the same"]
+    value: Annotated[float, "a number"]
+    source: Annotated[str, "a publication"]
+
+
 class _Variant(BaseModel, strict=True, extra="forbid"):
     label: Annotated[str, Field(pattern="[A-Za-z0-9]"), "a text with letters or digits"]
     set: Annotated[list[str], "a list of KEY=VALUE"] = []
@@ -74,6 +83,7 @@ class _Variant(BaseModel, strict=True, extra="forbid"):
     test: Annotated[dict[Any, list[str]], Field(min_length=1), "worlds, a label and a list of KEY=VALUE each"] = {
         "": []
     }
+    published: Annotated[list[_Published], "a list of `label`, `value` and `source`"] = []
 
     @property
     def slug(self) -> str:
@@ -178,7 +188,8 @@ class _Planner:
                 x, line = None, variant.label
                 with suppress(ValueError):
                     x = float(str(test))
-            yield Row(variant.label, str(test), x, line, evaluated[0], folders, models)
+            published = [one.model_dump() for one in variant.published]
+            yield Row(variant.label, str(test), x, line, evaluated[0], folders, models, published)
 
     def _trained(self, composed: Config, options: Sequence[str], seed: int, name: str) -> _Run:
         """Run of the models for the run `name`: its own, or an earlier one with the same training. Adds the collection

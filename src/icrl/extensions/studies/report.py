@@ -63,11 +63,14 @@ def write_report(folder: Path, config: StudiedConfig, rows: Sequence[Row]) -> st
     table = study_cells(results, study.measure)
     first = [row[: 4 + ("world" in table[0])] for row in table]
     write_owned(folder / "results.json", owner, len(rows), about | {"rows": results})
-    write_atomically(folder / "table.md", f"{study_table(table)}\n".encode())
+    beside = published_cells(results)
+    tables = [table, *([beside] if beside else [])]
+    write_atomically(folder / "table.md", "\n".join(f"{study_table(one)}\n" for one in tables).encode())
     pictures = {"study": save_figure(folder / "study.png", study_figure(results, study))}
     pictures |= {row_name(one): row.folders[0] / "adaptation.png" for one, row in zip(results, rows, strict=True)}
-    write_atomically(folder / "study.html", study_page(study, answer(results, study), first, table, pictures).encode())
-    return f"{answer(results, study)}\n\n{aligned(first)}"
+    told = answer(results, study)
+    write_atomically(folder / "study.html", study_page(study, told, beside or first, table, pictures).encode())
+    return "\n\n".join([told, aligned(first), *([aligned(beside)] if beside else [])])
 
 
 def answer(results: Sequence[Result], study: StudyConfig) -> str:
@@ -132,7 +135,7 @@ def result_of(row: Row) -> Json:
     updates = [sum(read_owned(part / "finished.json", {})[2] for part in parts) for parts in row.models]
     states = [session["git"] for parts in row.models for part in parts for session in _sessions(part)]
     revisions = {f"{state['revision']}{'+' if state['dirty'] else ''}" for state in states if state["revision"]}
-    return {name: getattr(row, name) for name in ("variant", "test", "x", "line")} | {
+    return {name: getattr(row, name) for name in ("variant", "test", "x", "line", "published")} | {
         "runs": [folder.parent.name for folder in row.folders],
         "updates": round(np.mean(updates)),
         "training_seconds": float(np.mean(seconds)) if seconds else None,
@@ -171,6 +174,22 @@ def study_cells(results: Sequence[Result], measure: str) -> Cells:
     rows = [_cells(result, measure) for result in results]
     columns = [name for name in rows[0] if any(row[name] != NOTHING for row in rows)]
     return [columns, *([row[name] for name in columns] for row in rows)]
+
+
+def published_cells(results: Sequence[Result]) -> Cells:
+    """Table of total rewards of a life, ours and published, of all policies in each row that has published ones; empty
+    if none has."""
+    rows: Cells = []
+    for result in (one for one in results if one["published"]):
+        published = {one["label"]: one for one in result["published"]}
+        curves, part = result["found"]["curves"], shown_part(result["found"]["final"])
+        ours = {name: f"{sum(of['returns']['mean']):.1f}" for name, of in curves.items() if "tasks" not in name}
+        ours = {"model": _interval(result["found"]["final"][part]["total"], 1)} | ours
+        for name in dict.fromkeys([*ours, *published]):
+            other = published.get(name)
+            cited = [f"{other['value']:.1f}", other["source"]] if other else [NOTHING, NOTHING]
+            rows.append([result["variant"], name, ours.get(name, NOTHING), *cited])
+    return [["variant", "policy", "total reward", "published", "source"], *rows] if rows else []
 
 
 def study_table(table: Cells) -> str:

@@ -40,6 +40,16 @@ class BanditConfig(EnvConfig):
         ge=0,
         le=64,
     )
+    first_mean: float | None = option(
+        None, "mean of the first arm of every gaussian bandit (null: drawn like the others)", ge=-8, le=8
+    )
+    horizon: int = option(
+        0,
+        "pulls of a life, for references that know its length: the Gittins index and a tuned UCB1, in bernoulli "
+        "bandits (0: they are left out)",
+        ge=0,
+        le=2000,
+    )
 
     @model_validator(mode="after")
     def _check(self) -> Self:
@@ -49,6 +59,10 @@ class BanditConfig(EnvConfig):
         coins = f"env.num_features={self.num_features} with env.distribution={self.distribution}"
         unlike = self.num_features and self.distribution != "gaussian"
         refuse(unlike, f"{coins}: means of a linear bandit are any numbers; give env.distribution=gaussian")
+        fixed = f"env.first_mean={self.first_mean} needs env.distribution=gaussian and env.num_features=0"
+        refuse(self.first_mean is not None and (self.distribution != "gaussian" or self.num_features), fixed)
+        known = f"env.horizon={self.horizon} needs env.distribution=bernoulli"
+        refuse(self.horizon and self.distribution != "bernoulli", known)
         return self
 
 
@@ -57,7 +71,8 @@ class Bandit(TensorEnv):
     """A task is the number of the bandit, `[B, 1]`; the observation is the context, uniform in each pull.
 
     bernoulli: arm a pays 1 with probability mean_a, drawn from U(0, 1), else 0. gaussian: it pays mean_a, drawn from
-    N(0, 1), plus noise of a given deviation, rounded to the nearest of a grid of reward values. In a linear bandit
+    N(0, 1), plus noise of a given deviation, rounded to the nearest of a grid of reward values; `first_mean` fixes the
+    mean of the first arm (Norman and Clune, 2023, arXiv 2307.02276). In a linear bandit
     (Abe and Long, 1999) mean_a = theta . phi_a for features phi_a on the unit sphere of R^d, which all tasks share, and
     theta ~ N(0, I) of the task, so that mean_a ~ N(0, 1) as well. With contexts c (Langford and Zhang, 2007) all of
     this holds for each pair of c and a. An episode is `max_episode_steps` pulls; with one, every pull is an episode,
@@ -67,6 +82,7 @@ class Bandit(TensorEnv):
     features: Tensor | None = None  # [C, A, d] of a linear bandit
 
     def __init__(self, config: BanditConfig) -> None:
+        self.horizon = config.horizon
         self.deviation = config.deviation if config.distribution == "gaussian" else None  # of rewards; None: 0 or 1
         generator = torch.Generator().manual_seed(config.tasks_seed)
         shape = (config.num_tasks, config.num_contexts, config.num_arms)
@@ -76,6 +92,8 @@ class Bandit(TensorEnv):
             self._probabilities = torch.stack([1 - means, means], dim=-1)  # [N, C, A, K]
         else:
             means = self._gaussian_means(shape, config.num_features, generator)
+            if config.first_mean is not None:
+                means[..., 0] = config.first_mean
             values = torch.arange(-LARGEST, LARGEST + GRID, GRID, dtype=torch.float64)
             edges = (values[1:] + values[:-1]) / 2
             below = torch.special.ndtr((edges - means[..., None]) / config.deviation)

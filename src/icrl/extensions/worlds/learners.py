@@ -13,7 +13,6 @@ from torch import Tensor
 from icrl import extensions
 from icrl.contracts import Step
 from icrl.evaluation.references import searchers_in
-from icrl.extensions.worlds.bandit import Bandit
 from icrl.extensions.worlds.key_to_door import DarkKeyToDoor
 from icrl.extensions.worlds.random_mdps import RandomMDP
 from icrl.randomness import mix, normal, seeds_of, several, uniform
@@ -32,7 +31,7 @@ class Pulls(NamedTuple):
     last: Tensor  # [B] int64: the arm pulled last
 
 
-class _BanditPolicy:
+class BanditPolicy:
     """Policy that counts pulls and rewards and pulls the arm with the largest score."""
 
     def __init__(self, spec: EnvSpec, deviation: float | None) -> None:
@@ -64,7 +63,7 @@ class _BanditPolicy:
         raise NotImplementedError
 
 
-class ThompsonSampling(_BanditPolicy):
+class ThompsonSampling(BanditPolicy):
     """Draws a mean for each arm from its posterior and pulls the arm with the largest (Thompson, 1933). For rewards 0
     and 1 that is Beta(1 + wins, 1 + losses). For rewards with a known `deviation` and the prior N(0, 1) it is
     N(r / (n + deviation^2), deviation^2 / (n + deviation^2)) after n pulls with rewards r in all. Contexts share
@@ -81,7 +80,7 @@ class ThompsonSampling(_BanditPolicy):
         return total / (count + variance) + (variance / (count + variance)).sqrt() * normal(uniform(seed, 0))
 
 
-class UCB1(_BanditPolicy):
+class UCB1(BanditPolicy):
     """Pulls every arm once, then the arm with the largest upper bound of its mean (Auer et al., 2002):
 
         mean + 2 * deviation * sqrt(2 * ln(t) / n)
@@ -96,7 +95,7 @@ class UCB1(_BanditPolicy):
         return bound.masked_fill(count == 0, math.inf)
 
 
-class _LinearPolicy(_BanditPolicy):
+class _LinearPolicy(BanditPolicy):
     """Policy for a linear bandit, where an arm with features phi pays theta . phi plus noise of deviation s. With the
     prior theta ~ N(0, I) the posterior of theta is N(P^-1 b, P^-1) (Agrawal and Goyal, 2013, arXiv 1209.3352):
 
@@ -242,15 +241,6 @@ if "searchers" in extensions.NAMES:
     @searchers_in.register
     def _(env: DarkKeyToDoor) -> dict[str, Any]:
         return {"searcher": RoomSearcher(env)}
-
-
-@searchers_in.register
-def _(env: Bandit) -> dict[str, Any]:
-    deviation = env.deviation or 0.5  # of rewards in [0, 1]
-    if env.features is not None:
-        linear = (env.spec, deviation, env.features)
-        return {"Thompson sampling": LinearThompsonSampling(*linear), "LinUCB": LinUCB(*linear)}
-    return {"Thompson sampling": ThompsonSampling(env.spec, env.deviation), "UCB1": UCB1(env.spec, deviation)}
 
 
 @searchers_in.register

@@ -1,0 +1,79 @@
+"""Random MDPs with gaussian rewards: their tables, their play, the planner, and posterior sampling against published
+total rewards."""
+
+import numpy as np
+import pytest
+import torch
+
+from icrl.app.compose import load_config
+from icrl.envs import make_env
+from icrl.envs.core import State
+from icrl.envs.rollout import rollout, start_streams
+from icrl.evaluation.in_context import play_episodes
+from icrl.evaluation.references import references_of
+from icrl.extensions.literature.dirichlet_mdps import DirichletMDP, DirichletMDPConfig
+from icrl.randomness import Noise, stream_seeds
+
+
+def mdps(**options: int) -> DirichletMDP:
+    return DirichletMDP(DirichletMDPConfig(max_episode_steps=4, **{"num_tasks": 50, **options}))
+
+
+def test_tables_have_the_distribution_of_the_paper() -> None:
+    env = mdps(num_states=10, num_actions=5, num_tasks=200)
+    assert env.means.mean() == pytest.approx(1, abs=0.05) and env.means.std() == pytest.approx(1, abs=0.05)
+    probability = env._probability
+    np.testing.assert_allclose(probability.sum(-1), 1)
+    assert probability.var() == pytest.approx(0.1 * 0.9 / 11, rel=0.05)  # of a flat Dirichlet of 10 numbers
+    assert torch.equal(mdps(num_states=10, num_actions=5).means, env.means[:50])
+
+
+def test_steps_follow_the_tables() -> None:
+    env, number = mdps(num_states=3, num_actions=2), 40_000
+    task, zero = torch.zeros(number, 1, dtype=torch.long), torch.zeros(number, dtype=torch.long)
+    state = State(task, stream_seeds(0, number), zero, zero + 2, zero)
+    after, reward, ended = env.move(state, zero + 1)
+    np.testing.assert_allclose(after.bincount(minlength=3) / number, env._probability[0, 2, 1], atol=0.01)
+    assert reward.mean() == pytest.approx(float(env.means[0, 2, 1]), abs=0.025)
+    assert reward.std() == pytest.approx(1, abs=0.02) and not ended.any()
+    assert abs(np.corrcoef(after == 0, reward)[0, 1]) < 0.02
+
+
+def test_the_planner_is_backward_induction() -> None:
+    env = mdps(num_states=3, num_actions=2)
+    for task in range(5):
+        value = np.zeros(3)
+        for timestep in (3, 2, 1, 0):
+            returns = env.means[task].numpy() + env._probability[task].numpy() @ value
+            value = returns.max(1)
+            state = State(torch.full((3, 1), task), *torch.zeros(2, 3).long(), torch.arange(3), torch.tensor(timestep))
+            assert env.optimal_action(state).tolist() == returns.argmax(1).tolist()
+
+
+@pytest.mark.parametrize("name", ["PSRL", "OPSRL"])
+def test_memory_equals_a_scalar_count(name: str) -> None:
+    env = mdps(num_states=3, num_actions=2, num_tasks=4)
+    policy, seeds = references_of(env)[name], stream_seeds(0, 4)
+    played, streams = rollout(policy, env, start_streams(policy, env, env.all_tasks(), seeds), 18, Noise(seeds))
+    count, total = np.zeros((4, 3, 2, 3)), np.zeros((4, 3, 2))
+    for t in range(17):  # the last step is not counted yet
+        for b in range(4):
+            obs, action, landed = (int(column[t, b]) for column in (played.obs, played.action, played.next_obs))
+            count[b, obs, action, landed] += 1
+            total[b, obs, action] += float(played.reward[t, b])
+    np.testing.assert_array_equal(streams.carry.count, count)
+    np.testing.assert_allclose(streams.carry.total, total, rtol=1e-5)
+
+
+def test_total_rewards_are_the_published_ones() -> None:
+    """Duan et al., 2016, table 2, after 10 and after 50 episodes. After few episodes the published ones are up to 4 %
+    better, whose hyperparameters are the best of a grid."""
+    env = make_env(load_config(["env=dirichlet_mdp"]).env)
+    published = {"random": (100.1, 499.7), "PSRL": (138.1, 904.4), "OPSRL": (144.1, 930.7)}
+    policies, tasks = references_of(env), env.all_tasks()[:100]
+    assert {*policies} == {*published, "optimum"}
+    for name, (few, many) in published.items():
+        returns = play_episodes(policies[name], env, tasks, 1, 50, seed=0)[0].returns[:, 0]
+        assert returns[:, :10].sum(1).mean() == pytest.approx(few, rel=0.06)
+        error = returns.sum(1).std() * (1 / 100 + 1 / 1000) ** 0.5
+        assert returns.sum(1).mean() == pytest.approx(many, abs=4 * error), name
