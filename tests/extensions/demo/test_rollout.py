@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 import torch
 from demo_pages import COMMITTED, Small, needs_node, play_in_node, small_model
+from installed import needs
 
 from icrl.evaluation.in_context import play_episodes
-from icrl.evaluation.references import Blanked
+from icrl.evaluation.references import Blanked, references_of
 from icrl.extensions.demo.checkpoint import file_content
-from icrl.extensions.searchers.explorers import CoveringPlan
 from icrl.nn.gpt_policy import GPTPolicy
 from icrl.randomness import Noise, stream_seeds
 
@@ -90,13 +90,14 @@ def test_a_model_that_forgot_begins_anew_with_the_present_episode(small: tuple[S
     assert played[begun:] != play(env, policy, NEAR, noise)["actions"][begun:]
 
 
+@needs("searchers")
 def test_the_covering_plan_beside_the_model_is_that_of_the_library(small: tuple[Small, Path], tmp_path: Path) -> None:
     (_, env), checkpoint = small
     noise = Noise(stream_seeds(3, 1)).draw(STEPS)[:, 0].tolist()
     for goal in (0, 24):
         played = play_in_node(tmp_path, checkpoint, noise, STEPS, goal)
         plan = [episode["plan"]["stepsToGoal"] for episode in played["episodes"]]
-        expected, _ = play_episodes(CoveringPlan(env), env, torch.tensor([[goal]]), 1, len(plan), 0)
+        expected, _ = play_episodes(references_of(env)["covering plan"], env, torch.tensor([[goal]]), 1, len(plan), 0)
         assert plan == expected.steps_to_goal[0, 0].tolist()
 
 

@@ -14,9 +14,9 @@ from icrl.envs import make_env
 from icrl.envs.render import AGENT, CAPTION, GOALS, REWARDED, WALL
 from icrl.envs.unlearned import Chance
 from icrl.evaluation.in_context import play_episodes
+from icrl.evaluation.references import references_of
 from icrl.extensions.moved_goal import live_map
 from icrl.extensions.moved_goal.live_map import live_frames, watch
-from icrl.extensions.searchers.explorers import CoveringPlan
 from icrl.plots.style import PALETTE, Frame
 from icrl.plots.walks import HOLD
 
@@ -64,9 +64,10 @@ def test_each_step_of_play_is_a_frame() -> None:
     assert has_color(frames[-1][:, WIDTH:], PALETTE[0]) and has_color(frames[-1][:, WIDTH:], PALETTE[1])
 
 
+@needs("searchers")
 def test_chart_of_a_searcher_shows_no_miss_after_its_search() -> None:
     env = make_env(load_config(["env.size=3", "env.max_episode_steps=8"]).env)
-    frames = [*live_frames(CoveringPlan(env), env, [(2, 2)], num_episodes=4)]
+    frames = [*live_frames(references_of(env)["covering plan"], env, [(2, 2)], num_episodes=4)]
     assert has_color(frames[-1][:, WIDTH:], PALETTE[0]) and not has_color(frames[-1][:, WIDTH:], PALETTE[1])
 
 

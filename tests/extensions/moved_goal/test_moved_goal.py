@@ -1,6 +1,5 @@
 """Goals that move, and rewards at other cells, against the plain world and loops."""
 
-from typing import Any
 from unittest.mock import Mock
 
 import numpy as np
@@ -8,6 +7,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from installed import needs
 from worlds import WORLDS, room
 
 from icrl.app.compose import load_config
@@ -17,8 +17,6 @@ from icrl.evaluation.in_context import play_episodes, play_steps
 from icrl.evaluation.references import references_of
 from icrl.extensions.moved_goal.diagnostic import can_move, movers, other_goal_first, others_first
 from icrl.extensions.moved_goal.world import MovedGoal, moving
-from icrl.extensions.searchers.explorers import CoveringPlan, PersistentWalk, UniformWalk
-from icrl.extensions.searchers.rooms import RoomSearcher
 
 CONFIG = load_config(["env.size=4", "env.max_episode_steps=6"])
 
@@ -60,11 +58,12 @@ def test_only_dark_rooms_with_several_tasks_and_plain_actions_have_moving_goals(
 # ---- references that forget
 
 
+@needs("searchers")
 def test_a_searcher_forgets_a_goal_that_has_moved() -> None:
     """It misses the goal once, then looks everywhere else, and at last has it again."""
     env = room(size=5, max_episode_steps=10)
     tasks = torch.tensor([[0], [24], [3]])  # none is on the shortest path to the next
-    found, played = play_episodes(RoomSearcher(env), MovedGoal(env, 10), moving(tasks), 4, 24, seed=0)
+    found, played = play_episodes(references_of(env)["searcher"], MovedGoal(env, 10), moving(tasks), 4, 24, seed=0)
     assert found.success[..., 5:10].all() and found.success[..., 14:].all()
     old = other_goal_first(played, moving(tasks)[:, 1], tasks[:, 0], 24)
     assert old[..., 10].all()
@@ -74,12 +73,15 @@ def test_a_searcher_forgets_a_goal_that_has_moved() -> None:
     assert steps == pytest.approx(distance)
 
 
-@pytest.mark.parametrize("explorer", [CoveringPlan, PersistentWalk, UniformWalk])
-def test_explorers_forget_a_goal_that_has_moved(explorer: Any) -> None:
+@needs("searchers")
+@pytest.mark.parametrize(
+    "explorer", ["covering plan", "persistent walk with goal memory", "uniform walk with goal memory"]
+)
+def test_explorers_forget_a_goal_that_has_moved(explorer: str) -> None:
     """They visit the old goal once more, and end at the new one by a shortest path."""
     env = room(size=4, max_episode_steps=12)
     tasks = torch.tensor([[0], [15], [3]])
-    found, played = play_episodes(explorer(env), MovedGoal(env, 60), moving(tasks), 4, 120, seed=0)
+    found, played = play_episodes(references_of(env)[explorer], MovedGoal(env, 60), moving(tasks), 4, 120, seed=0)
     assert found.success[..., [59, 119]].all()
     assert other_goal_first(played, moving(tasks)[:, 1], tasks[:, 0], 120)[..., 60].all()
     distance = [abs(cell // 4 - 2) + abs(cell % 4 - 2) for cell in moving(tasks)[:, 1].tolist()]
