@@ -11,18 +11,25 @@ from hypothesis import strategies as st
 
 from icrl.app.compose import load_config
 from icrl.envs.exact import Expectation
+from icrl.evaluation import protocol
 from icrl.evaluation.in_context import Adaptation
 from icrl.evaluation.protocol import Setting, decoding_name, exact_numbers, summarise
 from icrl.evaluation.report import all_curves, probes_of, source_label
 from icrl.evaluation.tables import (
     differences_table,
-    first_success_table,
     solved,
     summary,
     table,
 )
 from icrl.rl.statistics import CONFIDENCE, bootstrap_means, percentile_interval
 from icrl.spaces import discrete_spec
+
+
+@pytest.fixture(autouse=True)
+def _alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without the numbers of extensions."""
+    monkeypatch.setattr(protocol, "diagnostics", list)
+
 
 OPTIONS = load_config(["evaluation.num_bootstrap=200"]).evaluation
 SPEC = discrete_spec(1, 2, (0.0, 1.0), 0, 1)
@@ -67,11 +74,8 @@ def test_curves_and_final_results_by_hand() -> None:
     assert curves["returns"]["mean"][-1] == 2.5
     assert curves["steps_to_goal"]["mean"] == [20, 20, 20, 12, 12, 12, 12, 12]
     assert curves["fraction_of_optimum"]["mean"][-1] == pytest.approx(5 / 6 / 2)
-    for name, curve in curves.items():
-        further = {
-            "first_success": {"at_risk"},
-        }.get(name, set())
-        assert set(curve) == {"mean", "low", "high"} | further
+    for curve in curves.values():
+        assert set(curve) == {"mean", "low", "high"}
         assert (np.array(curve["low"]) <= curve["mean"]).all() and (np.array(curve["mean"]) <= curve["high"]).all()
     assert (curves["success"]["low"][-1], curves["success"]["high"][-1]) == (0, 1)  # two tasks: anything may be
     assert last["success"]["mean"] == last["fraction_solved"]["mean"] == 0.5  # over the last quarter, two episodes
@@ -99,9 +103,7 @@ def test_solved_tasks_have_the_exact_interval(num_solved: int, num_tasks: int, l
         assert (found[name]["low"], found[name]["high"]) == pytest.approx((low, high), abs=5e-5)
     same = num_solved in (0, num_tasks)
     assert ((found["success"]["low"], found["success"]["high"]) == pytest.approx((low, high), abs=5e-5)) == same
-    if num_solved == num_tasks:
-        assert found["success_after_first"]["low"] == pytest.approx(low, abs=5e-5)
-    else:
+    if num_solved != num_tasks:
         assert found["success"]["low"] <= found["success"]["mean"] <= found["success"]["high"]
 
 
@@ -124,7 +126,7 @@ def test_runs_on_the_same_tasks_are_no_further_draws_and_splits_are() -> None:
         (Setting(references, "1", False, apart=[references] * 4, num_splits=2), 0.9229),
     ):
         found = summarise(runs, setting, OPTIONS, 0)["final"]["held_out"]
-        for name in ("success", "fraction_solved", "success_after_first"):
+        for name in ("success", "fraction_solved"):
             assert found[name]["low"] == pytest.approx(low, abs=5e-5) and found[name]["high"] == 1
     mixed = {0: {"held_out": solving(23, 23)}, 1: {"held_out": solving(22, 23)}}
     found = summarise(mixed, Setting(references, "1", False), OPTIONS, 0)["final"]["held_out"]["fraction_solved"]
@@ -223,22 +225,17 @@ def test_measures_by_loops(seed: int, num_runs: int, num_tasks: int, num_streams
     random, optimum = rng.random(num_tasks), 1 + rng.random(num_tasks)
     runs = [rng.random((num_tasks, num_streams, num)) * 2 for _ in range(num_runs)]
     found = final(*map(paying, runs), references=exact(random.tolist(), optimum.tolist()))
-    area, curve, later = 0.0, [0.0] * num, list[bool]()
+    area, curve = 0.0, [0.0] * num
     for run in runs:
         for task, stream in np.ndindex(num_tasks, num_streams):
             row = [float(value) for value in run[task, stream]]
             for episode, value in enumerate(row):
                 area += (value - random[task]) / (optimum[task] - random[task]) / num
                 curve[episode] += value / (num_runs * num_tasks * num_streams)
-            won = [value >= 1 for value in row]
-            later += won[won.index(True) + 1 :] if True in won else []
     assert found["area"]["mean"] == pytest.approx(area / (num_runs * num_tasks * num_streams))
     windows = [curve[episode : episode + 3] for episode in range(num - min(3, num) + 1)]
     reached = [n for n, window in enumerate(windows, 1) if sum(window) / len(window) >= 0.9 * optimum.mean()]
     assert found["episodes_to_90"]["episode"] == (reached[0] if reached else None)
-    assert ("success_after_first" in found) == bool(later)
-    if later:
-        assert found["success_after_first"]["mean"] == sum(later) / len(later)
 
 
 def test_the_share_of_resamples_that_reach_the_optimum() -> None:
@@ -279,7 +276,7 @@ def test_tasks_that_pay_nothing_and_worlds_without_a_planner_have_no_fraction() 
     assert set(played["curves"]) == {"model, held-out tasks", "random"}
     for nothing in (final(paying([[[0, 0]]]), references=exact([0], [0])), played["final"]["held_out"]):
         assert not {"fraction_of_optimum", "area", "episodes_to_90"} & set(nothing)
-    assert len(summary(played, SPEC).splitlines()) == 3
+    assert len(summary(played, SPEC).splitlines()) == 2
 
 
 def test_regrets_by_hand() -> None:
@@ -305,9 +302,6 @@ def test_exact_references_are_the_same_in_each_episode() -> None:
     same = {"success": 0.375, "returns": 0.75, "steps_to_goal": 17, "fraction_of_optimum": (1 / 6 + 1 / 2) / 2}
     expected = {name: [value] * 8 for name, value in same.items()}
     expected["regret"] = [2.75 * number for number in range(1, 9)]
-    search = {name: curves["random"].pop(name) for name in ("first_success", "after_first_success")}
-    assert search["first_success"]["mean"][:2] == pytest.approx([0.375, (0.25 * 0.75 + 0.5 * 0.5) / (0.75 + 0.5)])
-    assert search["after_first_success"]["mean"][-1] == pytest.approx((0.25 * 0.25 + 0.5 * 0.5) / 0.75)  # 7 after it
     for name, curve in curves["random"].items():
         assert curve["mean"] == pytest.approx(expected[name])
 
@@ -332,18 +326,6 @@ def test_the_section_of_each_policy() -> None:
     assert json.loads(json.dumps(found, allow_nan=False)) == found
     assert list(probes_of(found)) == ["model, greedy", "model, temperature 0.5", *labels]
     assert list(all_curves(found)) == [*ours, *probes_of(found), life, "searcher", "random", "optimum"]
-
-
-def test_the_table_of_first_successes() -> None:
-    found = report(adaptation(), random=adaptation())["curves"]
-    del found["random"]["first_success"]  # as an earlier version wrote it
-    header, _, model, best = first_success_table(found).splitlines()
-    assert " ".join(header.split()) == "first success in episode 1 2 3 5 10 1 after 2 after 5 after"
-    assert model.split() == ["model,", "held-out", "tasks", *["0.000"] * 4, "-", "1.000", "1.000", "-"]
-    assert best.split() == ["optimum", "1.000", *"----", *["1.000"] * 3]
-
-
-# ---- texts
 
 
 def test_names_of_decodings_sources_and_solved_tasks() -> None:
@@ -371,8 +353,6 @@ def test_the_lines_below_the_table() -> None:
         "held-out tasks solved in at least half of the last quarter of the episodes: 50% of 2, "
         "and 50% in at least nine of ten of them",
         "success on held-out tasks over the last quarter of the episodes: 0.500, 95% interval 0.000 to 1.000",
-        "success on held-out tasks after the first success (1: a goal once found is never lost): 1.000, "
-        "95% interval 0.025 to 1.000",
         "return over the last quarter of the episodes, as a fraction of the optimum: 0.417, "
         "95% interval 0.000 to 0.833",
         "area under the curve of returns (0: random from first to last episode, 1: the optimum): 0.239, "
@@ -387,6 +367,5 @@ def test_the_lines_below_the_table() -> None:
         "(over resampled tasks and streams, 99% of which get there)"
     )
     assert summary(found, SPEC).splitlines()[-1] == line
-    for name in ("fraction_solved_90", "success_after_first"):  # earlier versions did not measure these
-        del last[name]
-    assert summary(found, SPEC).splitlines()[::2][:2] == [expected[0].partition(",")[0], expected[3]]
+    del last["fraction_solved_90"]  # earlier versions did not measure it
+    assert summary(found, SPEC).splitlines()[:2] == [expected[0].partition(",")[0], expected[1]]

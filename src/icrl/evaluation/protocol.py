@@ -12,7 +12,6 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from icrl.envs.exact import Expectation
-from icrl.evaluation import first_success
 from icrl.evaluation.diagnostics import OF_DIAGNOSTIC, Arrays, Runs, diagnostics
 from icrl.evaluation.in_context import Adaptation
 from icrl.evaluation.measures import (
@@ -157,18 +156,14 @@ def summarise(
         part = "train" if "training tasks" in label else name if name in PARTS else shown
         numbers = intervals(setting.cells(adaptation, part), config, seed, setting.num_splits, setting.bounds(part))
         measured[name] = {"label": label, **numbers}
-        given = (config.num_bootstrap, CONFIDENCE, seed, setting.num_splits)
-        for section, values in first_success.measures_of(adaptation.success, *given).items():
-            measured[name][section] |= values
     num_episodes = played[shown].returns.shape[-1]
     others = {name.removeprefix(TEMPERATURE): name for name in names if name.startswith(TEMPERATURE)}
     plain = [name for name in names if name not in (ABLATIONS.keys() | {*others.values()})]
     curves = {measured[name]["label"]: measured[name]["curves"] for name in plain}
     compared = {name: task_means(played[name]) for name in COMPARED if name in played}
-    for name in setting.references[shown]:
-        exact = setting.exact(shown, name)
-        curves[name] = _exact_curves(setting, shown, exact, num_episodes)
-        compared |= {name: exact} if name == "optimum" else {}
+    exact = {name: setting.exact(shown, name) for name in setting.references[shown]}
+    curves |= {name: _exact_curves(setting, shown, one, num_episodes) for name, one in exact.items()}
+    compared |= {name: one for name, one in exact.items() if name == "optimum"}
     if measure_of(curves) == "returns" and (scale := scale_of(curves)):
         exact_ones = [curves[name] for name in setting.references[shown]]
         for section in (*(one[key] for one in measured.values() for key in ("curves", "final")), *exact_ones):
@@ -186,7 +181,8 @@ def summarise(
         "decodings": {key: measured[name] for key, name in ({setting.decoding: shown} | others).items()},
         "ablations": {name: measured[name] for name in ABLATIONS if name in measured},
     }
-    all_runs = Runs(config, seed, setting.num_splits, setting.possible, episodes, arrays)
+    success = {name: one["success"] for name, one in exact.items()}
+    all_runs = Runs(config, seed, setting.num_splits, setting.possible, episodes, arrays, success)
     for diagnostic in diagnostics():
         diagnostic.add(results, all_runs)
     return results
@@ -213,5 +209,4 @@ def _exact_curves(setting: Setting, part: str, exact: Mapping[str, Floats], num_
     success, returns, steps = (np.tile(exact[key][:, :, None, None], num_episodes) for key in MEASURES)
     cells = setting.cells(Adaptation(returns, success, steps, steps), part)
     of_curves = {key: values for (section, key), values in cells.items() if section == "curves"}
-    curves = {key: interval(values, values.mean((0, 1, 2))[None], 0.5) for key, values in of_curves.items()}
-    return curves | first_success.expected(exact["success"].ravel(), num_episodes)
+    return {key: interval(values, values.mean((0, 1, 2))[None], 0.5) for key, values in of_curves.items()}

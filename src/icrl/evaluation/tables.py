@@ -13,13 +13,11 @@ from icrl.evaluation.protocol import ABLATIONS, PARTS, shown_part
 from icrl.evaluation.report import Curves, all_curves
 from icrl.spaces import EnvSpec
 
-_FIRST, _AFTER = (1, 2, 3, 5, 10), (1, 2, 5)  # shown episodes
 LABELS = {"success": "success", "returns": "return"}
 DIGITS = {"success": 3, "returns": 2}
 _SUMMARY = (  # measure, description, digits; first the measure that the evaluation is told by
     *((key, label + " on {tasks} over the last quarter of the episodes", DIGITS[key]) for key, label in LABELS.items()),
     (SCALED, "the same, scaled: 0 is random play, 1 the {best}", 3),
-    ("success_after_first", "success on {tasks} after the first success (1: a goal once found is never lost)", 3),
     ("fraction_of_optimum", "return over the last quarter of the episodes, as a fraction of the optimum", 3),
     ("area", "area under the curve of returns (0: random from first to last episode, 1: the optimum)", 3),
     ("regret", "returns lost to the optimum on {tasks} over all episodes (regret)", 2),
@@ -69,17 +67,6 @@ def interval_text(number: Mapping[str, float], digits: int = 3) -> str:
     return f"{mean} [{low}, {high}]"
 
 
-def first_success_table(policies: Mapping[str, Curves]) -> str:
-    """One row per policy: the hazard of the first success in some episodes, and success some episodes after it. A dash:
-    no stream is left to tell."""
-    rows = [["first success in episode", *map(str, _FIRST), *(f"{lag} after" for lag in _AFTER)]]
-    for name, curves in policies.items():
-        if "first_success" in curves:
-            shares = (("first_success", _FIRST), ("after_first_success", _AFTER))
-            rows.append([name, *(at(curves.get(key), number) for key, numbers in shares for number in numbers)])
-    return aligned(rows)
-
-
 def at(curve: Mapping[str, list[float]] | None, number: int) -> str:
     """Mean of a curve at its place `number` from 1 on; a dash if it has none there."""
     return f"{curve['mean'][number - 1]:.3f}" if curve and number <= len(curve["mean"]) else "-"
@@ -89,7 +76,7 @@ def tables(results: Json) -> list[str]:
     """All tables of an evaluation."""
     curves = all_curves(results)
     measure = measure_of(curves)
-    texts = [table(curves), *([first_success_table(curves)] if measure == "success" else [])]
+    texts = [table(curves)]
     texts += [text for diagnostic in diagnostics() for text in diagnostic.tables(results)]
     differences = results.get("differences", {})
     if differences and all(measure in one for one in differences.values()):  # earlier versions had no returns

@@ -16,7 +16,6 @@ from torch import Tensor
 from icrl.contracts import Json
 from icrl.envs.core import TensorEnv
 from icrl.evaluation.diagnostics import diagnostics
-from icrl.evaluation.first_success import CURVES
 from icrl.evaluation.measures import best_of, measure_of, scale_of
 from icrl.evaluation.protocol import BEFORE, PARTS, shown_part
 from icrl.evaluation.report import Curves, all_curves, probes_of
@@ -31,8 +30,7 @@ NO_VALUE_COLOR = "#E4E4E4"
 FEW_TASKS = 60  # a curve of at most this many tasks has markers
 LARGEST_LABELLED_SIZE = 17  # values are not readable in larger rooms
 SQUEEZED = 0.5  # share of an axis below which the range of the model has a panel of its own
-OF_SUCCESS = {"success", "steps_to_goal", *CURVES}  # curves that say nothing without a success
-FEWEST_AT_RISK = 0.1  # share of streams from which a hazard is drawn
+OF_SUCCESS = {"success", "steps_to_goal"}  # curves that say nothing without a success
 AGAIN = (0, (5, 1.5))  # dashes of curves with a colour that another one has
 INSET = 0.05  # of an outline in its cell
 
@@ -80,8 +78,8 @@ def write_figures(
 ) -> None:
     """Write the pictures and curves of the evaluation of a run into `folder`.
 
-    Always `adaptation.png` and `goals.png`; `first_success.png` if a policy has a success, `probes.png` if there are
-    other decodings or ablations, and those of diagnostics. Random play, `learners` and the optimum are drawn as
+    Always `adaptation.png` and `goals.png`; `probes.png` if there are other decodings or ablations, and those of
+    diagnostics. Random play, `learners` and the optimum are drawn as
     references."""
     clear(folder, anew=True)  # left by an evaluation that was interrupted
     figures = _curve_figures(env, results, [one for one in learners if one != BEFORE])  # that is drawn as a model
@@ -112,11 +110,7 @@ def _curve_figures(env: TensorEnv, results: Json, learners: Collection[str]) -> 
     curves, probes = results["curves"], probes_of(results)
     references = [policy for policy in dict.fromkeys(("random", *learners, "optimum")) if policy in curves]
     title = "In-context learning with frozen weights"
-    beside = {PARTS["development"]} - {PARTS[shown_part(results["final"])]}  # their few streams tell little
-    told = {policy: curve for policy, curve in curves.items() if policy not in beside}
     figures = {"adaptation": _adaptation(env.spec, curves, references, title)}
-    if measure_of(curves) == "success":
-        figures["first_success"] = _first_success(env.spec, told, references, "Finding and keeping")
     if probes:
         compared = {policy: curves[policy] for policy in (PARTS[shown_part(results["final"])], *references)} | probes
         figures["probes"] = _adaptation(
@@ -159,27 +153,6 @@ def _of_returns(curves: Mapping[str, Curves], references: Sequence[str]) -> list
 def _unit(spec: EnvSpec) -> str:
     """Name of an episode: those of bandits may be single pulls."""
     return "pull" if spec.success == "best_action" and spec.max_episode_steps == 1 else "episode"
-
-
-def _first_success(spec: EnvSpec, curves: Mapping[str, Curves], references: Sequence[str], title: str) -> Figure:
-    """Left how soon policies find the goal, as long as enough streams still look for it; right what they keep of it."""
-    unit = _unit(spec)
-    labels = {
-        "first_success": ("first success, where none came before", unit),
-        "after_first_success": ("success", f"{unit}s after the first success"),
-    }
-    panels = []
-    for measure, (ylabel, xlabel) in labels.items():
-        if shown := {name: _told(of_policy[measure]) for name, of_policy in curves.items() if measure in of_policy}:
-            panel = panel_of(ylabel, shown, [name for name in references if name in shown])
-            panels.append(panel._replace(xlabel=xlabel))
-    return adaptation_figure(panels, title=title)
-
-
-def _told(curve: Mapping[str, Sequence[float]]) -> style.Curve:
-    """Part of a hazard for which at least `FEWEST_AT_RISK` of the streams are left; all of another curve."""
-    number = sum(share >= FEWEST_AT_RISK for share in curve.get("at_risk", [1.0] * len(curve["mean"])))
-    return {key: values[:number] for key, values in curve.items()}
 
 
 def panel_of(label: str, curves: Mapping[str, style.Curve], references: Sequence[str]) -> Panel:

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from icrl.evaluation.first_success import LAGS, expected, measures_of
+from icrl.extensions.first_success.measures import LAGS, expected, measures_of
 
 
 def found_in(success: Any) -> dict[str, dict[str, Any]]:

@@ -1,0 +1,1 @@
+"""Extension: how soon the first success comes in evaluations, and what is kept of it."""

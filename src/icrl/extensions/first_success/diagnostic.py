@@ -1,0 +1,90 @@
+"""Diagnostic of the first success: curves of all policies that are played anyway, their table and their picture."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from icrl.contracts import Json, Rollout
+from icrl.evaluation.diagnostics import OF_DIAGNOSTIC, Arrays, Diagnostic, Episodes, Runs, Scene
+from icrl.evaluation.in_context import Adaptation, Job
+from icrl.evaluation.measures import measure_of
+from icrl.evaluation.protocol import PARTS, TEMPERATURE, label_of, shown_part
+from icrl.evaluation.report import Curves, all_curves
+from icrl.evaluation.tables import aligned, at, interval_text
+from icrl.extensions.first_success.measures import expected, measures_of
+from icrl.rl.statistics import CONFIDENCE
+
+_FIRST, _AFTER = (1, 2, 3, 5, 10), (1, 2, 5)  # shown episodes
+_FEWEST_AT_RISK = 0.1  # share of streams from which a hazard is drawn
+
+
+class FirstSuccess(Diagnostic):
+    """First success of each policy, and success after it. It plays nothing of its own, and adds to what others have."""
+
+    name = "first success"
+    forms: Mapping[str, Json] = {}
+
+    def jobs(self, scene: Scene) -> Iterator[Job]:
+        yield from ()
+
+    def outcome(
+        self, scene: Scene, played: Mapping[str, tuple[Adaptation, Rollout]], own: Mapping[str, list[Any]]
+    ) -> tuple[Episodes, Arrays]:
+        return {}, {}
+
+    def add(self, results: Json, runs: Runs) -> None:
+        if measure_of(results["curves"]) == "returns":
+            return
+        given = runs.options.num_bootstrap, CONFIDENCE, runs.seed, runs.num_splits
+        for name, episodes in runs.episodes.items():
+            if OF_DIAGNOSTIC not in name:
+                curves, final = _sections(results, name)
+                found = measures_of(episodes.success, *given)
+                curves |= found["curves"]
+                final |= found["final"]
+        num_episodes = next(iter(runs.episodes.values())).success.shape[-1]
+        for name, success in runs.exact.items():
+            results["curves"][name] |= expected(success.ravel(), num_episodes)
+
+    def tables(self, results: Json) -> list[str]:
+        curves, part = all_curves(results), shown_part(results["final"])
+        if not any("first_success" in one for one in curves.values()):
+            return []
+        texts, kept = [first_success_table(curves)], results["final"][part].get("success_after_first")
+        if kept:
+            meaning = "after the first success (1: a goal once found is never lost)"
+            texts.append(f"success of the {PARTS[part]} {meaning}: {interval_text(kept)}")
+        return texts
+
+    def figures(self, results: Json, references: Sequence[str]) -> dict[str, Any]:
+        from icrl.extensions.first_success.pictures import first_success_figure  # noqa: PLC0415, Matplotlib is slow
+
+        beside = {PARTS["development"]} - {PARTS[shown_part(results["final"])]}  # their few streams tell little
+        curves = {name: one for name, one in results["curves"].items() if name not in beside and "first_success" in one}
+        return {"first_success": first_success_figure(curves, [*references, "optimum"])} if curves else {}
+
+
+def _sections(results: Json, name: str) -> tuple[Json, Json]:
+    """Curves and final numbers in `results` of the policy with this name among the episodes."""
+    if name in results["ablations"]:
+        return results["ablations"][name]["curves"], results["ablations"][name]["final"]
+    if name.startswith(TEMPERATURE):
+        decoding = results["decodings"][name.removeprefix(TEMPERATURE)]
+        return decoding["curves"], decoding["final"]
+    return results["curves"][label_of(name)], results["final"].get(name, {})
+
+
+def first_success_table(policies: Mapping[str, Curves]) -> str:
+    """One row per policy: the hazard of the first success in some episodes, and success some episodes after it. A dash:
+    no stream is left to tell."""
+    rows = [["first success in episode", *map(str, _FIRST), *(f"{lag} after" for lag in _AFTER)]]
+    for name, curves in policies.items():
+        if "first_success" in curves:
+            shares = (("first_success", _FIRST), ("after_first_success", _AFTER))
+            rows.append([name, *(at(curves.get(key), number) for key, numbers in shares for number in numbers)])
+    return aligned(rows)
+
+
+def at_risk(curve: Mapping[str, Sequence[float]]) -> dict[str, Sequence[float]]:
+    """Part of a hazard for which at least `_FEWEST_AT_RISK` of the streams are left; all of another curve."""
+    number = sum(share >= _FEWEST_AT_RISK for share in curve.get("at_risk", [1.0] * len(curve["mean"])))
+    return {key: values[:number] for key, values in curve.items()}
