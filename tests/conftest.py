@@ -14,6 +14,7 @@ from harness import STAGES, blank, done
 from installed import ABSENT
 from tensorboard.summary.writer import event_file_writer
 
+from icrl.app import compose
 from icrl.plots import style
 
 # Processes that tests start find the library and the helpers of tests as this one does.
@@ -25,6 +26,8 @@ forkserver.set_forkserver_preload = lambda _: None
 
 # The interpolations of presets are parsed once, which else is a third of the time of every composition.
 omegaconf.base.parse = cache(omegaconf.base.parse)
+# So is each composition of presets, of which a program keeps a few.
+compose._composed_once = cache(compose._composed)
 os.fsync = lambda _: None  # the disk of a test may lose what it has not written yet
 
 # Event files of one second are read in the order of their numbers as texts, and tests begin a run anew within a second

@@ -38,7 +38,8 @@ def imported(source: str) -> Iterator[str]:
     yield from (name.removeprefix("icrl.") for name in all_imported(source) if name.startswith("icrl."))
 
 
-def all_imported(source: str) -> Iterator[str]:
+@cache
+def all_imported(source: str) -> list[str]:
     """Names that a file imports when it runs. Imports for annotations alone are left out, and those where an extension
     is installed."""
     tree = ast.parse(source)
@@ -49,17 +50,16 @@ def all_imported(source: str) -> Iterator[str]:
         for part in test.body
         for node in ast.walk(part)
     }
+    names = list[str]()
     for node in ast.walk(tree):
         if id(node) in left_out:
             continue
         if isinstance(node, ast.Import):
-            names = [alias.name for alias in node.names]
+            names += [alias.name for alias in node.names]
         elif isinstance(node, ast.ImportFrom):
             assert node.level == 0, "imports are absolute, so that they can be searched for"
-            names = [f"{node.module}.{alias.name}" for alias in node.names]
-        else:
-            continue
-        yield from names
+            names += [f"{node.module}.{alias.name}" for alias in node.names]
+    return names
 
 
 @cache
@@ -74,10 +74,6 @@ def extensions_in(path: Path) -> set[str]:
     return found & {*extensions.NAMES}
 
 
-def name(path: Path) -> str:
-    return str(path.relative_to(ICRL))
-
-
 def test_imports_are_found_in_every_form_but_for_annotations() -> None:
     source = (
         "import icrl.nn.gpt as g, torch\nfrom icrl import runs\nif TYPE_CHECKING:\n    from icrl.app.root import C\n"
@@ -86,11 +82,11 @@ def test_imports_are_found_in_every_form_but_for_annotations() -> None:
     assert sorted(imported(source)) == ["nn.gpt", "rl.returns.x", "rl.returns.y", "runs"]
 
 
-@pytest.mark.parametrize("path", FILES, ids=name)
-def test_imports_point_down(path: Path) -> None:
-    here = layer(".".join(path.relative_to(ICRL).with_suffix("").parts))
-    wrong = [there for there in imported(path.read_text()) if layer(there) > here]
-    assert not wrong
+def test_imports_point_down() -> None:
+    for path in FILES:
+        here = layer(".".join(path.relative_to(ICRL).with_suffix("").parts))
+        wrong = [there for there in imported(path.read_text()) if layer(there) > here]
+        assert not wrong, path
 
 
 def test_folders_are_small() -> None:
@@ -121,12 +117,12 @@ def test_the_core_knows_no_extension() -> None:
         assert len({*re.findall(r"icrl\.extensions\.(\w+)", path.read_text())}) <= 1, path
 
 
-@pytest.mark.parametrize("path", FILES, ids=name)
-def test_docstrings_name_the_thing(path: Path) -> None:
-    for node in ast.walk(ast.parse(path.read_text())):
-        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Module)):
-            first = (ast.get_docstring(node) or "").split(" ")[0].rstrip(",:")
-            assert first not in VAGUE, ast.get_docstring(node)
+def test_docstrings_name_the_thing() -> None:
+    for path in FILES:
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Module)):
+                first = (ast.get_docstring(node) or "").split(" ")[0].rstrip(",:")
+                assert first not in VAGUE, (path, ast.get_docstring(node))
 
 
 def test_files_of_the_quick_selection_exist(pytestconfig: pytest.Config) -> None:

@@ -147,7 +147,7 @@ def test_an_installed_package_registers_what_it_declares(mine, monkeypatch):
 
 @pytest.mark.parametrize(
     ("options", "name"),
-    [pytest.param(street, "my_world", marks=OF_CLASS), (rule, "my_rule"), (rule, "my_source")],
+    [pytest.param(street, "my_world", marks=OF_CLASS), (rule, "my_source")],
 )
 def test_a_changed_file_is_refused_wherever_its_run_continues(tmp_path, mine, options, name):
     root, path = tmp_path / "root", mine / f"{name}.py"

@@ -1,12 +1,4 @@
-"""End a stage with a signal at each of its dealings with the disk, and see what the same command makes of what is left.
-
-    python tests/helpers/crash.py STAGE FOLDER SIGNAL[:POINT,...] ...
-
-For each POINT (every one there is, where none is given) STAGE runs in a copy of FOLDER. Before its POINT-th write
-reaches the disk it gets SIGNAL, and what was written and not synced is lost; then it runs undisturbed. Prints as JSON,
-for each SIGNAL, how many points there were and what went wrong where the end was not that of a run without a crash.
-A process of its own, because it forks: a child costs little to start, and so can be killed for real.
-"""
+"""Stages that a signal ends at one of their dealings with the disk, and what the same command makes of what is left."""
 
 import gc
 import itertools
@@ -16,7 +8,7 @@ import shutil
 import signal
 import sys
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -34,8 +26,13 @@ from icrl.plots import figures, source_agents
 ENDS = {signal.SIGINT: {130}, signal.SIGTERM: {143, -signal.SIGTERM}, signal.SIGKILL: {-signal.SIGKILL}}
 
 
-def main() -> None:
-    stage, folder, *signals = sys.argv[1:]
+def sweep(stage: str, folder: Path, signals: Sequence[str]) -> dict[str, Any]:
+    """For each `SIGNAL:POINT,...` of the signals, how many points there were and what went wrong where the end was not
+    that of a run without a crash.
+
+    For each POINT the stage runs in a copy of the folder. Before its POINT-th write reaches the disk it gets SIGNAL,
+    and what was written and not synced is lost; then it runs undisturbed. To be called in a process of its own, because
+    it forks: a child costs little to start, and so can be killed for real."""
     signal.signal(signal.SIGINT, signal.default_int_handler)  # what a shell starts in the background ignores it
     _make_cheap()
     undisturbed = shutil.copytree(folder, f"{folder}-undisturbed")
@@ -45,7 +42,7 @@ def main() -> None:
     report = {}
     for name, _, points in (text.partition(":") for text in signals):
         failures: dict[int, str] = {}
-        for point in map(int, points.split(",")) if points else itertools.count():
+        for point in map(int, points.split(",")):
             root = Path(shutil.copytree(folder, f"{folder}-{name}-{point}"))
             failure = _crash(stage, root, signal.Signals[name], point, expected)
             shutil.rmtree(root)
@@ -54,11 +51,12 @@ def main() -> None:
             failures[point] = failure
         bad = {point: failure for point, failure in failures.items() if failure}
         report[name] = {"points": len(failures), "failures": bad}
-    sys.stdout.write(json.dumps(report))
+    return report
 
 
 def _make_cheap() -> None:
     """Leave out what takes time and writes nothing of its own: reading the options anew, drawing pictures."""
+    os.environ["CUDA_VISIBLE_DEVICES"] = ""
     tqdm.monitor_interval = 0  # no thread: it might hold a lock when a child is forked
     config = load_config(TINY)
     runtime.load_config = lambda arguments: replace(config, root=dict(a.split("=", 1) for a in arguments)["root"])
@@ -129,7 +127,3 @@ def _in_child(work: Callable[[], Outcome], prepare: Callable[[], None] = lambda:
             sys.stderr.flush()
         os._exit(outcome.code)
     return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
-
-
-if __name__ == "__main__":
-    main()

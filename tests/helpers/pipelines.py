@@ -4,7 +4,7 @@ import math
 from pathlib import Path
 
 import numpy as np
-from harness import SMALL, done, kill_late
+from harness import SMALL, done
 
 from icrl import extensions
 from icrl.data.history_store import open_histories
@@ -16,7 +16,6 @@ WORLDS = {
     "dark_room_permuted": ("env.size=3", "env.max_episode_steps=6", *FEW),
 }
 VARIANTS = {  # presets with the same rules
-    "dark_room_classic": ("env.size=3", "env.max_episode_steps=4", "tasks.num_train=5"),
     "dark_room_hard": ("env.max_episode_steps=16", "tasks.num_train=5", "tasks.num_held_out=3"),
 }
 VECTORS: dict[str, tuple[str, ...]] = {}
@@ -73,18 +72,3 @@ def check_pipeline(tmp_path: Path, world: str, source: str, evaluated: bool) -> 
     assert optimum > random
     assert all((folder / picture).stat().st_size > 0 for picture in ("adaptation.png", "goals.png"))
     assert bool(list((tmp_path / "videos").rglob("*.mp4"))) == films
-
-
-def check_memories(tmp_path: Path, world: str, source: str, iterations: int) -> None:
-    """A run that continues from the middle records the same histories."""
-    options = options_of(world, source, "source.videos_per_task=0", "checkpoints.num_checkpoints=3")
-
-    def record() -> dict[str, bytes]:
-        done("train_agents", tmp_path, *options, preset=())
-        return {path.name: path.read_bytes() for path in (tmp_path / "histories/small").glob("*.npy")}
-
-    expected, logs = record(), tmp_path / "logs/small/source"
-    assert list(logs.glob(f"last-*{iterations}.json"))
-    kill_late(logs, iterations - 1)
-    assert list(logs.glob("last-*.json"))
-    assert record() == expected

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from harness import TINY, done, files_of, kill_late, refusal, run
+from harness import done, files_of, kill_late, refusal, run
 from toy import plain, steps_of
 
 from icrl.contracts import Json
@@ -87,20 +87,13 @@ def test_models_before_and_after_are_evaluated_each_in_its_own_folder(fresh):
     )
 
 
-@pytest.mark.parametrize(
-    ("program", "folder", "budget", "options"),
-    [
-        ("finetune", "finetuned", "finetune.num_iterations", TRIALS),
-    ],
-)
-def test_every_gradient_loop_can_be_extended(root, tmp_path, program, folder, budget, options):
+def test_trials_can_be_extended(root, tmp_path):
     whole = Path(shutil.copytree(root, tmp_path / "whole"))
-    done(program, whole, *options, f"{budget}=2")
-    done(program, root, *options, f"{budget}=1")
-    done(program, root, *options, f"{budget}=2")
-    assert state_of(root / "logs/tiny" / folder) == state_of(whole / "logs/tiny" / folder)
-    if program == "finetune":
-        schedule = "finetune.bonus={kind: linear, progress: percent, points: [[0, 1], [1, 0]]}"
-        done(program, root, *options, f"{budget}=1", schedule, "finetune.experiment_name=other")
-        other = (*options, f"{budget}=2", schedule, "finetune.experiment_name=other")
-        assert "the schedule finetune.bonus={" in refusal(program, root, *other, preset=TINY)
+    done("finetune", whole, *TRIALS, "finetune.num_iterations=2")
+    done("finetune", root, *TRIALS, "finetune.num_iterations=1")
+    done("finetune", root, *TRIALS, "finetune.num_iterations=2")
+    assert state_of(root / "logs/tiny/finetuned") == state_of(whole / "logs/tiny/finetuned")
+    schedule = "finetune.bonus={kind: linear, progress: percent, points: [[0, 1], [1, 0]]}"
+    other = (*TRIALS, schedule, "finetune.experiment_name=other")
+    done("finetune", root, *other, "finetune.num_iterations=1")
+    assert "the schedule finetune.bonus={" in refusal("finetune", root, *other, "finetune.num_iterations=2")

@@ -6,12 +6,14 @@ import os
 import shutil
 import sys
 from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
+from multiprocessing import get_context
 from pathlib import Path
 from unittest.mock import patch
 
 import pytest
-from harness import STAGES, TINY, ended, file_size_limit, files_of, refusal, results_of, run, start
+from harness import STAGES, TINY, file_size_limit, files_of, refusal, results_of, run, run_without_privileges
 
 from icrl import extensions
 from icrl.envs import make_env
@@ -148,23 +150,14 @@ def test_a_root_that_is_a_file(tmp_path, stage):
     assert (tmp_path / "file").read_text() == "in the way"
 
 
-# Root may write anywhere: a program that gives up this right and starts another one. 24: drop a capability for good;
-# 1, 2: to override permissions.
-OBEDIENT = """
-import ctypes, os, sys
-for capability in (1, 2):
-    ctypes.CDLL(None).prctl(24, capability, 0, 0, 0)
-os.execv(sys.argv[1], sys.argv[1:])
-"""
-
-
 @pytest.mark.skipif(sys.platform != "linux", reason="takes Linux's capabilities")
 def test_folders_without_permission(root):
     (root / "logs/tiny/gpt/finished.json").unlink()
     before, folders = files_of(root), [root / "logs/tiny/gpt", root / "logs/tiny", root / "histories"]
     for folder in folders:
         folder.chmod(0o500)
-    outcome = ended(start("train_gpt", root, through=[sys.executable, "-c", OBEDIENT]))
+    with ProcessPoolExecutor(1, get_context("forkserver")) as pool:
+        outcome = pool.submit(run_without_privileges, "train_gpt", root).result()
     assert "Permission denied" in outcome.refusal and str(root) in outcome.refusal
     for folder in folders:
         folder.chmod(0o700)

@@ -2,21 +2,23 @@
 finished one stays as it is, or refuses other options."""
 
 import fcntl
-import json
 import os
 import shutil
 import signal
 import subprocess
 import sys
 import time
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
 from pathlib import Path
 
+import crash
 import pytest
 from harness import STAGES, done, ended, files_of, refusal, results_of, run, start
 from kin import all_gone, family
 
 import icrl
-from icrl.runs.files import PROJECT, read_json, write_json
+from icrl.runs.files import read_json, write_json
 
 EVERY = 1 if int(os.environ.get("ICRL_KILLS", "1")) >= 20 else 8  # of the writes, one in so many is the last of a run
 # Work for a while, with a checkpoint every few milliseconds; evaluations in a process of their own.
@@ -56,17 +58,9 @@ def test_every_write_may_be_the_last(finished, tmp_path, stage, signals, num_wri
     signals = [f"SIGKILL:{','.join(map(str, range(2, num_writes, EVERY)))}", *signals]
     for part in NEEDED[stage]:
         shutil.copytree(finished / part, folder / part)
-    swept = subprocess.run(
-        [sys.executable, PROJECT / "tests/helpers/crash.py", stage, folder, *signals],
-        cwd=PROJECT,
-        env=os.environ | {"OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert swept.returncode == 0, swept.stderr
-    report = json.loads(swept.stdout)
-    assert not any(found["failures"] for found in report.values()), (report, swept.stderr)
+    with ProcessPoolExecutor(1, get_context("forkserver")) as pool:
+        report = pool.submit(crash.sweep, stage, folder, signals).result()
+    assert not any(found["failures"] for found in report.values()), report
     for name, _, points in (text.partition(":") for text in signals):
         assert report[name]["points"] == len(points.split(","))
 

@@ -3,7 +3,7 @@
 import pytest
 from harness import SMALL, refusal
 from installed import needs
-from pipelines import VARIANTS, WORLDS, check_memories, check_pipeline
+from pipelines import VARIANTS, WORLDS, check_pipeline
 
 from icrl import extensions
 from icrl.sources import source_options
@@ -14,22 +14,15 @@ PIPELINES = [  # every world and every source at least once
 ]
 if "from_gymnasium" in extensions.NAMES:
     PIPELINES.append(("gymnasium", "a2c"))
-MEMORIES = [("pendulum", "ppo", 12), ("pendulum", "sac", 24)] if "vectors" in extensions.NAMES else []
 if "worlds" in extensions.NAMES:
     PIPELINES += [("dark_key_to_door", "q_learning"), ("bandit", "dqn"), ("bandit", "a3c"), ("garnet", "a2c")]
 PIPELINES = [(world, source) for world, source in PIPELINES if source in source_options()]
-MEMORIES = [one for one in MEMORIES if one[1] in source_options()]
 
 
 @pytest.mark.parametrize(("world", "source"), PIPELINES)
 def test_pipeline(tmp_path, world, source):
     """The stages run in every world, and the optimum beats chance there."""
     check_pipeline(tmp_path, world, source, world in WORLDS and source == dict(reversed(PIPELINES))[world])
-
-
-@pytest.mark.parametrize(("world", "source", "iterations"), MEMORIES)
-def test_memories_and_moments_are_in_the_checkpoint(tmp_path, world, source, iterations):
-    check_memories(tmp_path, world, source, iterations)
 
 
 @needs("from_gymnasium")

@@ -22,7 +22,7 @@ PIPELINES = [("dark_room", "random")]
 if "from_gymnasium" in extensions.NAMES:
     PIPELINES += [("gymnasium", "optimal"), ("frozen_lake", "noise_distillation")]
 if "worlds" in extensions.NAMES:
-    PIPELINES += [(world, "noise_distillation") for world in ("dark_key_to_door_hidden", "bandit_linear", "anymdp")]
+    PIPELINES.append(("bandit_linear", "noise_distillation"))
 
 
 @pytest.mark.parametrize(("world", "source"), PIPELINES)

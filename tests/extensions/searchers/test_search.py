@@ -5,9 +5,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from harness import refusal
+from harness import done, kill_late, refusal
 from installed import needs
-from pipelines import check_memories, check_pipeline, options_of
+from pipelines import check_pipeline, options_of
 
 from icrl import extensions
 from icrl.app.compose import load_config
@@ -60,9 +60,18 @@ def test_pipeline(tmp_path: Path, world: str) -> None:
     check_pipeline(tmp_path, world, "searcher", world == "dark_room_permuted")
 
 
-@pytest.mark.parametrize("world", WORLDS)
-def test_memories_are_in_the_checkpoint(tmp_path: Path, world: str) -> None:
-    check_memories(tmp_path, world, "searcher", 24)
+def test_memories_are_in_the_checkpoint(tmp_path: Path) -> None:
+    """A run that continues from the middle records the same histories."""
+    options = options_of("dark_room_permuted", "searcher", "source.videos_per_task=0", "checkpoints.num_checkpoints=3")
+
+    def record() -> dict[str, bytes]:
+        done("train_agents", tmp_path, *options, preset=())
+        return {path.name: path.read_bytes() for path in (tmp_path / "histories/small").glob("*.npy")}
+
+    expected, logs = record(), tmp_path / "logs/small/source"
+    kill_late(logs, 23)
+    assert list(logs.glob("last-*.json"))
+    assert record() == expected
 
 
 @needs("from_gymnasium")
