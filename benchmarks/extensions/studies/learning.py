@@ -26,6 +26,7 @@ from benchmarks.extensions.studies.tables import (
     MODEL,
     OF_STUDY,
     OFF_PLAN,
+    PUBLISHED,
     REGRET,
     RETURN,
     RETURN_4,
@@ -34,6 +35,7 @@ from benchmarks.extensions.studies.tables import (
     STEPS,
     SUCCESS_END,
     TABLES,
+    TOTAL,
     Line,
     Table,
 )
@@ -64,7 +66,16 @@ STUDIES = (
     "classic",
 )
 STUDIES += ("objective", "decoding", "tokens", "position", "tasks", "pace", "trunk", "finetune", "worlds", "tables")
-STUDIES += ("vectors", "world_trials", "offline_settings", "offline", "half_cheetah", "minigrid", "meta_world")
+STUDIES += (
+    "vectors",
+    "world_trials",
+    "literature",
+    "offline_settings",
+    "offline",
+    "half_cheetah",
+    "minigrid",
+    "meta_world",
+)
 _EPISODES = (1, 4, 5, 10)
 _BOUNDS = ("mean", "low", "high")
 _MEASURES = {  # column: measure, digits
@@ -123,9 +134,21 @@ def figures_of(row: Json) -> dict[str, dict[str, str]]:
         (model if name == MODEL else figures[name])[AFTER_MOVE] = interval_text(
             played["final"][f"success_{LATER}_after_move"]
         )
+    if row.get("published"):
+        _add_published(figures, row)
     model["training tasks"] = figures.get(PARTS["train"], {}).get(LATE, "")
     model |= {"updates": str(row["updates"])}
     return figures
+
+
+def _add_published(figures: dict[str, dict[str, str]], row: Json) -> None:
+    """Add the total rewards of a life, ours and published."""
+    found = row["found"]
+    for name, curves in found["curves"].items():
+        figures[name][TOTAL] = f"{sum(curves['returns']['mean']):.1f}"
+    figures[MODEL][TOTAL] = interval_text(found["final"][shown_part(found["final"])]["total"], 1)
+    for one in row["published"]:
+        figures.setdefault(one["label"], {})[PUBLISHED] = f"{one['value']} ({one['source']})"
 
 
 def _late(curves: Json) -> dict[str, str]:
@@ -186,6 +209,13 @@ def _whole(study: str, folder: Path) -> Table:
     """All variants of a study, in columns that have figures."""
     kept = read_json(folder / f"{study}.json")
     rows, unread = kept["rows"], (RETURN, RETURN_4) if kept["measure"] == "success" else ()
+    cited = [
+        Line(study, row["variant"], policy, f"{row['variant']}: {policy}")
+        for row in rows
+        for policy in (MODEL, *(name for name, of in row["figures"].items() if PUBLISHED in of))
+    ]
+    if len(cited) > len(rows):
+        return Table(cited, (TOTAL, PUBLISHED), "protocol: policy")
     lines = [
         Line(study, row["variant"], test=row["test"], label=", ".join(filter(None, (row["variant"], row["test"]))))
         for row in rows

@@ -28,6 +28,7 @@ LATE, RETURN, STEPS, AFTER = "success, 31 to 40", "return, 31 to 40", "steps to 
 COVERED, MEMORY = "cells visited in 4 episodes without a goal", "of these by memory"
 OFF_PLAN = "new cells above a blind replay"  # in the three episodes after a random one
 ABOVE_OPTIMUM, REGRET = "steps above the optimum", "regret"
+TOTAL, PUBLISHED = "total reward of a life", "published"
 AFTER_MOVE = "ten episodes after the goal moved"
 _REFERENCES = (
     "covering plan",

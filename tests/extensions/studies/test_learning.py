@@ -47,6 +47,28 @@ def test_figures_of_learning_are_those_of_the_study(tmp_path: Path) -> None:
     assert figures_of(row)[wiped["label"]]["success, 31 to 40"] == "0.750 [0.500, 1.000]"
 
 
+def test_totals_stand_beside_published_ones(tmp_path: Path) -> None:
+    """A policy that is published alone has a line too."""
+    late = {"mean": 0.5, "low": 0.4, "high": 0.6}
+    curves = {"success": intervals(0, 1), "returns": intervals(1, 2.5)}
+    found = {
+        "curves": {"model, held-out tasks": curves, "random": curves},
+        "final": {"held_out": {"success": late, "total": {"mean": 3.5, "low": 3, "high": 4}}},
+    }
+    published = [{"label": name, "value": 9.9, "source": "RL^2"} for name in ("random", "SNAIL")]
+    row = {"variant": "arms", "test": "", "updates": 7, "found": found, "trained_at": [], "published": published}
+    study = {"splits": [], "seeds": [0], "measure": "returns"}
+    keep("cited", {"rows": [row], "config": {"study": study}, "machine": {}, "versions": {}}, tmp_path)
+    shown = written("<!-- results: cited -->\n<!-- end -->", tmp_path).splitlines()
+    assert shown[2:7] == [
+        "| protocol: policy | total reward of a life | published |",
+        "| --- | --- | --- |",
+        "| arms: model | 3.5 [3.0, 4.0] |  |",
+        "| arms: random | 3.5 | 9.9 (RL^2) |",
+        "| arms: SNAIL |  | 9.9 (RL^2) |",
+    ]
+
+
 def test_tables_of_all_pages_show_what_was_kept() -> None:
     for path in PAGES:
         text = path.read_text(encoding="utf-8")
