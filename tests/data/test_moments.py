@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from icrl.data.moments import mean_and_std
+from icrl.data.windows import mean_and_std
 
 
 def test_numbers_far_from_zero_lose_no_digits() -> None:

@@ -13,8 +13,7 @@ from icrl.config.options import replace
 from icrl.contracts import Batch
 from icrl.data.history_store import Histories, HistoryWriter, open_histories
 from icrl.data.lives import Rewards
-from icrl.data.moments import moments_of
-from icrl.data.windows import Mixture, Windows
+from icrl.data.windows import Mixture, Windows, moments_of
 from icrl.envs import make_env
 from icrl.envs.unlearned import Chance
 from icrl.runs.device import recorded

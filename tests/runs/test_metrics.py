@@ -19,7 +19,8 @@ from torch.profiler import record_function
 from torch.utils import tensorboard
 
 from icrl.contracts import PipelineError
-from icrl.runs.metrics import CurvesConfig, MetricLogger, Progress, distribution, profiled
+from icrl.runs.metrics import CurvesConfig, MetricLogger, distribution, profiled
+from icrl.runs.processes import Progress
 
 
 def points(folder: Path) -> dict[str, list[tuple[int, float]]]:
@@ -107,12 +108,12 @@ def test_ten_lines_in_a_whole_run(capsys, interval, first, *, shown):
     """Without a folder and a bar there is nothing to see."""
     progress = Progress("label", 80, first, "update", shown)
     options = CurvesConfig(num_summaries=0, summary_interval=interval)
-    with MetricLogger(None, 0, options, 80, progress, first) as logger:
+    with MetricLogger(None, 0, options, 80, progress) as logger:
         assert not logger.is_shown
         for iteration in range(first + 1, 81):
-            logger.advance()
+            logger.progress.advance()
             if logger.due(iteration):
-                logger.tell(iteration, "loss 0.25")
+                logger.progress.tell("loss 0.25")
                 logger.scalars("train", {"loss": 1.0}, iteration)
     lines = capsys.readouterr().out.splitlines()
     assert len(lines) == (80 - first) // 8 * shown

@@ -6,7 +6,7 @@ N rows, B windows, T steps in a window, S stores.
 from __future__ import annotations
 
 import reprlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal, Self
@@ -21,9 +21,11 @@ from icrl.contracts import Batch, Json
 from icrl.data.columns import step_dtypes
 from icrl.data.history_store import DamagedHistoriesError, Histories, open_histories
 from icrl.data.lives import ENDS, FLOATS, Labels, Rewards, RowColumns, order_of_stretches
+from icrl.nn.encoders import Moments
 from icrl.randomness import cumulative, draw, integers, mix, uniform
 from icrl.runs.files import check_same, has_form
 from icrl.runs.processes import say
+from icrl.spaces import num_channels
 
 if TYPE_CHECKING:
     from icrl.app.root import Config
@@ -68,6 +70,7 @@ class DataConfig(Options):
 
 _SET_ASIDE = ("num_development_tasks", "development")  # options that set tasks aside
 _WORLD = ("env", "tasks")
+_CHUNK = 2**16  # steps that are in float64 at a time
 
 
 class Windows:
@@ -182,6 +185,28 @@ class Mixture:
         each = [part.at(integers(key, lanes, part.num_windows)) for part in self.parts]
         chosen = store, torch.arange(len(lanes))
         return Batch(*(torch.stack(columns)[chosen] for columns in zip(*each, strict=True)))
+
+
+def moments_of(mixture: Mixture) -> Moments:
+    """Moments over all steps of all selected rows, on the device of the windows. Each step counts once, whatever the
+    shares of the stores are."""
+
+    def of(name: str, channels: int) -> tuple[Tensor, Tensor]:
+        return mean_and_std(
+            lambda: (steps.reshape(-1, channels) for part in mixture.parts for steps in part.split(name, _CHUNK))
+        )
+
+    obs = of("obs", num_channels(mixture.parts[0].spec.observation_space))
+    return Moments(*obs, of("reward", 1)[1])
+
+
+def mean_and_std(chunks: Callable[[], Iterable[Tensor]]) -> tuple[Tensor, Tensor]:
+    """Mean and standard deviation (divisor N) of each channel of all `chunks()` `[N, C]` together, float32 `[C]` each.
+    They are summed in float64, in a second pass around the mean, so that numbers far from 0 lose no digits."""
+    total = sum(len(chunk) for chunk in chunks())
+    mean = torch.stack([chunk.double().sum(0) for chunk in chunks()]).sum(0) / total
+    squares = torch.stack([(chunk.double() - mean).square().sum(0) for chunk in chunks()])
+    return mean.float(), (squares.sum(0) / total).sqrt().float()
 
 
 def open_stores(config: Config) -> list[Histories]:

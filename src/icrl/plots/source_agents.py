@@ -20,8 +20,8 @@ from icrl.evaluation.tables import LABELS
 from icrl.plots import style
 from icrl.plots.figures import success_figure
 from icrl.plots.walks import Film, film, play, walks_of
-from icrl.runs.metrics import MetricLogger, Progress, distribution, shown
-from icrl.runs.processes import progress_bar
+from icrl.runs.metrics import MetricLogger, distribution, shown
+from icrl.runs.processes import Progress, progress_bar
 from icrl.sources.pace import due_steps, env_steps, num_iterations
 from icrl.training.curves import inspect
 
@@ -49,7 +49,7 @@ class SourceCurves:
         if source.trains_on:  # the steps end before the run does
             amounts = num_iterations(source) - source.pretraining, max(first - source.pretraining, 0), "iteration"
         progress = Progress("train_agents", *amounts)
-        self._logger = MetricLogger(folder, done, options, num_iterations(source), progress, first)
+        self._logger = MetricLogger(folder, done, options, num_iterations(source), progress)
         self._learned = ""
         self._own = [
             MetricLogger(folder / "agents" / f"{k:04d}", done, options)
@@ -67,7 +67,7 @@ class SourceCurves:
         """Take in one iteration: its transitions `[T, B]`, metrics `[L]` and the learners after it. After the last env
         step (T = 0), metrics are shown over the steps that the iterations would have made."""
         played = len(transitions.obs) > 0
-        self._logger.advance(1 if self._source.trains_on else transitions.reward.numel())
+        self._logger.progress.advance(1 if self._source.trains_on else transitions.reward.numel())
         if played:
             self.statistics.add(transitions)
         if not self._logger.due(iteration):
@@ -76,7 +76,7 @@ class SourceCurves:
         self._logger.scalars("update", {name: value.mean().item() for name, value in metrics.items()}, steps)
         if played:
             self._learned = self._add_episodes(steps, transitions, learner)
-        self._logger.tell(iteration, self._learned)
+        self._logger.progress.tell(self._learned)
 
     def _add_episodes(self, steps: int, transitions: Rollout, learner: Learner) -> str:
         """Show the latest episodes and what is inspected; returns words for the progress line: return and success of

@@ -13,8 +13,7 @@ from typing import NamedTuple
 
 from icrl.app.root import Config
 from icrl.contracts import Batch, Objective
-from icrl.data.moments import moments_of
-from icrl.data.windows import Mixture
+from icrl.data.windows import Mixture, moments_of
 from icrl.evaluation.trained import evaluator_of
 from icrl.nn.encoders import set_moments
 from icrl.nn.gpt import GPT

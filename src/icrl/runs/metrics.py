@@ -1,4 +1,4 @@
-"""Live metrics of a run: curves, a progress line that says what is learned and how fast, a profile."""
+"""Live metrics of a run: curves and a profile."""
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
@@ -26,10 +26,9 @@ from icrl.config.options import (
 from icrl.contracts import PipelineError
 from icrl.runs.checkpoint import Interval
 from icrl.runs.files import write_atomically
-from icrl.runs.processes import progress_bar, say
+from icrl.runs.processes import Progress, say
 from icrl.runs.writers import make_writers, writer_classes
 
-_LINES = 10  # log lines in a whole run; the curves have all points
 _PACE = {"max_queue": 100, "flush_secs": 10}  # points that may wait, and seconds until they are on disk at the latest
 
 
@@ -96,37 +95,6 @@ def check_writers(options: CurvesConfig) -> None:
             extra_module(library, f"summaries.writer={name}")
 
 
-class Progress(AbstractContextManager["Progress"]):
-    """Progress bar and, if it is `shown`, log lines: share done, what is learned, throughput, time left. A context
-    manager."""
-
-    def __init__(self, label: str, total: int, done: int, unit: str, shown: bool = True) -> None:
-        bar = {"desc": label, "unit": unit, "unit_scale": True, "dynamic_ncols": True}
-        self._bar = progress_bar(total=total, initial=done, disable=not shown, **bar)
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-    def close(self) -> None:
-        self._bar.close()
-
-    def advance(self, amount: int = 1) -> None:
-        self._bar.update(amount)
-
-    def show(self, learned: str) -> None:
-        """Show words behind the bar."""
-        self._bar.set_postfix_str(learned, refresh=False)
-
-    def log(self, learned: str) -> None:
-        """Write one line above the bar."""
-        if (bar := self._bar).disable:
-            return
-        about = bar.format_dict
-        rate = (bar.n - bar.initial) / max(about["elapsed"], 1e-9)
-        left = f"{(bar.total - bar.n) / rate:.0f} s left" if rate else "starting"
-        bar.write(f"{about['prefix']}  {bar.n / bar.total:4.0%}  {learned}  {rate:,.4g} {bar.unit}/s  {left}")
-
-
 class MetricLogger(AbstractContextManager["MetricLogger"]):
     """Logger of the curves and log lines of one run. Without a folder it writes nothing.
 
@@ -140,29 +108,14 @@ class MetricLogger(AbstractContextManager["MetricLogger"]):
         options: CurvesConfig | None = None,
         total: int = 0,
         progress: Progress | None = None,
-        first: int = 0,
     ) -> None:
         """Append to `folder`. If the run resumes at step `done`, later points of an interrupted session are hidden (all
-        points if `done` is 0). `options` space the points over `total` iterations, of which `first` are done. `advance`
-        moves the `progress` on, `tell` writes to it, and `close` closes it too."""
-        options, progress = options or CurvesConfig(), progress or Progress("", 1, 0, "", shown=False)
-        self._folder, self._total, self._lines = folder, total, first * _LINES // max(total, 1)
-        self._progress = progress
+        points if `done` is 0). `options` space points over `total` iterations; `close` closes the `progress` too."""
+        options, self._folder = options or CurvesConfig(), folder
+        self.progress = progress or Progress("", 1, 0, "", shown=False)
         self.due = Interval(options.num_summaries, options.summary_interval, total).due
         self.is_shown = folder is not None
         self._writers = make_writers(options.writer, folder, done, _PACE) if folder else []
-
-    def advance(self, amount: int = 1) -> None:
-        """Advance the progress bar."""
-        self._progress.advance(amount)
-
-    def tell(self, iteration: int, learned: str) -> None:
-        """Show in the progress bar what is `learned` after `iteration`, and write one of the ten log lines of a run if
-        it is due since the previous call."""
-        self._progress.show(learned)
-        before, self._lines = self._lines, iteration * _LINES // self._total
-        if self._lines > before:
-            self._progress.log(learned)
 
     def scalars(self, prefix: str, values: dict[str, float], step: int) -> None:
         """Add a point to each curve."""
@@ -195,7 +148,7 @@ class MetricLogger(AbstractContextManager["MetricLogger"]):
                 writer.flush()
 
     def close(self) -> None:
-        self._progress.close()
+        self.progress.close()
         self.flush()
         for writer in self._writers:
             writer.close()

@@ -3,6 +3,8 @@
 A signal often reaches a whole process group. Only the training process handles it, and then ends its children.
 """
 
+from __future__ import annotations
+
 import os
 import pickle
 import signal
@@ -11,7 +13,7 @@ import threading
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import BrokenExecutor, ProcessPoolExecutor, as_completed
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from multiprocessing import active_children, get_all_start_methods, get_context, resource_tracker
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
@@ -29,7 +31,7 @@ Result = TypeVar("Result")
 _START_METHOD = "forkserver" if "forkserver" in get_all_start_methods() else "spawn"
 _SIGNALS = {signal.SIGINT, signal.SIGTERM, signal.SIGUSR2}
 _TICK = 1.0  # seconds between two pictures of a bar
-_LINES = 10  # above the bar of some jobs
+_LINES = 10  # above a bar; the curves of a run have all points
 _EXIT = 10.0  # seconds in which a process exits, which takes time at the lowest priority
 
 
@@ -116,24 +118,25 @@ def in_parallel(
     and result as they arrive, and returns words for the bar.
 
     Jobs and results must be picklable, exceptions are those of the jobs. Raises `PipelineError` if a process dies."""
-    with progress_bar(total=len(jobs), desc=title, unit="job") as bar, ticking(bar):
+    with Progress(title, len(jobs), 0, "job") as progress, ticking(progress):
         if width > 1:
-            return _in_processes(jobs, width, bar, tell)
+            return _in_processes(jobs, width, progress, tell)
         results = list[tuple[str, Result]]()
         for name, job in jobs:
             results.append((name, job()))
-            advance(bar, tell(*results[-1]))
+            progress.advance()
+            progress.tell(tell(*results[-1]))
         return results
 
 
 @contextmanager
-def ticking(bar: Any) -> Iterator[None]:
+def ticking(progress: Progress) -> Iterator[None]:
     """Context in which the clock of the bar runs on while nothing is done."""
     ended = threading.Event()
 
     def run() -> None:
         while not ended.wait(_TICK):
-            bar.refresh()
+            progress.refresh()
 
     clock = threading.Thread(target=run, daemon=True)
     clock.start()
@@ -145,7 +148,7 @@ def ticking(bar: Any) -> Iterator[None]:
 
 
 def _in_processes(
-    jobs: Sequence[tuple[str, Callable[[], Result]]], width: int, bar: Any, tell: Callable[[str, Result], str]
+    jobs: Sequence[tuple[str, Callable[[], Result]]], width: int, progress: Progress, tell: Callable[[str, Result], str]
 ) -> list[tuple[str, Result]]:
     results, names = dict[int, Result](), [name for name, _ in jobs]
     before = active_children()
@@ -158,24 +161,14 @@ def _in_processes(
         for future in as_completed(futures):  # not in order, so that the bar does not wait for a long one
             number = futures[future]
             results[number] = pickle.loads(future.result())
-            advance(bar, tell(names[number], results[number]))
+            progress.advance()
+            progress.tell(tell(names[number], results[number]))
         return [(name, results[number]) for number, name in enumerate(names)]
     except BrokenExecutor as error:
         raise PipelineError("a worker process died. Run the same command again, or with num_threads=1") from error
     finally:
         kill()
         pool.shutdown(cancel_futures=True)
-
-
-def advance(bar: Any, told: str) -> None:
-    """Move the bar on, with a line above it at each tenth of the jobs if there are several, as training has them."""
-    bar.set_postfix_str(told, refresh=False)
-    bar.update()
-    about, lines = bar.format_dict, (bar.n - 1) * _LINES // bar.total
-    if bar.n * _LINES // bar.total > lines and bar.total > 1:
-        left = about["elapsed"] / (bar.n - bar.initial) * (bar.total - bar.n)
-        parts = (f"{about['prefix']}  {bar.n / bar.total:4.0%}", f"{bar.n} of {bar.total} {bar.unit}s", told)
-        bar.write("  ".join([*filter(None, parts), f"about {left:.0f} s left"]))
 
 
 def _alone() -> None:
@@ -192,6 +185,43 @@ def progress_bar(*iterable: Any, **options: Any) -> Any:
     notebook, it only counts, and log lines take its place."""
     drawn = sys.stderr if sys.stderr.isatty() else SimpleNamespace(write=len, flush=int)
     return extra_module("tqdm", "a progress bar").tqdm(*iterable, file=drawn, **options)
+
+
+class Progress(AbstractContextManager["Progress"]):
+    """Progress bar and, if it is `shown`, log lines: share done, what is learned, throughput, time left."""
+
+    def __init__(self, label: str, total: int, done: int, unit: str, shown: bool = True) -> None:
+        bar = {"desc": label, "unit": unit, "unit_scale": True, "dynamic_ncols": True}
+        self._bar = progress_bar(total=total, initial=done, disable=not shown, **bar)
+        self._lines = done * _LINES // max(total, 1)
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        self._bar.close()
+
+    def refresh(self) -> None:
+        self._bar.refresh()
+
+    def advance(self, amount: int = 1) -> None:
+        self._bar.update(amount)
+
+    def tell(self, learned: str) -> None:
+        """Show words behind the bar, and write one of the ten log lines of the whole if it is due."""
+        self._bar.set_postfix_str(learned, refresh=False)
+        before, self._lines = self._lines, self._bar.n * _LINES // self._bar.total
+        if self._lines > before and self._bar.total > 1:
+            self.log(learned)
+
+    def log(self, learned: str) -> None:
+        """Write one line above the bar."""
+        if (bar := self._bar).disable:
+            return
+        about = bar.format_dict
+        rate = (bar.n - bar.initial) / max(about["elapsed"], 1e-9)
+        left = f"{(bar.total - bar.n) / rate:.0f} s left" if rate else "starting"
+        bar.write(f"{about['prefix']}  {bar.n / bar.total:4.0%}  {learned}  {rate:,.4g} {bar.unit}/s  {left}")
 
 
 def say(line: str, file: TextIO | None = None) -> None:

@@ -65,7 +65,7 @@ class UpdateCurves:
 
         inspect(self.logger, self.summaries, update, model.named_parameters(), policy, batch._asdict())
         told = [shown({name: values[name] for name in (_OF_TRIALS if "return" in values else _TOLD) if name in values})]
-        self.logger.tell(update, "  ".join(told + newest(evaluations.results if evaluations else {})))
+        self.logger.progress.tell("  ".join(told + newest(evaluations.results if evaluations else {})))
 
 
 def _none(values: Metrics) -> str:

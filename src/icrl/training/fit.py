@@ -15,8 +15,8 @@ from icrl.runs.checkpoint import FINISHED, Interval
 from icrl.runs.divergence import FiniteCheck
 from icrl.runs.evaluations import Evaluations, Evaluator
 from icrl.runs.files import Identity, write_owned
-from icrl.runs.metrics import MetricLogger, Progress, profiled
-from icrl.runs.processes import say
+from icrl.runs.metrics import MetricLogger, profiled
+from icrl.runs.processes import Progress, say
 from icrl.runs.record import record_session
 from icrl.runs.run_state import Generators, RunState, Stateful
 from icrl.training.curves import UpdateCurves, make_noise_scale
@@ -156,12 +156,12 @@ class Training:
         """Show the `metrics` of the update that was just made on `batch`, if it is time to. Raises `DivergedError` if a
         number of it is not finite."""
         made, updater = self.done + 1, self._updater
+        self._logger.progress.advance()
         due = self._logger.due(made)
         self._finite.record(made, updater.watched(metrics), check=due)
         if due:
             self._curves.show(made, metrics, self._scale | updater.rates(), updater.model, batch, self.evaluations)
         self._iteration_done()
-        self._logger.advance()
 
 
 def _services(
@@ -172,7 +172,7 @@ def _services(
     refuse(run.done > run.total, f"{beyond}: raise trainer.num_iterations (or what sets it), or give another name=")
     config, folder, is_writer, owner = context.config, run.folder, context.ranks.is_writer, Identity.of(run.description)
     progress = Progress(owner.program, run.total, run.done, "update", is_writer)
-    logger = MetricLogger(folder if is_writer else None, run.done, config.summaries, run.total, progress, run.done)
+    logger = MetricLogger(folder if is_writer else None, run.done, config.summaries, run.total, progress)
     run.loggers.append(stack.enter_context(logger))
     if is_writer:
         (folder / FINISHED).unlink(missing_ok=True)  # of a run that is extended

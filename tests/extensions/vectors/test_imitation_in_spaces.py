@@ -13,8 +13,7 @@ from icrl.app.compose import load_config
 from icrl.config.options import replace
 from icrl.contracts import Batch, ConfigError, Rollout
 from icrl.data.history_store import HistoryWriter, open_histories
-from icrl.data.moments import mean_and_std, moments_of
-from icrl.data.windows import DataConfig, Mixture, Windows
+from icrl.data.windows import DataConfig, Mixture, Windows, mean_and_std, moments_of
 from icrl.nn.encoders import Moments, set_moments
 from icrl.nn.gpt import GPT, Window, context_of
 from icrl.objectives.imitation import AlgorithmDistillation, DecisionPretraining, ObjectiveConfig
@@ -99,7 +98,7 @@ def test_moments_are_those_of_numpy_over_all_stores(
     world: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """And windows of the stores have the recorded numbers, in the dtypes of the spaces."""
-    monkeypatch.setattr("icrl.data.moments._CHUNK", 10)
+    monkeypatch.setattr("icrl.data.windows._CHUNK", 10)
     spec = WORLDS[world]
     one, two = window_of(spec, 3, 8), window_of(spec, 5, 7, seed=1)
     mixture = mixture_of(tmp_path, spec, one, two)

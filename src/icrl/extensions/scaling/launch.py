@@ -21,8 +21,7 @@ from icrl.config.modules import describe_error, extra_module
 from icrl.contracts import ConfigError, Stopped
 from icrl.extensions.scaling.options import DaskLaunch, LaunchConfig, LocalLaunch, SubmititLaunch
 from icrl.extensions.scaling.units import ATTEMPTS, ICRL, PATIENCE, Job, environment, resume, run_unit, stop
-from icrl.runs.metrics import Progress
-from icrl.runs.processes import say
+from icrl.runs.processes import Progress, say
 
 _TICK = 0.1  # seconds between two looks at all futures
 

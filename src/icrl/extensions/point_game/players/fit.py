@@ -16,7 +16,8 @@ from icrl.runs.checkpoint import FINISHED, Interval, check, check_run, is_due, s
 from icrl.runs.device import recorded
 from icrl.runs.divergence import FiniteCheck
 from icrl.runs.files import Identity, check_owner, check_same, identity_of, read_owned, write_owned
-from icrl.runs.metrics import MetricLogger, Progress, profiled, shown
+from icrl.runs.metrics import MetricLogger, profiled, shown
+from icrl.runs.processes import Progress
 from icrl.runs.record import record_session
 from icrl.runs.run_state import RunState
 
@@ -52,7 +53,7 @@ def fit_players(config: PlayersConfig, evaluate: Evaluate, device: torch.device)
     saved = SavedNetworks(config, run, learners)
     with ExitStack() as stack:
         progress = Progress("train_players", total, run.done, "update")
-        logger = stack.enter_context(MetricLogger(folder, run.done, options, total, progress, run.done))
+        logger = stack.enter_context(MetricLogger(folder, run.done, options, total, progress))
         run.loggers.append(logger)
         record_session(config, folder, owner, run.done)
         for name, learner in learners.items():
@@ -185,7 +186,7 @@ class PlayerCurves:
 
     def show(self, metrics: dict[str, dict[str, Tensor]], learners: dict[str, Learner], update: int) -> None:
         """Log the metrics of an update by learner."""
-        self._logger.advance()
+        self._logger.progress.advance()
         if self._logger.due(update):
             for name, found in metrics.items():
                 learner, values = learners[name], {key: value.item() for key, value in found.items()}
@@ -197,7 +198,7 @@ class PlayerCurves:
             newest = self._matches[max(self._matches, key=int)] if self._matches else {}
             rhos = {pair.replace("_", " "): newest[pair]["rho"]["value"] for pair in _TOLD if pair in newest}
             losses = {f"{name} loss": values["loss"].item() for name, values in metrics.items()}
-            self._logger.tell(update, f"rho of {shown(rhos)}" if rhos else shown(losses))
+            self._logger.progress.tell(f"rho of {shown(rhos)}" if rhos else shown(losses))
 
     def show_matches(self, matches: Json, update: int) -> None:
         """Log the rho of each pair of players and statistics of its games."""

@@ -50,7 +50,7 @@ from icrl.runs.files import (
     read_owned,
     write_owned,
 )
-from icrl.runs.processes import advance, progress_bar
+from icrl.runs.processes import Progress, progress_bar
 from icrl.sources.options import check_source
 from icrl.sources.pace import num_iterations
 
@@ -80,7 +80,7 @@ def main(config: SearchedConfig) -> Path:
         write_owned(given, owner, 0, recorded(config))
         study = _restored(path, owner, space)
         done, num_trials = len(study.trials), config.search.num_trials
-        with progress_bar(total=num_trials, initial=done, desc="search", unit="trial") as bar:
+        with Progress("search", num_trials, done, "trial") as progress:
             for number in range(done, num_trials):
                 # Seeded for each trial, so that an interrupted search samples the same trials as an undisturbed one.
                 study.sampler = TPESampler(seed=config.seed + number)
@@ -90,7 +90,8 @@ def main(config: SearchedConfig) -> Path:
                 times = [[str(one.datetime_start), str(one.datetime_complete)] for one in study.trials]
                 content = {"best": study.best_params, "value": study.best_value, "trials": trials, "times": times}
                 write_owned(path, owner, len(trials), content)
-                advance(bar, f"best {study.best_value:.3f}")
+                progress.advance()
+                progress.tell(f"best {study.best_value:.3f}")
         value = PROGRAMS[program][2] if program in PROGRAMS else _A2C
         write_search_plots(folder, study, value)
     best = " ".join(f"{name}={shown(found)}" for name, found in study.best_params.items())
