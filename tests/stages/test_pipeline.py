@@ -149,7 +149,7 @@ def test_development_tasks_are_in_no_window(root, monkeypatch):
     sizes = ("trainer.num_iterations=30", "trainer.mini_batch_size=32", "trainer.mini_batch_length=5")
     done("train_gpt", root, "name=new", "histories=tiny", *sizes, "trainer.activation_checkpointing=true")
     assert {column.shape for batch in drawn for column in batch} == {(32, 5)}
-    assert len(drawn) == 30 and recomputes == [True]
+    assert len(drawn) in (30, 31) and recomputes == [True]  # the batch after the last may have been read ahead
     tasks = read_json(root / "logs/new/gpt/last-000000030.json")["description"]["tasks"]
     assert tasks["development"] == tasks["train"][-2:]
     env = make_env(load_config(TINY).env)

@@ -48,7 +48,7 @@ def start_and_wait_for(file: Path, stage: str, root: Path) -> subprocess.Popen[s
     ("stage", "signals", "num_writes"),
     [
         pytest.param("train_agents", ["SIGTERM:40", "SIGINT:20,60"], 60, marks=pytest.mark.long),
-        ("train_gpt", ["SIGTERM:20", "SIGINT:7,30"], 33),
+        ("train_gpt", ["SIGTERM:12", "SIGINT:7,30"], 33),
         pytest.param("evaluate", ["SIGINT:4"], 9, marks=pytest.mark.long),
     ],
 )
