@@ -33,6 +33,7 @@ def sweep(stage: str, folder: Path, signals: Sequence[str]) -> dict[str, Any]:
     For each POINT the stage runs in a copy of the folder. Before its POINT-th write reaches the disk it gets SIGNAL,
     and what was written and not synced is lost; then it runs undisturbed. To be called in a process of its own, because
     it forks: a child costs little to start, and so can be killed for real."""
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, ENDS)  # processes of the tests begin with signals blocked
     signal.signal(signal.SIGINT, signal.default_int_handler)  # what a shell starts in the background ignores it
     _make_cheap()
     undisturbed = shutil.copytree(folder, f"{folder}-undisturbed")

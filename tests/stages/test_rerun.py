@@ -19,6 +19,7 @@ from kin import all_gone, family
 
 import icrl
 from icrl.runs.files import read_json, write_json
+from icrl.runs.processes import without_signals
 
 EVERY = 1 if int(os.environ.get("ICRL_KILLS", "1")) >= 20 else 8  # of the writes, one in so many is the last of a run
 # Work for a while, with a checkpoint every few milliseconds; evaluations in a process of their own.
@@ -58,7 +59,7 @@ def test_every_write_may_be_the_last(finished, tmp_path, stage, signals, num_wri
     signals = [f"SIGKILL:{','.join(map(str, range(2, num_writes, EVERY)))}", *signals]
     for part in NEEDED[stage]:
         shutil.copytree(finished / part, folder / part)
-    with ProcessPoolExecutor(1, get_context("forkserver")) as pool:
+    with without_signals(), ProcessPoolExecutor(1, get_context("forkserver")) as pool:
         report = pool.submit(crash.sweep, stage, folder, signals).result()
     assert not any(found["failures"] for found in report.values()), report
     for name, _, points in (text.partition(":") for text in signals):
