@@ -156,20 +156,23 @@ def test_outputs_and_gradients_equal_loops() -> None:
         assert torch.allclose(mine, reference, atol=1e-4) and mine.abs().max() > 1e-3
 
 
-@pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float32, 1e-6), (torch.bfloat16, 0.03)])
+@pytest.mark.parametrize(
+    ("dtype", "tolerance"), [(torch.float32, 1e-6), (torch.float64, 1e-12), (torch.bfloat16, 0.03)]
+)
 @pytest.mark.parametrize("heads", [2, 4])
 def test_a_cache_of_rows_attends_as_one_of_matrices(heads: int, dtype: torch.dtype, tolerance: float) -> None:
     """Over several blocks, after many tokens at once, with streams replaced by those of another cache."""
     torch.manual_seed(0)
     layers, streams, groups, width, capacity = 2, 3, 2, 16, 80
     made = [RowCache((layers, streams, groups, capacity, width), dtype) for _ in range(2)]
-    plain = [KVCache(*torch.zeros(2, layers, streams, groups, capacity, width)) for _ in range(2)]
+    form = torch.promote_types(dtype, torch.float32)  # of queries
+    plain = [KVCache(*torch.zeros(2, layers, streams, groups, capacity, width, dtype=form)) for _ in range(2)]
 
     def step(length: int) -> None:
         for rows, columns in zip(made, plain, strict=True):
             for layer in range(layers):
-                query = torch.randn(streams, heads, length, width)
-                key, value = torch.randn(2, streams, groups, length, width)
+                query = torch.randn(streams, heads, length, width, dtype=form)
+                key, value = torch.randn(2, streams, groups, length, width, dtype=form)
                 expected = columns.append(layer, key, value)
                 if length == 1:
                     got, mixed = rows.attend(layer, query, key, value), attend(query, *expected, None, 0.0, False)

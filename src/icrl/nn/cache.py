@@ -86,7 +86,7 @@ class RowCache(TokenCache):
         tokens = served * capacity + torch.arange(self.length + 1, dtype=torch.int32)  # [B H, S]
         scaled = query.reshape(-1, width) * width**-0.5
         scores = torch.cat([weighted_sums(part, channels, scaled) for part in keys[: block + 1]], dim=1)
-        weights = scores[:, : self.length + 1].float().softmax(-1)
+        weights = scores[:, : self.length + 1].softmax(-1, dtype=query.dtype)
         return weighted_sums(values, tokens, weights).to(query.dtype).view_as(query)
 
     def replace(self, streams: Tensor, other: Self) -> None:

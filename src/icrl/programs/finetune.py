@@ -60,7 +60,8 @@ def main(config: Config) -> Path:
                 model = GPT(config.model, spec).to(context.device, dtype_of(config))
                 if start:
                     model.load_state_dict(plain_gpt(config, spec, start[0]["model"], context.device).state_dict())
-                low = spec.is_discrete and config.device.amp_dtype in ("auto", "bfloat16")
+                device = config.device
+                low = spec.is_discrete and device.dtype == "float32" and device.amp_dtype in ("auto", "bfloat16")
                 trials = Trials(options, world, tasks, model, config.seed, context.ranks, family, low)
                 objective = PolicyGradient(options, spec, model.head, lambda: trials.metrics, trials.clock)
                 updates = options.num_iterations * trials.updates_per_iteration

@@ -66,8 +66,8 @@ class Trials:
 
     An iteration plays trials with the weights at its start, and then passes over their streams in random order, in
     `num_mini_batches` parts. `state_dict` holds the weights of the actor. With a `family` trials are played in its
-    world, where they also visit other rooms. With `low_precision` the actor's keys and values are bfloat16 on a CPU,
-    as they are in updates. Methods are called by all `ranks`."""
+    world, where they also visit other rooms. With `low_precision` the actor's keys and values are bfloat16 on a CPU.
+    Methods are called by all `ranks`."""
 
     def __init__(
         self,
