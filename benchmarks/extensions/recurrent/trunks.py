@@ -21,10 +21,10 @@ from icrl.evaluation.in_context import play_steps
 from icrl.nn.gpt import GPT
 from icrl.nn.gpt_policy import GPTPolicy
 
-BASELINE, HALF = "attention, 2 heads", "attention, cache in bfloat16"
+BASELINE, HALF = "attention, shared keys and values", "the same, cache in bfloat16"
 TRUNKS: dict[str, list[str]] = {
     BASELINE: [],
-    "attention, shared keys and values": ["model.num_kv_heads=1"],
+    "attention, 2 heads": ["model.num_kv_heads=0"],
     "gated delta rule, 2 heads": ["model.trunk=delta"],
     "gated delta rule, 1 head": ["model.trunk=delta", "model.num_heads=1"],
     "GRU": ["model.trunk=gru"],

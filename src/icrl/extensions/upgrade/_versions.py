@@ -30,6 +30,7 @@ VALUES = {  # renamed values of options
     ("source.name", "noisy_expert"): "noise_distillation",
     ("env.expert", "icrl.envs.gym.mini_grid:ShortestWay"): "icrl.extensions.gym_worlds.mini_grid:ShortestWay",
 }
+BEFORE = {"model.num_kv_heads": 0}  # options that did not exist in 0.8, as it was then
 PRESETS = ("env.variant", "source.name", "objective.name", "optimizer.name")  # options with the name of a preset
 UNIONS = {"env", "source", "objective", "optimizer", "critic"}  # groups without the options that have no effect
 OF_OTHERS = {"launch", "search", "shard", "study"}  # groups that no run reads, only programs that start runs
@@ -58,7 +59,7 @@ def present_config(before: Json) -> tuple[Any, Json]:
     )
     if unknown := [key for key in new if key not in present and key.partition(".")[0] not in UNIONS]:
         raise PipelineError(f"{', '.join(unknown)}: this version has no such options, and cannot convert the run")
-    kept = {key: value for key, value in new.items() if key in present}
+    kept = {key: value for key, value in (BEFORE | new).items() if key in present}
     config = recorded_options(root, _nested(present | kept), "a run of an older version")
     return config, json.loads(json.dumps(recorded(config) | others))
 
