@@ -23,10 +23,12 @@ from benchmarks.extensions.studies.tables import (
     COVERED,
     LATE,
     MEMORY,
+    MINUTES,
     MODEL,
     OF_STUDY,
     OFF_PLAN,
     PUBLISHED,
+    RANKS,
     REGRET,
     RETURN,
     RETURN_4,
@@ -138,6 +140,8 @@ def figures_of(row: Json) -> dict[str, dict[str, str]]:
         _add_published(figures, row)
     model["training tasks"] = figures.get(PARTS["train"], {}).get(LATE, "")
     model |= {"updates": str(row["updates"])}
+    if row.get("training_seconds"):
+        model[MINUTES] = f"{row['training_seconds'] / 60:.0f}"
     return figures
 
 
@@ -184,6 +188,8 @@ def table(name: str, folder: Path = FIGURES) -> str:
     columns without any figure are left out: the study ran before they were measured."""
     if name in thousand_gpus.TABLES:
         return thousand_gpus.table(name)
+    if name == "leaderboard":
+        return leaderboard(folder)
     chosen = TABLES.get(name) or _whole(name, folder)
     studies = list(dict.fromkeys(line.study for line in chosen.lines))
     kept = {study: read_json(folder / f"{study}.json") for study in studies}
@@ -198,6 +204,24 @@ def table(name: str, folder: Path = FIGURES) -> str:
     lines = [[chosen.head, *columns], ["---"] * (1 + len(columns)), *cells]
     made = [f"`python -m src.study study={name}`, {_origin(found)}" for name, found in kept.items()]
     return "\n".join([*(f"| {' | '.join(line)} |" for line in lines), "", f"({'; '.join(made)})"])
+
+
+def leaderboard(folder: Path = FIGURES) -> str:
+    """Markdown of the table of all worlds: the model, the policy to reach, random play and published numbers, and how
+    the model was trained."""
+    head = ("world", "measure", "model", "to reach", "random", "published", "splits x seeds", "minutes", "study, commit")
+    lines = [head, ["---"] * len(head)]
+    for rank in RANKS:
+        kept = read_json(folder / f"{rank.study}.json")
+        figures = next(row["figures"] for row in kept["rows"] if row["variant"] == rank.variant)
+        reached, best, random = (figures.get(name, {}).get(rank.figure, "") for name in (MODEL, rank.reference, "random"))
+        published = "; ".join(f"{name} {of[PUBLISHED]}" for name, of in figures.items() if PUBLISHED in of)
+        runs = f"{len(kept.get('splits') or [0])} x {len(kept['seeds'])}"
+        where = f"`{rank.study}`, {' and '.join(kept['trained_at'])}"
+        minutes = figures[MODEL].get(MINUTES, "")
+        to_reach = f"{best} ({rank.reference})" if best else rank.reference
+        lines.append([rank.world, rank.figure, reached, to_reach, random, published, runs, minutes, where])
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 
 def _origin(kept: Json) -> str:

@@ -28,7 +28,7 @@ LATE, RETURN, STEPS, AFTER = "success, 31 to 40", "return, 31 to 40", "steps to 
 COVERED, MEMORY = "cells visited in 4 episodes without a goal", "of these by memory"
 OFF_PLAN = "new cells above a blind replay"  # in the three episodes after a random one
 ABOVE_OPTIMUM, REGRET = "steps above the optimum", "regret"
-TOTAL, PUBLISHED = "total reward of a life", "published"
+TOTAL, PUBLISHED, MINUTES = "total reward of a life", "published", "minutes"
 AFTER_MOVE = "ten episodes after the goal moved"
 _REFERENCES = (
     "covering plan",
@@ -124,6 +124,44 @@ _WORLDS = {
     "bandit": ("Thompson sampling", "UCB1", "random"),
     "FrozenLake": ("random", "optimum"),
 }
+
+
+class Rank(NamedTuple):
+    """A row of the leaderboard: runs of one study, what is measured, and the policy to reach."""
+
+    world: str
+    study: str
+    variant: str
+    figure: str
+    reference: str
+
+
+RANKS = [
+    Rank("DarkRoom 9 x 9, 23 goals at random", "trials", _TRIALS, LATE, "optimum"),
+    Rank("DarkRoom 9 x 9, a quadrant", "regions", "a quadrant", LATE, "covering plan"),
+    Rank("DarkRoom 9 x 9, the ring", "regions", "the ring", LATE, "covering plan"),
+    Rank("DarkRoom 17 x 17", "worlds", "hard room", LATE, "searcher"),
+    Rank("DarkRoom, permuted actions", "world_trials", "permuted actions", SUCCESS_END, "searcher"),
+    Rank("Key-to-Door", "worlds", "Key-to-Door", RETURN_END, "optimum"),
+    Rank("Key-to-Door, key not seen", "worlds", "Key-to-Door, key not seen", RETURN_END, "searcher"),
+    Rank("FrozenLake 4 x 4", "worlds", "FrozenLake", SUCCESS_END, "optimum"),
+    Rank("FrozenLake 6 x 6", "tables", "frozen lake 6 x 6", SUCCESS_END, "optimum"),
+    Rank("Bernoulli bandit, 200 pulls", "world_trials", "bandit", REGRET, "Thompson sampling"),
+    Rank("contextual bandit, 200 pulls", "world_trials", "contextual bandit", REGRET, "Thompson sampling"),
+    Rank("linear bandit, 200 pulls", "tables", "linear bandit", RETURN_END, "LinUCB"),
+    Rank("garnet", "tables", "garnet", RETURN_END, "PSRL"),
+    *(
+        Rank(f"bandit, {number} arms, 100 pulls", "literature", f"{number} arms, 100 pulls", TOTAL, "Gittins index")
+        for number in (5, 10)
+    ),
+    Rank("point robot", "vectors", "point robot", RETURN_END, "optimum"),
+    Rank("cart pole", "vectors", "cart pole", RETURN_END, _EXPERT),
+    Rank("pendulum", "vectors", "pendulum", RETURN_END, _EXPERT),
+    Rank("GoToDoor", "minigrid", "GoToDoor", RETURN_END, _EXPERT),
+    Rank("Fetch", "minigrid", "Fetch", RETURN_END, _EXPERT),
+    Rank("ML1 reach", "meta_world", "reach", RETURN_END, _EXPERT),
+    Rank("HalfCheetah-Vel", "half_cheetah", "HalfCheetah-Vel", RETURN_4, _EXPERT),
+]
 
 
 def _beside(study: str, references: Mapping[str, Sequence[str]]) -> list[Line]:
