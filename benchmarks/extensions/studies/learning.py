@@ -139,10 +139,14 @@ def figures_of(row: Json) -> dict[str, dict[str, str]]:
     if row.get("published"):
         _add_published(figures, row)
     model["training tasks"] = figures.get(PARTS["train"], {}).get(LATE, "")
-    model |= {"updates": str(row["updates"])}
-    if row.get("training_seconds"):
-        model[MINUTES] = f"{row['training_seconds'] / 60:.0f}"
+    model |= _cost(row)
     return figures
+
+
+def _cost(row: Json) -> dict[str, str]:
+    """Updates and minutes of one training."""
+    seconds = row.get("training_seconds")
+    return {"updates": str(row["updates"])} | ({MINUTES: f"{seconds / 60:.0f}"} if seconds else {})
 
 
 def _add_published(figures: dict[str, dict[str, str]], row: Json) -> None:
@@ -209,12 +213,24 @@ def table(name: str, folder: Path = FIGURES) -> str:
 def leaderboard(folder: Path = FIGURES) -> str:
     """Markdown of the table of all worlds: the model, the policy to reach, random play and published numbers, and how
     the model was trained."""
-    head = ("world", "measure", "model", "to reach", "random", "published", "splits x seeds", "minutes", "study, commit")
+    head = (
+        "world",
+        "measure",
+        "model",
+        "to reach",
+        "random",
+        "published",
+        "splits x seeds",
+        "minutes",
+        "study, commit",
+    )
     lines = [head, ["---"] * len(head)]
     for rank in RANKS:
         kept = read_json(folder / f"{rank.study}.json")
         figures = next(row["figures"] for row in kept["rows"] if row["variant"] == rank.variant)
-        reached, best, random = (figures.get(name, {}).get(rank.figure, "") for name in (MODEL, rank.reference, "random"))
+        reached, best, random = (
+            figures.get(name, {}).get(rank.figure, "") for name in (MODEL, rank.reference, "random")
+        )
         published = "; ".join(f"{name} {of[PUBLISHED]}" for name, of in figures.items() if PUBLISHED in of)
         runs = f"{len(kept.get('splits') or [0])} x {len(kept['seeds'])}"
         where = f"`{rank.study}`, {' and '.join(kept['trained_at'])}"

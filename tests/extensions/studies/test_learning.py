@@ -2,8 +2,11 @@
 
 from pathlib import Path
 
+import pytest
+
+from benchmarks.extensions.studies import learning
 from benchmarks.extensions.studies.learning import PAGES, figures_of, keep, written
-from benchmarks.extensions.studies.tables import ABOVE_OPTIMUM, COVERED, MEMORY, OFF_PLAN, REGRET
+from benchmarks.extensions.studies.tables import ABOVE_OPTIMUM, COVERED, MEMORY, OFF_PLAN, REGRET, TOTAL, Rank
 
 
 def intervals(*means: float) -> dict[str, list[float]]:
@@ -47,8 +50,8 @@ def test_figures_of_learning_are_those_of_the_study(tmp_path: Path) -> None:
     assert figures_of(row)[wiped["label"]]["success, 31 to 40"] == "0.750 [0.500, 1.000]"
 
 
-def test_totals_stand_beside_published_ones(tmp_path: Path) -> None:
-    """A policy that is published alone has a line too."""
+def test_totals_stand_beside_published_ones(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A policy that is published alone has a line too; the leaderboard has one line for the runs."""
     late = {"mean": 0.5, "low": 0.4, "high": 0.6}
     curves = {"success": intervals(0, 1), "returns": intervals(1, 2.5)}
     found = {
@@ -56,7 +59,15 @@ def test_totals_stand_beside_published_ones(tmp_path: Path) -> None:
         "final": {"held_out": {"success": late, "total": {"mean": 3.5, "low": 3, "high": 4}}},
     }
     published = [{"label": name, "value": 9.9, "source": "RL^2"} for name in ("random", "SNAIL")]
-    row = {"variant": "arms", "test": "", "updates": 7, "found": found, "trained_at": [], "published": published}
+    row = {
+        "variant": "arms",
+        "test": "",
+        "updates": 7,
+        "found": found,
+        "trained_at": ["abcdefghij"],
+        "published": published,
+    }
+    row["training_seconds"] = 150.0
     study = {"splits": [], "seeds": [0], "measure": "returns"}
     keep("cited", {"rows": [row], "config": {"study": study}, "machine": {}, "versions": {}}, tmp_path)
     shown = written("<!-- results: cited -->\n<!-- end -->", tmp_path).splitlines()
@@ -67,6 +78,10 @@ def test_totals_stand_beside_published_ones(tmp_path: Path) -> None:
         "| arms: random | 3.5 | 9.9 (RL^2) |",
         "| arms: SNAIL |  | 9.9 (RL^2) |",
     ]
+    monkeypatch.setattr(learning, "RANKS", [Rank("bandit", "cited", "arms", TOTAL, "random")])
+    ours = "3.5 [3.0, 4.0] | 3.5 (random) | 3.5 | random 9.9 (RL^2); SNAIL 9.9 (RL^2)"
+    line = f"| bandit | total reward of a life | {ours} | 1 x 1 | 2 | `cited`, abcdefg |"
+    assert line in written("<!-- results: leaderboard -->\n<!-- end -->", tmp_path).splitlines()
 
 
 def test_tables_of_all_pages_show_what_was_kept() -> None:
