@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
@@ -14,14 +12,14 @@ from icrl.collection.collect import Learner
 from icrl.collection.episode_statistics import EpisodeStatistics
 from icrl.contracts import Env, Rollout, Step
 from icrl.envs.core import State, TensorEnv
-from icrl.evaluation.in_context import play_episodes, seeds_of_play
+from icrl.evaluation.in_context import play_episodes
 from icrl.evaluation.references import exact_references
 from icrl.evaluation.tables import LABELS
 from icrl.plots import style
 from icrl.plots.figures import success_figure
-from icrl.plots.walks import Film, film, play, walks_of
+from icrl.plots.filming import FILMING
 from icrl.runs.metrics import MetricLogger, distribution, shown
-from icrl.runs.processes import Progress, progress_bar
+from icrl.runs.processes import Progress
 from icrl.sources.pace import due_steps, env_steps, num_iterations
 from icrl.training.curves import inspect
 
@@ -31,9 +29,6 @@ if TYPE_CHECKING:
 SOLVED = 0.9  # success over its last episodes from which on an agent counts as having solved its task
 NUM_EPISODES = 10  # newest of each stream, which curves and pictures are over
 MOST_EXACT = 100  # tasks over which exact returns beside those of agents are averaged
-WALKS_PER_VIDEO = 3
-MOST_VIDEOS = 16
-FRAMES_PER_SECOND = 6
 
 
 class SourceCurves:
@@ -124,7 +119,7 @@ def _last_step(transitions: Rollout) -> Step:
 
 def examine(config: Config, env: TensorEnv, learner: Learner, tasks: Tensor, held_out: list[int]) -> dict[str, Any]:
     """Success of the trained agents of `tasks` `[G, task_dim]` on fresh episodes, and if there is none their mean
-    return, with a picture on TensorBoard and videos of agents. Agents that learn in context first play as many episodes
+    return, with a picture on TensorBoard and films of agents. Agents that learn in context first play as many episodes
     as an evaluation has."""
     source, num_tasks = config.source, len(tasks)
     num_episodes = max(NUM_EPISODES, config.evaluation.num_episodes) if source.in_context else NUM_EPISODES
@@ -141,30 +136,11 @@ def examine(config: Config, env: TensorEnv, learner: Learner, tasks: Tensor, hel
     style.save_picture(folder / "goals.png", pixels)
     with MetricLogger(folder, options=config.summaries) as logger:
         logger.image("goals", pixels, env_steps(source))
-    if source.videos_per_task and not env.not_filmed:
-        _write_videos(config, env, tasks, played)
+    for filming in FILMING:
+        filming.film_agents(config, env, tasks, played)
     failed = [task for task in range(num_tasks) if success[task].min() < SOLVED]
     unsolved = [{"task": env.label(tasks[task]), "success": success[task].round(3).tolist()} for task in failed]
     results: dict[str, Any] = {"num_tasks": num_tasks, "success": success.tolist(), "unsolved": unsolved}
     if not success.any():
         results["return"] = float(returns.mean())
     return results
-
-
-def _write_videos(config: Config, env: TensorEnv, tasks: Tensor, played: Rollout) -> None:
-    """Write a video of some agents' first walks, `played` `[T, B]`, and one of all of them side by side. Every task has
-    a video before one has two."""
-    source, folder = config.source, config.folder("videos") / "source"
-    agents = [(task, k) for k in range(source.videos_per_task) for task in range(len(tasks))]
-    seeds, films = seeds_of_play(config.seed, played.obs.shape[1]), dict[str, Film]()
-    for task, k in sorted(agents[:MOST_VIDEOS]):
-        stream = (task * source.num_learners + k) * source.num_envs
-        walks = walks_of(env, played, stream, tasks[task], int(seeds[stream]))[:WALKS_PER_VIDEO]
-        films[f"{env.label(tasks[task])}_agent_{k}.mp4"] = film(walks, env.map_view(tasks[task]))
-
-    def write(name: str) -> None:
-        style.write_video(folder / name, play([films[name]]), FRAMES_PER_SECOND)
-
-    with ThreadPoolExecutor(os.cpu_count()) as encoders:  # each writes through an ffmpeg process of its own
-        list(progress_bar(encoders.map(write, films), total=len(films), desc="videos", unit="video"))
-    style.write_video(folder / "all_agents.mp4", play([*films.values()]), FRAMES_PER_SECOND)

@@ -19,8 +19,8 @@ from icrl.envs import make_env
 from icrl.envs.core import State, check_playable
 from icrl.envs.tasks import Split, changing, development_of, split_tasks
 from icrl.evaluation.trained import SourceEvaluator
+from icrl.plots.filming import FILMING
 from icrl.plots.source_agents import SourceCurves, examine
-from icrl.plots.walks import tell_not_filmed
 from icrl.recording.run_parts import WHOLE, Part, Position, align_writer, check_continues, compared, inputs_of
 from icrl.runs.checkpoint import FINISHED, Interval, load_newest
 from icrl.runs.device import device_of, prepare, recorded
@@ -56,7 +56,8 @@ def record_part(config: Config, part: Part = WHOLE) -> None:
         source_class(source.name).check_spaces(source.name, env.spec)
         development_of(env, config, split.train)  # early checks for stage two
         check_stage_two(config, env.spec)
-        tell_not_filmed(config, env)
+        for filming in FILMING:
+            filming.tell(config, env)
         with only_writer(histories):
             if (histories / "manifest.json").exists():
                 check_same(config, read_manifest(histories)["config"], compared(config), str(histories))
