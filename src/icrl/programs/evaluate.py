@@ -17,12 +17,12 @@ from icrl.app.root import Config
 from icrl.contracts import Json
 from icrl.envs.core import check_playable
 from icrl.evaluation import tables
+from icrl.evaluation.diagnostics import FILMING
 from icrl.evaluation.protocol import PARTS, ResultSoFar, summarise
 from icrl.evaluation.references import exact_references
 from icrl.evaluation.report import RESULTS, save_episodes
 from icrl.evaluation.setup import Setup, jobs_of, open_setup, played_in, returns_beside, setting_of
 from icrl.plots.figures import write_figures
-from icrl.plots.filming import FILMING
 from icrl.runs.device import prepare, recorded
 from icrl.runs.files import only_writer, write_owned
 from icrl.runs.metrics import check_writers

@@ -11,8 +11,8 @@ from installed import needs
 
 from icrl import extensions
 from icrl.contracts import Rollout, Step
+from icrl.envs.exact import Chance
 from icrl.envs.render import REWARDED
-from icrl.envs.unlearned import Chance
 from icrl.evaluation.in_context import play_episodes, seeds_of_play
 from icrl.extensions.films.walks import HOLD, Walk, film, frame_pictures, play, walks_of
 

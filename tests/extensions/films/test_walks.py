@@ -11,9 +11,9 @@ from icrl import extensions
 from icrl.app.compose import load_config
 from icrl.envs import make_env
 from icrl.envs.core import MapView
+from icrl.envs.exact import Chance
 from icrl.envs.render import AGENT, Frames, render_cells
 from icrl.envs.rooms import STAY, UP
-from icrl.envs.unlearned import Chance
 from icrl.evaluation.in_context import play_episodes
 from icrl.extensions.films import films, walks
 from icrl.extensions.films.films import SOURCE_FRAMES_PER_SECOND, Films, write_lives

@@ -11,8 +11,8 @@ from PIL import Image
 from icrl.app.compose import load_config
 from icrl.contracts import ConfigError
 from icrl.envs import make_env
+from icrl.envs.exact import Chance
 from icrl.envs.render import AGENT, CAPTION, GOALS, REWARDED, WALL
-from icrl.envs.unlearned import Chance
 from icrl.evaluation.in_context import play_episodes
 from icrl.evaluation.references import references_of
 from icrl.extensions.moved_goal import live_map

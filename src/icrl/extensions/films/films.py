@@ -38,7 +38,7 @@ SOURCE_FRAMES_PER_SECOND, FRAMES_PER_SECOND = 6, 8
 
 
 class Films:
-    """See `plots.filming.Filming`."""
+    """See `evaluation.diagnostics.Filming`."""
 
     def tell(self, config: Config, env: TensorEnv) -> None:
         if (config.source.videos_per_task or config.evaluation.videos) and env.not_filmed:

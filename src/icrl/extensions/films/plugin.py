@@ -1,6 +1,6 @@
 """Registration of the films."""
 
+from icrl.evaluation.diagnostics import FILMING
 from icrl.extensions.films.films import Films
-from icrl.plots.filming import FILMING
 
 FILMING.append(Films())

@@ -14,8 +14,8 @@ from icrl.config.options import replace
 from icrl.contracts import Rollout
 from icrl.envs import make_env
 from icrl.envs.rooms import NUM_ACTIONS, STAY, UP
-from icrl.plots.source_agents import SourceCurves, examine
 from icrl.programs.train_agents import announce
+from icrl.recording.source_agents import SourceCurves, examine
 from icrl.spaces import discrete_spec
 
 LEARNERS, ENVS, LENGTH = 3, 2, 5  # one learner for each of 3 tasks; an unroll is an episode of each environment
