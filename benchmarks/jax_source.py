@@ -25,12 +25,11 @@ from benchmarks.measure import Report, side_by_side
 from benchmarks.stage_one import CPU, UPDATES, ours, unrolls
 from icrl.app.compose import load_config
 from icrl.app.root import Config
-from icrl.collection.episode_statistics import EpisodeStatistics
 from icrl.contracts import Rollout
 from icrl.envs import make_env
 from icrl.envs.rooms import DarkRoom
 from icrl.envs.tasks import split_tasks, streams_of
-from icrl.plots.source_agents import SOLVED
+from icrl.recording.source_agents import SOLVED, EpisodeStatistics
 from icrl.sources.a2c import A2CConfig
 from icrl.sources.pace import num_iterations
 

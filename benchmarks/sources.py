@@ -19,11 +19,10 @@ import torch
 from icrl.app.compose import load_config
 from icrl.collection.async_unroll import make_unroll_worker
 from icrl.collection.collect import collect, make_learners
-from icrl.collection.episode_statistics import EpisodeStatistics
 from icrl.collection.experience import make_experience
 from icrl.envs import make_env
 from icrl.envs.tasks import split_tasks
-from icrl.plots.source_agents import SOLVED
+from icrl.recording.source_agents import SOLVED, EpisodeStatistics
 
 SOURCES = ("a2c", "a3c", "ppo", "q_learning", "dqn", "noise_distillation", "optimal", "random")
 SEEDS = (0, 1, 2)

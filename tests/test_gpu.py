@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import torch
 from harness import SMALL, done, run
+from installed import INDUCTION
 from models import outspoken
 from torch import Tensor, nn
 
@@ -32,7 +33,7 @@ from icrl.training.updates import Updater
 CPU = torch.device("cpu")
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 CONFIG = load_config(["model.context_len=24", "trainer.mini_batch_size=8", "data.kept_steps=0"])
-FORMS = ({}, {"tokens": "interleaved"}, {"tokens": "cross"}, {"induction": True, "obs_encoding": "cell"})
+FORMS = ({}, {"tokens": "interleaved"}, {"tokens": "cross"}, {"induction": INDUCTION[-1], "obs_encoding": "cell"})
 LOSSES = {"none": 1e-3, "bfloat16": 3e-2, "float16": 1e-2}  # by precision: distance from those in float32 on the CPU
 
 

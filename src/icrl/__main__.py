@@ -26,7 +26,8 @@ def run(name: str, extension: str = "") -> None:
         print(f"error: {what}", file=sys.stderr)
         sys.exit(2)
     try:
-        program, line = (extra_module(one, f"icrl {name}") for one in (PROGRAMS[name], "icrl.app.command_line"))
+        modules = (PROGRAMS[name], "icrl.app.command_line", "icrl.app.root")
+        program, line, root = (extra_module(one, f"icrl {name}") for one in modules)
     except ConfigError as error:
         print(f"error: {error}", file=sys.stderr)
         sys.exit(2)
@@ -34,7 +35,7 @@ def run(name: str, extension: str = "") -> None:
         program.command(sys.argv[1:])
         return
     main = partial(program.start, options=sys.argv[1:]) if hasattr(program, "start") else program.main
-    line.run_program(main, getattr(program, "OPTIONS", line.Config), name, program.__doc__ or "", program.LARGE)
+    line.run_program(main, getattr(program, "OPTIONS", root.Config), name, program.__doc__ or "", program.LARGE)
 
 
 def main() -> None:

@@ -33,11 +33,10 @@ from icrl.nn.encoders import encoder
 from icrl.nn.gpt_policy import GPTPolicy, InContextPolicy, column_of
 from icrl.nn.transformer import trunk
 from icrl.objectives import objective
-from icrl.runs.checkpoint import FINISHED, DamagedCheckpointError, sidecar_of
+from icrl.runs.checkpoint import FINISHED, DamagedCheckpointError, open_model, sidecar_of
 from icrl.runs.files import content_of, read_owned
 from icrl.sources import source
 from icrl.spaces import EnvSpec
-from icrl.training.finished import open_finished
 
 __all__ = [
     "InContextPolicy",
@@ -89,14 +88,14 @@ def load(
         weights, about, path = read(folder)
     else:
         if model is None:
-            about = open_finished(folder / "gpt", "last", "train_gpt", device)[1]
+            about = open_model(folder / "gpt", "last", "train_gpt", device)[1]
             recorded = recorded_options(Config, about["description"]["config"], sidecar_of(folder / "gpt", about))
             tuned = recorded.finetune.experiment_name
             model = tuned if recorded.policy.model == tuned else "gpt"
         folder, program = folder / model, {"gpt": "train_gpt"}.get(model, "finetune")
         if model != "gpt" and (ended := folder / FINISHED).exists():
             program = read_owned(ended, {})[1].program
-        state, about = open_finished(folder, checkpoint, program, device)
+        state, about = open_model(folder, checkpoint, program, device)
         weights, path = state["model"], sidecar_of(folder, about)
     described = about["description"]
     config = recorded_options(Config, described["config"], path)

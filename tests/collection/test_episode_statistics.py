@@ -9,8 +9,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from icrl.collection.episode_statistics import EpisodeStatistics
 from icrl.contracts import Rollout
+from icrl.recording.source_agents import EpisodeStatistics
 from icrl.spaces import discrete_spec
 
 NUM_LEARNERS, NUM_ENVS, WINDOW = 2, 2, 3

@@ -1,18 +1,13 @@
-"""Stores stay on disk, and files are checked once."""
-
-import shutil
-from pathlib import Path
-from unittest.mock import Mock
+"""Stores stay on disk."""
 
 import numpy as np
 import pytest
-from harness import flip
 from lives import ALIKE, CONFIG, CPU
 from stores import KINDS, TRAIN, assert_same_batches, mixture_of, written
 
 from icrl.config.options import replace
-from icrl.data import checksums, columns, lives
-from icrl.data.history_store import DamagedHistoriesError, Histories, open_histories
+from icrl.data import columns, lives
+from icrl.data.history_store import Histories
 from icrl.data.windows import Windows
 
 
@@ -50,36 +45,3 @@ def test_plain_windows_start_without_reading_a_row(store: Histories) -> None:
     assert (windows.num_windows, windows.num_rows) == (whole.num_windows, whole.num_rows) == (18 * 119, 18)
     with pytest.raises(TypeError, match="Unread"):
         Windows(unread, plain, replace(ALIKE, weighting="recency"), TRAIN[:3], 12, CPU)
-
-
-def test_large_files_are_read_once_unless_they_change(store: Histories, tmp_path: Path, monkeypatch) -> None:
-    """Small files, and those that were just written, are not noted; a note hides no write, and damage is not noted."""
-    folder = Path(shutil.copytree(store.folder, tmp_path / "copy"))
-    note, path = folder / "checked.json", folder / "action.npy"
-    sums = Mock(side_effect=checksums.sha256)
-    monkeypatch.setattr(checksums, "sha256", sums)
-
-    def num_read() -> int:
-        sums.reset_mock()
-        open_histories(folder)
-        return sums.call_count
-
-    monkeypatch.setattr(checksums, "NOTED_FROM", 1)
-    assert num_read() == num_read() == 8 and not note.exists()
-    monkeypatch.setattr(checksums, "_SETTLED", -1)
-    monkeypatch.setattr(checksums, "NOTED_FROM", 1 << 26)
-    assert num_read() == num_read() == 8 and not note.exists()
-    monkeypatch.setattr(checksums, "NOTED_FROM", 1)
-    assert [num_read(), num_read()] == [8, 0] and note.exists()
-    path.write_bytes(path.read_bytes())
-    assert [num_read(), num_read()] == [1, 0]
-    flip(path, -1)
-    for _ in range(2):
-        with pytest.raises(DamagedHistoriesError, match="is damaged"):
-            open_histories(folder)
-    flip(path, -1)
-    assert [num_read(), num_read()] == [1, 0]
-    note.unlink()
-    assert num_read() == 8
-    note.write_text("{}")
-    assert num_read() == 8

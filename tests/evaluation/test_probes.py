@@ -7,6 +7,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from installed import INDUCTION
 from models import outspoken
 from torch import Tensor
 from worlds import WORLDS
@@ -15,8 +16,8 @@ from icrl.app.compose import load_config
 from icrl.app.root import Config
 from icrl.contracts import Policy, Rollout, Step
 from icrl.envs import make_env
+from icrl.envs.exact import Chance
 from icrl.envs.rollout import rollout, start_streams
-from icrl.envs.unlearned import Chance
 from icrl.evaluation.in_context import play_episodes, play_steps
 from icrl.evaluation.references import Blanked, OtherLife, Rewritten, Wiped, probes_for, shuffled
 from icrl.evaluation.trained import policy_of
@@ -27,7 +28,8 @@ from icrl.randomness import Noise, mix, stream_seeds
 SMALL = ("model.context_len=10", "model.embed_dim=16", "model.num_layers=2", "model.num_heads=2", "model.ff_dim=32")
 WORLD = ("env.size=4", "env.max_episode_steps=6", "env.random_start=true", "policy.context_kept=0.5")
 CONTEXT_LEN, NUM_KEPT, NUM_STREAMS, NUM_STEPS = 10, 5, 4, 20
-FORMS = ["model.tokens=transition", "model.tokens=interleaved", "model.tokens=cross", "model.induction=true"]
+FORMS = ["model.tokens=transition", "model.tokens=interleaved", "model.tokens=cross"]
+FORMS += ["model.induction=true"] * INDUCTION[-1]
 ENV = make_env(load_config(WORLD).env)
 
 Past = Callable[[list[list[int]], float], list[list[int]]]  # of a context and noise

@@ -20,7 +20,8 @@ from tqdm import tqdm
 from icrl.app import command_line as runtime
 from icrl.app.compose import load_config
 from icrl.config.options import replace
-from icrl.plots import figures, source_agents
+from icrl.plots import figures
+from icrl.recording import source_agents
 
 # How a stage ends: by itself with a code, or (negative) by the signal where it is not in its loop, or cannot help it.
 ENDS = {signal.SIGINT: {130}, signal.SIGTERM: {143, -signal.SIGTERM}, signal.SIGKILL: {-signal.SIGKILL}}

@@ -3,7 +3,7 @@
 from torch import Tensor
 
 from icrl.envs.core import TensorEnv
-from icrl.envs.unlearned import Chance
+from icrl.envs.exact import Chance
 from icrl.evaluation.in_context import play_episodes
 from icrl.evaluation.references import exact_references
 

@@ -16,7 +16,7 @@ from icrl.collection.experience import make_experience
 from icrl.contracts import Rollout
 from icrl.envs.rollout import rollout, start_streams
 from icrl.randomness import Noise, stream_seeds
-from icrl.recording.run_parts import Position
+from icrl.recording.record import Position
 
 CPU = torch.device("cpu")
 

@@ -25,7 +25,7 @@ def learned(
     trials = Trials(options, env, env.all_tasks(), model, seed=0)
     objective = PolicyGradient(options, env.spec, model.head, dict)
     optimizer = make_optimizer(model, AdamWConfig(learning_rate=rate))
-    for update in range(iterations * trials.updates_per_iteration):
+    for update in range(iterations * trials.config.num_mini_batches):
         terms, _ = objective(model, trials.batch_at(update))
         optimizer.zero_grad()
         torch.stack([objective.weights[name] * term for name, term in terms.items()]).sum().backward()

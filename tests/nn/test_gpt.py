@@ -4,14 +4,14 @@ import itertools
 
 import pytest
 import torch
+from installed import INDUCTION
 from models import outspoken
 from torch import Tensor
 
 from icrl.app.compose import load_config
 from icrl.config.options import replace
-from icrl.nn.embeddings import draw_corners
+from icrl.nn.encoders import draw_corners
 from icrl.nn.gpt import GPT, Context, Window, context_of
-from icrl.nn.transformer import NO_VISIT
 from icrl.spaces import discrete_spec
 
 SPEC = discrete_spec(num_obs=25, num_actions=5, reward_values=(0.0, 1.0), width=5, max_episode_steps=7)
@@ -19,9 +19,18 @@ CONFIG = replace(load_config().model, context_len=12, embed_dim=16, num_layers=2
 LENGTH, CPU = CONFIG.context_len, torch.device("cpu")
 TOKENS = ("transition", "interleaved", "cross")
 POSITIONS = ("env_time", "learned", "sinusoidal", "rope", "none")
-INPUTS = (("cell", True, True), ("coordinates", False, False), ("framed", True, False), ("smooth", False, True))
+INPUTS = (
+    *(("cell", True, INDUCTION[-1]), ("coordinates", False, False)),
+    *(("framed", True, False), ("smooth", False, INDUCTION[-1])),
+)
 FORMS = [  # two inputs, one of them timed, for each pair of tokens and positions, and every pair of these with an input
-    {"tokens": tokens, "position": position, "obs_encoding": encoding, "add_env_time": timed, "induction": induction}
+    {
+        "tokens": tokens,
+        "position": position,
+        "obs_encoding": encoding,
+        "add_env_time": timed,
+        "induction": induction,
+    }
     for (i, tokens), (j, position) in itertools.product(enumerate(TOKENS), enumerate(POSITIONS))
     for encoding, timed, induction in (INPUTS[(i + j) % 4], INPUTS[(i + j + 1) % 4])
     if timed or position != "env_time"
@@ -95,7 +104,7 @@ def test_context_is_the_window_shifted() -> None:
     assert context.first.tolist() == [[True, False, False]] and context.prev_reward.dtype == torch.float32
 
 
-@pytest.mark.parametrize("induction", [False, True])
+@pytest.mark.parametrize("induction", INDUCTION)
 @pytest.mark.parametrize("position", ["env_time", "sinusoidal", "learned"])
 @every_tokens
 @torch.no_grad()
@@ -120,12 +129,11 @@ def test_tokens_are_the_sums_of_their_parts(tokens: str, position: str, inductio
     if tokens == "transition":
         parts = [sum(parts) + model.prev_obs(context.prev_obs, corners)]
     if induction:
-        visited = torch.cat([torch.full((3, 1), NO_VISIT), context.obs[:, :-1]], dim=1)
-        parts[-1] = parts[-1] + model.induction(parts[-1], sum(plain), visited, context.obs, None)
+        parts[-1] = parts[-1] + model.induction(parts[-1], sum(plain), context, None)
     assert torch.allclose(found, torch.stack(parts, dim=2), atol=1e-5)
 
 
-@pytest.mark.parametrize("induction", [False, True])
+@pytest.mark.parametrize("induction", INDUCTION)
 @every_tokens
 def test_recomputed_blocks_give_the_same_gradient(tokens: str, induction: bool) -> None:
     dropout = {"residual_dropout": 0.2, "attention_dropout": 0.2, "embedding_dropout": 0.2}
@@ -141,7 +149,7 @@ def test_recomputed_blocks_give_the_same_gradient(tokens: str, induction: bool) 
 
 
 @pytest.mark.parametrize("dropout", ["embedding_dropout", "attention_dropout", "residual_dropout"])
-@pytest.mark.parametrize("induction", [False, True])
+@pytest.mark.parametrize("induction", INDUCTION)
 @every_tokens
 def test_dropout_acts_in_training_alone(tokens: str, induction: bool, dropout: str) -> None:
     model, columns = gpt(tokens=tokens, induction=induction, **{dropout: 0.5}), window()

@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from installed import INDUCTION
 from masked_room import MaskedRoom
 from policies import (
     CONTEXT_LEN,
@@ -30,7 +31,7 @@ MASKED = {"obs_encoding": "coordinates"}
 TOKENS, POSITIONS = ("transition", "interleaved", "cross"), ("env_time", "learned", "sinusoidal", "rope", "none")
 FORMS = [
     *(("room", {"tokens": tokens, "position": position}) for tokens in TOKENS for position in POSITIONS),
-    *(("room", {"tokens": tokens, "induction": True, "obs_encoding": "framed"}) for tokens in TOKENS),
+    *(("room", {"tokens": tokens, "induction": INDUCTION[-1], "obs_encoding": "framed"}) for tokens in TOKENS),
     *(("room", {"tokens": tokens, "num_kv_heads": 1, "position": "rope"}) for tokens in TOKENS),
     *(("mask", {"tokens": tokens, "position": "rope", **MASKED}) for tokens in TOKENS if "mask" in WORLDS),
 ]

@@ -1,4 +1,4 @@
-"""Transformers of one token or three streams per step and the induction layer, against attention in loops."""
+"""Transformers of one token or three streams per step, against attention in loops."""
 
 import itertools
 import math
@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from icrl.app.compose import load_config
 from icrl.config.options import replace
 from icrl.nn.cache import KVCache, RowCache
-from icrl.nn.transformer import NO_VISIT, Attention, Induction, StreamLinear, Transformer, attend
+from icrl.nn.transformer import Attention, StreamLinear, Transformer, attend
 
 CONFIG = replace(load_config().model, embed_dim=8, num_heads=2, num_layers=2, ff_dim=16, context_len=12)
 WIDTH, HEADS, HEAD_DIM, SIZES = 8, 2, 4, {"transition": 1, "cross": 3}  # tokens per step
@@ -109,51 +109,12 @@ def in_pytorch(query: Tensor, key: Tensor, value: Tensor, *options: object) -> T
 @every_form
 def test_initial_weights_have_the_spread_of_gpt2(tokens: str) -> None:
     config = replace(CONFIG, tokens=tokens, embed_dim=64, ff_dim=256, num_layers=8)
-    induction = Induction(config)
     for block, stream in itertools.product(Transformer(config).blocks, range(SIZES[tokens])):
         for last in (own(block.attention.out, stream), own(block.narrow, stream)):
             assert last.weight.std().item() == pytest.approx(0.02 / 4, rel=0.05) and not last.bias.any()
         first = own(block.widen, stream), own(block.attention.qkv, stream)
-        for linear in (*first, induction.query, induction.key_value, induction.out):
+        for linear in first:
             assert linear.weight.std().item() == pytest.approx(0.02, rel=0.05)
-            assert linear in first or not linear.bias.any()
-    assert induction.no_visit.std().item() == pytest.approx(0.02, rel=0.25) and not induction.recency.any()
-
-
-def induced(induction: Induction, x: Tensor, outcome: Tensor, obs: Tensor) -> Tensor:
-    """One stream, step by step and head by head; step j + 1 shows the outcome of step j."""
-    query = induction.query(induction.norm(x))
-    key, value = induction.key_value(induction.outcome_norm(outcome)).split(WIDTH, dim=-1)
-    rows = []
-    for t in range(len(x)):
-        heads = []
-        for head in range(HEADS):
-            part = slice(head * HEAD_DIM, (head + 1) * HEAD_DIM)
-            no_key, no_value = induction.no_visit[:, head, 0]
-            scores, values, newer = [query[t, part] @ no_key / math.sqrt(HEAD_DIM)], [no_value], 0
-            for j in reversed(range(t)):
-                if obs[j] == obs[t]:
-                    newer += 1
-                    preference = induction.recency[head, 0, 0] * math.log(newer)
-                    scores.append(query[t, part] @ key[j + 1, part] / math.sqrt(HEAD_DIM) - preference)
-                    values.append(value[j + 1, part])
-            heads.append(torch.stack(scores).softmax(0) @ torch.stack(values))
-        rows.append(induction.out(torch.cat(heads)))
-    return torch.stack(rows)
-
-
-def test_outputs_and_gradients_equal_loops() -> None:
-    induction, generator = outspoken(Induction(CONFIG), 0.5).eval(), torch.Generator().manual_seed(9)
-    obs = torch.randint(3, (2, 9), generator=generator)  # with many matches
-    visited = torch.cat([torch.full((2, 1), NO_VISIT), obs[:, :-1]], dim=1)
-    x, outcome, weight = torch.randn(3, 2, 9, WIDTH, generator=generator)
-    got = induction(x, outcome, visited, obs, None)
-    expected = torch.stack([induced(induction, *columns) for columns in zip(x, outcome, obs, strict=True)])
-    assert torch.allclose(got, expected, atol=1e-5)
-    parameters = list(induction.parameters())
-    ours, theirs = (torch.autograd.grad((output * weight).sum(), parameters) for output in (got, expected))
-    for mine, reference in zip(ours, theirs, strict=True):
-        assert torch.allclose(mine, reference, atol=1e-4) and mine.abs().max() > 1e-3
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from task_maps import figure_of, outlined, printed, world
 from icrl import extensions
 from icrl.app.compose import load_config
 from icrl.envs import make_env
-from icrl.envs.unlearned import Chance
+from icrl.envs.exact import Chance
 from icrl.evaluation import protocol
 from icrl.evaluation.in_context import play_episodes
 from icrl.evaluation.protocol import Setting, exact_numbers, summarise

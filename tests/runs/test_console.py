@@ -50,7 +50,8 @@ def test_what_an_encoding_lacks_is_written_as_escapes(encoding, shown, monkeypat
 def test_a_program_runs_with_its_outputs_closed_and_without_a_backend(tmp_path):
     """An MPLBACKEND that names no backend keeps nobody from drawing."""
     program = (
-        "import sys; from icrl.plots.style import Figure; from icrl.app.command_line import Config, run_program\n"
+        "import sys; from icrl.plots.style import Figure; from icrl.app.command_line import run_program\n"
+        "from icrl.app.root import Config\n"
         "def main(config):\n"
         f"    with open({str(tmp_path / 'file')!r}, 'w') as file:\n"
         "        print('shown'); print('shown', file=sys.stderr)\n"

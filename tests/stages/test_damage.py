@@ -17,8 +17,9 @@ from icrl.app.compose import load_config
 from icrl.app.root import Config
 from icrl.config.options import replace
 from icrl.contracts import PipelineError
-from icrl.plots import figures, source_agents
+from icrl.plots import figures
 from icrl.programs import evaluate, finetune, train_agents, train_gpt
+from icrl.recording import source_agents
 from icrl.runs import record as run_record
 from icrl.runs.files import read_json, write_json
 

@@ -26,8 +26,7 @@ from icrl.data.lives import step_weights
 from icrl.data.windows import Windows
 from icrl.envs import make_env
 from icrl.envs.rollout import rollout, start_streams
-from icrl.envs.room_family import RoomFamily
-from icrl.envs.rooms import DarkRoom
+from icrl.envs.rooms import DarkRoom, RoomFamily
 from icrl.envs.tasks import development_of, split_tasks
 from icrl.evaluation.trained import plain_gpt
 from icrl.nn.gpt_policy import GPTPolicy

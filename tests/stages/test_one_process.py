@@ -5,12 +5,13 @@ from pathlib import Path
 
 import torch
 from harness import refusal, run
+from installed import FILMED
 from toy import weights_of
 
 from icrl.data.history_store import open_histories
 from icrl.runs.files import read_json
 
-FILMED = "source.videos_per_task=1"
+VIDEOS = "source.videos_per_task=1"
 
 
 def left_in(root: Path) -> tuple[dict[str, str], list[torch.Tensor], dict, dict]:
@@ -28,7 +29,7 @@ def same(one: Path, other: Path) -> bool:
 
 
 def test_the_pipeline_leaves_what_its_programs_leave(finished: Path, tmp_path: Path) -> None:
-    outcome = run("pipeline", tmp_path, FILMED)
+    outcome = run("pipeline", tmp_path, VIDEOS)
     assert outcome.code == 0, outcome
     assert "training tasks solved by all their agents" in outcome.out and "success on held-out tasks" in outcome.out
     (picture,) = [line.split()[-1] for line in outcome.out.splitlines() if line.startswith("look first")]
@@ -40,8 +41,8 @@ def test_the_pipeline_leaves_what_its_programs_leave(finished: Path, tmp_path: P
     assert Path(picture).read_bytes() and "evaluate  100%" in outcome.out
     assert "videos:" not in outcome.err  # the other process shows no bar
     assert same(tmp_path, finished)
-    assert len([*(tmp_path / "videos/tiny/source").glob("*_agent_0.mp4")]) == 5
-    assert run("pipeline", tmp_path, FILMED).out.splitlines()[-1] == outcome.out.splitlines()[-1]  # nothing is repeated
+    assert len([*(tmp_path / "videos/tiny/source").glob("*_agent_0.mp4")]) == 5 * FILMED
+    assert run("pipeline", tmp_path, VIDEOS).out.splitlines()[-1] == outcome.out.splitlines()[-1]  # nothing is repeated
     assert "source.num_learners" in refusal("pipeline", tmp_path, "source.num_learners=2")
 
 

@@ -23,7 +23,6 @@ from icrl.evaluation.diagnostics import OF_DIAGNOSTIC, diagnostics
 from icrl.evaluation.protocol import PARTS
 from icrl.evaluation.report import load_episodes
 from icrl.nn.gpt import GPT
-from icrl.plots.source_agents import MOST_VIDEOS
 from icrl.programs import train_gpt
 from icrl.runs.files import read_json
 from icrl.training import program
@@ -56,7 +55,7 @@ LEARNS = (
     *("evaluation.num_bootstrap=100", "evaluation.videos=true", "evaluation.checkpoint=best"),
     *("evaluation.temperatures=[0]", "evaluation.ablations=true", "evaluation.num_probe_streams=10"),
 )
-DRAWS = True  # test_pictures_and_videos
+DRAWS = True  # test_pictures
 EPISODES = 24
 WALKS = tuple(f"{kind} walk with goal memory" for kind in ("persistent", "turning", "uniform"))
 SEARCHERS = ("searcher", "covering plan", *WALKS) if "searchers" in extensions.NAMES else ()
@@ -239,21 +238,23 @@ def test_a_moved_goal_is_shown_and_kept(learned):
     assert len(misled) == EPISODES and 0 <= min(misled) <= max(misled) <= 1
 
 
-def test_pictures_and_videos(learned):
-    """In the classic room an episode is 10 steps: 11 frames, and the last one is held for 4 more."""
+def test_pictures(learned):
     drawn = ["goals", "adaptation", "probes", *["first_success"] * ("first_success" in extensions.NAMES)]
     drawn += [name for name in ("moved_goal", "coverage") if name in learned.results]
     for name in ("source/goals", *(f"evaluation/{name}" for name in drawn)):
         with Image.open(learned.root / f"logs/learns/{name}.png") as picture:
             assert len(picture.getcolors(maxcolors=1 << 24)) > 10
+
+
+@needs("films")
+def test_videos(learned):
+    """In the classic room an episode is 10 steps: 11 frames, and the last one is held for 4 more."""
     videos, length = learned.root / "videos/learns", 10 + 1 + 4
     paths = {str(path.relative_to(videos)): path for path in videos.rglob("*.mp4")}
     frames = {name: imageio_ffmpeg.count_frames_and_secs(path)[0] for name, path in paths.items()}
     results, names = learned.results, {goal: "goal_{}_{}".format(*divmod(goal, 5)) for goal in range(25)}
     lived = [names[goal] for (goal,) in (*results["train_tasks"], *results["development_tasks"])]
-    films = {"source/all_agents.mp4": 3 * length} | {
-        f"source/{name}_agent_0.mp4": 3 * length for name in lived[:MOST_VIDEOS]
-    }
+    films = {"source/all_agents.mp4": 3 * length} | {f"source/{name}_agent_0.mp4": 3 * length for name in lived[:16]}
     assert {name: count for name, count in frames.items() if name.startswith("source")} == films
     in_context = {name: count for name, count in frames.items() if name not in films}
     assert len(in_context) == 3

@@ -8,14 +8,13 @@ from typing import Any
 
 import pytest
 from harness import TINY, curves_of, done, kill_late, refusal, results_of
+from installed import needs
 
 from icrl.app.root import Config
 from icrl.collection.collect import make_learners
 from icrl.data.history_store import open_histories
 from icrl.envs.core import MapView
 from icrl.evaluation import in_context
-from icrl.plots import walks
-from icrl.plots.walks import Walk
 from icrl.runs import checkpoint
 from icrl.runs.files import read_json
 
@@ -53,6 +52,7 @@ def test_a_continued_run_ends_with_the_same_bits_of_the_same_mixture(mixed, root
         assert f"{root}/logs/mixed/gpt was made with" in message and part in message, message
 
 
+@needs("films")
 def test_agents_of_the_first_source_are_shown(root, monkeypatch):
     """Whatever source is configured."""
     shown: list[list[str]] = []
@@ -60,16 +60,18 @@ def test_agents_of_the_first_source_are_shown(root, monkeypatch):
 
     names: list[str] = []
 
-    def film(walks: Sequence[Walk], view: MapView, name: str, curve: object) -> None:
+    def film(walks: Sequence[object], view: MapView, name: str, curve: object) -> None:
         names.append(name)
 
     def ended_with(films: Sequence[None], _: int) -> None:
         shown.append(names[-len(films) :])
 
-    monkeypatch.setattr(walks, "make_learners", lambda *given: lived.append(given[0]) or make_learners(*given))
-    monkeypatch.setattr(walks, "film_of_life", film)
-    monkeypatch.setattr(walks, "play", ended_with)
-    monkeypatch.setattr(walks, "write_video", lambda path, frames, fps: None)
+    monkeypatch.setattr(
+        "icrl.extensions.films.films.make_learners", lambda *given: lived.append(given[0]) or make_learners(*given)
+    )
+    monkeypatch.setattr("icrl.extensions.films.films.film_of_life", film)
+    monkeypatch.setattr("icrl.extensions.films.films.play", ended_with)
+    monkeypatch.setattr("icrl.extensions.films.films.write_video", lambda path, frames, fps: None)
     other = ("source=q_learning", *MIXED, "name=other", *UNEVALUATED)
     done("train_gpt", root, *other, preset=TABLE)
     done("evaluate", root, *other, "evaluation.videos=true", preset=TABLE)

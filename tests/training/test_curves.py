@@ -1,24 +1,14 @@
-"""Metrics of the gradient loop: every option has its effect, none changes the run; noise scales by hand."""
+"""Metrics of the gradient loop: every option has its effect, none changes the run."""
 
-import itertools
-import math
 from pathlib import Path
 from typing import Any
-from unittest.mock import Mock
 
-import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from tensorboard.compat.tensorflow_stub.io.gfile import LocalFileSystem
-from torch import Tensor, nn
-from toy import CPU, SEED, Naming, assert_same, batch_at, config_of, curves, events_of, model_of, run, values_of
+from toy import CPU, assert_same, batch_at, config_of, curves, events_of, model_of, run, values_of
 
-from icrl.contracts import Batch, ConfigError
 from icrl.runs import checkpoint
-from icrl.runs.distributed import Ranks
-from icrl.training.curves import NoiseScale, make_noise_scale
 
 BASE = {"train/loss", "train/accuracy", "train/gradient_norm", "train/learning_rate"}
 
@@ -52,20 +42,6 @@ def test_the_base_curves_and_the_record(tmp_path: Path, capsys: pytest.CaptureFi
     assert len(lines) == 2 and all("  loss " in line and "  accuracy " in line for line in lines)
 
 
-def test_the_noise_scale(tmp_path: Path) -> None:
-    """The first estimate is of the model before its first update; a batch needs two windows per process."""
-    loss = lambda model, batch: (Naming()(model, batch)[0]["naming"], {})  # noqa: E731
-    expected = NoiseScale("paper", 100).measure(model_of(SEED), loss, batch_at(0), 1)
-    run_with(tmp_path, gradient_noise_scale="paper", summary_interval=1)
-    assert expected
-    for name, value in expected.items():
-        assert values_of(tmp_path, f"train/{name}")[0] == pytest.approx(value, rel=1e-5), name
-    config = config_of(summaries={"gradient_noise_scale": "paper"})
-    make_noise_scale(config.summaries, config.trainer, Ranks(0, 4))
-    with pytest.raises(ConfigError, match=r"gradient_noise_scale=paper .* trainer\.mini_batch_size=8 .* 5 processes"):
-        make_noise_scale(config.summaries, config.trainer, Ranks(0, 5))
-
-
 def test_details(tmp_path: Path) -> None:
     """They are of the batch of the last update and the model after it, without dropout."""
     found = events_of(run_with(tmp_path, details=True))
@@ -91,114 +67,7 @@ def test_details(tmp_path: Path) -> None:
 
 def test_none_of_it_changes_the_run(tmp_path: Path) -> None:
     run_with(tmp_path / "off", summary_interval=0)
-    others = {"gradient_noise_scale": "paper", "profiled_iterations": 2}
-    run_with(tmp_path / "on", details=True, **others)
+    run_with(tmp_path / "on", details=True, profiled_iterations=2)
     off, on = (checkpoint.load_newest(tmp_path / name, "last", CPU)[0] for name in ("off", "on"))
     assert torch.equal(off["generators"]["cpu"][0], on["generators"]["cpu"][0])
     assert_same(off["model"], on["model"])
-
-
-# ---- the noise scale
-
-KINDS = ("alternative", "paper")
-FIRST = np.array([[3.0, 1.0], [1.0, 2.0]])
-
-
-class Slope(nn.Module):
-    """Of a loss that is the mean of <weight, x> over windows: the gradient is the mean of their x."""
-
-    def __init__(self, width: int) -> None:
-        super().__init__()
-        self.weight = nn.Parameter(torch.zeros(width, dtype=torch.float64))
-        self.unused = nn.Parameter(torch.ones(3, dtype=torch.float64))
-        self.frozen = nn.Parameter(torch.ones(1), requires_grad=False)
-
-
-def loss_of(model: Slope, batch: Batch) -> tuple[Tensor, dict[str, Tensor]]:
-    return (batch.obs @ model.weight).mean() + batch.reward.mean() * 0, {}
-
-
-def windows(gradients: np.ndarray) -> Batch:
-    """A batch whose row b has gradient `gradients[b]`."""
-    return Batch(*[torch.from_numpy(gradients)] * len(Batch._fields))
-
-
-def scale_of(kind: str, *batches: np.ndarray, interval: int = 1, ranks: Any = None) -> dict[str, float]:
-    """Measured every `interval` updates; gradients are added up over three windows at a time."""
-    found, noise_scale = {}, NoiseScale(kind, 3)
-    for number, batch in enumerate(batches, 1):
-        found = noise_scale.measure(Slope(batch.shape[1]), loss_of, windows(batch), number * interval, ranks)
-    return found
-
-
-def test_averages_by_hand() -> None:
-    """The second measurement has alpha = 2, beta = 5 at b = 1; an interval of 100 updates forgets 1 - 0.999^100."""
-    second = np.array([[2.0, 0.0], [1.0, math.sqrt(5.0)]])
-    kept = 0.999**100
-    signal = (kept * 5 + 2) / (kept + 1)
-    noise = (kept * 2.5 + 3) / (kept + 1)
-    assert scale_of("alternative", FIRST, second, interval=100) == pytest.approx(
-        {"gradient_noise_scale": noise / signal, "gradient_signal": signal, "gradient_noise": noise}
-    )
-
-
-@settings(max_examples=60, deadline=None)
-@given(st.sampled_from(KINDS), st.integers(2, 45), st.integers(1, 3), st.integers(0, 10**6))
-def test_one_batch_against_the_equations(kind: str, size: int, num_ranks: int, seed: int) -> None:
-    """Gradients are means of rows here; all ranks see the same rows, so only the count of windows grows."""
-    rows = np.random.default_rng(seed).normal(1.0, 1.0, (size, 4))
-    if kind == "alternative":
-        b = size // 2
-        g1, g2 = rows[:b].mean(0), rows[b : 2 * b].mean(0)
-        alpha, beta = sum(g1 * g2), (sum(g1**2) + sum(g2**2)) / 2
-        signal, expected = alpha, (beta / alpha - 1) * b * num_ranks
-    else:
-        b = max(1, math.floor(0.1 * size))
-        small, big = sum(rows[:b].mean(0) ** 2), sum(rows.mean(0) ** 2)
-        b, size = b * num_ranks, size * num_ranks
-        signal = (size * big - b * small) / (size - b)
-        expected = (small - big) / (1 / b - 1 / size) / (signal + 1e-8)
-    found = scale_of(kind, rows, interval=10, ranks=Mock(size=num_ranks, average=lambda gradient: gradient))
-    assert bool(found) == (signal > 0 and expected >= 0)
-    if found:
-        assert [found["gradient_noise_scale"], found["gradient_signal"]] == pytest.approx([expected, signal])
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_two_ranks_are_one_with_all_windows(kind: str) -> None:
-    """Each rank holds every other window of each part; gradients meet in their mean."""
-    rows = np.random.default_rng(3).normal(1.0, 1.0, (40, 4))
-    order = np.r_[0:4:2, 4:40:2, 1:4:2, 5:40:2]  # of the windows of either rank: 2 of the first tenth, 18 others
-    of_rank = rows[order].reshape(2, 20, 4)
-    other = iter([(0, 10), (10, 20)] if kind == "alternative" else [(0, 2), (2, 20)])
-
-    def average(gradient: Tensor) -> Tensor:
-        start, stop = next(other)
-        theirs = np.r_[of_rank[1, start:stop].mean(0), np.zeros(3)]  # with the parameters that nothing uses
-        return (gradient + torch.from_numpy(theirs)) / 2
-
-    ours = scale_of(kind, of_rank[0], ranks=Mock(size=2, average=average))
-    assert ours == pytest.approx(scale_of(kind, rows))
-
-
-def test_an_estimate_that_means_nothing_leaves_the_last_valid_one() -> None:
-    noise_scale, updates = NoiseScale("alternative", 3), itertools.count(1)
-    opposed = FIRST * [[1.0], [-3.0]]  # alpha = -15
-
-    def measure(rows: np.ndarray) -> dict[str, float]:
-        return noise_scale.measure(Slope(2), loss_of, windows(rows), next(updates))
-
-    assert scale_of("alternative", opposed) == {}
-    assert measure(FIRST)["gradient_noise_scale"] == pytest.approx(0.5)
-    found = measure(opposed)
-    assert found["gradient_noise_scale"] == pytest.approx(0.5) and found["gradient_signal"] < 0
-    before = noise_scale.state_dict()
-    overflow = np.array([[1e200, 0.0], [0.0, 1e200]])  # alpha = 0, beta is infinite
-    for nothing in (FIRST * math.nan, FIRST * math.inf, overflow):
-        assert measure(nothing) == found
-    assert noise_scale.state_dict() | {"update": 2} == before
-    for _ in range(5):  # as the averages are not spoilt, they recover
-        found = measure(FIRST)
-    assert 0.5 < found["gradient_noise_scale"] < math.inf and found["gradient_signal"] > 0
-    with pytest.raises(ValueError, match="at least 2 windows, not 1"):
-        measure(FIRST[:1])

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 import toy
+from installed import NOISE_SCALE
 from toy import CPU, SEED, Naming, batch_at, config_of, curves, doing, dying, left_in, model_of, run, steps_of
 
 from icrl.contracts import Stopped
@@ -50,7 +51,7 @@ def test_every_kind_of_run_resumes_to_the_bit(tmp_path, monkeypatch, precision, 
     amp_dtype = "none" if precision == "float32" else precision
     config = config_of(
         device={"amp_dtype": amp_dtype},
-        summaries={"gradient_noise_scale": "alternative"},
+        summaries={"gradient_noise_scale": NOISE_SCALE},
         trainer={"gradient_accumulation_steps": parts},
         evals={"async_eval": asynchronous},
         checkpoints={"checkpoint_interval": 4},

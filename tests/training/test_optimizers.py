@@ -7,6 +7,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from installed import INDUCTION
 from torch import Tensor, nn
 from toy import CONFIG as WHOLE
 from toy import CPU, Naming, batch_at, dying, left_in, model_of, run
@@ -136,14 +137,14 @@ def test_muon_steps_as_pytorch_and_its_other_parameters_as_adamw() -> None:
 
 
 def test_muon_updates_the_matrices_of_blocks() -> None:
-    config = replace(WHOLE.model, num_layers=2, num_kv_heads=1, num_heads=2, embed_dim=8, induction=True)
+    config = replace(WHOLE.model, num_layers=2, num_kv_heads=1, num_heads=2, embed_dim=8, induction=INDUCTION[-1])
     model = GPT(config, make_env(WHOLE.env).spec)
     optimizer = make_optimizer(model, PRESETS["muon"])
     found = {id(parameter): group.get("splits") for group in optimizer.param_groups for parameter in group["params"]}
     splits = {name: found[id(parameter)] for name, parameter in model.named_parameters() if found[id(parameter)]}
     block = {"attention.qkv": (8, 4, 4), "attention.out": (8,), "widen": (config.ff_dim,), "narrow": (8,)}
     expected = {f"transformer.blocks.{i}.{name}.weight": rows for i in range(2) for name, rows in block.items()}
-    induction = {"query": (8,), "key_value": (8, 8), "out": (8,)}
+    induction = {"query": (8,), "key_value": (8, 8), "out": (8,)} if config.induction else {}
     assert splits == expected | {f"induction.{name}.weight": rows for name, rows in induction.items()}
 
 

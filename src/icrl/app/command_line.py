@@ -8,29 +8,25 @@ import sys
 import textwrap
 import threading
 from collections.abc import Callable, Sequence
-from contextlib import closing
 from io import TextIOWrapper
 from itertools import groupby, takewhile, zip_longest
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from tqdm import tqdm
 
 from icrl.app.compose import compose_config, groups_of, own_presets, presets_of
-from icrl.app.root import Config
 from icrl.config.modules import command_of, with_commands
 from icrl.config.options import AnyRoot, Declared, Options, walk
 from icrl.config.schedules import nearest
 from icrl.contracts import ConfigError, PipelineError, Stopped
-from icrl.envs import make_env
-from icrl.envs.tasks import development_of, split_tasks
 from icrl.runs.device import ran_out
 from icrl.runs.distributed import process_group
 
 _BAD_INPUT = 2
 _WIDTH = 100  # of help
-_MOST_CONFLICTS = 20  # that are reported
-_MAKES_TASKS = ("pipeline", "train_agents")  # programs that split the tasks of the configured world
+# Further lines of extensions about an error in the options of a root, of a program, from its command line.
+FURTHER: list[Callable[[ConfigError, type[Any], str, Sequence[str]], list[str]]] = []
 
 
 def run_program(main: Callable[[AnyRoot], object], root: type[AnyRoot], program: str, meaning: str, large: str) -> None:
@@ -50,7 +46,7 @@ def run_program(main: Callable[[AnyRoot], object], root: type[AnyRoot], program:
             main(_configured(root, program, arguments))
         sys.stdout.flush()  # raise write errors here
     except ConfigError as error:
-        _refuse(*all_conflicts(error, root, program, arguments))
+        _refuse(str(error), *(line for told in FURTHER for line in told(error, root, program, arguments)))
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # for what is flushed at the interpreter's end
         sys.exit(141)  # as shells report SIGPIPE
@@ -115,48 +111,6 @@ def _refuse(message: str, *further: str) -> NoReturn:
         shown = "".join(one if one.isprintable() else ascii(one)[1:-1] for one in line)  # no control characters
         tqdm.write(shown, file=sys.stderr)  # not inside a progress bar
     sys.exit(_BAD_INPUT)
-
-
-def all_conflicts(first: ConfigError, root: type[AnyRoot], program: str, arguments: Sequence[str]) -> list[str]:
-    """Message of the `first` error; of every other one that a command line would meet after it, one by one; and the
-    command that meets none. A message says how it is met (`give KEY=VALUE`, or `did you mean KEY?`); after one that
-    does not, there is no such command. Only messages that follow from the command line alone are read for this: those
-    of a program that has read files may quote them, and what a file says is never taken as an option."""
-    messages, corrected, again = [str(first)], list(arguments), _conflict(root, program, arguments)
-    if str(again) != str(first):
-        return messages
-    while isinstance(again, ConfigError) and (correction := corrections(str(again), corrected)) != corrected:
-        if len(messages) == _MOST_CONFLICTS:
-            break
-        corrected, again = correction, _conflict(root, program, correction)
-        messages += [f"       {again}"] if again else []
-    if not again:
-        messages.append(f"this command satisfies all rules: {command_of(program)} {shlex.join(corrected)}")
-    return messages
-
-
-def _conflict(root: type[AnyRoot], program: str, arguments: Sequence[str]) -> PipelineError | None:
-    """Error about the first rule that the options break, if there is one; a `ConfigError` is about options alone."""
-    try:
-        config = compose_config(root, arguments)
-        if isinstance(config, Config) and program in _MAKES_TASKS:
-            with closing(make_env(config.env)) as env:
-                development_of(env, config, split_tasks(env, config).train)
-    except PipelineError as error:
-        return error
-    return None
-
-
-def corrections(message: str, arguments: Sequence[str]) -> list[str]:
-    """The `arguments` changed as `message` says: by the first `give KEY=VALUE ...` in it, or by the key that it
-    proposes; unchanged if it says neither."""
-    if given := re.search(r"\bgive ((?:[a-z_]+(?:\.\w+)*=[^\s;]*[^\s;,.:)] ?)+)", message):
-        new = given[1].split()
-        keys = {one.partition("=")[0] for one in new}
-        return [one for one in arguments if one.lstrip("+").partition("=")[0] not in keys] + new
-    if meant := re.match(r"([\w.]+): there is no such option.*\(did you mean ([\w.]+)\?\)", message):
-        return [re.sub(rf"^\+?{re.escape(meant[1])}(?=[.=])", meant[2], one) for one in arguments]
-    return list(arguments)
 
 
 def _report_of_thread(failure: threading.ExceptHookArgs) -> None:

@@ -111,7 +111,8 @@ def compose_config(root: type[AnyRoot], overrides: Iterable[str]) -> AnyRoot:
     kinds: dict[str, type[Options]] = {}
     values: dict[str, Any] = {}
     try:
-        composed = _composed(root.page, tuple(chosen), own) if own else _kept(root.page, tuple(chosen))
+        presets = root.page, tuple(chosen)
+        composed = _composed(*presets, own) if own else copy.deepcopy(_composed_once(*presets))
         for nested in (False, True):  # last the parts of schedules, which may be defaults
             for key, value in written.items():
                 if (key.count(".") >= 2) == nested:
@@ -155,11 +156,6 @@ def _chosen_and_written(
     return chosen, written
 
 
-def _kept(name: str, chosen: tuple[str, ...]) -> DictConfig:
-    """Copy of a composition of presets that cannot change while the program runs."""
-    return copy.deepcopy(_composed_once(name, chosen))
-
-
 def _search_path(folders: Iterable[Path]) -> str:
     texts = [str(folder).replace("\\", "\\\\").replace("'", "\\'") for folder in folders]
     return "hydra.searchpath=[" + ",".join(f"'file://{text}'" for text in texts) + "]"
@@ -174,7 +170,7 @@ def _composed(name: str, chosen: tuple[str, ...], own: Path | None = None) -> Di
     return composed
 
 
-_composed_once = lru_cache(maxsize=64)(_composed)
+_composed_once = lru_cache(maxsize=64)(_composed)  # presets of ours do not change while the program runs
 
 
 @lru_cache(maxsize=4096)

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any, cast
 import torch
 from torch import Tensor
 
-from icrl.config.options import replace
 from icrl.config.schedules import Clock
 from icrl.contracts import Rollout, Sample, UpdateResult
 from icrl.randomness import integers, mix
@@ -73,13 +72,6 @@ def make_experience(config: Config, spec: EnvSpec, tasks: Tensor, device: torch.
     """Training samples of the configured source, by the class `experience` of its learners if they have one."""
     kind = source_class(config.source.name).experience or Experience
     return kind(config, spec, tasks, device)
-
-
-def without_others(config: Config) -> Config | None:
-    """Configuration for tasks of which nothing is recorded: learners use only their own experience. None if they
-    cannot."""
-    changes = config.source.alone()
-    return None if changes is None else replace(config, source=replace(config.source, **changes))
 
 
 def mini_batches(

@@ -13,9 +13,8 @@ import numpy as np
 
 from icrl.config.options import refuse
 from icrl.contracts import Batch
-from icrl.data.columns import Booleans, Floats, Integers, bytes_of, row_chunks
+from icrl.data.columns import Booleans, Floats, Integers, MappedSteps, bytes_of, row_chunks, scratch
 from icrl.data.history_store import Histories
-from icrl.data.mapped import MappedSteps, scratch
 from icrl.spaces import EnvSpec
 
 if TYPE_CHECKING:
@@ -99,10 +98,12 @@ class RowColumns(NamedTuple):
         return columns, done
 
     def _ages(self, chunk: slice) -> Ages:
+        """Least and mean return-to-go of a part of the rows at each age."""
         rows, steps = self.rows[chunk], slice(self.num_steps)
         terminated, truncated = (self.histories.columns[name][rows, steps] for name in ENDS)
         reward = self.histories.rewards(rows, steps)
-        return ages_of(self.objective.discount, self.histories.spec, reward, (terminated | truncated) > 0)
+        gains = _gains(self.objective.discount, reward, (terminated | truncated) > 0)
+        return [(each.min(), each.mean(), each.size) for each in _by_age(gains, self.histories.spec)]
 
     def _stretches(self, done: Booleans, first_row: int = 0) -> list[Stretches]:
         return [stretches(done, k, self.config.kept_steps, first_row) for k in self.config.keep_every]
@@ -187,11 +188,6 @@ def step_weights(
         mean = middle - least
         alike[:] = np.minimum((alike - least) / mean, MOST) if mean > 0 else 1
     return np.ascontiguousarray(gains.T)
-
-
-def ages_of(discount: float, spec: EnvSpec, reward: Floats, done: Booleans) -> Ages:
-    """Least and mean return-to-go of these rows at each age."""
-    return [(each.min(), each.mean(), each.size) for each in _by_age(_gains(discount, reward, done), spec)]
 
 
 def all_ages(parts: Sequence[Ages]) -> Ages:

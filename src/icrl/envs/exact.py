@@ -1,14 +1,18 @@
-"""Exact expectations and plans by dynamic programming. N tasks, S states, A actions, K outcomes, M steps an episode."""
+"""References that learn nothing, random play and the planner: exact expectations, plans by dynamic programming, and the
+two as policies. N tasks, S states, A actions, K outcomes, M steps an episode, B streams."""
 
 from collections.abc import Callable
 from functools import partial
 from typing import NamedTuple
 
 import torch
+from gymnasium.spaces import Box, MultiDiscrete
 from torch import Tensor
 
+from icrl.contracts import Step
 from icrl.envs.core import Outcomes, State, TensorEnv
 from icrl.envs.rollout import is_success
+from icrl.randomness import draw_possible, several
 from icrl.spaces import EnvSpec
 
 _EQUAL = 1e-9  # returns that differ by less are equal
@@ -132,3 +136,84 @@ def _next_mass(flow: Tensor, after: Tensor, over: Tensor) -> Tensor:
 
 random_exact = partial(noisy_exact, noise=1.0)
 optimal_exact = partial(noisy_exact, noise=0.0)
+
+
+class TableEnv(TensorEnv):
+    """World whose rules are a table for each task; exact expectations come from these. The observation is the state.
+
+    A task is the number of its table, `[B, 1]`. A subclass sets `spec`, `starts` and, by `set_rules`, the tables."""
+
+    task_columns = ("task",)
+
+    def set_rules(self, rules: Outcomes) -> None:
+        """Take the tables `[N, S, A, K]` of all tasks, and plan for each."""
+        self._probability, self._next_state, self._reward, self._terminated = rules
+        values = torch.tensor(self.spec.reward_values, dtype=torch.float64)
+        self._best = best_actions(rules, values, self.spec.max_episode_steps)
+
+    def all_tasks(self) -> Tensor:
+        return torch.arange(len(self._best))[:, None]
+
+    def outcomes(self, task: Tensor, state_index: Tensor, action: Tensor) -> Outcomes:
+        """Outcomes in the table; if there are fewer than K, the others have probability 0."""
+        where = (task[..., 0], state_index, action)
+        return Outcomes(self._probability[where], self._next_state[where], self._reward[where], self._terminated[where])
+
+    def optimal_action(self, state: State) -> Tensor:
+        """Best action for the steps that are left, from the table; see `best_actions`. Under a clock of Gymnasium that
+        runs longer than the plan, its last step."""
+        timestep = state.timestep.clamp(max=self._best.shape[1] - 1)
+        return self._best[state.task[..., 0], timestep, state.inner].long()
+
+    def label(self, task: Tensor) -> str:
+        return f"task_{int(task[0])}"
+
+    def rewarded(self, task: Tensor) -> tuple[int, ...]:
+        """States of the task `[1]` that pay when they are entered."""
+        number = int(task[0])
+        pays = torch.tensor(self.spec.reward_values, device=self._reward.device)[self._reward[number]] > 0
+        return tuple(self._next_state[number][pays & (self._probability[number] > 0)].unique().tolist())
+
+
+class Unlearned:
+    """Base of policies that remember nothing."""
+
+    def initial_carry(self, num_streams: int) -> tuple[()]:
+        return ()
+
+
+class Chance(Unlearned):
+    """Uniformly random play."""
+
+    def __init__(self, spec: EnvSpec) -> None:
+        self._spec = spec
+
+    def act(self, carry: tuple[()], step: Step, noise: Tensor) -> tuple[Tensor, tuple[()]]:
+        return uniform_actions(self._spec, step.obs, noise), carry
+
+
+class Planner(Unlearned):
+    """The optimal action of the world, which knows the task."""
+
+    def act(self, carry: tuple[()], step: Step, noise: Tensor) -> tuple[Tensor, tuple[()]]:
+        return step.optimal_action, carry
+
+
+def uniform_actions(spec: EnvSpec, obs: Tensor, noise: Tensor) -> Tensor:
+    """Uniformly random actions of a world with `spec`, `[B, ...]`, among the legal ones for `obs`, by `noise` `[B]`."""
+    space = spec.action_space
+    if isinstance(space, MultiDiscrete):
+        sizes = torch.from_numpy(space.nvec).to(noise.device)
+        return (several(noise, len(sizes)) * sizes).long()
+    if isinstance(space, Box):
+        low, high = (torch.from_numpy(bound).to(noise.device) for bound in (space.low, space.high))
+        return low + (high - low) * several(noise, low.numel()).view(-1, *low.shape)
+    return draw_possible(uniform(spec, obs), noise)
+
+
+def uniform(spec: EnvSpec, obs: Tensor) -> Tensor:
+    """Probability of each action, `[B, A]`, if all that are legal for `obs` are equally likely."""
+    legal = spec.legal(obs)
+    if legal is None:
+        legal = torch.ones(len(obs), spec.num_actions, device=obs.device)
+    return legal / legal.sum(1, keepdim=True)

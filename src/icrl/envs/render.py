@@ -1,6 +1,5 @@
-"""Pictures of a map or of the plane, one frame per step. T frames, S = rows * columns cells, P pixels a cell."""
+"""Pictures of a map, one frame per step. T frames, S = rows * columns cells, P pixels a cell."""
 
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -22,8 +21,6 @@ REWARDED: Color = (46, 160, 67)
 CAPTION: Color = (28, 31, 38)
 CAPTION_TEXT: Color = (240, 240, 240)
 SMALLEST_FONT = 6.0
-WALL_PIXELS = 6  # around pictures of the world's own
-CANVAS = 240  # pixels of a picture of the plane
 
 
 def _pillow(part: str) -> Any:
@@ -63,45 +60,6 @@ def render_cells(
     if rewarded is not None:
         frames[rewarded] = REWARDED
     frames[:, wall : wall + height, wall : wall + width] = floor
-    return frames
-
-
-class Canvas:
-    """Picture of the square [-view, view]^2 of the plane, with y upwards: shapes in the units of a world."""
-
-    def __init__(self, view: float) -> None:
-        size = (2 * CANVAS, 2 * CANVAS)  # made half as large in the end: anti-aliased
-        self._image = _pillow("Image").new("RGB", size, FLOOR)
-        self._draw, self._view, self._scale = _pillow("ImageDraw").Draw(self._image), view, CANVAS / view
-
-    def disc(self, centre: Sequence[float], radius: float, color: Color) -> None:
-        self._draw.circle(self._pixels(centre), radius * self._scale, color)
-
-    def line(self, points: Sequence[Sequence[float]], width: float, color: Color) -> None:
-        pixels = [self._pixels(point) for point in points]
-        self._draw.line(pixels, color, max(1, round(width * self._scale)), joint="curve")
-
-    def picture(self) -> NDArray[np.uint8]:
-        """The picture `[CANVAS, CANVAS, 3]`."""
-        return np.asarray(self._image.resize((CANVAS, CANVAS), _pillow("Image").Resampling.BOX))
-
-    def _pixels(self, point: Sequence[float]) -> tuple[float, float]:
-        x, y = point
-        return (self._view + x) * self._scale, (self._view - y) * self._scale
-
-
-def frame_pictures(pictures: Sequence[NDArray[np.uint8]], rewarded: NDArray[np.bool_], room: int) -> Frames:
-    """Pictures of one size in a wall as around `render_cells`, made smaller until they have at most `room` pixels."""
-    height, width = pictures[0].shape[:2]
-    scale = min(1.0, (room - 2 * WALL_PIXELS) / max(height, width))
-    size = (2 * max(1, round(width * scale / 2)), 2 * max(1, round(height * scale / 2)))
-    image = _pillow("Image")
-    frames = np.empty((len(pictures), size[1] + 2 * WALL_PIXELS, size[0] + 2 * WALL_PIXELS, 3), dtype=np.uint8)
-    frames[:] = WALL
-    frames[rewarded] = REWARDED
-    for frame, picture in zip(frames, pictures, strict=True):
-        smaller = image.fromarray(picture).resize(size, image.Resampling.BOX)
-        frame[WALL_PIXELS:-WALL_PIXELS, WALL_PIXELS:-WALL_PIXELS] = np.asarray(smaller)
     return frames
 
 

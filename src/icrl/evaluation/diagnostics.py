@@ -1,4 +1,5 @@
-"""Diagnostics: what extensions measure in an evaluation beside its protocol, such as a goal that moves.
+"""Diagnostics and films: what extensions measure and show in an evaluation beside its protocol, such as a goal that
+moves, and videos.
 
 A diagnostic plays policies of its choice, in jobs with the names `<name of the diagnostic>: <policy>`. Their results
 are episodes, which `episodes.npz` keeps under these names, and arrays by kind and policy. Sections of `results.json`,
@@ -7,18 +8,21 @@ tables and pictures are made of both. R runs, G tasks, S streams per task, E epi
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from torch import Tensor
 
 from icrl.config.modules import load_plugins
 from icrl.contracts import Json, Policy, Rollout
 from icrl.envs.core import TensorEnv
-from icrl.evaluation.in_context import Adaptation, Job
-from icrl.evaluation.options import EvaluationConfig
+from icrl.evaluation.in_context import Adaptation, EvaluationConfig, Job
 from icrl.nn.gpt_policy import GPTPolicy
 from icrl.rl.statistics import Floats
+
+if TYPE_CHECKING:
+    from icrl.app.root import Config
+    from icrl.evaluation.setup import Setup
 
 OF_DIAGNOSTIC = ": "  # between the name of a diagnostic and that of a policy
 Arrays = dict[str, dict[str, Floats]]  # by kind and policy
@@ -84,3 +88,25 @@ def diagnostics() -> list[Diagnostic]:
     """Diagnostics of all extensions that are installed."""
     load_plugins()
     return [*DIAGNOSTICS.values()]
+
+
+class Filming(Protocol):
+    """Writer of videos. G tasks."""
+
+    def tell(self, config: Config, env: TensorEnv) -> None:
+        """Print why there will be no videos, if they are asked and the world cannot be shown."""
+
+    def film_agents(self, config: Config, env: TensorEnv, tasks: Tensor, played: Rollout) -> None:
+        """Write videos of source agents of `tasks` `[G, task_dim]`, after stage one; `played` is `[T, B]`."""
+
+    def lives(
+        self, setup: Setup, played: Mapping[str, Rollout], references: Mapping[str, Sequence[float]]
+    ) -> Callable[[], object]:
+        """Picklable function that writes videos of an evaluation, in which models `played`, `[T, G * S]` each by name;
+        `references` are the returns `[G]` of others."""
+
+    def guide(self, setup: Setup) -> list[str]:
+        """Lines that name the video of an evaluation to look at first."""
+
+
+FILMING: list[Filming] = []

@@ -18,9 +18,9 @@ from icrl.contracts import Json
 from icrl.nn.gpt import GPT
 from icrl.nn.gpt_policy import Acting, PolicyConfig
 from icrl.nn.networks import Unfilled
+from icrl.runs.checkpoint import check_weights, open_model
 from icrl.runs.device import dtype_of
 from icrl.spaces import EnvSpec
-from icrl.training.finished import check_weights, open_finished
 from icrl.training.policy_gradient import FinetuneConfig
 
 if TYPE_CHECKING:
@@ -77,7 +77,7 @@ class Kind:
     def open(self, config: Config, device: torch.device) -> TrainedPolicy:
         """The policy of the run that `config` names. Raises `ConfigError` if its training is not finished."""
         folder = config.run_folder / self.folder
-        state, about = open_finished(folder, config.evaluation.checkpoint, self.program, device)
+        state, about = open_model(folder, config.evaluation.checkpoint, self.program, device)
         compared = ("data", "model", "optimizer", "trainer", "device", *self.compared)
         suffixes, weights = policy_suffixes(config), state["model"]
         about_it = (folder, about["description"], compared, about["state_sha256"], about["step"], suffixes, weights)

@@ -15,8 +15,7 @@ import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 
 from icrl.envs.core import EXPERT
-from icrl.evaluation.in_context import Adaptation
-from icrl.evaluation.options import EvaluationConfig
+from icrl.evaluation.in_context import Adaptation, EvaluationConfig
 from icrl.rl import statistics
 from icrl.rl.statistics import Floats, Values
 

@@ -13,7 +13,7 @@ import numpy as np
 
 from icrl.envs.exact import Expectation
 from icrl.evaluation.diagnostics import OF_DIAGNOSTIC, Arrays, Runs, diagnostics
-from icrl.evaluation.in_context import Adaptation
+from icrl.evaluation.in_context import Adaptation, EvaluationConfig
 from icrl.evaluation.measures import (
     MEASURES,
     SCALED,
@@ -30,7 +30,6 @@ from icrl.evaluation.measures import (
     scaled,
     task_means,
 )
-from icrl.evaluation.options import EvaluationConfig
 from icrl.rl.statistics import CONFIDENCE, Floats
 
 PARTS = {

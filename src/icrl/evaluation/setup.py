@@ -63,11 +63,6 @@ class Setup:
         return (self.folder / report.RESULTS).exists()
 
     @property
-    def films(self) -> Path:
-        """Folder of the videos."""
-        return self.config.folder("videos") / f"in_context{self.suffix}"
-
-    @property
     def identifying(self) -> tuple[str, ...]:
         """Groups of options that identify the results."""
         return (*_WORLD, *self.compared, "seed", "policy", "evaluation")

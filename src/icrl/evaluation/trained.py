@@ -26,11 +26,11 @@ from icrl.evaluation.kinds import PolicyLoader, TrainedPolicy, kind_of, plain_gp
 from icrl.nn.encoders import OF_ROWS
 from icrl.nn.gpt import GPT
 from icrl.nn.gpt_policy import Acting, GPTPolicy
+from icrl.runs.checkpoint import open_model
 from icrl.runs.device import device_of
 from icrl.runs.evaluations import EvalsConfig, Evaluation
 from icrl.runs.files import content_of
 from icrl.spaces import EnvSpec
-from icrl.training.finished import open_finished
 from icrl.training.program import RunContext
 
 if TYPE_CHECKING:
@@ -106,7 +106,7 @@ def open_start(config: Config, trained: TrainedPolicy, spec: EnvSpec, device: to
     start = trained.described.get("inputs", {}).get("start", "none")
     if start == "none" or trained.weights is None:
         return None
-    before, about = open_finished(config.run_folder / "gpt", "last", "train_gpt", device)
+    before, about = open_model(config.run_folder / "gpt", "last", "train_gpt", device)
     refuse(about["state_sha256"] != start, f"{config.run_folder / 'gpt'} is not the model that {trained.folder} tuned")
     return plain_gpt(config, spec, before["model"], device)
 

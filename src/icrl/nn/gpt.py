@@ -8,7 +8,7 @@ B streams, T environment steps in context, D width, A actions. A step becomes N 
 
 The interleaved form is the sequence reward, state, action, reward, state, action, ... of a Decision Transformer without
 return-to-go. An action is predicted from the token of the observation it answers. With `induction` that token first
-reads what followed earlier visits to its observation (see `transformer.py`).
+reads what followed earlier visits to its observation, in a layer of an extension.
 """
 
 from __future__ import annotations
@@ -26,11 +26,21 @@ from torch import Tensor, nn
 from icrl.config.modules import load_plugins
 from icrl.config.options import OR_ELSEWHERE, OneOf, Options, option, refuse
 from icrl.nn.cache import Cache, KVCache, RowCache, TokenCache
-from icrl.nn.embeddings import draw_corners, sinusoids, table
-from icrl.nn.encoders import OBS_ENCODINGS, check_encoding, encode_obs, encode_reward, encoder_for
+from icrl.nn.encoders import (
+    OBS_ENCODINGS,
+    check_encoding,
+    draw_corners,
+    encode_obs,
+    encode_reward,
+    encoder_for,
+    sinusoids,
+    table,
+)
 from icrl.nn.heads import make_head
-from icrl.nn.transformer import NO_VISIT, NUM_STREAMS, TRUNKS, Induction, Transformer
+from icrl.nn.transformer import NUM_STREAMS, TRUNKS, Transformer
 from icrl.spaces import EnvSpec
+
+INDUCTION: list[Any] = []  # class of the layer that `model.induction` adds, of an extension
 
 
 class GPTConfig(Options):
@@ -119,6 +129,8 @@ def check_spaces(config: GPTConfig, spec: EnvSpec) -> None:
     rooms = config.obs_encoding in ("cell", "smooth", "framed") and not discrete and not spec.points[0]
     refuse(rooms, f"model.obs_encoding={config.obs_encoding} {needs}: give model.obs_encoding=coordinates")
     refuse(config.induction and not discrete, f"model.induction=true {needs}: give model.induction=false")
+    lacking = "model.induction=true needs a layer of an extension that is not installed: give model.induction=false"
+    refuse(config.induction and not INDUCTION, lacking)
     make_head(config, spec)  # raises
     if not discrete and config.obs_encoding in OBS_ENCODINGS:
         encoder_for.of(spec)  # raises
@@ -211,7 +223,7 @@ class Trunk(nn.Module):
             self.position = partial(sinusoids, width)
         self.dropout = nn.Dropout(config.embedding_dropout)
         self.transformer = Transformer(config, recompute)
-        self.induction = Induction(config) if config.induction else None
+        self.induction = INDUCTION[-1](config) if config.induction else None
 
     def forward(self, context: Context, cache: Sequence[TokenCache] = ()) -> Tensor:
         """Vectors `[B, T, D]`. With a cache the T steps continue it. A cache in training mode is refused with a
@@ -228,19 +240,16 @@ class Trunk(nn.Module):
 
     def new_cache(self, num_streams: int) -> Cache:
         """An empty cache for a whole context. A cache with more behind it, which others read, is as good."""
-        config, like, steps = self.config, next(self.parameters()), self.config.context_len
+        config, like = self.config, next(self.parameters())
         layer = TRUNKS[config.trunk]
-        shapes = layer.cache_shapes(config, steps * self.tokens_per_step)
+        shapes = layer.cache_shapes(config, config.context_len * self.tokens_per_step)
         if layer.cache is KVCache and self.tokens_per_step == 1 and like.is_cpu:
             shape, dtype = (config.num_layers, num_streams, *shapes[0]), self.cache_dtype or like.dtype
             tokens: TokenCache = RowCache(shape, dtype)
         else:
             tokens = layer.cache(*(like.new_empty(config.num_layers, num_streams, *shape) for shape in shapes))
-        if not self.induction:
-            return Cache([tokens])
-        shape = (1, num_streams, config.num_heads, steps, config.head_dim)
-        visited = torch.zeros(1, num_streams, 1, steps, 1).long()
-        return Cache([tokens, KVCache(like.new_empty(shape), like.new_empty(shape), visited.to(like.device))])
+        visits = [self.induction.new_cache(config, num_streams, like)] if self.induction else []
+        return Cache([tokens, *visits])
 
     def _tokens(self, context: Context, cache: Sequence[TokenCache]) -> Tensor:
         """Tokens `[B, T, N, D]` of the steps; the induction layer adds to the last token of each step."""
@@ -261,9 +270,7 @@ class Trunk(nn.Module):
         tokens = self.dropout(torch.stack(parts, dim=2))
         if self.induction is None:
             return tokens
-        visited = context.prev_obs.masked_fill(context.first, NO_VISIT)
-        visits = cache[1] if cache else None
-        found = self.induction(tokens[:, :, -1], outcome, visited, context.obs, visits)
+        found = self.induction(tokens[:, :, -1], outcome, context, cache[1] if cache else None)
         return tokens + F.pad(found[:, :, None], (0, 0, self.tokens_per_step - 1, 0))
 
 

@@ -1,4 +1,4 @@
-"""A causal transformer, pre-norm, and an induction layer.
+"""A causal transformer, pre-norm.
 
 B streams, L tokens, T new steps, S steps so far, D width, H heads, Dh = D / H head width, G tokens per step that see
 each other and all of the steps before. With G = 1 this is ordinary causal attention. With `tokens=cross`, G = 3:
@@ -11,17 +11,6 @@ layer norm, per head:
 One softmax over all three streams is attention to the own stream and cross-attention to the other two. Actions are
 predicted from the state stream, so the last block updates this one alone. The norms are shared, because each stream's
 own linear layer rescales their output.
-
-The induction layer reads what followed earlier visits to the current observation, in one hop: an n-gram layer (Akyurek
-et al., 2024; for algorithm distillation Zisman et al., 2024, arXiv 2411.01958) that matches observations exactly. With
-x the token an action is predicted from, e[j] = action[j] + reward[j] + obs[j + 1] embedded, n and m layer norms:
-
-    J(t) = {j < t : obs[j] = obs[t]}
-    x[t] += O (p[0] v[0] + sum over j in J(t) of p[j] V m(e[j]))
-    p = softmax over 0 and J(t) of  Q n(x[t]) . k[0] / sqrt(Dh),  Q n(x[t]) . K m(e[j]) / sqrt(Dh) - r log c(j, t)
-
-c(j, t) counts the visits in J(t) from j on: 1 for the newest. k[0] and v[0] are learned and stand for "no visit"; r is
-learned too, so that a head can prefer the newest visits however long ago they were.
 """
 
 from __future__ import annotations
@@ -42,7 +31,6 @@ if TYPE_CHECKING:
     from icrl.nn.gpt import GPTConfig
 
 NUM_STREAMS = 3
-NO_VISIT = -1
 TRUNKS: dict[str, Any] = {}  # classes of layers that mix steps, by `model.trunk`
 
 
@@ -189,41 +177,3 @@ class Transformer(nn.Module):
         if cache:
             cache.length += num_tokens
         return self.norm(x)
-
-
-class Induction(nn.Module):
-    """The induction layer of the equation above."""
-
-    def __init__(self, config: GPTConfig) -> None:
-        super().__init__()
-        width, self.num_heads = config.embed_dim, config.num_heads
-        self.norm, self.outcome_norm = nn.LayerNorm(width), nn.LayerNorm(width)
-        self.query, self.key_value = nn.Linear(width, width), JoinedLinear(width, width, width)
-        self.out = nn.Linear(width, width)
-        self.apply(initialize_linear)
-        self.no_visit = nn.Parameter(0.02 * torch.randn(2, self.num_heads, 1, width // self.num_heads))  # key, value
-        self.recency = nn.Parameter(torch.zeros(self.num_heads, 1, 1))
-        self.attention_dropout, self.dropout = config.attention_dropout, nn.Dropout(config.residual_dropout)
-
-    def forward(self, x: Tensor, outcome: Tensor, visited: Tensor, obs: Tensor, cache: KVCache | None) -> Tensor:
-        """The layer's addition to the tokens `x` `[B, T, D]` of steps with observations `obs` `[B, T]`.
-
-        `visited` `[B, T]` is the observation of the step before each (`NO_VISIT` if there is none) and `outcome`
-        `[B, T, D]` what followed it, as the step itself shows it. With a cache the T steps continue it."""
-        parts = (self.query(self.norm(x)), *self.key_value(self.outcome_norm(outcome)).chunk(2, dim=-1))
-        query, key, value = (
-            part.unflatten(-1, (self.num_heads, -1)).transpose(1, 2) for part in parts
-        )  # [B, H, T, Dh]
-        visited, before = visited[:, None, :, None], cache.length if cache else 0
-        if cache:
-            key, value, visited = cache.append(0, key, value, visited)
-            cache.length += obs.shape[1]
-        step = torch.arange(visited.shape[2], device=obs.device)  # step i shows the visit of j = i - 1
-        matches = (obs[:, None, :, None] == visited.mT) & (step <= step[before:, None])  # [B, 1, T, S]
-        count = matches.flip(-1).cumsum(-1).flip(-1).clamp(min=1)
-        bias = (-self.recency * count.log()).masked_fill(~matches, -torch.inf)  # [B, H, T, S]
-        no_visit = self.no_visit[:, None].expand(-1, len(x), -1, -1, -1)
-        key, value = (torch.cat([none, some], dim=2) for none, some in zip(no_visit, (key, value), strict=True))
-        dropout = self.attention_dropout if self.training else 0.0
-        mixed = F.scaled_dot_product_attention(query, key, value, F.pad(bias, (1, 0)), dropout)
-        return self.dropout(self.out(mixed.transpose(1, 2).flatten(2)))

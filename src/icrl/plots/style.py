@@ -27,7 +27,6 @@ from icrl.runs.files import write_atomically
 Floats = NDArray[np.floating[Any]]
 Curve = Mapping[str, Sequence[float]]  # `mean`, `low` and `high` of each episode, `[E]` each
 Handles = dict[str, Artist]  # entries of a legend, by name
-Frames = NDArray[np.uint8]  # [T, H, W, 3]
 Frame = NDArray[np.uint8]  # [H, W, 3]
 
 DPI = 100
@@ -39,8 +38,6 @@ BASELINE: dict[str, Any] = {"linestyle": REFERENCE_DASHES[0], "color": REFERENCE
 HELD_OUT_COLOR = PALETTE[1]
 COLORMAP = "cividis"
 FEW_POINTS = 30  # a curve of at most this many points has markers
-MARGIN = 4  # pixels between tiled clips; even, so that even clips give an even picture
-BACKGROUND = (18, 20, 24)  # of tiled clips
 VIDEO_OPTIONS = ("-crf", "18", "-preset", "veryfast", "-threads", "1", "-movflags", "+faststart")  # of ffmpeg
 
 
@@ -163,23 +160,3 @@ def write_video(path: Path, frames: Iterable[Frame], fps: float, options: Sequen
         if written != num_frames:
             raise PipelineError(f"cannot write {path}: ffmpeg wrote {written} of {num_frames} frames")
         write_atomically(path, draft.read_bytes())
-
-
-def tile(clips: Sequence[Frames], num_columns: int | None = None) -> Frames:
-    """Clips of one size side by side, row by row, `[T, H', W', 3]`, until the longest ends; shorter ones hold their
-    last frame. Without `num_columns` the grid is as close to a square as it can be."""
-    height, width = clips[0].shape[1:3]
-    if num_columns is None:
-        larger_sides = {n: max(n * width, -(-len(clips) // n) * height) for n in range(len(clips), 0, -1)}
-        num_columns = min(larger_sides, key=larger_sides.__getitem__)
-    num_rows, num_frames = -(-len(clips) // num_columns), max(len(clip) for clip in clips)
-    shape = (num_frames, num_rows * (height + MARGIN) + MARGIN, num_columns * (width + MARGIN) + MARGIN, 3)
-    grid = np.empty(shape, dtype=np.uint8)
-    grid[:] = BACKGROUND
-    for index, clip in enumerate(clips):
-        top = MARGIN + index // num_columns * (height + MARGIN)
-        left = MARGIN + index % num_columns * (width + MARGIN)
-        tiled = grid[:, top : top + height, left : left + width]
-        tiled[: len(clip)] = clip
-        tiled[len(clip) :] = clip[-1]
-    return grid

@@ -14,16 +14,15 @@ from pathlib import Path
 from typing import Any
 
 from icrl.app.root import Config
-from icrl.config.options import replace
 from icrl.contracts import Json
 from icrl.envs.core import check_playable
 from icrl.evaluation import tables
+from icrl.evaluation.diagnostics import FILMING
 from icrl.evaluation.protocol import PARTS, ResultSoFar, summarise
 from icrl.evaluation.references import exact_references
 from icrl.evaluation.report import RESULTS, save_episodes
 from icrl.evaluation.setup import Setup, jobs_of, open_setup, played_in, returns_beside, setting_of
 from icrl.plots.figures import write_figures
-from icrl.plots.walks import compared_tasks, tell_not_filmed, write_lives
 from icrl.runs.device import prepare, recorded
 from icrl.runs.files import only_writer, write_owned
 from icrl.runs.metrics import check_writers
@@ -38,31 +37,31 @@ def main(config: Config) -> Path:
     check_writers(config.summaries)
     with open_setup(config, prepare(config)) as setup:
         if not setup.is_done:
-            tell_not_filmed(config, setup.env)
+            for filming in FILMING:
+                filming.tell(config, setup.env)
         with only_writer(setup.folder):  # not before it is clear that there will be results
             results = setup.read_results()
             if results is None:
                 played = in_parallel(jobs_of(setup), setup.width, "evaluate", ResultSoFar(setup.main))
                 results = write_results(setup, played)
-        env, tasks = setup.env, setup.env.all_tasks()[setup.parts[setup.main]]
-        first = setup.films / f"{env.label(tasks[compared_tasks(env, tasks)[-1]])}.mp4"
-        told = [tables.in_short(results), *tables.tables(results), tables.summary(results, env.spec)]
-        print("\n\n".join([*told, _guide(config, setup.main, setup.folder, first)]))
+        told = [tables.in_short(results), *tables.tables(results), tables.summary(results, setup.env.spec)]
+        print("\n\n".join([*told, _guide(setup)]))
     return setup.folder
 
 
 def write_results(setup: Setup, played_jobs: Sequence[tuple[str, Any]]) -> Json:
     """Write episodes, numbers, videos and pictures of the results `played_jobs` of all jobs; returns the content
     of `results.json`."""
-    config, env, options, shown = setup.config, setup.env, setup.config.evaluation, setup.tasks[setup.main]
+    config, env, options = setup.config, setup.env, setup.config.evaluation
     played = played_in(setup, played_jobs)
     checksum = save_episodes(setup.folder, played.episodes, setup.owner, played.arrays)
     exact = {part: exact_references(env, tasks) for part, tasks in setup.tasks.items()}
     setting, beside = setting_of(setup, exact), returns_beside(exact[setup.main], env, played.episodes)
     summed = partial(summarise, {config.seed: played.episodes}, setting, options, config.seed, [played.arrays])
-    films = replace(config, source=setup.source), setup.films, env, shown, played.filmed, beside, shown.device
-    jobs = {"numbers": summed} | ({"videos": partial(write_lives, *films)} if options.videos else {})
-    done = dict[str, Any](in_parallel([*jobs.items()], min(setup.width, len(jobs)), "sum up"))
+    jobs: list[tuple[str, Any]] = [("numbers", summed)]
+    if options.videos:
+        jobs += [("videos", filming.lives(setup, played.filmed, beside)) for filming in FILMING]
+    done = dict[str, Any](in_parallel(jobs, min(setup.width, len(jobs)), "sum up"))
     results = {
         "config": recorded(config),
         "episodes": checksum,
@@ -76,24 +75,18 @@ def write_results(setup: Setup, played_jobs: Sequence[tuple[str, Any]]) -> Json:
     return results
 
 
-def _guide(config: Config, part: str, folder: Path, film: Path) -> str:
-    """Lines that name the results of an evaluation in `folder`, with what to look for in the first picture and in the
-    video `film`; `part` is the main part of its tasks."""
+def _guide(setup: Setup) -> str:
+    """Lines that name the results, with what to look for in the first picture and in the videos."""
+    config, folder = setup.config, setup.folder
     lines = [
         f"look first    {folder / 'adaptation.png'}",
-        f"              The weights are frozen: if '{PARTS[part]}' rises, the model learns in its",
+        f"              The weights are frozen: if '{PARTS[setup.main]}' rises, the model learns in its",
         "              context, from near 'random' towards the other dashed lines, which are references.",
     ]
     if (probes := folder / "probes.png").exists():
         lines += [f"              {probes.name} beside it: with a blanked or wiped context the curve should stay low."]
-    if film.exists():
-        lines += [
-            f"start with    {film}",
-            "              One life on the task that takes longest; below it, the return of each episode. On the left",
-            "              the model, which should search first and go straight later. On the right the source agent",
-            "              of that task, if there is one, which learns by its own algorithm. Green walls mean a reward",
-            "              or a success.",
-        ]
+    for filming in FILMING:
+        lines += filming.guide(setup)
     lines += [f"all numbers   {folder / RESULTS}"]
     lines += [f"all videos    {config.folder('videos')}"] if config.folder("videos").exists() else []
     return "\n".join([*lines, f"all curves    tensorboard --logdir {config.folder('logs')}"])

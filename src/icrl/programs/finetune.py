@@ -20,9 +20,9 @@ from icrl.envs import make_env
 from icrl.evaluation.kinds import plain_gpt
 from icrl.evaluation.trained import evaluator_of
 from icrl.nn.gpt import GPT
+from icrl.runs.checkpoint import open_model
 from icrl.runs.device import dtype_of
 from icrl.runs.files import check_same
-from icrl.training.finished import open_finished
 from icrl.training.fit import fit
 from icrl.training.policy_gradient import PolicyGradient
 from icrl.training.program import compared, open_run
@@ -36,7 +36,7 @@ def main(config: Config) -> Path:
     check_trials(config)
     options, folder, start = config.finetune, config.folder("logs") / config.finetune.experiment_name, None
     if options.start == "gpt":
-        start = open_finished(config.run_folder / "gpt", "last", "train_gpt", torch.device("cpu"))
+        start = open_model(config.run_folder / "gpt", "last", "train_gpt", torch.device("cpu"))
         where = f"the model of run={config.run}"
         check_same(config, start[1]["description"]["config"], ("env", "tasks", "data", "model"), where)
 
@@ -64,7 +64,7 @@ def main(config: Config) -> Path:
                 low = spec.is_discrete and device.dtype == "float32" and device.amp_dtype in ("auto", "bfloat16")
                 trials = Trials(options, world, tasks, model, config.seed, context.ranks, family, low)
                 objective = PolicyGradient(options, spec, model.head, lambda: trials.metrics, trials.clock)
-                updates = options.num_iterations * trials.updates_per_iteration
+                updates = options.num_iterations * options.num_mini_batches
                 evaluator = evaluator_of(context)
                 parts = {"actor": trials}
                 fit(run, model, objective, trials.batch_at, evaluator, num_updates=updates, parts=parts)

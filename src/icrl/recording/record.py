@@ -1,9 +1,13 @@
 """Training and recording of source agents: a run of stage one, or a block of its tasks, from its checks to its end."""
 
+from __future__ import annotations
+
 import io
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing, contextmanager, redirect_stderr
+from pathlib import Path
 from threading import RLock
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -13,15 +17,17 @@ from icrl.app.root import Config
 from icrl.collection.async_unroll import make_unroll_worker
 from icrl.collection.collect import Learner, check_parameters, collect, make_learners
 from icrl.collection.experience import make_experience
+from icrl.config.options import refuse
 from icrl.contracts import ConfigError, Env, Json, PipelineError
 from icrl.data.history_store import HistoryWriter, read_manifest
 from icrl.envs import make_env
 from icrl.envs.core import State, check_playable
+from icrl.envs.rollout import Streams
 from icrl.envs.tasks import Split, changing, development_of, split_tasks
+from icrl.evaluation.diagnostics import FILMING
 from icrl.evaluation.trained import SourceEvaluator
-from icrl.plots.source_agents import SourceCurves, examine
-from icrl.plots.walks import tell_not_filmed
-from icrl.recording.run_parts import WHOLE, Part, Position, align_writer, check_continues, compared, inputs_of
+from icrl.recording.source_agents import SourceCurves, examine
+from icrl.runs import checkpoint
 from icrl.runs.checkpoint import FINISHED, Interval, load_newest
 from icrl.runs.device import device_of, prepare, recorded
 from icrl.runs.evaluations import Evaluations
@@ -29,6 +35,7 @@ from icrl.runs.files import (
     Identity,
     check_owner,
     check_same,
+    has_form,
     identity_of,
     only_writer,
     read_owned,
@@ -38,10 +45,24 @@ from icrl.runs.metrics import MetricLogger, check_writers, profiled
 from icrl.runs.record import record_session
 from icrl.runs.run_state import RunState
 from icrl.sources import source_class
-from icrl.sources.pace import clock_of, due_steps, num_iterations
+from icrl.sources.pace import clock_of, due_steps, num_iterations, unrolled
 from icrl.spaces import EnvSpec
 from icrl.training.program import check_stage_two
 
+
+class Part(NamedTuple):
+    """The training tasks that a run of stage one is about: the whole, or a block of them. Their learners, streams and
+    seeds are those that they have in a run of all."""
+
+    index: int = 0
+    count: int = 1
+
+    def block(self, num_tasks: int) -> slice:
+        """Its training tasks among `num_tasks`."""
+        return slice(num_tasks * self.index // self.count, num_tasks * (self.index + 1) // self.count)
+
+
+WHOLE = Part()
 FOUND = {"num_tasks": int, "unsolved": [{"task": (str, int), "success": [float]}]}  # results of trained agents
 
 
@@ -56,7 +77,8 @@ def record_part(config: Config, part: Part = WHOLE) -> None:
         source_class(source.name).check_spaces(source.name, env.spec)
         development_of(env, config, split.train)  # early checks for stage two
         check_stage_two(config, env.spec)
-        tell_not_filmed(config, env)
+        for filming in FILMING:
+            filming.tell(config, env)
         with only_writer(histories):
             if (histories / "manifest.json").exists():
                 check_same(config, read_manifest(histories)["config"], compared(config), str(histories))
@@ -206,3 +228,69 @@ def evaluating(
         start_if_due()
         yield start_if_due
         run.finish(evaluations.wait)
+
+
+class Position:
+    """Position of the streams in their episodes; every iteration replaces this part of a run state."""
+
+    def __init__(self, streams: Streams[State, tuple[()]]) -> None:
+        self.streams = streams
+
+    def state_dict(self) -> dict[str, Any]:
+        state, step, carry = self.streams
+        return {"state": state._asdict(), "step": step._asdict(), "carry": _plain(carry)}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        now = self.streams
+        kept, step = type(now.state)(**state["state"]), type(now.step)(**state["step"])
+        self.streams = Streams(kept, step, _like(now.carry, state["carry"]))
+
+
+def compared(config: Config) -> tuple[str, ...]:
+    """Groups of options that must not change when a run resumes."""
+    return ("seed", "env", "tasks", "source", *(["evals"] if config.source.evaluate else []))
+
+
+def inputs_of(config: Config, part: Part = WHOLE) -> Json:
+    """Checksums of what the source reads, by the option that names it, and the `part`. Raises `ConfigError` if one is
+    missing."""
+    inputs = config.source.inputs(config)
+    if part.count > 1:
+        inputs["shard"] = f"{part.index} of {part.count}"
+    return inputs
+
+
+def check_continues(config: Config, folder: Path, saved: Json, owner: Identity, inputs: Json) -> None:
+    """Raise `ConfigError` unless the run `owner`, with `config` and `inputs`, may resume from the checkpoint in
+    `folder` whose sidecar is `saved`; `PipelineError` if that belongs to another program or run."""
+    before = saved["description"]
+    if has_form(before, {"config": dict, "inputs": {str: str}}):
+        check_same(config, before["config"], compared(config), str(folder))
+        if other := sorted(key for key in inputs if inputs[key] != before["inputs"].get(key)):
+            raise ConfigError(
+                f"{folder} was made with another {' and '.join(other)}: restore it, or give another name="
+            )
+    checkpoint.check_run(folder, saved, owner)
+
+
+def align_writer(config: Config, writer: HistoryWriter, folder: Path, first: int | None) -> None:
+    """Make `writer` continue at iteration `first`, that of the newest checkpoint in `folder` (None: there is none).
+    Raises `ConfigError` if one of the two is missing."""
+    steps, cure = min(unrolled(config.source, first or 0), writer.num_steps), "restore them, or remove these too"
+    lost = first is None and writer.manifest["complete"]
+    refuse(lost, f"the agents of the complete histories in {writer.folder} are missing from {folder}: {cure}")
+    refuse(writer.manifest["committed"] < steps, f"{folder} belongs to histories missing from {writer.folder}: {cure}")
+    writer.keep(steps)
+
+
+def _plain(carry: Any) -> Any:
+    """Carry (tensors in tuples) as lists, because a checkpoint must not contain classes."""
+    return [_plain(part) for part in carry] if isinstance(carry, tuple) else carry
+
+
+def _like(carry: Any, saved: Any) -> Any:
+    """Saved carry with the structure of `carry`."""
+    if not isinstance(carry, tuple):
+        return saved
+    parts = [_like(part, saved_part) for part, saved_part in zip(carry, saved, strict=True)]
+    return type(carry)(*parts) if parts else ()

@@ -5,7 +5,10 @@ and a description, which names the owner by `program` and `run`. The sidecar is 
 incomplete. Loading is `weights_only`.
 """
 
+from __future__ import annotations
+
 import io
+import json
 import math
 import re
 import sys
@@ -15,14 +18,37 @@ from typing import Any, Self
 
 import torch
 from pydantic import model_validator
+from torch import nn
 
-from icrl.config.options import NO_EFFECT, Options, option, refuse_both
-from icrl.contracts import Json, PipelineError
-from icrl.runs.files import Identity, check_owner, read_json, read_owned, sha256, write_atomically, write_json
+from icrl.config.modules import command_of
+from icrl.config.options import NO_EFFECT, Options, option, quoted, refuse, refuse_both
+from icrl.contracts import ConfigError, Json, PipelineError
+from icrl.runs.files import (
+    Identity,
+    check_owner,
+    content_of,
+    has_form,
+    read_json,
+    read_owned,
+    sha256,
+    write_atomically,
+    write_json,
+)
 from icrl.runs.processes import say
+from icrl.spaces import SPEC_FORM, EnvSpec
 
 FINISHED = "finished.json"
 _SIDECAR = {"kind": str, "step": int, "state_sha256": str, "description": dict}
+
+
+_PARTS = ("train", "held_out", "development")
+_DESCRIBED = {
+    "config": {"env": {"name": str}, "tasks": dict, "data": dict, "model": dict, "optimizer": dict, "device": dict},
+    "env": SPEC_FORM,
+    "tasks": {"all": [[float]], **{part: [int] for part in _PARTS}},
+    "histories": [{"name": str, "sha256": str}],
+    "inputs": dict,
+}
 
 
 class SavingConfig(Options):
@@ -59,21 +85,12 @@ class Interval:
     changes this class alone."""
 
     def __init__(self, number: int, every: int, total: int, *, end: bool = False) -> None:
-        self._length, self._total, self._end = interval_of(number, every, total), total, end
+        self._length, self._total, self._end = math.ceil(total / number) if number else every, total, end
 
     def due(self, iteration: int) -> bool:
         if self._end and iteration == self._total:
             return True
-        return iteration > 0 and is_due(iteration, self._length)
-
-
-def interval_of(number: int, interval: int, iterations: int) -> int:
-    """Iterations between events that happen `number` times, or every `interval`; 0: never."""
-    return math.ceil(iterations / number) if number else interval
-
-
-def is_due(iteration: int, interval: int) -> bool:
-    return bool(interval) and iteration % interval == 0
+        return iteration > 0 and self._length > 0 and iteration % self._length == 0
 
 
 class DamagedCheckpointError(PipelineError):
@@ -194,3 +211,44 @@ def check_end(finished: Path, step: int, newest: int) -> None:
             f"{finished} says that the run ended at step {step}, but the newest intact checkpoint beside it is of step "
             f"{newest}: restore the missing one, or remove {finished.name} to resume from there with the same command"
         )
+
+
+def open_model(folder: Path, kind: str | int, program: str, device: torch.device) -> tuple[dict[str, Any], Json]:
+    """State and sidecar as by `open_finished`, or those of the update `kind`, if it is a number, also of a
+    run that is not finished. Raises `ConfigError` if there are none."""
+    if isinstance(kind, int):
+        there = by_step(folder)
+        known = f"{folder} has checkpoints of the updates {', '.join(map(str, sorted(there))) or '(none)'}"
+        refuse(kind not in there, f"evaluation.checkpoint={kind}: {known}; checkpoints.snapshot_interval keeps more")
+        opened = load(there[kind], device)
+        check_run(folder, opened[1], Identity(program, opened[1]["description"].get("run")))
+    else:
+        opened = open_finished(folder, kind, program, device)
+    if opened is None:
+        raise ConfigError(f"no finished training in {folder}: run `{command_of(program)}` with the same options")
+    check_described(opened[1]["description"], folder)
+    if not isinstance(opened[0], dict) or not isinstance(opened[0].get("model"), dict):
+        raise PipelineError(f"a checkpoint in {folder} holds no model: another program wrote it")
+    return opened
+
+
+def check_described(described: Json, folder: Path) -> None:
+    """Raise `PipelineError` unless a checkpoint in `folder` records the options of its model."""
+    if not has_form(described, _DESCRIBED):
+        raise PipelineError(f"a checkpoint in {folder} lacks the options of its model: another version wrote it")
+    with content_of(folder, DamagedCheckpointError):
+        json.dumps(described["env"], allow_nan=False)
+        EnvSpec.of(described["env"])
+    tasks = described["tasks"]
+    if not all(0 <= task < len(tasks["all"]) for part in _PARTS for task in tasks[part]):
+        raise PipelineError(f"a checkpoint in {folder} names tasks that its world has not: restore it")
+
+
+def check_weights(module: nn.Module, weights: Any) -> None:
+    """Raise `ConfigError` unless `weights` has a finite tensor of the right shape for each parameter of `module`."""
+    needed, given = module.state_dict(), weights if isinstance(weights, dict) else {}
+    for name in sorted(needed.keys() | given.keys(), key=str):
+        one, like = given.get(name), needed.get(name)
+        if not isinstance(one, torch.Tensor) or like is None or one.shape != like.shape or one.layout != torch.strided:
+            raise ConfigError(f"the weights do not fit the options: {quoted(name)}")
+        refuse(not one.isfinite().all(), f"the weights are not finite: {name}")

@@ -1,8 +1,7 @@
-"""Metrics of the gradient loop: curves of updates, histograms of parameters and policies, the gradient noise scale."""
+"""Metrics of the gradient loop: curves of updates, histograms of parameters and policies."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -23,7 +22,6 @@ Loss = Callable[[nn.Module, AnyBatch], tuple[Any, ...]]  # the loss, and more
 _TOLD = ("loss", "accuracy", "action_error", "td_error")  # in the progress line, as far as measured
 _OF_TRIALS = ("return", "last_success")  # in their place, because the loss of policy gradients tells nothing
 _ENDS = {name: [f"development_{end}_{name}" for end in ("first", "last")] for name in ("success", "return")}
-_DECAY = 0.999  # of the moving averages, for each update
 
 
 @dataclass
@@ -51,7 +49,8 @@ class UpdateCurves:
         values = dict(zip(metrics, means.tolist(), strict=True)) | others
         if not self.logger.is_shown:
             return
-        if not self.warned and (line := getattr(self.objective, "warning", _none)(values)):
+        warning = getattr(self.objective, "warning", None)
+        if warning and not self.warned and (line := warning(values)):
             self.warned = True
             say(f"update {update}: {line}")
         self.logger.scalars("train", values, update)
@@ -66,11 +65,6 @@ class UpdateCurves:
         inspect(self.logger, self.summaries, update, model.named_parameters(), policy, batch._asdict())
         told = [shown({name: values[name] for name in (_OF_TRIALS if "return" in values else _TOLD) if name in values})]
         self.logger.progress.tell("  ".join(told + newest(evaluations.results if evaluations else {})))
-
-
-def _none(values: Metrics) -> str:
-    """Warning of an objective that has none."""
-    return ""
 
 
 def newest(results: Mapping[int, Evaluation]) -> list[str]:
@@ -114,92 +108,27 @@ def inspect(
 
 
 class NoiseScale:
-    """Gradient noise scale: the batch size, in windows, at which noise and signal of the gradient are equal.
-
-        GNS = tr(Sigma) / |G|^2        (McCandlish et al., 2018, "An Empirical Model of Large-Batch Training", B_simple)
-
-    G is the gradient of the expected loss and Sigma the covariance of the gradient of a single window. Batches much
-    smaller than GNS gain almost linearly from more windows, much larger ones hardly at all. GNS is estimated from the
-    gradients of two parts of one batch.
-
-    A mean gradient g_n of n windows has E|g_n|^2 = |G|^2 + tr(Sigma) / n. With parts a and b of the batch, unbiased:
-
-    "alternative": halves of b = floor(B / 2) windows (an odd one is left out)
-        |G|^2 ~ <g_a, g_b>        tr(Sigma) ~ ((|g_a|^2 + |g_b|^2) / 2 - <g_a, g_b>) b
-    "paper" (appendix A.1): b = max(1, floor(B / 10)) windows, and as big batch all B, which hold these b
-        |G|^2 ~ (B |g_B|^2 - b |g_b|^2) / (B - b)        tr(Sigma) ~ (|g_b|^2 - |g_B|^2) / (1 / b - 1 / B)
-
-    The big batch needs no third gradient, as g_B = (b g_b + (B - b) g_rest) / B. Both estimates are averaged over time
-    at a rate of 0.001 an update before they are divided; for "paper" 1e-8 is added to |G|^2. "none" measures nothing.
-    """
+    """Estimator of the gradient noise scale, which estimates nothing; an extension has another."""
 
     def __init__(self, kind: str, part_size: int) -> None:
-        """`part_size` windows at a time go through a backward pass."""
-        self._kind, self._part_size = kind, part_size
-        # weight: of all measurements in the averages; valid: the last valid estimate; update: of the last measurement
-        self._state: Json = {"weight": 0.0, "signal": 0.0, "noise": 0.0, "valid": None, "update": 0}
+        """`part_size` windows at a time go through a backward pass. Raises `ConfigError` for a kind but "none"."""
+        lacking = "the estimator belongs to an extension that is not installed; give none"
+        refuse(kind != "none", f"summaries.gradient_noise_scale={kind}: {lacking}")
 
     def measure(
         self, model: nn.Module, loss: Loss, batch: AnyBatch, update: int, ranks: Ranks | None = None
     ) -> Metrics:
-        """Metrics after `update` updates: `gradient_noise_scale` in windows and the averages behind it; empty until an
-        estimate is positive.
-
-        Samples are windows, because steps of one window are correlated. The batch `[B, T]` has them in random order,
-        and `loss` is their mean. Each of the `ranks` has B windows. If an estimate is negative or not finite, the last
-        valid one is kept. Parameters, their `grad` and generators do not change, but a forward pass may change buffers.
-        Raises `ValueError` for B < 2."""
-        if self._kind == "none":
-            return {}
-        size, state, ranks = len(batch[0]), self._state, ranks or Ranks()
-        if size < 2:
-            raise ValueError(f"a gradient noise scale needs a batch of at least 2 windows, not {size}")
-        halves = self._kind == "alternative"
-        cut, end = (size // 2, size // 2 * 2) if halves else (max(1, size // 10), size)
-        devices = {parameter.device for parameter in model.parameters() if parameter.is_cuda}
-        with torch.random.fork_rng(devices):  # a measurement must not change the numbers of dropout
-            parts = [self._gradient(model, loss, batch, *part) for part in ((0, cut), (cut, end))]
-        a, b = (ranks.average(part) for part in parts)
-        if halves:
-            signal, mean = torch.stack([a.dot(b), (a.dot(a) + b.dot(b)) / 2]).tolist()
-            noise = (mean - signal) * cut * ranks.size
-        else:
-            whole = a.lerp(b, 1 - cut / size)
-            of_small, of_all = torch.stack([a.dot(a), whole.dot(whole)]).tolist()
-            signal = (size * of_all - cut * of_small) / (size - cut)
-            noise = (of_small - of_all) / (1 / cut - 1 / size) * ranks.size
-        if math.isfinite(signal) and math.isfinite(noise):
-            rate = 1 - _DECAY ** (update - state["update"])
-            for name, value in (("weight", 1.0), ("signal", signal), ("noise", noise)):
-                state[name] += rate * (value - state[name])
-            if state["signal"] > 0 and state["noise"] >= 0:
-                eps = 0.0 if halves else 1e-8
-                state["valid"] = state["noise"] / (state["signal"] + eps * state["weight"])
-        state["update"] = update
-        if state["valid"] is None:
-            return {}
-        # Dividing by the sum of weights makes the first values unbiased, as in Adam.
-        averages = {f"gradient_{name}": state[name] / state["weight"] for name in ("signal", "noise")}
-        return {"gradient_noise_scale": state["valid"]} | averages
+        """Metrics after `update` updates, of a `batch` `[B, T]` whose mean `loss` it is on each of the `ranks`.
+        Parameters, their `grad` and generators do not change, but a forward pass may change buffers."""
+        return {}
 
     def state_dict(self) -> Json:
-        """Plain numbers, and None."""
-        return dict(self._state)
+        return dict[str, Any]()
 
-    def load_state_dict(self, state: Json) -> None:
-        self._state = dict(state)
+    def load_state_dict(self, state: Json) -> None: ...
 
-    def _gradient(self, model: nn.Module, loss: Loss, batch: AnyBatch, start: int, stop: int) -> Tensor:
-        """Flat gradient of the mean loss of windows `start` to `stop`; `grad` does not change."""
-        parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
-        size = sum(parameter.numel() for parameter in parameters)
-        total = torch.zeros(size, dtype=parameters[0].dtype, device=parameters[0].device)
-        for first in range(start, stop, self._part_size):
-            part = batch._make(column[first : min(first + self._part_size, stop)] for column in batch)
-            mean, *_ = loss(model, part)
-            gradients = torch.autograd.grad(mean, parameters, materialize_grads=True)
-            total += torch.cat([gradient.flatten() for gradient in gradients]) * (len(part[0]) / (stop - start))
-        return total
+
+NOISE_SCALES: list[type[NoiseScale]] = [NoiseScale]  # the last one counts
 
 
 def make_noise_scale(summaries: SummariesConfig, trainer: TrainerConfig, ranks: Ranks) -> NoiseScale:
@@ -207,4 +136,4 @@ def make_noise_scale(summaries: SummariesConfig, trainer: TrainerConfig, ranks: 
     kind, size = summaries.gradient_noise_scale, trainer.mini_batch_size
     why = f"needs parts of a batch; trainer.mini_batch_size={size} is too small for {ranks.size} processes"
     refuse(kind != "none" and size < 2 * ranks.size, f"summaries.gradient_noise_scale={kind} {why}")
-    return NoiseScale(kind, size // ranks.size // trainer.gradient_accumulation_steps)
+    return NOISE_SCALES[-1](kind, size // ranks.size // trainer.gradient_accumulation_steps)

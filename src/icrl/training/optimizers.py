@@ -13,8 +13,9 @@ from torch.optim.optimizer import Optimizer, ParamsT
 from icrl.config.modules import load_plugins
 from icrl.config.options import Options, Rate, option, refuse
 from icrl.config.schedules import Clock, make_schedule
+from icrl.nn.gpt import INDUCTION
 from icrl.nn.networks import matrices_of
-from icrl.nn.transformer import Induction, Transformer
+from icrl.nn.transformer import Transformer
 
 UPDATE_RULE = "update rule; the preset `optimizer=` sets all of this group"
 _COSINE: dict[str, Any] = {"kind": "cosine", "progress": "percent", "initial": 0.004, "final": 4e-05, "time": 1}
@@ -168,7 +169,7 @@ def make_optimizer(model: nn.Module, config: OptimizerConfig) -> Optimizer:
     of linear and recurrent layers, not to embeddings, norms or biases. Muon updates the matrices of blocks and of the
     induction layer, AdamW its other parameters."""
     matrices = matrices_of(model)
-    hidden = [module for module in model.modules() if isinstance(module, Transformer | Induction)]
+    hidden = [module for module in model.modules() if isinstance(module, (Transformer, *INDUCTION))]
     by_muon = hidden if isinstance(config, MuonConfig) else ()
     splits = {key: rows for module in by_muon for key, rows in matrices_of(module).items()}
     alike: dict[tuple[bool, tuple[int, ...]], list[nn.Parameter]] = {(True, ()): [], (False, ()): []}

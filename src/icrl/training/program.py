@@ -21,13 +21,12 @@ from icrl.envs.tasks import development_of
 from icrl.nn.gpt import check_discrete, check_spaces
 from icrl.objectives import labels_makers, objective_class
 from icrl.objectives.imitation import ObjectiveConfig
-from icrl.runs.checkpoint import FINISHED, check_end, check_run, load_newest
+from icrl.runs.checkpoint import FINISHED, check_described, check_end, check_run, load_newest
 from icrl.runs.device import prepare, recorded
 from icrl.runs.distributed import Ranks, process_group
 from icrl.runs.files import Identity, check_owner, check_same, identity_of, only_writer, read_owned, recorded_value
 from icrl.runs.metrics import check_writers
 from icrl.spaces import EnvSpec
-from icrl.training.finished import check_described
 
 if TYPE_CHECKING:
     from icrl.app.root import Config
@@ -51,10 +50,6 @@ class RunContext(NamedTuple):
 
     def spec(self) -> EnvSpec:
         return make_env(self.config.env, self.device).spec
-
-    def described_by(self, more: Json) -> RunContext:
-        """Copy of this context with `more` in its description."""
-        return self._replace(description=self.description | more)
 
     def windows(self, objective: ObjectiveConfig, rewards: Rewards | None = None) -> Mixture:
         """Windows of all training tasks that are not set aside, with the weights of `objective` and the rewards of
@@ -152,7 +147,7 @@ def open_run(
     check_writers(config.summaries)
     with process_group().joined(prepare(config)) as (ranks, device):
         if not ranks.is_writer:
-            ranks.any(False)  # the writer opens them first: files that it has checked are noted
+            ranks.any(False)  # the writer opens and checks them first
         stores = open_stores(config)
         if ranks.is_writer:
             ranks.any(False)

@@ -23,8 +23,7 @@ from icrl.envs import make_env
 from icrl.envs.core import Family, TensorEnv, check_playable
 from icrl.envs.rollout import OpenEpisodes, finished_episodes, numbered, rollout, start_streams
 from icrl.envs.tasks import streams_of
-from icrl.nn.embeddings import ObsEmbedding
-from icrl.nn.encoders import OF_ROWS
+from icrl.nn.encoders import OF_ROWS, ObsEmbedding
 from icrl.nn.gpt import GPT
 from icrl.nn.gpt_policy import GPTPolicy, kept_of
 from icrl.randomness import Noise, mix, stream_seeds
@@ -104,22 +103,18 @@ class Trials:
         number = self.num_streams // self.ranks.size
         return slice(self.ranks.rank * number, (self.ranks.rank + 1) * number)
 
-    @property
-    def updates_per_iteration(self) -> int:
-        return self.config.num_mini_batches
-
     def clock(self, iteration: int | None = None) -> Clock:
         """Time of schedules at the start of `iteration`, by default of the present one."""
         done, config = max(0, self._iteration) if iteration is None else iteration, self.config
         steps = done * self.num_streams * config.trial_steps
-        return Clock(done / config.num_iterations, done, steps, done * self.updates_per_iteration)
+        return Clock(done / config.num_iterations, done, steps, done * config.num_mini_batches)
 
     def batch_at(self, update: int) -> TrialBatch:
         """This rank's share of the batch of `update`, W windows of each of B / num_mini_batches / R streams. Calls must
         be in order; the first may be amid an iteration whose actor is in the loaded state. A pass is cut into R parts
         for each of its mini-batches. Sizes of parts differ by one at most and R divides B, so all shares of a batch
         have one size."""
-        iteration, part = divmod(update, self.updates_per_iteration)
+        iteration, part = divmod(update, self.config.num_mini_batches)
         if iteration != self._iteration or not self._columns:
             if part == 0:
                 self._actor.load_state_dict(self._model.state_dict())

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 from demo_pages import small_model
+from installed import INDUCTION
 
 from icrl import extensions
 from icrl.contracts import PipelineError
@@ -16,8 +17,14 @@ from icrl.nn.gpt import GPT, context_of
 
 onnx, onnxruntime = pytest.importorskip("onnx"), pytest.importorskip("onnxruntime")
 
+INDUCED = f"model.induction={str(INDUCTION[-1]).lower()}"
 FORMS = (
-    ("model.tokens=cross", "model.position=rope", "model.induction=true", "model.num_kv_heads=1"),
+    (
+        "model.tokens=cross",
+        "model.position=rope",
+        INDUCED,
+        "model.num_kv_heads=1",
+    ),
     *([("model.trunk=delta",)] if "recurrent" in extensions.NAMES else []),
 )
 

@@ -12,10 +12,9 @@ from toy_env import LAKES, TOY, lake, toy
 from icrl.app.compose import load_config
 from icrl.contracts import ConfigError
 from icrl.envs import make_env
-from icrl.envs.exact import optimal_exact, random_exact
+from icrl.envs.exact import Chance, optimal_exact, random_exact
 from icrl.envs.render import render_cells
 from icrl.envs.tasks import development_of, split_tasks
-from icrl.envs.unlearned import Chance
 from icrl.evaluation.in_context import play_episodes
 from icrl.extensions.from_gymnasium.gymnasium_env import GymnasiumConfig, GymnasiumEnv
 from icrl.randomness import stream_seeds

@@ -18,8 +18,8 @@ from icrl import extensions
 from icrl.collection.collect import EpsilonGreedy
 from icrl.contracts import Rollout, Sample
 from icrl.data.history_store import open_histories
+from icrl.envs.exact import Chance
 from icrl.envs.rollout import Streams, rollout, start_streams
-from icrl.envs.unlearned import Chance
 from icrl.extensions.from_gymnasium.masks import ActionMask
 from icrl.randomness import Noise, stream_seeds
 from icrl.sources import source_options

@@ -11,7 +11,7 @@ from icrl.app.compose import load_config
 from icrl.contracts import PipelineError
 from icrl.envs import make_env
 from icrl.envs.core import TensorEnv
-from icrl.envs.unlearned import Chance
+from icrl.envs.exact import Chance
 from icrl.evaluation.in_context import Adaptation, play_episodes
 from icrl.evaluation.protocol import Setting, exact_numbers, summarise
 from icrl.evaluation.references import exact_references

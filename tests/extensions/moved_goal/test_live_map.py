@@ -11,14 +11,13 @@ from PIL import Image
 from icrl.app.compose import load_config
 from icrl.contracts import ConfigError
 from icrl.envs import make_env
+from icrl.envs.exact import Chance
 from icrl.envs.render import AGENT, CAPTION, GOALS, REWARDED, WALL
-from icrl.envs.unlearned import Chance
 from icrl.evaluation.in_context import play_episodes
 from icrl.evaluation.references import references_of
 from icrl.extensions.moved_goal import live_map
-from icrl.extensions.moved_goal.live_map import live_frames, watch
+from icrl.extensions.moved_goal.live_map import HOLD, live_frames, watch
 from icrl.plots.style import PALETTE, Frame
-from icrl.plots.walks import HOLD
 
 DRAWS = True  # charts are compared
 CONFIG = load_config(["env.size=3", "env.max_episode_steps=5"])

@@ -12,7 +12,7 @@ from worlds import WORLDS, room
 
 from icrl.app.compose import load_config
 from icrl.contracts import Rollout
-from icrl.envs.unlearned import Chance
+from icrl.envs.exact import Chance
 from icrl.evaluation.in_context import play_episodes, play_steps
 from icrl.evaluation.references import references_of
 from icrl.extensions.moved_goal.diagnostic import can_move, movers, other_goal_first, others_first

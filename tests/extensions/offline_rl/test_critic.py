@@ -5,7 +5,7 @@ import itertools
 import pytest
 import torch
 from critics import CONFIG, LENGTH, SPEC, batch_of, config_of, critic_of, fresh_critic, shown
-from installed import needs
+from installed import INDUCTION, needs
 from models import outspoken
 from policies import CONTEXT_LEN, NUM_STREAMS, Recorded, assert_slow, columns_of, gpt, play
 from space_worlds import WORLDS
@@ -113,12 +113,12 @@ def test_critics_are_for_integers() -> None:
 ROOM = make_env(replace(CONFIG.env, size=4, max_episode_steps=6, random_start=True))
 CRITICS = {
     "one trunk": {},
-    "two trunks": {"critic": {"separate_value": True}, "model": {"tokens": "interleaved", "induction": True}},
+    "two trunks": {"critic": {"separate_value": True}, "model": {"tokens": "interleaved", "induction": INDUCTION[-1]}},
     "largest Q": {"critic": {"backup": "max", "v_loss_scaling": 0.0}},
     "with a policy": {"critic": {"imitation_scaling": 1.0}, "model": {"tokens": "cross", "position": "sinusoidal"}},
 }
 if "recurrent" in extensions.NAMES:
-    CRITICS["delta"] = {"critic": {"separate_value": True}, "model": {"trunk": "delta", "induction": True}}
+    CRITICS["delta"] = {"critic": {"separate_value": True}, "model": {"trunk": "delta", "induction": INDUCTION[-1]}}
     CRITICS["gru"] = {"model": {"trunk": "gru"}}
 
 

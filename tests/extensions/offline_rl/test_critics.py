@@ -14,7 +14,6 @@ from icrl.contracts import ConfigError, PipelineError
 from icrl.extensions.offline_rl.critics import check_critic, load_critic
 from icrl.extensions.offline_rl.options import OfflineConfig
 from icrl.runs import checkpoint
-from icrl.training import finished as opening
 
 CPU = torch.device("cpu")
 
@@ -31,7 +30,7 @@ def finished(tmp_path: Path) -> OfflineConfig:
         state = {"step": update, "model": outspoken(fresh_critic(), size).state_dict()}
         checkpoint.save(folder, kind, update, state, described(), 1)
     with pytest.raises(ConfigError, match="no finished training in .*ilql: run `icrl train-ilql`"):
-        opening.open_finished(folder, "last", "train_ilql", CPU)
+        checkpoint.open_model(folder, "last", "train_ilql", CPU)
     finish(folder, 5)
     return config_for(tmp_path)
 
@@ -60,7 +59,7 @@ def test_a_critic_with_other_options_or_unfit_weights_is_refused(finished: Offli
     with pytest.raises(ConfigError, match="the critic of run=mine: does not fit the options"):
         load_critic(finished, CPU)
     with pytest.raises(PipelineError, match=r"a checkpoint in here lacks the options of its model"):
-        opening.check_described({"config": {}}, Path("here"))
+        checkpoint.check_described({"config": {}}, Path("here"))
 
 
 def test_a_critic_of_another_world_split_data_or_histories_guides_no_model() -> None:

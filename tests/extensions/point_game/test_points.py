@@ -16,7 +16,7 @@ from torch import Tensor
 from icrl.app.compose import load_config
 from icrl.config.options import replace
 from icrl.extensions.point_game.points import PointEmbedding, StackedPointNetwork, point_features
-from icrl.nn.embeddings import draw_corners
+from icrl.nn.encoders import draw_corners
 from icrl.nn.gpt import GPT, Context, Window, context_of
 from icrl.spaces import discrete_spec
 

@@ -8,6 +8,7 @@ import harness
 import pytest
 import torch
 from harness import results_of
+from installed import needs
 from toy import curves
 from toy import plain as toy_plain
 
@@ -72,6 +73,7 @@ def test_a_run_leaves_results_curves_and_a_checkpoint(tmp_path, capsys):
         run(tmp_path)
 
 
+@needs("noise_scale")
 def test_the_noise_scale_of_each_player_is_shown_if_asked_and_changes_nothing(tmp_path):
     """Also with batch normalisation, whose averages a measurement leaves alone."""
     folders = [run(tmp_path / kind, f"summaries.gradient_noise_scale={kind}") for kind in ("none", "alternative")]

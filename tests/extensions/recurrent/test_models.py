@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 import torch
 from harness import done, kill_late, results_of
+from installed import INDUCTION
 from models import outspoken
 from policies import assert_slow_past_full_contexts
 from refusals import check_refusal, refusals
@@ -29,7 +30,7 @@ ROOM = replace(load_config().env, size=4, max_episode_steps=6, random_start=True
 FORMS = [
     {"tokens": tokens, "position": position, "induction": induction}
     for tokens, position, induction in itertools.product(
-        ("transition", "interleaved"), ("env_time", "learned"), (False, True)
+        ("transition", "interleaved"), ("env_time", "learned"), INDUCTION
     )
 ]
 every_trunk = pytest.mark.parametrize("trunk", ["delta", "gru"])
@@ -81,7 +82,7 @@ def test_logits_equal_the_slow_reference_past_full_contexts(tokens: str, trunk: 
 
 
 @every_trunk
-@pytest.mark.parametrize("induction", [False, True])
+@pytest.mark.parametrize("induction", INDUCTION)
 def test_recomputed_blocks_give_the_same_gradient(induction: bool, trunk: str) -> None:
     plain = gpt(SPEC, trunk=trunk, induction=induction, residual_dropout=0.2, embedding_dropout=0.2).train()
     again = GPT(plain.config, SPEC, recompute=True)

@@ -17,7 +17,7 @@ from icrl.envs.tasks import changing, split_tasks
 from icrl.extensions.scaling.options import ShardedConfig
 from icrl.extensions.scaling.programs.train_shards import shard_of
 from icrl.extensions.scaling.shards import check_shards
-from icrl.recording.run_parts import WHOLE, Part
+from icrl.recording.record import WHOLE, Part
 
 # Sizes that are no multiple of a vector of numbers, and windows that all learners draw alike.
 ROOM = ["env.size=4", "env.max_episode_steps=8", "tasks.num_train=9", "evaluation.num_episodes=2", "data.kept_steps=0"]

@@ -15,7 +15,8 @@ from stage_one import joined, live, root_with_others
 from toy import assert_same
 
 from icrl.app.compose import load_config
-from icrl.collection.experience import make_experience, mini_batches, without_others
+from icrl.collection.experience import make_experience, mini_batches
+from icrl.config.options import replace
 from icrl.contracts import ConfigError, Rollout, Sample, UpdateResult
 from icrl.envs import make_env
 from icrl.extensions.value_sources.memory import OfflineWindows
@@ -163,10 +164,9 @@ def test_the_td_error_of_own_windows_becomes_their_priority(others: Path) -> Non
 
 def test_learners_of_other_tasks_learn_without_histories() -> None:
     """At once, and from all that they play."""
-    alone: Any = without_others(config_of(**OFFLINE | {"num_updates_per_train_iter": 3})).source
-    assert alone == config_of(num_updates_per_train_iter=3).source
-    a2c = load_config()
-    assert without_others(a2c) == a2c
+    source = config_of(**OFFLINE | {"num_updates_per_train_iter": 3}).source
+    assert replace(source, **source.alone()) == config_of(num_updates_per_train_iter=3).source
+    assert load_config().source.alone() == {}
 
 
 # ---- windows of recorded histories

@@ -5,6 +5,7 @@ import itertools
 import numpy as np
 import pytest
 import torch
+from installed import INDUCTION
 from models import outspoken
 from space_worlds import ARM, IMAGE, VECTOR, WORLDS, elements, spec_of, step_at, window_of
 from torch import Tensor
@@ -26,7 +27,7 @@ FORMS = [
     *itertools.product(WORLDS, ({"tokens": "transition"}, {"tokens": "interleaved"}, {"tokens": "cross"})),
     *itertools.product([*WORLDS][:2], ({"position": "rope"},)),
     ("vector to arm", {"head": "binned", "num_bins": 5}),
-    ("number to arm", {"induction": True}),
+    ("number to arm", {"induction": INDUCTION[-1]}),
 ]
 every_form = pytest.mark.parametrize(("world", "form"), FORMS, ids=str)
 

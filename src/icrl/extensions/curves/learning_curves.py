@@ -13,8 +13,8 @@ from icrl.app.root import Config
 from icrl.data.columns import rollout_of
 from icrl.data.history_store import Histories, open_histories
 from icrl.envs import make_env
+from icrl.envs.exact import Chance
 from icrl.envs.rollout import OpenEpisodes, finished_episodes
-from icrl.envs.unlearned import Chance
 from icrl.evaluation.in_context import play_episodes
 from icrl.evaluation.protocol import exact_numbers
 from icrl.evaluation.references import exact_references

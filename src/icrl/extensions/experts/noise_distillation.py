@@ -31,8 +31,7 @@ from icrl.config.options import Name, OneOrMore, Text, option, refuse
 from icrl.contracts import Env, Rollout, Sample, Step, UpdateResult
 from icrl.envs import make_env
 from icrl.envs.core import EXPERT, EnvConfig
-from icrl.envs.exact import noisy_exact
-from icrl.envs.unlearned import uniform_actions
+from icrl.envs.exact import noisy_exact, uniform_actions
 from icrl.extensions.experts.teachers import (
     Informed,
     agents_of_teacher,

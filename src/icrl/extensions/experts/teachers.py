@@ -15,8 +15,7 @@ from icrl.app.root import Config
 from icrl.config.options import refuse, replace
 from icrl.contracts import ConfigError, Step
 from icrl.envs import make_env
-from icrl.sources.finished import Opened, open_agents, restored
-from icrl.sources.learners import Learner
+from icrl.sources.learners import Learner, Opened, open_agents, restored
 
 # As a teacher has no model: values that break no rule.
 _UNUSED = ("tasks.num_train=2", "data.num_development_tasks=1", "model.context_len=2", "evaluation.num_episodes=2")

@@ -17,12 +17,11 @@ import torch
 from torch import Tensor
 
 from icrl.contracts import Json, Policy, Rollout, Step
+from icrl.envs.exact import Chance
 from icrl.envs.rooms import DarkRoom
-from icrl.envs.unlearned import Chance
 from icrl.evaluation.diagnostics import OF_DIAGNOSTIC, Arrays, Diagnostic, Episodes, Runs, Scene
-from icrl.evaluation.in_context import Adaptation, Job, play_steps
+from icrl.evaluation.in_context import Adaptation, EvaluationConfig, Job, play_steps
 from icrl.evaluation.measures import Cells, intervals
-from icrl.evaluation.options import EvaluationConfig
 from icrl.evaluation.protocol import ABLATIONS
 from icrl.evaluation.references import Wiped
 from icrl.evaluation.report import CURVE

@@ -18,10 +18,9 @@ from icrl.config.options import refuse
 from icrl.contracts import Json, PipelineError
 from icrl.evaluation import tables
 from icrl.nn.gpt_policy import InContextPolicy
-from icrl.runs.checkpoint import DamagedCheckpointError
+from icrl.runs.checkpoint import DamagedCheckpointError, check_described
 from icrl.runs.files import content_of, read_json, sha256, write_atomically, write_json
 from icrl.spaces import EnvSpec
-from icrl.training.finished import check_described
 
 WEIGHTS, ABOUT, CARD = "model.safetensors", "config.json", "README.md"
 _FORM = {"step": int, "weights_sha256": str, "description": dict}

@@ -11,8 +11,7 @@ from torch import Tensor
 from icrl.config.options import option
 from icrl.contracts import Step
 from icrl.envs.core import NAME, Outcomes, State, world
-from icrl.envs.exact import best_actions
-from icrl.envs.unlearned import Chance, Planner
+from icrl.envs.exact import Chance, Planner, best_actions
 from icrl.evaluation.references import searchers_in
 from icrl.extensions.worlds.learners import dirichlet
 from icrl.extensions.worlds.random_mdps import RandomMDP, RandomMDPConfig

@@ -24,10 +24,10 @@ from icrl.envs.rollout import Episodes, OpenEpisodes, Streams, finished_episodes
 from icrl.evaluation.in_context import seeds_of_play
 from icrl.extensions.moved_goal.world import MovedGoal
 from icrl.plots import style
-from icrl.plots.walks import HOLD
 from icrl.randomness import Noise, stream_seeds
 
 SIDE = 320  # pixels of the longer side of the map, if its cells allow
+HOLD = 4  # frames for which the end of an episode stays
 CHART = 4.6  # inches, width of the chart of episodes
 
 

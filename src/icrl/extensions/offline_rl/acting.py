@@ -18,9 +18,9 @@ from icrl.extensions.offline_rl.options import OfflineConfig
 from icrl.nn.cache import Cache, TokenCache
 from icrl.nn.gpt import GPT, Context
 from icrl.nn.gpt_policy import Acting, PolicyConfig
+from icrl.runs.checkpoint import open_model
 from icrl.runs.device import dtype_of
 from icrl.spaces import EnvSpec
-from icrl.training.finished import open_finished
 from icrl.training.policy_gradient import FinetuneConfig
 
 
@@ -85,7 +85,7 @@ class GuidedKind(Kind):
     def open(self, config: Config, device: torch.device) -> TrainedPolicy:
         """The guided policy. Raises `ConfigError` if the critic does not fit the model."""
         opened = self.prior.open(config, device)
-        _, advisor = open_finished(config.run_folder / "ilql", "last", PROGRAM, device)
+        _, advisor = open_model(config.run_folder / "ilql", "last", PROGRAM, device)
         check_critic(config, advisor["description"], opened.described)
         checksum = f"{opened.checksum}+{advisor['state_sha256']}"
 

@@ -21,10 +21,10 @@ from icrl.extensions.offline_rl.critic import (
 )
 from icrl.extensions.offline_rl.options import OfflineConfig
 from icrl.nn.gpt import GPTConfig
+from icrl.runs.checkpoint import open_model
 from icrl.runs.device import dtype_of
 from icrl.runs.files import check_same
 from icrl.spaces import EnvSpec
-from icrl.training.finished import open_finished
 
 PROGRAM = "train_ilql"
 _OPTIONS: dict[str, Any] = {  # of a critic, by their groups
@@ -45,9 +45,9 @@ def load_critic(
     config: Config, device: torch.device, spec: EnvSpec | None = None, kind: str | int = "last"
 ) -> tuple[Critic, Json]:
     """Critic of `config.run`, for a world with `spec` if that differs from its own, and the sidecar of its newest
-    checkpoint of `kind` (see `open_finished`). Raises `ConfigError` if there is none or its options differ from
+    checkpoint of `kind` (see `open_model`). Raises `ConfigError` if there is none or its options differ from
     those of `config`."""
-    state, about = open_finished(config.run_folder / "ilql", kind, PROGRAM, device)
+    state, about = open_model(config.run_folder / "ilql", kind, PROGRAM, device)
     described, where = about["description"], f"the critic of run={config.run}"
     own = [one for one in ("encoder", "decoder", "critic") if hasattr(config, one)]
     check_same(config, described["config"], ("model", *own), where)

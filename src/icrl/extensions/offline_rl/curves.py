@@ -12,7 +12,7 @@ from icrl.contracts import ConfigError
 from icrl.extensions.curves.training_curves import UNLOGGED, Scalars, draw_noisy, read_scalars
 from icrl.extensions.offline_rl.critics import PROGRAM
 from icrl.plots import style
-from icrl.training.finished import open_finished
+from icrl.runs.checkpoint import open_model
 
 BLUE, RED, GREEN, PINK = style.PALETTE[:4]
 CRITIC_PANELS = {  # title of a panel: tags of its curves, each with name and colour
@@ -32,7 +32,7 @@ def write_value_curves(config: Config) -> Path:
     """Draw the training of the run's critic as `training.png` beside its event files; returns the picture's path.
     Raises `ConfigError` if its training is not finished, or was not logged."""
     folder = config.folder("logs") / "ilql"
-    open_finished(folder, "last", PROGRAM, torch.device("cpu"))
+    open_model(folder, "last", PROGRAM, torch.device("cpu"))
     curves = read_scalars(folder)
     if "train/q_over_bound" not in curves:
         raise ConfigError(f"no curves in {folder}: {UNLOGGED}")

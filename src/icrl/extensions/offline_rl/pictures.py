@@ -31,10 +31,10 @@ from icrl.extensions.offline_rl.options import OfflineConfig
 from icrl.nn.gpt import Window, context_of
 from icrl.plots import style
 from icrl.plots.figures import Panel, adaptation_figure
+from icrl.runs.checkpoint import open_model
 from icrl.runs.device import device_of, recorded
 from icrl.runs.distributed import Ranks
 from icrl.runs.files import check_same
-from icrl.training.finished import open_finished
 from icrl.training.program import RunContext, unweighted
 
 NUM_GOALS = 2
@@ -152,7 +152,7 @@ def write_weight_plot(config: OfflineConfig) -> Path:
     """Draw which steps of the histories the extracted policy imitates, as `weights.png` beside it; returns its path.
     Raises `ConfigError` if the policy was extracted with other options or critic."""
     device, folder = device_of(config), config.folder("logs") / config.awr.experiment_name
-    about = open_finished(folder, "last", "extract_policy", device)[1]["description"]
+    about = open_model(folder, "last", "extract_policy", device)[1]["description"]
     check_same(config, about["config"], ("seed", "env", "tasks", "data", "model", "awr", "trainer"), str(folder))
     critic, values = load_critic(config, device)
     stores = open_stores(config)

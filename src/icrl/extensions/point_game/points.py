@@ -12,8 +12,7 @@ import torch
 from torch import Generator, Tensor, nn
 
 from icrl.extensions.vectors.heads import IMPOSSIBLE, NetworkHeads
-from icrl.nn.embeddings import STD
-from icrl.nn.encoders import encoder_for
+from icrl.nn.encoders import STD, encoder_for
 from icrl.nn.gpt import GPTConfig
 from icrl.nn.heads import Categorical
 from icrl.nn.networks import by_learner, by_stream, stacked, uniform

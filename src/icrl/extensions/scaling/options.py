@@ -6,7 +6,7 @@ from pydantic import model_validator
 
 from icrl.app.root import CHOICES, Config
 from icrl.config.options import Choice, Options, Text, group, option, refuse
-from icrl.recording.run_parts import Part
+from icrl.recording.record import Part
 
 
 class LaunchConfig(Options):

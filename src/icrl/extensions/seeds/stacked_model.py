@@ -14,8 +14,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from icrl.config.options import refuse
-from icrl.nn.embeddings import SmoothTable, lookup
-from icrl.nn.encoders import Table
+from icrl.nn.encoders import SmoothTable, Table, lookup
 
 _ALONE = "cannot be trained as one program with others: train one by one, with train_gpt"
 

@@ -5,8 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from icrl.contracts import Json, PipelineError
-from icrl.evaluation.in_context import Adaptation
-from icrl.evaluation.options import EvaluationConfig
+from icrl.evaluation.in_context import Adaptation, EvaluationConfig
 from icrl.evaluation.protocol import PARTS, Setting, shown_part, summarise
 from icrl.evaluation.report import load_episodes, read_results
 from icrl.rl.statistics import Floats

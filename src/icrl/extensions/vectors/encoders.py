@@ -16,8 +16,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
-from icrl.nn.embeddings import table
-from icrl.nn.encoders import Elsewhere, Standardize, encoder_for, small
+from icrl.nn.encoders import Elsewhere, Standardize, encoder_for, small, table
 from icrl.spaces import EnvSpec, is_image, num_channels
 
 if TYPE_CHECKING:

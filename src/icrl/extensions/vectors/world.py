@@ -12,7 +12,7 @@ from torch import Tensor
 
 from icrl.config.options import option
 from icrl.envs.core import TASK_VISIBLE, EnvConfig, MapView, State, TensorEnv
-from icrl.envs.render import Canvas
+from icrl.extensions.vectors.canvas import Canvas
 from icrl.randomness import mix, uniform
 
 

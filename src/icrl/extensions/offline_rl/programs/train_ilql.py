@@ -50,7 +50,7 @@ def main(config: OfflineConfig) -> Path:
             unbounded = "without a bound: critic.discount_factor below 1 would give one"
             limit = f"at most {bound:g}" if bound < math.inf else unbounded
             announce(f"values are {limit}, in absolute value", context.ranks)
-            run = context.described_by({"reward_plugin": described(plugin)})
+            run = context._replace(description=context.description | {"reward_plugin": described(plugin)})
             objective, batches = ImplicitQLearning(critic, bound), context.batches(mixture)
             evaluator = evaluator_of(context, lone_critic)
             own = {"after_step": critic.after_update, "lowered": "critic.reward_scale, "}

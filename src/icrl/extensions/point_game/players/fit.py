@@ -12,7 +12,7 @@ from icrl.contracts import ConfigError, Json
 from icrl.extensions.point_game.players.learners import Learner, Players, Stopwatch, make_learners
 from icrl.extensions.point_game.players.options import OTHER, PlayersConfig
 from icrl.extensions.point_game.players.trained_players import saved_inputs
-from icrl.runs.checkpoint import FINISHED, Interval, check, check_run, is_due, save, sidecars
+from icrl.runs.checkpoint import FINISHED, Interval, check, check_run, save, sidecars
 from icrl.runs.device import recorded
 from icrl.runs.divergence import FiniteCheck
 from icrl.runs.files import Identity, check_owner, check_same, identity_of, read_owned, write_owned
@@ -96,7 +96,7 @@ def learn(
     names, own = turn_of(update, [*learners], options.phase_length)
     clock = Clock(update / options.num_updates, own, 0, own)
     metrics = {name: learners[name].learn(clock, measures) for name in names}
-    if is_due(update + 1, options.league_interval):
+    if Interval(0, options.league_interval, 0).due(update + 1):
         for learner in learners.values():
             learner.enter_league((update + 1) // options.league_interval)
     return metrics

@@ -36,8 +36,8 @@ from icrl.extensions.point_game.rules import subset_of
 from icrl.extensions.value_sources.replay import Priorities, Replay
 from icrl.extensions.value_sources.targets import double_q_target, polyak_update
 from icrl.randomness import mix
-from icrl.runs.checkpoint import is_due
-from icrl.training.curves import NoiseScale
+from icrl.runs.checkpoint import Interval
+from icrl.training.curves import NOISE_SCALES
 from icrl.training.optimizers import AdamConfig, SGDConfig, make_optimizer, set_rates
 
 _PARTS = ("network", "target_network", "optimizer", "replay")  # of a learner's state
@@ -128,7 +128,7 @@ class Learner(NetworkPlayer):
         self._epsilon, self._learning_rate = make_schedule(self.role.epsilon), make_schedule(self.role.learning_rate)
         self._opponents: list[Player] = []
         self._states: list[PointState] = []  # of the games against each of them
-        self._noise_scale = NoiseScale(config.summaries.gradient_noise_scale, self.role.batch_size)
+        self._noise_scale = NOISE_SCALES[-1](config.summaries.gradient_noise_scale, self.role.batch_size)
         self._num_games, self._rollouts, self.moves = config.training.num_games, 0, 0
         self.replay = transition_replay(config.replay, self.num_inputs, self._dtype, device)
 
@@ -163,9 +163,9 @@ class Learner(NetworkPlayer):
         rates = {"epsilon": self._epsilon(clock), "learning_rate": self._learning_rate(clock)}
         with self.watch.phase("train"):
             metrics = self._update(clock, measures)
-            if is_due(clock.updates + 1, self.role.steps_before_update_target):
+            if Interval(0, self.role.steps_before_update_target, 0).due(clock.updates + 1):
                 polyak_update(self.target_network, self.network, self.role.target_update_rate)
-        if is_due(clock.updates + 1, self.role.steps_before_rollout):
+        if Interval(0, self.role.steps_before_rollout, 0).due(clock.updates + 1):
             self._rollout(clock, self.role.rollout_length)
         return metrics | {name: torch.tensor(value) for name, value in rates.items()}
 

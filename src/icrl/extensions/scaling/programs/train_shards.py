@@ -22,8 +22,7 @@ from icrl.extensions.scaling.options import ShardedConfig
 from icrl.extensions.scaling.shards import check_shards, unite
 from icrl.extensions.scaling.units import Job
 from icrl.programs.train_agents import announce, record_before
-from icrl.recording.record import FOUND, examined, record_part
-from icrl.recording.run_parts import WHOLE, Part, compared, inputs_of
+from icrl.recording.record import FOUND, WHOLE, Part, compared, examined, inputs_of, record_part
 from icrl.runs.checkpoint import FINISHED
 from icrl.runs.files import Identity, identity_of, only_writer, read_json, read_owned, write_owned
 from icrl.sources import source_class

@@ -24,7 +24,7 @@ from icrl.config.modules import command_of
 from icrl.contracts import ConfigError, Json, PipelineError
 from icrl.data import history_store
 from icrl.extensions.upgrade._versions import owner_of_players, present_config, program_of, rebuild_state
-from icrl.recording import run_parts
+from icrl.recording import record as stage_one
 from icrl.runs.checkpoint import step_of
 from icrl.runs.files import PROJECT, Identity, identity_of, only_writer, read_json, sha256, write_atomically, write_json
 from icrl.spaces import EnvSpec
@@ -155,7 +155,7 @@ class Conversion:
             if program in ("train_ilql", "extract_policy"):
                 program_of(program, "offline_rl")
             values = ["awr"] if program == "train_ilql" and config.trainer.evaluate else []
-            groups = compared(config, *GROUPS[program], *values) if program in GROUPS else run_parts.compared(config)
+            groups = compared(config, *GROUPS[program], *values) if program in GROUPS else stage_one.compared(config)
             owner = identity_of(program, config, groups, rest["inputs"])
         return owner, record, rest | owner._asdict() | {"config": record}
 

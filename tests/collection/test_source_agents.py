@@ -14,9 +14,8 @@ from icrl.config.options import replace
 from icrl.contracts import Rollout
 from icrl.envs import make_env
 from icrl.envs.rooms import NUM_ACTIONS, STAY, UP
-from icrl.plots.source_agents import SourceCurves, examine
-from icrl.plots.walks import HOLD
 from icrl.programs.train_agents import announce
+from icrl.recording.source_agents import SourceCurves, examine
 from icrl.spaces import discrete_spec
 
 LEARNERS, ENVS, LENGTH = 3, 2, 5  # one learner for each of 3 tasks; an unroll is an episode of each environment
@@ -179,34 +178,13 @@ class Split:
         return torch.where(first, UP, STAY), carry
 
 
-@pytest.mark.parametrize(
-    ("videos", "at_most", "expected"),
-    [
-        (0, 9, {}),
-        (1, 9, {"goal_0_1_agent_0": 2, "goal_2_1_agent_0": 6, "all_agents": 6}),
-        (2, 9, {"goal_0_1_agent_0": 2, "goal_0_1_agent_1": 6, "goal_2_1_agent_0": 6, "goal_2_1_agent_1": 6}),
-        (2, 3, {"goal_0_1_agent_0": 2, "goal_0_1_agent_1": 6, "goal_2_1_agent_0": 6}),  # first one for each task
-        (2, 2, {"goal_0_1_agent_0": 2, "goal_2_1_agent_0": 6}),
-    ],
-)
-def test_who_solved_its_task_and_their_videos(tmp_path: Path, monkeypatch, videos, at_most, expected) -> None:
-    """With goals above and below the start: the first learner of the first task alone gets there, in one step. A video
-    has three episodes, each with the frame of its start and its end held."""
-    written = {}
-
-    def write(path: Path, frames, fps: int) -> None:
-        assert path.parent == config.folder("videos") / "source" and path.suffix == ".mp4" and fps == 6
-        written[path.stem] = len([*frames])
-
-    monkeypatch.setattr("icrl.plots.style.write_video", write)
-    monkeypatch.setattr("icrl.plots.source_agents.MOST_VIDEOS", at_most)
-    config = config_of(tmp_path, {"num_learners": 2, "videos_per_task": videos})
+def test_who_solved_its_task(tmp_path: Path) -> None:
+    """With goals above and below the start: the first learner of the first task alone gets there, in one step."""
+    config = config_of(tmp_path, {"num_learners": 2})
     env = make_env(config.env)
     found, success = examine(config, env, Split(), env.all_tasks()[[1, 6]], [0]), [[1.0, 0.0], [0.0, 0.0]]
     unsolved = [{"task": f"goal_{row}_1", "success": each} for row, each in zip((0, 2), success, strict=True)]
     assert found == {"num_tasks": 2, "success": success, "unsolved": unsolved}
-    expected = expected | ({"all_agents": 6} if videos else {})
-    assert written == {name: 3 * (frames + HOLD) for name, frames in expected.items()}
     folder = config.folder("logs") / "source"
     (image,) = events_of(folder).Images("goals")
     assert image.step == 12 * STEPS and (folder / "goals.png").exists()

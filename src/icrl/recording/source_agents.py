@@ -1,9 +1,8 @@
-"""Pictures of source agents in and after stage one. G training tasks, K learners per task, L learners."""
+"""Curves of source agents during stage one, and their examination after it. G training tasks, K learners per task, L
+learners."""
 
 from __future__ import annotations
 
-import os
-from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
@@ -11,18 +10,19 @@ import torch
 from torch import Tensor
 
 from icrl.collection.collect import Learner
-from icrl.collection.episode_statistics import EpisodeStatistics
 from icrl.contracts import Env, Rollout, Step
 from icrl.envs.core import State, TensorEnv
-from icrl.evaluation.in_context import play_episodes, seeds_of_play
+from icrl.envs.rollout import OpenEpisodes, finished_episodes, numbered
+from icrl.evaluation.diagnostics import FILMING
+from icrl.evaluation.in_context import play_episodes
 from icrl.evaluation.references import exact_references
 from icrl.evaluation.tables import LABELS
 from icrl.plots import style
 from icrl.plots.figures import success_figure
-from icrl.plots.walks import Film, film, play, walks_of
 from icrl.runs.metrics import MetricLogger, distribution, shown
-from icrl.runs.processes import Progress, progress_bar
+from icrl.runs.processes import Progress
 from icrl.sources.pace import due_steps, env_steps, num_iterations
+from icrl.spaces import EnvSpec
 from icrl.training.curves import inspect
 
 if TYPE_CHECKING:
@@ -31,9 +31,57 @@ if TYPE_CHECKING:
 SOLVED = 0.9  # success over its last episodes from which on an agent counts as having solved its task
 NUM_EPISODES = 10  # newest of each stream, which curves and pictures are over
 MOST_EXACT = 100  # tasks over which exact returns beside those of agents are averaged
-WALKS_PER_VIDEO = 3
-MOST_VIDEOS = 16
-FRAMES_PER_SECOND = 6
+MOST_PENDING = 100  # unrolls in memory before they are added to the averages
+_MEASURES = ("return", "success", "episode_length")
+
+
+class EpisodeStatistics:
+    """Return, success and length of the latest `window` episodes of every stream, averaged over the streams of each
+    learner."""
+
+    def __init__(self, spec: EnvSpec, num_learners: int, num_envs: int, window: int = 10) -> None:
+        num_streams, self._num_learners, self._spec = num_learners * num_envs, num_learners, spec
+        self._last = np.full((len(_MEASURES), num_streams, window), np.nan)
+        self._count, self._open = np.zeros(num_streams, np.int64), OpenEpisodes.none(num_streams)
+        self._pending: list[Rollout] = []
+
+    def add(self, transitions: Rollout) -> None:
+        """Add the episodes that end in `[T, B]` transitions; processing may wait until the next `summary`."""
+        self._pending.append(transitions)
+        if len(self._pending) >= MOST_PENDING:
+            self._take_in()
+
+    def summary(self) -> dict[str, np.ndarray]:
+        """`return`, `success` and `episode_length` per learner, `[L]`; NaN if no episode has ended yet."""
+        self._take_in()
+        last = self._last.reshape(len(_MEASURES), self._num_learners, -1)
+        ended = (~np.isnan(last[0])).sum(axis=-1)  # [L]
+        means = np.where(ended > 0, np.nansum(last, axis=-1) / np.maximum(ended, 1), np.nan)
+        return dict(zip(_MEASURES, means, strict=True))
+
+    def state_dict(self) -> dict[str, Any]:
+        self._take_in()
+        arrays = (self._last, self._count, *self._open)
+        return {"arrays": [torch.from_numpy(array.copy()) for array in arrays]}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        last, self._count, *still_open = (array.cpu().numpy().copy() for array in state["arrays"])
+        self._open, size, before = OpenEpisodes(*still_open), self._last.shape[-1], last.shape[-1]
+        newest = self._count[:, None] - 1 - np.arange(min(size, before))  # numbers of episodes, in windows of any size
+        stream, place = np.nonzero(newest >= 0)
+        number = newest[stream, place]
+        self._last[:] = np.nan
+        self._last[:, stream, number % size] = last[:, stream, number % before]
+
+    def _take_in(self) -> None:
+        if not self._pending:
+            return
+        transitions = Rollout.joined(self._pending)
+        self._pending.clear()
+        episodes, self._open = finished_episodes(transitions, self._open, self._spec)
+        slot = (self._count[episodes.stream] + numbered(episodes.stream)) % self._last.shape[-1]
+        self._last[:, episodes.stream, slot] = (episodes.returns, episodes.success, episodes.length)
+        np.add.at(self._count, episodes.stream, 1)
 
 
 class SourceCurves:
@@ -124,7 +172,7 @@ def _last_step(transitions: Rollout) -> Step:
 
 def examine(config: Config, env: TensorEnv, learner: Learner, tasks: Tensor, held_out: list[int]) -> dict[str, Any]:
     """Success of the trained agents of `tasks` `[G, task_dim]` on fresh episodes, and if there is none their mean
-    return, with a picture on TensorBoard and videos of agents. Agents that learn in context first play as many episodes
+    return, with a picture on TensorBoard and films of agents. Agents that learn in context first play as many episodes
     as an evaluation has."""
     source, num_tasks = config.source, len(tasks)
     num_episodes = max(NUM_EPISODES, config.evaluation.num_episodes) if source.in_context else NUM_EPISODES
@@ -141,30 +189,11 @@ def examine(config: Config, env: TensorEnv, learner: Learner, tasks: Tensor, hel
     style.save_picture(folder / "goals.png", pixels)
     with MetricLogger(folder, options=config.summaries) as logger:
         logger.image("goals", pixels, env_steps(source))
-    if source.videos_per_task and not env.not_filmed:
-        _write_videos(config, env, tasks, played)
+    for filming in FILMING:
+        filming.film_agents(config, env, tasks, played)
     failed = [task for task in range(num_tasks) if success[task].min() < SOLVED]
     unsolved = [{"task": env.label(tasks[task]), "success": success[task].round(3).tolist()} for task in failed]
     results: dict[str, Any] = {"num_tasks": num_tasks, "success": success.tolist(), "unsolved": unsolved}
     if not success.any():
         results["return"] = float(returns.mean())
     return results
-
-
-def _write_videos(config: Config, env: TensorEnv, tasks: Tensor, played: Rollout) -> None:
-    """Write a video of some agents' first walks, `played` `[T, B]`, and one of all of them side by side. Every task has
-    a video before one has two."""
-    source, folder = config.source, config.folder("videos") / "source"
-    agents = [(task, k) for k in range(source.videos_per_task) for task in range(len(tasks))]
-    seeds, films = seeds_of_play(config.seed, played.obs.shape[1]), dict[str, Film]()
-    for task, k in sorted(agents[:MOST_VIDEOS]):
-        stream = (task * source.num_learners + k) * source.num_envs
-        walks = walks_of(env, played, stream, tasks[task], int(seeds[stream]))[:WALKS_PER_VIDEO]
-        films[f"{env.label(tasks[task])}_agent_{k}.mp4"] = film(walks, env.map_view(tasks[task]))
-
-    def write(name: str) -> None:
-        style.write_video(folder / name, play([films[name]]), FRAMES_PER_SECOND)
-
-    with ThreadPoolExecutor(os.cpu_count()) as encoders:  # each writes through an ffmpeg process of its own
-        list(progress_bar(encoders.map(write, films), total=len(films), desc="videos", unit="video"))
-    style.write_video(folder / "all_agents.mp4", play([*films.values()]), FRAMES_PER_SECOND)

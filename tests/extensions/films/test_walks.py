@@ -1,25 +1,24 @@
-"""Walks are those that were played; films show them one after the other or side by side, or as a life above its curve;
-videos are read back equal."""
+"""Walks are those that were played; films show them one after the other or side by side, or as a life above its
+curve."""
 
 from pathlib import Path
 
-import imageio_ffmpeg
 import numpy as np
 import pytest
 import torch
 
 from icrl import extensions
 from icrl.app.compose import load_config
-from icrl.contracts import PipelineError
 from icrl.envs import make_env
 from icrl.envs.core import MapView
-from icrl.envs.render import AGENT, render_cells
-from icrl.envs.unlearned import Chance
+from icrl.envs.exact import Chance
+from icrl.envs.render import AGENT, Frames, render_cells
+from icrl.envs.rooms import STAY, UP
 from icrl.evaluation.in_context import play_episodes
-from icrl.plots import walks
-from icrl.plots.growing_curve import GrowingCurve
-from icrl.plots.style import BACKGROUND, MARGIN, Frames, tile, write_video
-from icrl.plots.walks import CELL, HOLD, Walk, film, film_of_life, play, walks_of, write_lives
+from icrl.extensions.films import films, walks
+from icrl.extensions.films.films import SOURCE_FRAMES_PER_SECOND, Films, write_lives
+from icrl.extensions.films.growing_curve import GrowingCurve
+from icrl.extensions.films.walks import BACKGROUND, CELL, HOLD, MARGIN, Walk, film, film_of_life, play, tile, walks_of
 from icrl.sources.a3c import A3CConfig
 
 ROOM = MapView(3, 3, (5,))
@@ -81,7 +80,7 @@ def test_a_curve_grows_below_a_life_when_an_episode_ends(monkeypatch: pytest.Mon
     assert list(made.counts) == [*whole, 3, 4, 5, 5, *[6] * (1 + HOLD)]
     names = [*[1] * 8, *[2] * 8, 3, 4, 5, *[6] * 6]
     assert made.titles == [f"model, episode {number}" for number in names]
-    assert (1 + HOLD) / walks.FRAMES_PER_SECOND >= 0.5
+    assert (1 + HOLD) / films.FRAMES_PER_SECOND >= 0.5
     room = 22 + 3 * CELL + 12  # with caption and walls
     below = frames[:, room:]
     changed = (below[1:] != below[:-1]).any((1, 2, 3))
@@ -133,6 +132,7 @@ def test_cells_get_smaller_and_films_are_drawn_as_they_are_watched(monkeypatch, 
 
 
 LIFE = ("source.num_learners=2", "source.num_envs=2", "source.num_env_steps=400", "source.history_steps=400")
+SHORT = ("source.num_env_steps=1000", "source.history_steps=1000", "evaluation.num_episodes=9", "model.context_len=8")
 SMALL = (*LIFE, "source.unroll_length=5", "evaluation.num_episodes=7", "evaluation.num_streams=2")
 
 
@@ -152,58 +152,68 @@ def test_the_model_is_shown_beside_a_source_agent(tmp_path: Path, monkeypatch, s
     env, lives, shown, written = make_env(config.env), [], [], []
     tasks = env.all_tasks()[[0, 7, 2, 1, 3]]  # in a room 4, 1, 2, 3 and 3 steps away
     _, played = play_episodes(Chance(env.spec), env, tasks, 2, 7, seed=0)
-    monkeypatch.setattr(walks, "film_of_life", lambda *given: lives.append(given))
-    monkeypatch.setattr(walks, "play", lambda films, columns: shown.append(lives[-len(films) :]))
-    monkeypatch.setattr(walks, "write_video", lambda path, frames, fps: written.append(path))
+    monkeypatch.setattr(films, "film_of_life", lambda *given: lives.append(given))
+    monkeypatch.setattr(films, "play", lambda shots, columns: shown.append(lives[-len(shots) :]))
+    monkeypatch.setattr(films, "write_video", lambda path, frames, fps: written.append(path))
     beside = {"random": [0.1, 0.2, 0.3, 0.4, 0.5]}
     write_lives(config, tmp_path, env, tasks, {"model": played}, beside, torch.device("cpu"))
     chosen = [0, 2, 4] if world == "bandit" else [1, 3, 0]  # the nearest, one between, the farthest
     assert written == [tmp_path / f"{env.label(tasks[index])}.mp4" for index in chosen]
-    for films, index in zip(shown, chosen, strict=True):
-        assert [name for _, _, name, _ in films] == names
-        for walked, view, name, curve in films:
+    for shots, index in zip(shown, chosen, strict=True):
+        assert [name for _, _, name, _ in shots] == names
+        for walked, view, name, curve in shots:
             assert view == env.map_view(tasks[index]) and curve.references == {"random": beside["random"][index]}
             assert curve.returns == [walk.total for walk in walked[:7]] and len(curve.returns) == 7
             assert len(walked) == 7 if name == "model" else len(walked) > 7
             assert curve.returns == [float(walk.rewarded.sum()) for walk in walked[:7]]
 
 
+class Split:
+    """Of two learners of each task the first goes up, the second stays; two environments each."""
+
+    def initial_carry(self, num_streams):
+        return ()
+
+    def act(self, carry, step, noise):
+        first = torch.arange(len(noise)) // 2 % 2 == 0
+        return torch.where(first, UP, STAY), carry
+
+
+@pytest.mark.parametrize(
+    ("videos", "at_most", "expected"),
+    [
+        (0, 9, {}),
+        (1, 9, {"goal_0_1_agent_0": 2, "goal_2_1_agent_0": 6, "all_agents": 6}),
+        (2, 9, {"goal_0_1_agent_0": 2, "goal_0_1_agent_1": 6, "goal_2_1_agent_0": 6, "goal_2_1_agent_1": 6}),
+        (2, 3, {"goal_0_1_agent_0": 2, "goal_0_1_agent_1": 6, "goal_2_1_agent_0": 6}),  # first one for each task
+        (2, 2, {"goal_0_1_agent_0": 2, "goal_2_1_agent_0": 6}),
+    ],
+)
+def test_some_agents_of_each_task_are_filmed(tmp_path: Path, monkeypatch, videos, at_most, expected) -> None:
+    """With goals above and below the start: the first learner of the first task alone gets there, in one step. A video
+    has three episodes, each with the frame of its start and its end held."""
+    written = {}
+
+    def write(path: Path, frames, fps: int) -> None:
+        assert path.parent == config.folder("videos") / "source" and path.suffix == ".mp4"
+        assert fps == SOURCE_FRAMES_PER_SECOND
+        written[path.stem] = len([*frames])
+
+    monkeypatch.setattr(films, "write_video", write)
+    monkeypatch.setattr(films, "MOST_VIDEOS", at_most)
+    options = ["source.num_learners=2", "source.num_envs=2", f"source.videos_per_task={videos}", *SHORT]
+    config = load_config(["env.size=3", "env.max_episode_steps=5", f"root={tmp_path}", *options])
+    env = make_env(config.env)
+    tasks = env.all_tasks()[[1, 6]]
+    Films().film_agents(config, env, tasks, play_episodes(Split(), env, tasks, 4, 10, 0)[1])
+    expected = expected | ({"all_agents": 6} if videos else {})
+    assert written == {name: 3 * (frames + HOLD) for name, frames in expected.items()}
+
+
 def clip_of(num_frames: int) -> Frames:
     """A blank clip whose brightness counts the frames."""
     brightness = np.arange(num_frames, dtype=np.uint8)[:, None, None, None] * 4
     return np.broadcast_to(brightness, (num_frames, 40, 60, 3))
-
-
-@pytest.mark.parametrize("num_frames", [1, 45])
-def test_frames_come_back(tmp_path: Path, num_frames: int) -> None:
-    path, clip = tmp_path / "new" / "goal_1.5.mp4", clip_of(num_frames)
-    write_video(path, clip, fps=8)
-    reader = imageio_ffmpeg.read_frames(path)
-    meta = next(reader)
-    frames = np.stack([np.frombuffer(frame, np.uint8).reshape(40, 60, 3) for frame in reader])
-    assert (meta["size"], meta["fps"]) == ((60, 40), 8)
-    assert "h264" in meta["codec"] and "yuv420p" in meta["pix_fmt"]
-    assert frames.shape == clip.shape and np.abs(frames.astype(int) - clip).max() <= 6
-    assert [entry.name for entry in path.parent.iterdir()] == [path.name]
-
-
-@pytest.mark.parametrize("shape", [(3, 41, 60, 3), (3, 40, 61, 3), (0, 40, 60, 3)])
-def test_sizes_that_players_do_not_take_are_refused(tmp_path: Path, shape: tuple[int, ...]) -> None:
-    with pytest.raises(PipelineError, match="must be even"):
-        write_video(tmp_path / "a.mp4", np.zeros(shape, np.uint8), fps=8)
-    assert list(tmp_path.iterdir()) == []
-
-
-@pytest.mark.parametrize("options", [["-frames:v", "2"], ["-vf", "drop_everything"], ["-f", "null"]])
-def test_a_failing_encoder_leaves_the_old_video(tmp_path: Path, options: list[str]) -> None:
-    """It stops early, does not start, or writes nothing."""
-    path = tmp_path / "a.mp4"
-    write_video(path, clip_of(3), fps=8)
-    before = path.read_bytes()
-    with pytest.raises(PipelineError, match=r"a\.mp4"):
-        write_video(path, clip_of(20), 8, options)
-    assert path.read_bytes() == before
-    assert [entry.name for entry in tmp_path.iterdir()] == ["a.mp4"]
 
 
 @pytest.mark.parametrize(("num_clips", "rows", "columns"), [(1, 1, 1), (2, 1, 2), (4, 2, 2), (5, 2, 3), (57, 8, 8)])

@@ -1,18 +1,27 @@
 """Films of environments that draw themselves, and of those that cannot."""
 
+from __future__ import annotations
+
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from toy_env import DRAWN, lake, toy
+from installed import needs
 
+from icrl import extensions
 from icrl.contracts import Rollout, Step
-from icrl.envs.render import REWARDED, frame_pictures
-from icrl.envs.unlearned import Chance
+from icrl.envs.exact import Chance
+from icrl.envs.render import REWARDED
 from icrl.evaluation.in_context import play_episodes, seeds_of_play
-from icrl.extensions.from_gymnasium.gymnasium_env import GymnasiumEnv
-from icrl.plots.walks import HOLD, Walk, film, play, walks_of
+from icrl.extensions.films.walks import HOLD, Walk, film, frame_pictures, play, walks_of
+
+if "from_gymnasium" in extensions.NAMES:
+    from toy_env import DRAWN, lake, toy
+
+    from icrl.extensions.from_gymnasium.gymnasium_env import GymnasiumEnv
+
+pytestmark = needs("from_gymnasium")
 
 
 def played_by_chance(**options: Any) -> tuple[GymnasiumEnv, list[list[Walk]], list[Rollout]]:

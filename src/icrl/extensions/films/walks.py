@@ -1,15 +1,13 @@
-"""Films of episodes: single walks, several side by side, and the lives of the model and of a source agent."""
+"""Films of episodes: single walks, several side by side, and lives."""
 
 from __future__ import annotations
 
 import zlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import closing
+from collections.abc import Callable, Iterator, Sequence
 from functools import cache, partial
-from itertools import chain, groupby, pairwise
+from itertools import groupby, pairwise
 from math import isqrt
-from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -18,30 +16,21 @@ from PIL import Image
 from torch import Tensor
 from tqdm import tqdm
 
-from icrl.collection.async_unroll import make_unroll_worker, thread_pool
-from icrl.collection.collect import collect, make_learners
-from icrl.collection.experience import make_experience, without_others
-from icrl.config.options import replace
 from icrl.contracts import PipelineError, Rollout
 from icrl.envs.core import MapView, TensorEnv
-from icrl.envs.exact import optimal_exact
-from icrl.envs.render import caption, frame_pictures, render_cells
+from icrl.envs.render import REWARDED, WALL, Frames, caption, render_cells
 from icrl.envs.rollout import is_success, returns_so_far, reward_values
-from icrl.evaluation.in_context import seeds_of_play
-from icrl.evaluation.report import source_label
-from icrl.plots.growing_curve import GrowingCurve
-from icrl.plots.style import Frame, Frames, tile, write_video
-
-if TYPE_CHECKING:
-    from icrl.app.root import Config
+from icrl.extensions.films.growing_curve import GrowingCurve
+from icrl.plots.style import Frame
 
 HOLD = 4  # frames for which the end of an episode stays: half a second of a life
 CELL, SMALLEST_CELL = 24, 4  # pixels of a cell, if the picture has room for them, and if it has not
 CLIP, PICTURE = 480, 1280  # largest pixels of the longer side of a clip, and of all clips together, if cells allow
+WALL_PIXELS = 6  # around pictures of the world's own
+MARGIN = 4  # pixels between tiled clips; even, so that even clips give an even picture
+BACKGROUND = (18, 20, 24)  # of tiled clips
 AT_ONCE = 16  # frames in memory
 WATCHED, SKIMMED = 150, 40  # frames of the first episodes of a life, and of those after them: a frame an episode
-NUM_COMPARED = 3  # tasks
-FRAMES_PER_SECOND = 8
 
 
 class Walk(NamedTuple):
@@ -83,21 +72,15 @@ def _pictures(env: TensorEnv, task: Tensor, seed: int, episode: int, seen: Tenso
     try:
         drawn = [Image.fromarray(np.asarray(one)) for one in env.pictures(task, seed, episode, seen, actions)]
     except PipelineError as error:
-        _report(f"videos show observations as a grid, because the world cannot be drawn (docs/worlds.md). {error}")
+        report(f"videos show observations as a grid, because the world cannot be drawn (docs/worlds.md). {error}")
         return []
     for picture in drawn:
         picture.thumbnail((CLIP, CLIP), Image.Resampling.BOX)
     return [np.asarray(picture) for picture in drawn]
 
 
-def tell_not_filmed(config: Config, env: TensorEnv) -> None:
-    """Print once why there are no videos, if they are asked and the world cannot be shown."""
-    if (config.source.videos_per_task or config.evaluation.videos) and env.not_filmed:
-        _report(f"no videos, because the world has no pictures (docs/worlds.md): {env.not_filmed}")
-
-
 @cache
-def _report(message: str) -> None:
+def report(message: str) -> None:
     """Print a line once."""
     tqdm.write(message)
 
@@ -190,54 +173,35 @@ def film_of_life(walks: Sequence[Walk], view: MapView, name: str, curve: Growing
     return Film(view, cells, rewarded, visited, titles, pictures, films[0].shape, curve, counts)
 
 
-def compared_tasks(env: TensorEnv, tasks: Tensor) -> list[int]:
-    """Numbers of the tasks among `tasks` `[G, task_dim]` that are filmed, from the quickest to the longest to solve."""
-    length = optimal_exact(env, tasks).steps_to_goal if env.is_exact else torch.arange(len(tasks))
-    by_length = length.argsort(stable=True).tolist()
-    return [*dict.fromkeys(by_length[i * (len(tasks) - 1) // (NUM_COMPARED - 1)] for i in range(NUM_COMPARED))]
+def frame_pictures(pictures: Sequence[NDArray[np.uint8]], rewarded: NDArray[np.bool_], room: int) -> Frames:
+    """Pictures of one size in a wall as around `render_cells`, made smaller until they have at most `room` pixels."""
+    height, width = pictures[0].shape[:2]
+    scale = min(1.0, (room - 2 * WALL_PIXELS) / max(height, width))
+    size = (2 * max(1, round(width * scale / 2)), 2 * max(1, round(height * scale / 2)))
+    frames = np.empty((len(pictures), size[1] + 2 * WALL_PIXELS, size[0] + 2 * WALL_PIXELS, 3), dtype=np.uint8)
+    frames[:] = WALL
+    frames[rewarded] = REWARDED
+    for frame, picture in zip(frames, pictures, strict=True):
+        smaller = Image.fromarray(picture).resize(size, Image.Resampling.BOX)
+        frame[WALL_PIXELS:-WALL_PIXELS, WALL_PIXELS:-WALL_PIXELS] = np.asarray(smaller)
+    return frames
 
 
-def write_lives(
-    config: Config,
-    folder: Path,
-    env: TensorEnv,
-    tasks: Tensor,
-    played: Mapping[str, Rollout],
-    references: Mapping[str, Sequence[float]],
-    device: torch.device,
-) -> None:
-    """Write videos of lives of models beside a source agent into `folder`, for a few of `tasks` `[G, task_dim]`, from
-    the quickest to the longest to solve; `played` holds `[T, G * S]` transitions of each model by name, `references`
-    the returns `[G]` of others by name.
-
-    Below each room grows the curve of returns over as many episodes as the model has; of the source agent the last
-    episode of its life follows. That agent, of `config.source`, is trained here on the task alone. If it cannot do
-    without others, the model is shown alone. A world that cannot be shown has no videos."""
-    if env.not_filmed:
-        return
-    num_episodes, alone = config.evaluation.num_episodes, without_others(config)
-    num_streams = next(iter(played.values())).obs.shape[1] // len(tasks)
-    for index in compared_tasks(env, tasks):
-        task, stream = tasks[index], index * num_streams
-        seed = int(seeds_of_play(config.seed, stream + 1)[stream])
-        lives = {name: walks_of(env, own, stream, task, seed)[:num_episodes] for name, own in played.items()}
-        if alone:
-            life, seed = _source_life(alone, env, tasks[index : index + 1], device)
-            lives[source_label(config.source.name)] = walks_of(env, life, 0, task, seed)
-        lines = {name: float(values[index]) for name, values in references.items()}
-        returns = {name: [walk.total for walk in walks[:num_episodes]] for name, walks in lives.items()}
-        seen = [*lines.values(), *chain(*returns.values())]
-        curves = {name: GrowingCurve(own, lines, (min(seen), max(seen))) for name, own in returns.items()}
-        films = [film_of_life(walks, env.map_view(task), name, curves[name]) for name, walks in lives.items()]
-        write_video(folder / f"{env.label(task)}.mp4", play(films, len(films)), FRAMES_PER_SECOND)
-
-
-def _source_life(config: Config, env: TensorEnv, task: Tensor, device: torch.device) -> tuple[Rollout, int]:
-    """Whole life of a source agent of `task` `[1, task_dim]` in its first environment, `[T, 1]`, and its seed."""
-    config = replace(config, source=replace(config.source, num_learners=1))  # it lives as among others
-    learner, streams, noise = make_learners(config, env, task, device)
-    seed = int(streams.state.seed[0])
-    with closing(make_unroll_worker(config, env, learner, streams, noise, 0, thread_pool)) as worker:
-        loop = collect(learner, worker, make_experience(config, env.spec, task, device))
-        life = [transitions.each(lambda column: column[:, :1]) for transitions, _, _ in loop]
-    return Rollout.joined(life), seed
+def tile(clips: Sequence[Frames], num_columns: int | None = None) -> Frames:
+    """Clips of one size side by side, row by row, `[T, H', W', 3]`, until the longest ends; shorter ones hold their
+    last frame. Without `num_columns` the grid is as close to a square as it can be."""
+    height, width = clips[0].shape[1:3]
+    if num_columns is None:
+        larger_sides = {n: max(n * width, -(-len(clips) // n) * height) for n in range(len(clips), 0, -1)}
+        num_columns = min(larger_sides, key=larger_sides.__getitem__)
+    num_rows, num_frames = -(-len(clips) // num_columns), max(len(clip) for clip in clips)
+    shape = (num_frames, num_rows * (height + MARGIN) + MARGIN, num_columns * (width + MARGIN) + MARGIN, 3)
+    grid = np.empty(shape, dtype=np.uint8)
+    grid[:] = BACKGROUND
+    for index, clip in enumerate(clips):
+        top = MARGIN + index // num_columns * (height + MARGIN)
+        left = MARGIN + index % num_columns * (width + MARGIN)
+        tiled = grid[:, top : top + height, left : left + width]
+        tiled[: len(clip)] = clip
+        tiled[len(clip) :] = clip[-1]
+    return grid

@@ -1,0 +1,1 @@
+"""Extension: after an error about options, all further ones, and a command without any."""

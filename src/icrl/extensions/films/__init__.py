@@ -1,0 +1,1 @@
+"""Extension: videos of source agents, and of lives of a model beside a source agent."""

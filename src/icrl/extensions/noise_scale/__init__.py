@@ -1,0 +1,1 @@
+"""Extension: the gradient noise scale, the largest batch size that helps much."""

@@ -1,0 +1,59 @@
+"""The induction layer against loops, and its place in a model."""
+
+import math
+
+import pytest
+import torch
+from models import outspoken
+from torch import Tensor
+
+from icrl.app.compose import load_config
+from icrl.config.options import replace
+from icrl.extensions.induction.layer import Induction
+from icrl.nn.gpt import Window, context_of
+
+WIDTH, HEADS, HEAD_DIM = 16, 2, 8
+CONFIG = replace(load_config().model, context_len=12, embed_dim=WIDTH, num_heads=HEADS)
+
+
+def test_initial_weights_have_the_spread_of_gpt2() -> None:
+    induction = Induction(replace(CONFIG, embed_dim=64))
+    for linear in (induction.query, induction.key_value, induction.out):
+        assert linear.weight.std().item() == pytest.approx(0.02, rel=0.05) and not linear.bias.any()
+    assert induction.no_visit.std().item() == pytest.approx(0.02, rel=0.25) and not induction.recency.any()
+
+
+def induced(induction: Induction, x: Tensor, outcome: Tensor, obs: Tensor) -> Tensor:
+    """One stream, step by step and head by head; step j + 1 shows the outcome of step j."""
+    query = induction.query(induction.norm(x))
+    key, value = induction.key_value(induction.outcome_norm(outcome)).split(WIDTH, dim=-1)
+    rows = []
+    for t in range(len(x)):
+        heads = []
+        for head in range(HEADS):
+            part = slice(head * HEAD_DIM, (head + 1) * HEAD_DIM)
+            no_key, no_value = induction.no_visit[:, head, 0]
+            scores, values, newer = [query[t, part] @ no_key / math.sqrt(HEAD_DIM)], [no_value], 0
+            for j in reversed(range(t)):
+                if obs[j] == obs[t]:
+                    newer += 1
+                    preference = induction.recency[head, 0, 0] * math.log(newer)
+                    scores.append(query[t, part] @ key[j + 1, part] / math.sqrt(HEAD_DIM) - preference)
+                    values.append(value[j + 1, part])
+            heads.append(torch.stack(scores).softmax(0) @ torch.stack(values))
+        rows.append(induction.out(torch.cat(heads)))
+    return torch.stack(rows)
+
+
+def test_outputs_and_gradients_equal_loops() -> None:
+    induction, generator = outspoken(Induction(CONFIG), 0.5).eval(), torch.Generator().manual_seed(9)
+    obs = torch.randint(3, (2, 9), generator=generator)  # with many matches
+    context = context_of(Window(obs, obs, obs.float(), obs))
+    x, outcome, weight = torch.randn(3, 2, 9, WIDTH, generator=generator)
+    got = induction(x, outcome, context, None)
+    expected = torch.stack([induced(induction, *columns) for columns in zip(x, outcome, obs, strict=True)])
+    assert torch.allclose(got, expected, atol=1e-5)
+    parameters = list(induction.parameters())
+    ours, theirs = (torch.autograd.grad((output * weight).sum(), parameters) for output in (got, expected))
+    for mine, reference in zip(ours, theirs, strict=True):
+        assert torch.allclose(mine, reference, atol=1e-4) and mine.abs().max() > 1e-3
