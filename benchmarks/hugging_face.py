@@ -4,11 +4,11 @@
 
 Sizes, batch, context, streams and optimizer are those of the configuration. GPT-2 has a head of keys and values for
 each of its heads, where ours shares one; `model.num_kv_heads=0` gives ours as many. GPT-2 gets embedded tokens as they
-are; a linear head predicts the actions. A training update is forward, backward, clipping and optimizer on one batch; ours is
-`icrl.training.updates.Updater` with its embeddings, weights and metrics. Each side may use float32 or bfloat16, and
-GPT-2 either form of attention. In generation GPT-2 reads one step after the other into its cache, dynamic or static.
-Ours, in float32 but for the cache of one row, plays the world: it also embeds, samples actions and steps, and in the
-row of two contexts it rebuilds the full ones.
+are; a linear head predicts the actions. A training update is forward, backward, clipping and optimizer on one batch;
+ours is `icrl.training.updates.Updater` with its embeddings, weights and metrics. Each side may use float32 or bfloat16,
+and GPT-2 either form of attention. In generation GPT-2 reads one step after the other into its cache, dynamic or
+static. Ours, in float32 but for the cache of one row, plays the world: it also embeds, samples actions and steps, and
+in the row of two contexts it rebuilds the full ones.
 
 Rates on one thread are per second of processor time. Rates on two threads are per second, so they need a machine
 without other work; `--one-thread` leaves them out.
