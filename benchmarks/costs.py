@@ -72,12 +72,8 @@ def act(num_streams: int) -> Work:
 
 def learn_windows(length: int) -> Work:
     """An update on one window of this length."""
-    sizes = [
-        f"model.context_len={length}",
-        f"trainer.mini_batch_length={length}",
-        "trainer.mini_batch_size=1",
-        "data.kept_steps=0",
-    ]
+    sizes = [f"model.context_len={length}", f"trainer.mini_batch_length={length}", "trainer.mini_batch_size=1"]
+    sizes += ["data.kept_steps=0", "source.num_env_steps=100000", "source.history_steps=100000"]  # long enough
     return updates(load_config([*sizes, "device.amp_dtype=none"]), 1)
 
 
