@@ -12,6 +12,7 @@ TESTS = Path(__file__).resolve().parent.parent
 _TESTED = {path.name for path in (TESTS / "extensions").glob("[a-z]*") if path.is_dir()}
 _RUN = [re.search(r"run\(\"\w+\", \"(\w+)\"\)", path.read_text()) for path in (TESTS.parent / "src").glob("*.py")]
 INDUCTION = [False, *[True] * ("induction" in extensions.NAMES)]  # values of `model.induction`
+ASYNC = [False, *[True] * ("async_evaluations" in extensions.NAMES)]  # values of `evals.async_eval`
 NOISE_SCALE = "alternative" if "noise_scale" in extensions.NAMES else "none"
 FILMED = "films" in extensions.NAMES  # whether programs write videos
 ABSENT = (_TESTED | {found[1] for found in _RUN if found}) - {*extensions.NAMES}

@@ -13,11 +13,12 @@ from tensorboard.backend.event_processing.event_file_loader import EventFileLoad
 from tensorboard.compat.proto.event_pb2 import SessionLog
 from torch import Tensor, nn
 
+from icrl import extensions
 from icrl.app.compose import load_config
 from icrl.app.root import Config
 from icrl.config.options import replace
 from icrl.contracts import Batch
-from icrl.runs import checkpoint, evaluations
+from icrl.runs import checkpoint
 from icrl.runs.distributed import Ranks
 from icrl.runs.evaluations import Evaluation, Evaluator
 from icrl.runs.files import read_json
@@ -179,7 +180,8 @@ def steps_of(folder: Path, kind: str = "last") -> list[int]:
 
 
 def use_worker_here(monkeypatch: Any) -> None:
-    monkeypatch.setattr(evaluations, "Worker", WorkerHere)
+    if "async_evaluations" in extensions.NAMES:
+        monkeypatch.setattr("icrl.extensions.async_evaluations.process.Worker", WorkerHere)
 
 
 def assert_same(ours: Any, theirs: Any) -> None:

@@ -1,4 +1,4 @@
-"""Columns of histories: what is recorded of a step, and the transitions made of it."""
+"""Columns of histories: what is recorded of a step, the transitions made of it, and reading a batch from disk."""
 
 import math
 import os

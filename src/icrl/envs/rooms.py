@@ -1,7 +1,7 @@
 """Dark rooms: square rooms in which the agent sees its cell (row * size + column) but never its goals.
 
 Actions: 0 stay, 1 up, 2 right, 3 down, 4 left, clipped at the walls. DarkRoom is step-for-step equal to that of
-`toymeta` 0.0.1.
+`toymeta` 0.0.1. Trials also visit rooms of any size, place and start in one square grid, a `RoomFamily`.
 """
 
 from __future__ import annotations

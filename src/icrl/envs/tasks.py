@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple, Self
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple, Self
 
 import torch
 from pydantic import Field, model_validator
 from torch import Tensor
 
 from icrl.config.options import OneOrMore, Options, option, refuse
-from icrl.contracts import ConfigError, Env, Step
+from icrl.contracts import ConfigError, Env
 from icrl.envs.core import State, TensorEnv
-from icrl.randomness import integers, mix, uniform
 
 if TYPE_CHECKING:
     from icrl.app.root import Config
 
 
-_CHANGES = 1 << 41  # mixed into a stream's seed, so that changes of the task use random numbers of their own
+# Worlds in which streams change their tasks, of an extension; see `changing`.
+CHANGES: list[Callable[[Env[Any], Any, Tensor, list[int]], Env[Any]]] = []
 
 
 class TasksConfig(Options):
@@ -51,28 +52,6 @@ class TasksConfig(Options):
         return self
 
 
-class ChangingTasks:
-    """World `env` in which the next episode of a stream is on another of `tasks` `[N, task_dim]` with `probability`,
-    drawn by the stream's seed and the number of the episode. No observation tells it."""
-
-    def __init__(self, env: Env[State], tasks: Tensor, probability: float) -> None:
-        self._env, self._tasks, self._probability = env, tasks, probability
-        self.spec, self.all_tasks, self.reset, self.optimal_action = (
-            env.spec,
-            env.all_tasks,
-            env.reset,
-            env.optimal_action,
-        )
-
-    def step(self, state: State, action: Tensor) -> tuple[State, Step]:
-        state, step = self._env.step(state, action)
-        seed = mix(state.seed, _CHANGES)
-        changes = (step.terminated | step.truncated) & (uniform(seed, state.episode) < self._probability)
-        other = self._tasks[integers(mix(seed, 1), state.episode, len(self._tasks))]
-        state = state._replace(task=torch.where(changes[:, None], other, state.task))
-        return state, step._replace(optimal_action=self.optimal_action(state))
-
-
 class Split(NamedTuple):
     """Indices into `env.all_tasks()`."""
 
@@ -82,17 +61,14 @@ class Split(NamedTuple):
 
 def changing(env: Env[State], config: Config, all_tasks: Tensor, train: list[int]) -> Env[State]:
     """`env` itself, or with `source.task_change` the world in which streams change among the training tasks that are
-    not set aside for development; `train`: the training tasks, as indices into `all_tasks` `[num_tasks, task_dim]`.
-    Raises `ConfigError` if its streams have no tasks that could change."""
+    not set aside for development, which is one of an extension; `train`: the training tasks, as indices into
+    `all_tasks` `[num_tasks, task_dim]`. Raises `ConfigError` if its streams have no tasks that could change."""
     probability = config.source.task_change
     if not probability:
         return env
-    if not isinstance(env, TensorEnv) or type(env).step is not TensorEnv.step:
-        raise ConfigError(
-            f"source.task_change={probability}: a stream of env.name={config.env.name} is made for one task"
-        )
-    set_aside = development_of(env, config, train)
-    return ChangingTasks(env, all_tasks[[task for task in train if task not in set_aside]], probability)
+    lacking = "needs an extension that is not installed: give source.task_change=0"
+    refuse(not CHANGES, f"source.task_change={probability} {lacking}")
+    return CHANGES[-1](env, config, all_tasks, train)
 
 
 def permuted(num_tasks: int, seed: int) -> list[int]:

@@ -24,6 +24,11 @@ from icrl.spaces import EnvSpec
 if TYPE_CHECKING:
     from icrl.nn.gpt import GPTConfig
 
+OBS_ENCODINGS = ("cell", "coordinates", "smooth", "framed")
+OF_ROWS = OBS_ENCODINGS[1:]  # of the row and the column in a square room, where there is one
+_OWN: dict[str, Any] = {}  # classes under the decorator `encoder`, by `model.obs_encoding`
+encoder_for = BySpec("encoder")  # of classes that are made and called like an `ObsEmbedding`
+_LARGEST = 10.0  # absolute value of a standardized number
 STD = 0.02  # initial standard deviation of embeddings
 _NEAR = 3.0  # rows over which a smooth table shares by a factor e less
 
@@ -108,13 +113,6 @@ def sinusoids(width: int, position: Tensor) -> Tensor:
     frequency = 10000.0 ** (-torch.arange(0, width, 2, device=position.device) / width)
     angle = position[:, None] * frequency
     return STD * 2**0.5 * torch.stack([angle.sin(), angle.cos()], dim=-1).flatten(1)[:, :width]
-
-
-OBS_ENCODINGS = ("cell", "coordinates", "smooth", "framed")
-OF_ROWS = OBS_ENCODINGS[1:]  # of the row and the column in a square room, where there is one
-_OWN: dict[str, Any] = {}  # classes under the decorator `encoder`, by `model.obs_encoding`
-encoder_for = BySpec("encoder")  # of classes that are made and called like an `ObsEmbedding`
-_LARGEST = 10.0  # absolute value of a standardized number
 
 
 def encoder(name: str) -> Callable[[Any], Any]:

@@ -30,7 +30,7 @@ from icrl.recording.source_agents import SourceCurves, examine
 from icrl.runs import checkpoint
 from icrl.runs.checkpoint import FINISHED, Interval, load_newest
 from icrl.runs.device import device_of, prepare, recorded
-from icrl.runs.evaluations import Evaluations
+from icrl.runs.evaluations import EVALUATIONS
 from icrl.runs.files import (
     Identity,
     check_owner,
@@ -217,7 +217,7 @@ def evaluating(
     done = env_steps() if run.done >= max(start, 1) else -1
     place = (run.folder, "evaluation", SourceEvaluator(config, train_tasks), evals, done, run.description, tqdm.write)
     trained = 0 if start else 1  # a pretrained agent may be the best
-    with Evaluations(*place, trained, config.summaries) as evaluations:
+    with EVALUATIONS[-1](*place, trained, config.summaries) as evaluations:
 
         def start_if_due() -> None:
             if run.done == start or interval.due(run.done - start):

@@ -1,17 +1,14 @@
-"""Evaluations that run during training: in this process, or in a separate one that never delays training.
+"""Evaluations that run during training.
 
 `evaluations.json` is the single record of results. The TensorBoard points in `evals/` and the checkpoint `best` are
-derived from it. States that wait for evaluation are checkpoints of kind `pending` beside it. Storing a result takes
-idempotent steps: record, points, `best`, then delete the pending files. So a run that is killed between two of them
-resumes and ends with the files of an uninterrupted run.
+derived from it. States that wait for evaluation in another process are checkpoints of kind `pending` beside it. Storing
+a result takes idempotent steps: record, points, `best`, then delete the pending files. So a run that is killed between
+two of them resumes and ends with the files of an uninterrupted run.
 """
 
 import math
-import sys
-import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager
-from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
@@ -24,10 +21,7 @@ from icrl.runs import checkpoint
 from icrl.runs.checkpoint import step_of
 from icrl.runs.files import Identity, check_owner, read_json, read_owned, write_owned
 from icrl.runs.metrics import CurvesConfig, MetricLogger
-from icrl.runs.processes import Worker, progress_bar
 from icrl.runs.writers import clear
-
-PATIENCE = 3600.0  # seconds without an answer after which the process of evaluations is restarted
 
 
 class EvalsConfig(Options):
@@ -58,8 +52,6 @@ class EvalsConfig(Options):
         return self
 
 
-_POLL_SECONDS = 1.0  # seconds between two checks of the process while waiting
-_MAX_DEATHS = 3  # of the process during one evaluation before it is given up
 _FORM = {"evaluations": [{"step": int, "metrics": {str: float}, "score": float}]}
 
 
@@ -96,8 +88,6 @@ class Evaluations(AbstractContextManager["Evaluations"]):
         where curves go. Raises `PipelineError` if files belong to another run than `description` names."""
         self._folder, self._prefix, self._evaluate, self._options = folder, prefix, evaluate, options
         self._description, self._report, self._trained = description, report, trained
-        self._worker: Worker | None = None  # evaluates the first of the waiting states
-        self._deadline, self._deaths = 0.0, 0  # of that evaluation
         self._path, self._owner = folder / "evaluations.json", Identity.of(description)
         self.results: dict[int, Evaluation] = {}
         if self._path.exists():
@@ -116,84 +106,38 @@ class Evaluations(AbstractContextManager["Evaluations"]):
         clear(folder / "evals", anew=done < 0)  # an event file cannot be replaced in one step
         self._logger = MetricLogger(folder / "evals", options=curves)
         self._draw(self.results)
-        while self._waiting and ((step := step_of(self._waiting[0])) in self.results or not options.async_eval):
-            self._store(step, self.results.get(step) or evaluate(_state(self._waiting[0])))
-        self._feed()
+        self._resume()
+
+    def _resume(self) -> None:
+        """Store the results of the states that were waiting."""
+        while self._waiting:
+            self._store_first()
+
+    def _store_first(self) -> None:
+        """Store the result of the first waiting state, which is evaluated unless this is done."""
+        step = step_of(self._waiting[0])
+        self._store(step, self.results.get(step) or self._evaluate(state_of(self._waiting[0])))
 
     def start(self, step: int, state: dict[str, Any]) -> None:
         """Evaluate the `state` of a checkpoint at `step`, unless this is done or in progress. Steps must increase.
 
-        Call it before the checkpoint at `step` is written. When it returns, the state (asynchronous) or its result
-        (synchronous) is on disk, and training may change the weights."""
-        if step in self.results or step in map(step_of, self._waiting):
-            return
-        if self._options.async_eval:
-            checkpoint.save(self._folder, "pending", step, state, self._description, keep=sys.maxsize)
-            self._waiting.append(self._folder / f"pending-{step:09d}.json")
-            if len(self._waiting) == 1:
-                self._feed()
-        else:
+        Call it before the checkpoint at `step` is written. When it returns, its result, or with another process the
+        state, is on disk, and training may change the weights."""
+        if step not in self.results:
             self._store(step, self._evaluate(state), state)
 
     def poll(self, patience: float = 0.0) -> None:
-        """Store a result that arrives within `patience` seconds; restart a process that died, hangs or raised an
-        exception."""
-        if not (self._waiting and self._worker):
-            return
-        step = step_of(self._waiting[0])
-        try:
-            answer, fate = self._worker.answer(patience), ""
-        except (EOFError, OSError):
-            answer, fate = None, f"died (exit code {self._worker.end(_POLL_SECONDS)})"
-        if isinstance(answer, Evaluation):
-            self._store(step, answer)
-            self._deaths = 0
-            self._feed()
-            return
-        if answer:
-            fate = f"failed:\n{answer}"
-        elif not fate and time.monotonic() >= self._deadline:
-            fate = f"gave no answer in {PATIENCE:g} s"
-        if not fate:
-            return
-        self._worker.end()
-        self._deaths += 1
-        last = self._deaths == _MAX_DEATHS
-        after = f"giving up after {_MAX_DEATHS} attempts" if last else "restarting it"
-        self._report(f"the process for the evaluation at step {step} {fate}; {after}")
-        if last:
-            self._drop()
-            self._deaths = 0
-        self._worker = None
-        self._feed()
+        """Store a result that arrives within `patience` seconds from another process."""
 
     def wait(self, until: Callable[[], bool] = lambda: False) -> None:
-        """`poll` until no evaluation is pending or `until()`, called about once a second, is true."""
-        if not self._waiting or until():
-            return
-        with progress_bar(total=len(self._waiting), desc="waiting for evaluations", unit="evaluation") as bar:
-            while self._waiting and not until():
-                self.poll(_POLL_SECONDS)
-                bar.update(bar.total - len(self._waiting) - bar.n)
-                bar.refresh()  # the time that has passed
+        """Wait until no evaluation is pending or `until()`, called about once a second, is true."""
 
     def close(self) -> None:
-        """End the process; unfinished evaluations are repeated when the run resumes. Calling it twice is fine."""
-        if self._worker:
-            self._worker.end()
-        self._worker = None
-        self._waiting.clear()
+        """Calling it twice is fine."""
         self._logger.close()
 
     def __exit__(self, *_: object) -> None:
         self.close()
-
-    def _feed(self) -> None:
-        """Give the worker the first waiting state; start a worker if there is none."""
-        if self._waiting:
-            self._deadline = time.monotonic() + PATIENCE
-            self._worker = self._worker or Worker(partial(_evaluated, self._evaluate))
-            self._worker.give(self._waiting[0])
 
     def _store(self, step: int, evaluation: Evaluation, state: dict[str, Any] | None = None) -> None:
         """Store the result of `state`, or if it is None of the first waiting state, which is deleted.
@@ -209,7 +153,7 @@ class Evaluations(AbstractContextManager["Evaluations"]):
             self._report(f"evaluation at {step}:  {numbers}")
         scores = [(numbers.score, at) for at, numbers in self.results.items() if at >= self._trained]
         if step == max((pair for pair in scores if not math.isnan(pair[0])), default=(0, None))[1]:
-            best = state or _state(self._waiting[0])
+            best = state or state_of(self._waiting[0])
             checkpoint.save(self._folder, "best", step, best, self._description, keep=1)
         if state is None:
             self._drop()
@@ -234,11 +178,9 @@ def last_score(folder: Path) -> float:
     return float(read_json(folder / "evaluations.json")["evaluations"][-1]["score"])
 
 
-def _state(sidecar: Path) -> dict[str, Any]:
+def state_of(sidecar: Path) -> dict[str, Any]:
+    """State of a checkpoint on the CPU."""
     return checkpoint.load(sidecar, torch.device("cpu"))[0]
 
 
-def _evaluated(evaluate: Evaluator, sidecar: Path) -> Evaluation:
-    """Evaluation in the worker."""
-    torch.set_num_threads(1)
-    return evaluate(_state(sidecar))
+EVALUATIONS: list[type[Evaluations]] = [Evaluations]  # the last one counts; an extension evaluates in another process

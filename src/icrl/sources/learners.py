@@ -1,4 +1,4 @@
-"""Base of all sources: many independent learners as one batched learner."""
+"""Base of all sources: many independent learners as one batched learner. Agents of finished runs, opened again."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ from icrl.config.schedules import Clock
 from icrl.contracts import AnyBatch, Objective
 from icrl.runs.checkpoint import FINISHED, Interval
 from icrl.runs.divergence import FiniteCheck
-from icrl.runs.evaluations import Evaluations, Evaluator
+from icrl.runs.evaluations import EVALUATIONS, Evaluations, Evaluator
 from icrl.runs.files import Identity, write_owned
 from icrl.runs.metrics import MetricLogger, profiled
 from icrl.runs.processes import Progress, say
@@ -182,7 +182,7 @@ def _services(
         return logger, None
     done = -1 if run.is_fresh else run.done
     place = (folder, "in_context", evaluator, config.evals, done, run.description, say)
-    evaluations = Evaluations(*place, curves=config.summaries)
+    evaluations = EVALUATIONS[-1](*place, curves=config.summaries)
     return logger, stack.enter_context(evaluations)
 
 

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from installed import needs
 from other_worlds import changed, holding_out, played
 from played_chance import check_chance
 from refusals import check_refusal, refusals
@@ -64,6 +65,7 @@ def test_tasks_are_compared_by_what_they_mean() -> None:
     assert sorted(played(other, before, [0, 1, 2])) == [[0]]
 
 
+@needs("changing_tasks")
 def test_a_stream_keeps_its_task() -> None:
     config = load_config(["env=gymnasium", "source.task_change=0.5"])
     with closing(make_env(config.env)) as env, pytest.raises(ConfigError, match=r"task_change=0\.5: a stream of env"):

@@ -41,6 +41,7 @@ def test_a_model_of_the_covering_plan_searches_with_its_memory(tmp_path: Path) -
     assert found["final"]["train"]["success"]["mean"] > 0.9
 
 
+@needs("changing_tasks")
 def test_moving_goals_keep_the_development_tasks_that_they_were_recorded_with(tmp_path: Path) -> None:
     config = load_config([*SMALL, f"root={tmp_path}", "source.task_change=0.2", "trainer.num_iterations=1"])
     train_agents.main(config)

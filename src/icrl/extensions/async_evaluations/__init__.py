@@ -1,0 +1,1 @@
+"""Extension: evaluations during training in another process."""

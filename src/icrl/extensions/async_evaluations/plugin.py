@@ -1,0 +1,6 @@
+"""Registration of the evaluations."""
+
+from icrl.extensions.async_evaluations.process import AsyncEvaluations
+from icrl.runs.evaluations import EVALUATIONS
+
+EVALUATIONS.append(AsyncEvaluations)

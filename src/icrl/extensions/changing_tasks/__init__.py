@@ -1,0 +1,1 @@
+"""Extension: source agents whose task changes between episodes, with `source.task_change`."""
