@@ -3,7 +3,7 @@
     python -m benchmarks.costs
 
 Each point is measured in a process of its own on one thread: the fastest of three rounds after one to warm up, and what
-the memory of the process grew by at most. The exponent of a curve is its slope in logarithms over the last two points,
+the memory of the process grew by at most, pages of files on disk included. The exponent of a curve is its slope in logarithms over the last two points,
 where fixed costs matter least; beside it stands the exponent that the algorithm has. Picture: results/costs.png.
 """
 
@@ -103,7 +103,7 @@ CURVES = (
     Curve("iteration of A2C", "tasks", (10, 100, 1000, 10_000), (1, 1), train_agents),
     Curve(f"{STEPS} steps in context", "streams", (10, 100, 1000, 10_000), (1, 1), act),
     Curve("update on one window", "steps of context", (64, 256, 1024, 4096), (2, 1), learn_windows),
-    Curve("update", "width", (32, 64, 128, 256, 512), (2, 2), learn_wide),
+    Curve("update", "width", (32, 64, 128, 256, 512), (2, 1), learn_wide),
     Curve("opening and 20 batches", "MiB of histories", (100, 400, 1600), (1, 0), read),
 )
 
@@ -183,6 +183,8 @@ def main() -> None:
             axes.loglog(curve.points, slope, label="slope of the algorithm", **BASELINE)
             axes.loglog(curve.points, shown, "o-", color=PALETTE[0], label="measured")
             tidy(axes, curve.size, unit)
+            axes.set_xticks(curve.points, [f"{size:,}" for size in curve.points], fontsize=9)
+            axes.minorticks_off()
             axes.set_title(curve.what if row == 0 else "", fontsize=13)
     panels[0].legend(frameon=False)
     save_figure(RESULTS / "costs.png", figure)
