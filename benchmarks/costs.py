@@ -3,8 +3,9 @@
     python -m benchmarks.costs
 
 Each point is measured in a process of its own on one thread: the fastest of three rounds after one to warm up, and what
-the memory of the process grew by at most, pages of files on disk included. The exponent of a curve is its slope in logarithms over the last two points,
-where fixed costs matter least; beside it stands the exponent that the algorithm has. Picture: results/costs.png.
+the memory of the process grew by at most, pages of files on disk included. The exponent of a curve is its slope in
+logarithms over the last two points, where fixed costs matter least; beside it stands the exponent that the algorithm
+has. Picture: results/costs.png.
 """
 
 import json
