@@ -154,6 +154,11 @@ RANKS = [
         Rank(f"bandit, {number} arms, 100 pulls", "literature", f"{number} arms, 100 pulls", TOTAL, "Gittins index")
         for number in (5, 10)
     ),
+    Rank(
+        "bandit, ten gaussian arms, one fixed", "literature", "ten gaussian arms, one fixed", TOTAL, "Thompson sampling"
+    ),
+    Rank("random MDPs, 10 episodes", "literature", "random MDPs, 10 episodes", TOTAL, "PSRL"),
+    Rank("treasure rooms, values from 0", "literature", "treasure rooms, values from 0", TOTAL, "First-Explore"),
     Rank("point robot", "vectors", "point robot", RETURN_END, "optimum"),
     Rank("cart pole", "vectors", "cart pole", RETURN_END, _EXPERT),
     Rank("pendulum", "vectors", "pendulum", RETURN_END, _EXPERT),
