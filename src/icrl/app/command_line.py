@@ -11,11 +11,12 @@ from collections.abc import Callable, Sequence
 from io import TextIOWrapper
 from itertools import groupby, takewhile, zip_longest
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import NoReturn
 
 from tqdm import tqdm
 
 from icrl.app.compose import compose_config, groups_of, own_presets, presets_of
+from icrl.app.root import FURTHER
 from icrl.config.modules import command_of, with_commands
 from icrl.config.options import AnyRoot, Declared, Options, walk
 from icrl.config.schedules import nearest
@@ -25,8 +26,6 @@ from icrl.runs.distributed import process_group
 
 _BAD_INPUT = 2
 _WIDTH = 100  # of help
-# Further lines of extensions about an error in the options of a root, of a program, from its command line.
-FURTHER: list[Callable[[ConfigError, type[Any], str, Sequence[str]], list[str]]] = []
 
 
 def run_program(main: Callable[[AnyRoot], object], root: type[AnyRoot], program: str, meaning: str, large: str) -> None:

@@ -4,7 +4,7 @@ rules across groups. Each message of a rule names both fields: `$key` in it stan
 
 import math
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from operator import attrgetter
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Self
@@ -63,6 +63,8 @@ AnyOptimizer = Annotated[OptimizerConfig, Choice("optimizer", CHOICES["optimizer
 _FITS = "2, finetune"  # stages with a gradient loop
 Rule = Callable[["Config"], Iterator[str]]  # messages about options that conflict
 _RULES: list[Rule] = []  # of extensions
+# Further lines of extensions about an error in the options of a root, of a program, from its command line.
+FURTHER: list[Callable[[ConfigError, type[Any], str, Sequence[str]], list[str]]] = []
 
 
 def rule(conflicts: Rule) -> Rule:

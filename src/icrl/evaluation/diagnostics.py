@@ -9,7 +9,8 @@ tables and pictures are made of both. R runs, G tasks, S streams per task, E epi
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, cast
 
 from torch import Tensor
 
@@ -91,7 +92,7 @@ def diagnostics() -> list[Diagnostic]:
 
 
 class Filming(Protocol):
-    """Writer of videos. G tasks."""
+    """Module that writes videos. G tasks."""
 
     def tell(self, config: Config, env: TensorEnv) -> None:
         """Print why there will be no videos, if they are asked and the world cannot be shown."""
@@ -109,4 +110,10 @@ class Filming(Protocol):
         """Lines that name the video of an evaluation to look at first."""
 
 
-FILMING: list[Filming] = []
+FILMING: list[str] = []  # names of such modules
+
+
+def filming() -> list[Filming]:
+    """Modules of extensions that write videos. They are imported when something may be filmed, because drawing needs
+    packages that acting does without."""
+    return [cast(Filming, import_module(name)) for name in FILMING]

@@ -17,7 +17,7 @@ from icrl.app.root import Config
 from icrl.contracts import Json
 from icrl.envs.core import check_playable
 from icrl.evaluation import tables
-from icrl.evaluation.diagnostics import FILMING
+from icrl.evaluation.diagnostics import filming
 from icrl.evaluation.protocol import PARTS, ResultSoFar, summarise
 from icrl.evaluation.references import exact_references
 from icrl.evaluation.report import RESULTS, save_episodes
@@ -37,8 +37,8 @@ def main(config: Config) -> Path:
     check_writers(config.summaries)
     with open_setup(config, prepare(config)) as setup:
         if not setup.is_done:
-            for filming in FILMING:
-                filming.tell(config, setup.env)
+            for films in filming():
+                films.tell(config, setup.env)
         with only_writer(setup.folder):  # not before it is clear that there will be results
             results = setup.read_results()
             if results is None:
@@ -60,7 +60,7 @@ def write_results(setup: Setup, played_jobs: Sequence[tuple[str, Any]]) -> Json:
     summed = partial(summarise, {config.seed: played.episodes}, setting, options, config.seed, [played.arrays])
     jobs: list[tuple[str, Any]] = [("numbers", summed)]
     if options.videos:
-        jobs += [("videos", filming.lives(setup, played.filmed, beside)) for filming in FILMING]
+        jobs += [("videos", films.lives(setup, played.filmed, beside)) for films in filming()]
     done = dict[str, Any](in_parallel(jobs, min(setup.width, len(jobs)), "sum up"))
     results = {
         "config": recorded(config),
@@ -85,8 +85,8 @@ def _guide(setup: Setup) -> str:
     ]
     if (probes := folder / "probes.png").exists():
         lines += [f"              {probes.name} beside it: with a blanked or wiped context the curve should stay low."]
-    for filming in FILMING:
-        lines += filming.guide(setup)
+    for films in filming():
+        lines += films.guide(setup)
     lines += [f"all numbers   {folder / RESULTS}"]
     lines += [f"all videos    {config.folder('videos')}"] if config.folder("videos").exists() else []
     return "\n".join([*lines, f"all curves    tensorboard --logdir {config.folder('logs')}"])

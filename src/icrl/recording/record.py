@@ -24,7 +24,7 @@ from icrl.envs import make_env
 from icrl.envs.core import State, check_playable
 from icrl.envs.rollout import Streams
 from icrl.envs.tasks import Split, changing, development_of, split_tasks
-from icrl.evaluation.diagnostics import FILMING
+from icrl.evaluation.diagnostics import filming
 from icrl.evaluation.trained import SourceEvaluator
 from icrl.recording.source_agents import SourceCurves, examine
 from icrl.runs import checkpoint
@@ -77,8 +77,8 @@ def record_part(config: Config, part: Part = WHOLE) -> None:
         source_class(source.name).check_spaces(source.name, env.spec)
         development_of(env, config, split.train)  # early checks for stage two
         check_stage_two(config, env.spec)
-        for filming in FILMING:
-            filming.tell(config, env)
+        for films in filming():
+            films.tell(config, env)
         with only_writer(histories):
             if (histories / "manifest.json").exists():
                 check_same(config, read_manifest(histories)["config"], compared(config), str(histories))

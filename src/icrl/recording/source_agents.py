@@ -13,7 +13,7 @@ from icrl.collection.collect import Learner
 from icrl.contracts import Env, Rollout, Step
 from icrl.envs.core import State, TensorEnv
 from icrl.envs.rollout import OpenEpisodes, finished_episodes, numbered
-from icrl.evaluation.diagnostics import FILMING
+from icrl.evaluation.diagnostics import filming
 from icrl.evaluation.in_context import play_episodes
 from icrl.evaluation.references import exact_references
 from icrl.evaluation.tables import LABELS
@@ -189,8 +189,8 @@ def examine(config: Config, env: TensorEnv, learner: Learner, tasks: Tensor, hel
     style.save_picture(folder / "goals.png", pixels)
     with MetricLogger(folder, options=config.summaries) as logger:
         logger.image("goals", pixels, env_steps(source))
-    for filming in FILMING:
-        filming.film_agents(config, env, tasks, played)
+    for films in filming():
+        films.film_agents(config, env, tasks, played)
     failed = [task for task in range(num_tasks) if success[task].min() < SOLVED]
     unsolved = [{"task": env.label(tasks[task]), "success": success[task].round(3).tolist()} for task in failed]
     results: dict[str, Any] = {"num_tasks": num_tasks, "success": success.tolist(), "unsolved": unsolved}

@@ -16,7 +16,7 @@ from icrl.envs.render import AGENT, Frames, render_cells
 from icrl.envs.rooms import STAY, UP
 from icrl.evaluation.in_context import play_episodes
 from icrl.extensions.films import films, walks
-from icrl.extensions.films.films import SOURCE_FRAMES_PER_SECOND, Films, write_lives
+from icrl.extensions.films.films import SOURCE_FRAMES_PER_SECOND, film_agents, write_lives
 from icrl.extensions.films.growing_curve import GrowingCurve
 from icrl.extensions.films.walks import BACKGROUND, CELL, HOLD, MARGIN, Walk, film, film_of_life, play, tile, walks_of
 from icrl.sources.a3c import A3CConfig
@@ -205,7 +205,7 @@ def test_some_agents_of_each_task_are_filmed(tmp_path: Path, monkeypatch, videos
     config = load_config(["env.size=3", "env.max_episode_steps=5", f"root={tmp_path}", *options])
     env = make_env(config.env)
     tasks = env.all_tasks()[[1, 6]]
-    Films().film_agents(config, env, tasks, play_episodes(Split(), env, tasks, 4, 10, 0)[1])
+    film_agents(config, env, tasks, play_episodes(Split(), env, tasks, 4, 10, 0)[1])
     expected = expected | ({"all_agents": 6} if videos else {})
     assert written == {name: 3 * (frames + HOLD) for name, frames in expected.items()}
 

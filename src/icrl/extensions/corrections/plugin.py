@@ -1,6 +1,14 @@
-"""Registration of the further lines about an error."""
+"""Registration of the further lines about an error. They need Hydra, which acting does without."""
 
-from icrl.app.command_line import FURTHER
-from icrl.extensions.corrections.conflicts import further_conflicts
+from importlib import import_module
+from typing import Any
 
-FURTHER.append(further_conflicts)
+from icrl.app.root import FURTHER
+
+
+def further(*given: Any) -> list[str]:
+    """See `conflicts.further_conflicts`."""
+    return import_module("icrl.extensions.corrections.conflicts").further_conflicts(*given)
+
+
+FURTHER.append(further)

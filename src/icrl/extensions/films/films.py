@@ -37,51 +37,49 @@ WALKS_PER_VIDEO, MOST_VIDEOS = 3, 16  # of source agents
 SOURCE_FRAMES_PER_SECOND, FRAMES_PER_SECOND = 6, 8
 
 
-class Films:
-    """See `evaluation.diagnostics.Filming`."""
+def tell(config: Config, env: TensorEnv) -> None:
+    if (config.source.videos_per_task or config.evaluation.videos) and env.not_filmed:
+        report(f"no videos, because the world has no pictures (docs/worlds.md): {env.not_filmed}")
 
-    def tell(self, config: Config, env: TensorEnv) -> None:
-        if (config.source.videos_per_task or config.evaluation.videos) and env.not_filmed:
-            report(f"no videos, because the world has no pictures (docs/worlds.md): {env.not_filmed}")
 
-    def film_agents(self, config: Config, env: TensorEnv, tasks: Tensor, played: Rollout) -> None:
-        """Write a video of some agents' first walks, and one of all of them side by side. Every task has a video before
-        one has two."""
-        if not config.source.videos_per_task or env.not_filmed:
-            return
-        source, folder = config.source, config.folder("videos") / "source"
-        agents = [(task, k) for k in range(source.videos_per_task) for task in range(len(tasks))]
-        seeds, films = seeds_of_play(config.seed, played.obs.shape[1]), dict[str, Film]()
-        for task, k in sorted(agents[:MOST_VIDEOS]):
-            stream = (task * source.num_learners + k) * source.num_envs
-            walks = walks_of(env, played, stream, tasks[task], int(seeds[stream]))[:WALKS_PER_VIDEO]
-            films[f"{env.label(tasks[task])}_agent_{k}.mp4"] = film(walks, env.map_view(tasks[task]))
+def film_agents(config: Config, env: TensorEnv, tasks: Tensor, played: Rollout) -> None:
+    """Write a video of some agents' first walks, and one of all of them side by side. Every task has a video before
+    one has two."""
+    if not config.source.videos_per_task or env.not_filmed:
+        return
+    source, folder = config.source, config.folder("videos") / "source"
+    agents = [(task, k) for k in range(source.videos_per_task) for task in range(len(tasks))]
+    seeds, films = seeds_of_play(config.seed, played.obs.shape[1]), dict[str, Film]()
+    for task, k in sorted(agents[:MOST_VIDEOS]):
+        stream = (task * source.num_learners + k) * source.num_envs
+        walks = walks_of(env, played, stream, tasks[task], int(seeds[stream]))[:WALKS_PER_VIDEO]
+        films[f"{env.label(tasks[task])}_agent_{k}.mp4"] = film(walks, env.map_view(tasks[task]))
 
-        def write(name: str) -> None:
-            write_video(folder / name, play([films[name]]), SOURCE_FRAMES_PER_SECOND)
+    def write(name: str) -> None:
+        write_video(folder / name, play([films[name]]), SOURCE_FRAMES_PER_SECOND)
 
-        with ThreadPoolExecutor(os.cpu_count()) as encoders:  # each writes through an ffmpeg process of its own
-            list(progress_bar(encoders.map(write, films), total=len(films), desc="videos", unit="video"))
-        write_video(folder / "all_agents.mp4", play([*films.values()]), SOURCE_FRAMES_PER_SECOND)
+    with ThreadPoolExecutor(os.cpu_count()) as encoders:  # each writes through an ffmpeg process of its own
+        list(progress_bar(encoders.map(write, films), total=len(films), desc="videos", unit="video"))
+    write_video(folder / "all_agents.mp4", play([*films.values()]), SOURCE_FRAMES_PER_SECOND)
 
-    def lives(
-        self, setup: Setup, played: Mapping[str, Rollout], references: Mapping[str, Sequence[float]]
-    ) -> Callable[[], None]:
-        config, tasks = replace(setup.config, source=setup.source), setup.tasks[setup.main]
-        return partial(write_lives, config, _folder(setup), setup.env, tasks, played, references, tasks.device)
 
-    def guide(self, setup: Setup) -> list[str]:
-        env, tasks = setup.env, setup.env.all_tasks()[setup.parts[setup.main]]
-        longest = _folder(setup) / f"{env.label(tasks[compared_tasks(env, tasks)[-1]])}.mp4"
-        if not longest.exists():
-            return []
-        return [
-            f"start with    {longest}",
-            "              One life on the task that takes longest; below it, the return of each episode. On the left",
-            "              the model, which should search first and go straight later. On the right the source agent",
-            "              of that task, if there is one, which learns by its own algorithm. Green walls mean a reward",
-            "              or a success.",
-        ]
+def lives(setup: Setup, played: Mapping[str, Rollout], references: Mapping[str, Sequence[float]]) -> Callable[[], None]:
+    config, tasks = replace(setup.config, source=setup.source), setup.tasks[setup.main]
+    return partial(write_lives, config, _folder(setup), setup.env, tasks, played, references, tasks.device)
+
+
+def guide(setup: Setup) -> list[str]:
+    env, tasks = setup.env, setup.env.all_tasks()[setup.parts[setup.main]]
+    longest = _folder(setup) / f"{env.label(tasks[compared_tasks(env, tasks)[-1]])}.mp4"
+    if not longest.exists():
+        return []
+    return [
+        f"start with    {longest}",
+        "              One life on the task that takes longest; below it, the return of each episode. On the left",
+        "              the model, which should search first and go straight later. On the right the source agent",
+        "              of that task, if there is one, which learns by its own algorithm. Green walls mean a reward",
+        "              or a success.",
+    ]
 
 
 def _folder(setup: Setup) -> Path:
