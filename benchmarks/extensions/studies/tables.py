@@ -158,7 +158,10 @@ RANKS = [
         "bandit, ten gaussian arms, one fixed", "literature", "ten gaussian arms, one fixed", TOTAL, "Thompson sampling"
     ),
     Rank("random MDPs, 10 episodes", "literature", "random MDPs, 10 episodes", TOTAL, "PSRL"),
-    Rank("treasure rooms, values from 0", "literature", "treasure rooms, values from 0", TOTAL, "First-Explore"),
+    *(
+        Rank(f"treasure rooms, {values}", "literature", f"treasure rooms, {values}", TOTAL, "First-Explore")
+        for values in ("values from 0", "values from -4")
+    ),
     Rank("point robot", "vectors", "point robot", RETURN_END, "optimum"),
     Rank("cart pole", "vectors", "cart pole", RETURN_END, _EXPERT),
     Rank("pendulum", "vectors", "pendulum", RETURN_END, _EXPERT),
