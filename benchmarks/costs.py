@@ -162,9 +162,11 @@ def exponent(sizes: tuple[int, ...], values: list[float]) -> float:
 def main() -> None:
     torch.set_num_threads(1)
     report, found = Report("costs"), dict[Curve, list[Cost]]()
-    with tempfile.TemporaryDirectory() as tempfile.tempdir:  # stores of all processes
+    with tempfile.TemporaryDirectory() as folder:
+        tempfile.tempdir = folder  # processes that measure leave their stores there
         for curve in CURVES:
             found[curve] = [measured(curve, size) for size in curve.points]
+    tempfile.tempdir = None
     for curve, costs in found.items():
         columns = [[*column] for column in zip(*costs, strict=True)]
         time_, space = (

@@ -124,6 +124,14 @@ _WORLDS = {
     "bandit": ("Thompson sampling", "UCB1", "random"),
     "FrozenLake": ("random", "optimum"),
 }
+_LITERATURE = {
+    "5 arms, 100 pulls": "Gittins index",
+    "10 arms, 100 pulls": "Gittins index",
+    "ten gaussian arms, one fixed": "Thompson sampling",
+    "random MDPs, 10 episodes": "PSRL",
+    "treasure rooms, values from 0": "First-Explore",
+    "treasure rooms, values from -4": "First-Explore",
+}
 
 
 class Rank(NamedTuple):
@@ -150,18 +158,7 @@ RANKS = [
     Rank("contextual bandit, 200 pulls", "world_trials", "contextual bandit", REGRET, "Thompson sampling"),
     Rank("linear bandit, 200 pulls", "tables", "linear bandit", RETURN_END, "LinUCB"),
     Rank("garnet", "tables", "garnet", RETURN_END, "PSRL"),
-    *(
-        Rank(f"bandit, {number} arms, 100 pulls", "literature", f"{number} arms, 100 pulls", TOTAL, "Gittins index")
-        for number in (5, 10)
-    ),
-    Rank(
-        "bandit, ten gaussian arms, one fixed", "literature", "ten gaussian arms, one fixed", TOTAL, "Thompson sampling"
-    ),
-    Rank("random MDPs, 10 episodes", "literature", "random MDPs, 10 episodes", TOTAL, "PSRL"),
-    *(
-        Rank(f"treasure rooms, {values}", "literature", f"treasure rooms, {values}", TOTAL, "First-Explore")
-        for values in ("values from 0", "values from -4")
-    ),
+    *(Rank(protocol, "literature", protocol, TOTAL, reference) for protocol, reference in _LITERATURE.items()),
     Rank("point robot", "vectors", "point robot", RETURN_END, "optimum"),
     Rank("cart pole", "vectors", "cart pole", RETURN_END, _EXPERT),
     Rank("pendulum", "vectors", "pendulum", RETURN_END, _EXPERT),

@@ -6,6 +6,7 @@ from typing import Any
 import gymnasium
 import numpy as np
 import pytest
+from gymnasium.spaces import Box, Discrete, MultiDiscrete
 from gymnasium.spaces import Tuple as TupleSpace
 from gymnasium.utils.env_checker import check_env
 
@@ -47,6 +48,8 @@ def test_the_seed_draws_the_task_and_an_option_chooses_it() -> None:
     assert envs.index(env._env) == drawn[0]
     env.reset(seed=3, options={"task": 2})
     assert env._env is envs[2]
+    with pytest.raises(ValueError, match="3: must be an int from 0 to 2"):
+        env.reset(options={"task": 3})
 
 
 @pytest.mark.filterwarnings("ignore:.*infinity")
@@ -78,11 +81,20 @@ def test_a_policy_with_memory_is_better_in_later_episodes() -> None:
         (lambda: TrialEnv([], num_episodes=1), "envs"),
         (lambda: TrialEnv([room((0, 0)), room((0, 0), size=4)], num_episodes=1), "spaces"),
         (lambda: TrialEnv([OddActions()], num_episodes=1), "actions"),
+        (lambda: play_trials(lambda **_: (0, None), TrialEnv([room((0, 0))], num_episodes=1), 0), "num_streams=0"),
     ],
 )
 def test_wrong_environments_are_refused(make: Any, named: str) -> None:
     with pytest.raises(ConfigError, match=named):
         make()
+
+
+@pytest.mark.parametrize("space", [Discrete(3, start=2), MultiDiscrete([2, 3], start=[1, 5]), Box(0.5, 1.0, (2,))])
+def test_the_action_before_the_first_is_one_of_the_space(space: Any) -> None:
+    env = OddActions()
+    env.action_space = space
+    trial = TrialEnv([env], num_episodes=1)
+    assert trial.observation_space["action"].contains(trial._no_action)
 
 
 class OddActions(gymnasium.Env[Any, Any]):

@@ -32,11 +32,11 @@ class TrialEnv(Env[Obs, Any]):
     """`num_episodes` episodes of one of `envs`, which have one task each, as one episode; it ends, truncated, with the
     last of them.
 
-    An observation has those of the environment (`obs`), the action and the reward of the step before, zeros at the
-    start of a trial, and whether an episode starts. `reset` starts a trial in an environment drawn by the seed, or in
-    that with the number `options["task"]`. `info["returns"]` has the returns of the episodes that the trial has
-    finished. Raises `ConfigError` for environments whose spaces differ, or whose actions are neither numbers nor
-    vectors."""
+    An observation has that of the environment (`obs`), the action and the reward of the step before (at the start of a
+    trial the action nearest to 0, and 0) and whether an episode starts. `reset` starts a trial in an environment drawn
+    by the seed, or in that with the number `options["task"]`. `info["returns"]` has the returns of the episodes that
+    the trial has finished. Raises `ConfigError` for environments whose spaces differ, or whose actions are neither
+    numbers nor vectors."""
 
     def __init__(self, envs: Sequence[Env[Any, Any]], num_episodes: int) -> None:
         refuse(num_episodes < 1, f"num_episodes={num_episodes}: must be at least 1")
@@ -47,6 +47,9 @@ class TrialEnv(Env[Obs, Any]):
         allowed = isinstance(actions, Discrete | MultiDiscrete | Box)
         refuse(not allowed, f"actions in {actions}: must be Discrete, MultiDiscrete or a Box")
         self.envs, self.num_episodes, self.action_space = envs, num_episodes, actions
+        zeros, first = np.zeros(actions.shape or (), actions.dtype), getattr(actions, "start", 0)
+        none = np.clip(zeros, actions.low, actions.high) if isinstance(actions, Box) else zeros + first
+        self._no_action = none[()]
         reward = Box(-np.inf, np.inf, (1,), np.float32)
         parts = {"action": actions, "obs": observations, "reward": reward, "start": Discrete(2)}
         self.observation_space = Dict(parts)
@@ -55,11 +58,13 @@ class TrialEnv(Env[Obs, Any]):
     def reset(self, *, seed: int | None = None, options: Obs | None = None) -> tuple[Obs, Obs]:
         super().reset(seed=seed)
         drawn, seed = int(self.np_random.integers(len(self.envs))), int(self.np_random.integers(_SEEDS))
-        self._env = self.envs[(options or {}).get("task", drawn)]
+        task = (options or {}).get("task", drawn)
+        if task not in range(len(self.envs)):
+            raise ValueError(f"options['task']={task!r}: must be an int from 0 to {len(self.envs) - 1}")
+        self._env = self.envs[task]
         self._returns, self._return = list[float](), 0.0
         obs, info = self._env.reset(seed=seed)
-        none = np.zeros(self.action_space.shape or (), self.action_space.dtype)[()]
-        return self._observed(obs, none, 0.0, True), info | {"returns": []}
+        return self._observed(obs, self._no_action, 0.0, True), info | {"returns": []}
 
     def step(self, action: Any) -> tuple[Obs, float, bool, bool, Obs]:
         obs, reward, terminated, truncated, info = self._env.step(action)
@@ -88,7 +93,9 @@ def play_trials(predict: Predict, env: TrialEnv, num_streams: int = 1, seed: int
     """Returns `[G, num_streams, num_episodes]` of a policy in trials on each of the G environments of `env`.
 
     `predict(obs, state=STATE, episode_start=[BOOL])` answers an action and the next state, as models of
-    Stable-Baselines3 do. The state is None, and `episode_start` true, at the start of a trial alone."""
+    Stable-Baselines3 do. The state is None, and `episode_start` true, at the start of a trial alone. Raises
+    `ConfigError` for less than one stream."""
+    refuse(num_streams < 1, f"num_streams={num_streams}: must be at least 1")
     returns = np.empty((len(env.envs), num_streams, env.num_episodes))
     for task, stream in np.ndindex(*returns.shape[:2]):
         obs, info = env.reset(seed=seed + task * num_streams + stream, options={"task": task})
