@@ -1,10 +1,8 @@
-"""Columns of histories: what is recorded of a step, the transitions made of it, and reading and checking
-their files."""
+"""Columns of histories: what is recorded of a step, the transitions made of it, and reading a batch from disk."""
 
 import math
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from tempfile import NamedTemporaryFile
 from typing import Any, NamedTuple
@@ -14,8 +12,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from icrl.contracts import Json, PipelineError, Rollout
-from icrl.runs.files import reserve, sha256
+from icrl.contracts import PipelineError, Rollout
+from icrl.runs.files import reserve
 from icrl.spaces import EnvSpec
 
 Floats, Integers, Booleans = NDArray[np.float32], NDArray[np.integer], NDArray[np.bool_]
@@ -146,15 +144,3 @@ class MappedSteps:
         column = self._columns[name]
         for chunk in row_chunks(len(self._rows), bytes_of([column], self._num_steps)):
             yield column[chunk if name in self._computed else self._rows[chunk], : self._num_steps]
-
-
-def damaged_files(stores: Mapping[Path, Json]) -> list[Path]:
-    """Columns that differ from the checksums in the manifests of complete `stores`, by folder. All files are read, a
-    thread of PyTorch's each."""
-    columns = [(folder, *column) for folder, manifest in stores.items() for column in manifest["columns"].items()]
-    files = {folder / f"{name}.npy": about["sha256"] for folder, name, about in columns}
-    with ThreadPoolExecutor(torch.get_num_threads()) as pool:
-        return [path for path, found in zip(files, pool.map(sha256, files), strict=True) if found != files[path]]
-
-
-CHECKS: list[Callable[[Mapping[Path, Json]], list[Path]]] = [damaged_files]  # the last one counts

@@ -13,7 +13,8 @@ import hashlib
 import importlib.metadata
 import json
 import platform
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -24,7 +25,7 @@ import torch
 from icrl.config.modules import command_of, load_plugins
 from icrl.config.options import refuse
 from icrl.contracts import Json, PipelineError, Rollout
-from icrl.data.columns import CHECKS, bytes_of, column_forms, rollout_of, row_chunks
+from icrl.data.columns import bytes_of, column_forms, rollout_of, row_chunks
 from icrl.envs.rollout import OpenEpisodes, finished_episodes, numbered
 from icrl.runs.files import Identity, check_owner, content_of, digest, has_form, read_json, reserve, sha256, write_json
 from icrl.spaces import SPEC_FORM, EnvSpec
@@ -40,6 +41,7 @@ _FORM: Json = {
 _FORM |= {"schema_version": int, "env": SPEC_FORM, "config": dict, "versions": dict, "committed": int, "complete": bool}
 _AGAIN = "its checksum is not the one in the manifest; restore it, or remove histories and logs of this run"
 Owner = Identity | None  # the run that records, if there is one
+Check = Callable[[Mapping[Path, Json]], list[Path]]
 
 
 class DamagedHistoriesError(PipelineError):
@@ -189,6 +191,18 @@ def open_histories(folder: str | Path) -> Histories:
     read = kind[1].column if kind else lambda files: np.load(files[0], mmap_mode="r")
     columns = {name: read([store / f"{name}.npy" for store in stores]) for name in Rollout._fields}
     return Histories(folder, manifest, columns)
+
+
+def damaged_files(stores: Mapping[Path, Json]) -> list[Path]:
+    """Columns that differ from the checksums in the manifests of complete `stores`, by folder. All files are read, a
+    thread of PyTorch's each."""
+    columns = [(folder, *column) for folder, manifest in stores.items() for column in manifest["columns"].items()]
+    files = {folder / f"{name}.npy": about["sha256"] for folder, name, about in columns}
+    with ThreadPoolExecutor(torch.get_num_threads()) as pool:
+        return [path for path, found in zip(files, pool.map(sha256, files), strict=True) if found != files[path]]
+
+
+CHECKS: list[Check] = [damaged_files]  # the last one counts
 
 
 def _check(folder: Path, manifest: Json, columns: dict[str, np.ndarray], steps: int = 0) -> None:

@@ -1,6 +1,7 @@
 """Registration of the check of files, and of what is done before a batch is read."""
 
-from icrl.data.columns import BEFORE_READS, CHECKS
+from icrl.data.columns import BEFORE_READS
+from icrl.data.history_store import CHECKS
 from icrl.extensions.large_stores.checked import damaged_files
 from icrl.extensions.large_stores.pages import ask_for
 
