@@ -20,8 +20,11 @@ def _shift_right(x: Tensor, bits: int) -> Tensor:
 
 def mix(seed: Tensor, counter: Tensor | int) -> Tensor:
     """Hash (seed, counter), int64 of shapes that broadcast, to 64 random bits as int64."""
-    counter = torch.as_tensor(counter, device=seed.device)  # a tensor wraps around where a Python int would not
-    x = seed * _SECOND + (counter + 1) * _GOLDEN
+    if isinstance(counter, Tensor):
+        along: Tensor | int = (counter + 1) * _GOLDEN
+    else:  # wraps around as a tensor does
+        along = ((int(counter) + 1) * _GOLDEN + 2**63) % 2**64 - 2**63
+    x = seed * _SECOND + along
     x = (x ^ _shift_right(x, 30)) * _FIRST
     x = (x ^ _shift_right(x, 27)) * _SECOND
     return x ^ _shift_right(x, 31)

@@ -28,6 +28,7 @@ from icrl.nn.gpt import GPT
 from icrl.nn.gpt_policy import GPTPolicy, kept_of
 from icrl.randomness import Noise, mix, stream_seeds
 from icrl.runs.distributed import Ranks
+from icrl.training.captured import Captured
 from icrl.training.optimizers import MuonConfig
 from icrl.training.policy_gradient import (
     NEVER,
@@ -90,7 +91,7 @@ class Trials:
         unsolvable = env.unsolvable(tasks) if config.num_unsolvable else None
         self._unsolvable = tasks[:0] if unsolvable is None else unsolvable
         self._windows, self._weight = windows_of(config.trial_steps, model.config.context_len)
-        self._iteration = -1
+        self._play, self._iteration = Captured(self._played), -1
         self._columns: list[Tensor] = []
 
     @property
@@ -133,21 +134,28 @@ class Trials:
         unsolvable = self._unsolvable[drawn[torch.arange(self.config.num_unsolvable) % len(drawn)]]
         rooms = self.tasks[:0]
         if self._family:
-            rooms = self._family.draw(mix(stream_seeds(self.seed, self.config.num_rooms, _ROOMS), iteration))
-        parts = torch.cat([self.tasks[drawn[: self._num_tasks]], unsolvable, rooms.to(self.tasks.device)])
+            seeds = mix(stream_seeds(self.seed, self.config.num_rooms, _ROOMS), iteration)
+            rooms = self._family.draw(seeds.to(self.tasks.device))
+        parts = torch.cat([self.tasks[drawn[: self._num_tasks]], unsolvable, rooms])
         return streams_of(parts, self.config.num_streams)
 
     def play(self, iteration: int) -> tuple[Rollout, Tensor]:
         """Transitions `[T, B / R]` of this rank's trials of `iteration` on `tasks_of` it, and the log-probabilities of
         their actions. The actor samples its actions."""
-        tasks, policy = self.tasks_of(iteration)[self.own], Actor(self._actor)
+        tasks = self.tasks_of(iteration)[self.own]
         starts, noise = (
             mix(stream_seeds(self.seed, self.num_streams, purpose), iteration)[self.own].to(tasks.device)
             for purpose in (_STARTS, _NOISE)
         )
+        *columns, log_prob = self._play(tasks, starts, noise)
+        return Rollout(*columns), log_prob
+
+    def _played(self, tasks: Tensor, starts: Tensor, noise: Tensor) -> list[Tensor]:
+        """Columns of the transitions of trials with these seeds, and the log-probabilities."""
+        policy = Actor(self._actor)
         streams = start_streams(policy, self.env, tasks, starts)
         played, _ = rollout(policy, self.env, streams, self.config.trial_steps, Noise(noise))
-        return played, torch.stack(policy.log_probs)
+        return [*played, torch.stack(policy.log_probs)]
 
     def state_dict(self) -> dict[str, Any]:
         return self._actor.state_dict()

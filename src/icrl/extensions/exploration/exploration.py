@@ -123,7 +123,7 @@ def explored_by(policy: Policy[Any], env: DarkRoom, num_streams: int, seed: int)
 def _visits(policy: Policy[Any], env: DarkRoom, num_episodes: int, num_streams: int, seed: int) -> Tensor:
     """True for the possible goal cells that each episode of each stream visits, `[E, S, C]`. The same actions visit the
     same cells in any stream, because all episodes begin on one cell."""
-    cells = env.all_tasks().unique()
+    cells = env.all_tasks().unique().to(env.starts.device)
     nowhere = env.without_goal(cells[:1, None])
     steps = play_steps(policy, env, nowhere, num_streams, num_episodes * env.spec.max_episode_steps, seed)
     visited = torch.zeros(num_episodes, num_streams, env.size**2, dtype=torch.bool, device=cells.device)

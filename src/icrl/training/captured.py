@@ -1,0 +1,53 @@
+"""Work that a GPU is given as a whole.
+
+A rollout of a small model is hundreds of kernels of a few microseconds a step, and launching them one by one takes
+several times as long as they run. A CUDA graph launches all of them at once.
+"""
+
+from collections.abc import Callable, Sequence
+
+import torch
+from torch import Tensor
+
+
+class Captured:
+    """`function`, which maps tensors to tensors and draws no random numbers from PyTorch's generators.
+
+    On a GPU the first call runs it as it is, the second captures it as a CUDA graph, and that is replayed as long as
+    inputs have the same shapes, with the same results. What else the function reads, such as parameters, may change in
+    place alone. A function that waits for the device, such as one that steps environments in Python, is called every
+    time, and so is any on a CPU."""
+
+    def __init__(self, function: Callable[..., Sequence[Tensor]]) -> None:
+        self._function, self._shapes, self._waits = function, list[torch.Size](), False
+        self._graph: torch.cuda.CUDAGraph | None = None
+        self._inputs: list[Tensor] = []
+        self._outputs: Sequence[Tensor] = ()
+
+    def __call__(self, *inputs: Tensor) -> Sequence[Tensor]:
+        shapes = [one.shape for one in inputs]
+        if shapes != self._shapes or not inputs[0].is_cuda:
+            self._shapes, self._graph = shapes, None
+            return self._function(*inputs)
+        if self._graph is None and not self._waits:
+            self._capture(inputs)
+        if self._graph is None:
+            return self._function(*inputs)
+        for own, new in zip(self._inputs, inputs, strict=True):
+            own.copy_(new)
+        self._graph.replay()
+        return [one.clone() for one in self._outputs]
+
+    def _capture(self, inputs: Sequence[Tensor]) -> None:
+        self._inputs, graph = [one.clone() for one in inputs], torch.cuda.CUDAGraph()
+        torch.cuda.set_sync_debug_mode("error")
+        try:
+            with torch.cuda.graph(graph):
+                self._outputs = self._function(*self._inputs)
+            self._graph = graph
+        except RuntimeError as error:
+            if "synchronizing" not in str(error):
+                raise
+            self._waits = True
+        finally:
+            torch.cuda.set_sync_debug_mode("default")
