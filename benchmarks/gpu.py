@@ -1,11 +1,12 @@
 """Everything that one wants to know of a machine with a GPU, in about ten minutes: `make gpu`.
 
-    python -m benchmarks.gpu [--tiny]
+    python -m benchmarks.gpu [--tiny | --short]
 
 First the tests of `tests/test_gpu.py`: results of the GPU are those of the CPU, and the same in every run. Then `make
-run`. Then rates of updates, generation and stage one on the GPU and, in turn, on one core, beside GPT-2 where
-Transformers is installed. Last `experiment=reference`, all stages. A command that exceeds its time is ended and the
-report says so; it may be continued by hand, because runs resume. Writes `docs/speed_gpu.md` and `results/gpu.json`.
+run`, updates of twelve seeds as one program and, unless `--short` is given, `experiment=reference`, all stages. Last
+rates of updates, generation and stage one on the GPU and, in turn, on one core, beside GPT-2 where Transformers is
+installed. A command that exceeds its time is ended and the report says so; it may be continued by hand, because runs
+resume. Writes `docs/speed_gpu.md` and `results/gpu.json`.
 
 Without a GPU, `--tiny` does the same on the CPU in the smallest sizes, and keeps nothing.
 """
@@ -22,6 +23,7 @@ from itertools import product
 from pathlib import Path
 
 import torch
+from torch import Tensor
 
 from benchmarks.measure import Report, side_by_side
 from benchmarks.page import section
@@ -31,10 +33,13 @@ from icrl.app.compose import load_config
 from icrl.app.root import Config
 from icrl.contracts import Json
 from icrl.envs import make_env
-from icrl.evaluation.in_context import play_steps
+from icrl.envs.rollout import rollout, start_streams
+from icrl.envs.tasks import streams_of
 from icrl.nn.gpt import GPT
 from icrl.nn.gpt_policy import GPTPolicy
+from icrl.randomness import Noise
 from icrl.runs.files import PROJECT, read_json, write_json
+from icrl.training.captured import Captured
 
 PAGE = PROJECT / "docs" / "speed_gpu.md"
 RECIPES: dict[str, list[str]] = {"default": [], "reference": ["experiment=reference", "model.attention_dropout=0.0"]}
@@ -54,16 +59,20 @@ SHOWN = 25  # last lines of a command in the report
 BASELINE = "one core"
 
 
-def commands(root: str, tiny: bool) -> dict[str, tuple[list[str], float]]:
+def commands(root: str, tiny: bool, short: bool) -> dict[str, tuple[list[str], float]]:
     """Commands by title, each with the seconds that it may take."""
     small = SMALL if tiny else ()
     tests = ["pytest", "-q", "tests/test_gpu.py", *(["-k", "fused"] if tiny else [])]
     reference = ["src.pipeline", "experiment=reference", "policy.model=gpt", f"root={root}", *small]
-    return {
-        "Tests: results of the GPU and of the CPU": (tests, 120),
-        "make run": (["src.pipeline", f"root={root}", *small], 200),
-        "experiment=reference": ([*reference, "source.videos_per_task=0"], 300),
+    found = {
+        "Tests: results of the GPU and of the CPU": (tests, 120.0),
+        "make run": (["src.pipeline", f"root={root}", *small], 200.0),
     }
+    if not tiny:
+        found["Twelve seeds as one program"] = ["benchmarks.extensions.seeds.stacked", "gpu"], 60.0
+    if not short:
+        found["experiment=reference"] = [*reference, "source.videos_per_task=0"], 300.0
+    return found
 
 
 def result_of(arguments: list[str], seconds: float) -> Json:
@@ -113,23 +122,37 @@ def update_rates(report: Report, devices: dict[str, torch.device], tiny: bool) -
         report.show(f"Update, {recipe} recipe", side_by_side(ways, 3), "update", f"ours, {BASELINE}, none")
 
 
-def generated(config: Config, device: torch.device, streams: int) -> int:
-    """Steps of one context that the default model plays in its world."""
+def generation(config: Config, device: torch.device, streams: int, as_graph: bool) -> Callable[[], int]:
+    """Work that plays one context of the default model in its world, on a GPU as one graph or step by step; a call
+    returns the number of env steps."""
     env = make_env(config.env, device)
     model = GPT(config.model, env.spec).to(device)
-    policy = GPTPolicy(model, 1.0, config.policy.temperature, config.policy.context_kept)
-    return play_steps(policy, env, env.all_tasks()[:10].to(device), streams, config.model.context_len, 0).obs.numel()
+
+    def play(tasks: Tensor) -> list[Tensor]:
+        policy = GPTPolicy(model, 1.0, config.policy.temperature, config.policy.context_kept)
+        seeds = torch.arange(len(tasks), device=device)
+        start = start_streams(policy, env, tasks, seeds)
+        return [*rollout(policy, env, start, config.model.context_len, Noise(seeds))[0]]
+
+    tasks, way = streams_of(env.all_tasks()[:10].to(device), streams), Captured(play) if as_graph else play
+
+    def steps() -> int:
+        return way(tasks)[0].numel()
+
+    return steps
 
 
 def play_rates(report: Report, devices: dict[str, torch.device], tiny: bool) -> None:
     """Steps of generation and of stage one by device and number of streams."""
     config = load_config(list(SMALL if tiny else ()))
     sizes = (1,) if tiny else (10, 100, 1000)
-    ways = {
-        f"{place}, {10 * size} streams": waiting(partial(generated, config, device, size), device)
-        for (place, device), size in product(devices.items(), sizes)
-        if device.type != "cpu" or size < 1000
-    }
+    ways = dict[str, Callable[[], int]]()
+    for (place, device), size, as_graph in product(devices.items(), sizes, (False, True)):
+        if place != BASELINE or (size < 1000 and not as_graph):
+            name = f"{place}, {10 * size} streams{', as one graph' if as_graph else ''}"
+            ways[name] = waiting(generation(config, device, size, as_graph), device)
+    for work in ways.values():
+        work()  # the next call captures
     report.show(
         "Generation, default model", side_by_side(ways, 2), "env step", next(name for name in ways if BASELINE in name)
     )
@@ -156,7 +179,7 @@ def page(found: Json) -> str:
     return "\n\n".join([*parts, section(found)]) + "\n"
 
 
-def main(tiny: bool) -> None:
+def main(tiny: bool, short: bool = False) -> None:
     if not torch.cuda.is_available() and not tiny:
         sys.exit("error: no GPU is available here; `--tiny` does the same on the CPU in the smallest sizes")
     gpu = torch.device("cuda" if torch.cuda.is_available() else "cpu")
@@ -164,7 +187,7 @@ def main(tiny: bool) -> None:
     with tempfile.TemporaryDirectory() as folder:
         root = folder if tiny else str(PROJECT)
         runs = dict[str, Json]()
-        for title, (arguments, seconds) in commands(root, tiny).items():
+        for title, (arguments, seconds) in commands(root, tiny, short).items():
             runs[title] = result_of(arguments, seconds)
             print(f"{title}: {runs[title]['seconds']:.0f} s, {runs[title]['ended']}", flush=True)
         torch.set_num_threads(1)
@@ -179,4 +202,4 @@ def main(tiny: bool) -> None:
 
 
 if __name__ == "__main__":
-    main("--tiny" in sys.argv[1:])
+    main("--tiny" in sys.argv[1:], "--short" in sys.argv[1:])

@@ -19,7 +19,8 @@ from icrl.plots import style
 
 # Processes that tests start find the library and the helpers of tests as this one does.
 _TESTS = Path(__file__).resolve().parent
-os.environ["PYTHONPATH"] = os.pathsep.join(map(str, (_TESTS.parent / "src", _TESTS.parent, _TESTS / "helpers")))
+_PATHS = (_TESTS.parent / "src", _TESTS.parent, _TESTS / "helpers", *filter(None, [os.environ.get("PYTHONPATH")]))
+os.environ["PYTHONPATH"] = os.pathsep.join(map(str, _PATHS))
 
 set_forkserver_preload(["forked"])
 forkserver.set_forkserver_preload = lambda _: None

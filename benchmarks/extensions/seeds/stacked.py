@@ -1,10 +1,11 @@
 """Twelve seeds of stage two as one program, beside the same one after the other: of the tiny and the default recipe.
 
-python -m benchmarks.extensions.seeds.stacked [commands | bound]
+python -m benchmarks.extensions.seeds.stacked [commands | bound | gpu]
 
 Updates are measured in this process on one thread and its clock, on random windows; the models are also trained as one
 by `torch.func.vmap`, which is what our layers are compared with. With `commands`, whole commands of stage two are too,
-start, evaluations and checkpoints included. With `bound`, only the largest gain is measured that is possible here.
+start, evaluations and checkpoints included. With `bound`, only the largest gain is measured that is possible here. With
+`gpu` updates are measured on a GPU, by the clock on the wall, and nothing is kept.
 """
 
 import os
@@ -22,7 +23,7 @@ import torch
 from torch.func import functional_call, stack_module_state
 
 from benchmarks.measure import Report, side_by_side
-from benchmarks.stage_two import HALFWAY, random_batch
+from benchmarks.stage_two import CPU, HALFWAY, random_batch
 from icrl.app.compose import load_config
 from icrl.app.root import Config
 from icrl.contracts import Batch
@@ -41,10 +42,10 @@ RECIPES: dict[str, list[str]] = {"tiny": ["experiment=tiny"], "default": []}
 OPTIONS = ["experiment=tiny", "num_threads=1", "histories=tiny"]
 
 
-def updaters_of(config: Config, spec: EnvSpec) -> list[Updater]:
+def updaters_of(config: Config, spec: EnvSpec, device: torch.device = CPU) -> list[Updater]:
     objective = objective_class(config.objective.name)(config.objective, spec)
-    models = [GPT(config.model, spec).train() for _ in range(NUMBER)]
-    return [Updater(model, objective, config, torch.device("cpu"), Ranks()) for model in models]
+    models = [GPT(config.model, spec).to(device).train() for _ in range(NUMBER)]
+    return [Updater(model, objective, config, device, Ranks()) for model in models]
 
 
 def one_by_one(updaters: list[Updater], batches: list[Batch]) -> int:
@@ -148,5 +149,29 @@ def main(with_commands: bool) -> None:
         report.show(f"Stage two of {NUMBER} seeds of the tiny recipe, whole commands", commands(), "update", ALONE)
 
 
+def on_gpu() -> None:
+    """The same on a GPU, but for vmap."""
+    report, device = Report("extensions.seeds.stacked", ["gpu"]), torch.device("cuda")
+    for name, options in RECIPES.items():
+        config = load_config([*options, "num_threads=1"])
+        spec = make_env(config.env).spec
+        batches = [random_batch(config, spec, device) for _ in range(NUMBER)]
+        works = {
+            ALONE: partial(one_by_one, updaters_of(config, spec, device), batches),
+            OURS: partial(at_once, Stack(updaters_of(config, spec, device)), batches),
+        }
+
+        def waiting(work: Callable[[], int]) -> int:
+            units = sum(work() for _ in range(10))
+            torch.cuda.synchronize()
+            return units
+
+        ways = {way: partial(waiting, work) for way, work in works.items()}
+        report.show(f"Updates of {NUMBER} models of the {name} recipe", side_by_side(ways, ROUNDS), "update", ALONE)
+
+
 if __name__ == "__main__":
-    bounds() if "bound" in sys.argv[1:] else main("commands" in sys.argv[1:])
+    if "gpu" in sys.argv[1:]:
+        on_gpu()
+    else:
+        bounds() if "bound" in sys.argv[1:] else main("commands" in sys.argv[1:])

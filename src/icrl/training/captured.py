@@ -39,15 +39,11 @@ class Captured:
         return [one.clone() for one in self._outputs]
 
     def _capture(self, inputs: Sequence[Tensor]) -> None:
-        self._inputs, graph = [one.clone() for one in inputs], torch.cuda.CUDAGraph()
-        torch.cuda.set_sync_debug_mode("error")
+        self._inputs = [one.clone() for one in inputs]
         try:
+            graph = torch.cuda.CUDAGraph()
             with torch.cuda.graph(graph):
                 self._outputs = self._function(*self._inputs)
             self._graph = graph
-        except RuntimeError as error:
-            if "synchronizing" not in str(error):
-                raise
+        except RuntimeError:  # called as it is, the function raises an error of its own again
             self._waits = True
-        finally:
-            torch.cuda.set_sync_debug_mode("default")

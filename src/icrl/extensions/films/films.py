@@ -69,7 +69,7 @@ def lives(setup: Setup, played: Mapping[str, Rollout], references: Mapping[str, 
 
 
 def guide(setup: Setup) -> list[str]:
-    env, tasks = setup.env, setup.env.all_tasks()[setup.parts[setup.main]]
+    env, tasks = setup.env, setup.tasks[setup.main]
     longest = _folder(setup) / f"{env.label(tasks[compared_tasks(env, tasks)[-1]])}.mp4"
     if not longest.exists():
         return []

@@ -44,8 +44,8 @@ class Induction(nn.Module):
     def new_cache(config: GPTConfig, num_streams: int, like: Tensor) -> KVCache:
         """An empty cache for a whole context, with keys and values as the parameter `like`, and the visits."""
         shape = (1, num_streams, config.num_heads, config.context_len, config.head_dim)
-        visited = torch.zeros(1, num_streams, 1, config.context_len, 1).long()
-        return KVCache(like.new_empty(shape), like.new_empty(shape), visited.to(like.device))
+        visited = like.new_empty(1, num_streams, 1, config.context_len, 1, dtype=torch.long)
+        return KVCache(like.new_empty(shape), like.new_empty(shape), visited)
 
     def forward(self, x: Tensor, outcome: Tensor, context: Context, cache: KVCache | None) -> Tensor:
         """The layer's addition to the tokens `x` `[B, T, D]` of the steps of a `context`. `outcome` `[B, T, D]` is what

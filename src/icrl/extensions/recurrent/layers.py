@@ -122,7 +122,9 @@ class GRU(nn.Module):
 
     def forward(self, x: Tensor, cache: StateCache | None, layer: int) -> Tensor:
         """`[B, T, D] -> [B, T, D]`. With a cache the T tokens continue it. The unit is computed in float32."""
-        with torch.autocast(x.device.type, enabled=False):
+        # cuDNN computes no gradients outside of training, and those of trials are there, without dropout.
+        fast = torch.backends.cudnn.flags(enabled=self.training or not torch.is_grad_enabled())
+        with torch.autocast(x.device.type, enabled=False), fast:
             mixed, state = self.gru(in_float32(x), cache.read(layer)[None] if cache else None)
         if cache:
             cache.write(layer, state[0])
