@@ -2,15 +2,16 @@
 
     python -m benchmarks.gpu [--tiny | --short]
 
-First the tests of `tests/test_gpu.py`: results of the GPU are those of the CPU, and the same in every run. Then `make
-run`, updates of twelve seeds as one program and, unless `--short` is given, `experiment=reference`, all stages. Last
-rates of updates, generation and stage one on the GPU and, in turn, on one core, beside GPT-2 where Transformers is
-installed. A command that exceeds its time is ended and the report says so; it may be continued by hand, because runs
-resume. Writes `docs/speed_gpu.md` and `results/gpu.json`.
+First rates of updates, generation and stage one on the GPU and, in turn, on one core, beside GPT-2 where Transformers
+is installed. Then the tests of `tests/test_gpu.py`: results of the GPU are those of the CPU, and the same in every run.
+Then `make run`, updates of twelve seeds as one program and, unless `--short` is given, `experiment=reference`. A
+command that exceeds its time is ended and the report says so; it may be continued by hand, because runs resume. Writes
+`docs/speed_gpu.md` and `results/gpu.json`.
 
 Without a GPU, `--tiny` does the same on the CPU in the smallest sizes, and keeps nothing.
 """
 
+import os
 import subprocess
 import sys
 import tempfile
@@ -21,6 +22,7 @@ from importlib import import_module
 from importlib.util import find_spec
 from itertools import product
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -81,7 +83,8 @@ def result_of(arguments: list[str], seconds: float) -> Json:
     with tempfile.TemporaryFile("w+") as output:
         try:
             command = [sys.executable, "-m", *arguments]
-            given = {"cwd": PROJECT, "stdout": output, "stderr": subprocess.STDOUT, "timeout": seconds}
+            given: dict[str, Any] = {"cwd": PROJECT, "stdout": output, "stderr": subprocess.STDOUT, "timeout": seconds}
+            given["env"] = os.environ | ({"OMP_NUM_THREADS": "1"} if "pytest" in command else {})
             ended = f"exit status {subprocess.run(command, check=False, **given).returncode}"
         except subprocess.TimeoutExpired:
             ended = f"ended after {seconds:.0f} s, unfinished"
@@ -185,20 +188,19 @@ def main(tiny: bool, short: bool = False) -> None:
     gpu = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     devices = {"GPU": gpu, BASELINE: CPU}
     with tempfile.TemporaryDirectory() as folder:
-        root = folder if tiny else str(PROJECT)
-        runs = dict[str, Json]()
-        for title, (arguments, seconds) in commands(root, tiny, short).items():
-            runs[title] = result_of(arguments, seconds)
-            print(f"{title}: {runs[title]['seconds']:.0f} s, {runs[title]['ended']}", flush=True)
         torch.set_num_threads(1)
         report = Report("gpu", folder=Path(folder))
         update_rates(report, devices, tiny)
         play_rates(report, devices, tiny)
+        runs = dict[str, Json]()
         found = read_json(Path(folder) / "gpu.json") | {"gpu": about_gpu(gpu), "runs": runs}
-    print(text := page(found))
-    if not tiny:
-        PAGE.write_text(text, encoding="utf-8")
-        write_json(PROJECT / "benchmarks/results/gpu.json", found)
+        for title, (arguments, seconds) in commands(folder if tiny else str(PROJECT), tiny, short).items():
+            runs[title] = result_of(arguments, seconds)
+            print(f"{title}: {runs[title]['seconds']:.0f} s, {runs[title]['ended']}", flush=True)
+            if not tiny:  # after each, so that nothing is lost if the machine is
+                PAGE.write_text(page(found), encoding="utf-8")
+                write_json(PROJECT / "benchmarks/results/gpu.json", found)
+    print(page(found))
 
 
 if __name__ == "__main__":

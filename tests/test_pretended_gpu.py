@@ -21,6 +21,11 @@ SMALL = (
     *("evaluation.num_probe_streams=1", "evaluation.num_bootstrap=100", "evaluation.num_train_tasks=2"),
     "summaries.num_summaries=1",
 )
+QUICK = (
+    *("env=tiny_room", "env.size=3", "env.max_episode_steps=5", "model.max_size=6", "model.obs_encoding=smooth"),
+    *("source.num_env_steps=600", "source.history_steps=600", "finetune.num_rooms=2", "finetune.room_sizes=[2,4]"),
+    *("source.videos_per_task=0", "evaluation.videos=false", "evaluation.temperatures=[0.0]"),
+)
 LONG = "source.num_env_steps=8000 source.history_steps=8000 finetune.bonus=0"
 CASES = {  # by the extension that has it
     "": ["env=dark_room_permuted", "source=a3c", "objective=dpt", "model.tokens=cross", "finetune.num_unsolvable=1"],
@@ -55,7 +60,7 @@ def test_two_devices_do_not_mix() -> None:
 def test_all_stages_leave_every_tensor_where_it_belongs(tmp_path: Path) -> None:
     with pretended():
         for stage in STAGES:
-            done(stage, tmp_path, "finetune.num_rooms=2", preset=SMALL)
+            done(stage, tmp_path, *QUICK, preset=SMALL)
 
 
 @pytest.mark.long
