@@ -5,7 +5,7 @@ tensor raises the error that PyTorch raises for two devices, and so does a marke
 bits and speed are those of the CPU: what a GPU computes is checked by `test_gpu.py` on one.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from threading import Thread
 from typing import Any
@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 from torch.nn import Parameter
 from torch.overrides import TorchFunctionMode
-from torch.utils._pytree import tree_leaves, tree_map
+from torch.utils._pytree import tree_map
 
 GPU, CPU = torch.device("cuda", 0), torch.device("cpu")
 _INDEXING = {"__getitem__", "__setitem__", "copy_", "index_put_", "index_put"}  # may take a tensor of the CPU
@@ -34,6 +34,14 @@ def _mark(value: Any, on_gpu: bool) -> Any:
     return value
 
 
+def _tensors_in(values: Iterable[Any]) -> Iterator[Tensor]:
+    for value in values:
+        if isinstance(value, Tensor):
+            yield value
+        elif isinstance(value, list | tuple):
+            yield from _tensors_in(value)
+
+
 def _kind(device: Any) -> str:
     return torch.device(device).type
 
@@ -43,7 +51,7 @@ class _Pretended(TorchFunctionMode):
         kwargs, name = dict(kwargs or {}), getattr(function, "__name__", "")
         if name in ("__get__", "__set__"):
             return self._property(function, name, args, kwargs)
-        tensors = [leaf for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, Tensor)]
+        tensors = [*_tensors_in(args), *_tensors_in(kwargs.values())]
         on_gpu = any(map(marked, tensors))
         if name in _HOST and on_gpu:
             raise TypeError("can't convert cuda:0 device type tensor to numpy. Use Tensor.cpu()")
@@ -60,7 +68,9 @@ class _Pretended(TorchFunctionMode):
         found = function(*args, **kwargs)
         if isinstance(found, Tensor) and any(found is one for one in tensors):
             return found  # changed in place
-        return tree_map(lambda one: _mark(one, on_gpu), found) if on_gpu else found
+        if isinstance(found, Tensor):
+            return _mark(found, True) if on_gpu else found
+        return tree_map(lambda one: _mark(one, True), found) if on_gpu else found
 
     def _property(self, function: Any, name: str, args: Any, kwargs: Any) -> Any:
         which, on_gpu = function.__self__.__name__, marked(args[0])

@@ -1,0 +1,1 @@
+"""Programs of the extension `model_checks`."""

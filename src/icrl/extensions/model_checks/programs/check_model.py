@@ -1,0 +1,118 @@
+"""Two checks of a trained model: is it harmed by its own mistakes, and is it below random play where nothing is known?
+
+python -m src.check_model [KEY=VALUE ...]      logs/<run>/gpt/ -> logs/<name>/evaluation/: checks.json, checks.png
+
+First its own noise: in the first half of a life a share of its actions is replaced by random ones, which it reads as
+its own; then it plays on undisturbed, from the context of a worse player. Its second half is compared, stream by
+stream, with the second half of an undisturbed life and with what an empty context gives in as many episodes. Then tasks
+of another kind: for a whole life its actions do what others did in training (`disturbed.OtherActions`), beside random
+play there. `policy.model` and `evaluation.checkpoint` choose the model, `evaluation.num_episodes` and
+`evaluation.num_probe_streams` the size, as for `src.evaluate`.
+"""
+
+from collections.abc import Callable, Mapping
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from icrl.app.root import Config
+from icrl.contracts import Json, Rollout
+from icrl.envs.exact import Chance
+from icrl.evaluation.in_context import Adaptation, play_episodes
+from icrl.evaluation.measures import Cells, intervals
+from icrl.evaluation.setup import Setup, open_setup
+from icrl.evaluation.tables import aligned
+from icrl.extensions.model_checks.disturbed import Noisy, OtherActions
+from icrl.plots import style
+from icrl.plots.figures import adaptation_figure, panel_of
+from icrl.rl.statistics import Values
+from icrl.runs.device import prepare
+from icrl.runs.files import only_writer, write_json
+from icrl.runs.processes import in_parallel
+
+LARGE = "evaluation.num_probe_streams, evaluation.num_bootstrap"
+SHARES = (0.0, 0.25, 0.5, 1.0)  # of random actions in the first half
+OTHER, RANDOM = "other actions", "other actions, random play"
+
+
+def main(config: Config) -> Path:
+    """Play, and write numbers and picture; returns their folder."""
+    with open_setup(config, prepare(config)) as setup:
+        played = _played(setup)
+        found = checks(setup, played)
+        with only_writer(setup.folder):
+            write_json(setup.folder / "checks.json", found)
+            style.save_picture(setup.folder / "checks.png", style.figure_to_array(checks_figure(found)))
+        print(f"{checks_table(found)}\n\n{setup.folder / 'checks.png'}")
+    return setup.folder
+
+
+def noise_name(share: float) -> str:
+    return f"random actions {share:.0%}"
+
+
+def _played(setup: Setup) -> dict[str, Adaptation]:
+    """Episodes `[G, S, E]` of each check."""
+    options, seed, tasks = setup.config.evaluation, setup.config.seed, setup.tasks[setup.main]
+    half, size = options.num_episodes // 2, (options.num_probe_streams, options.num_episodes, seed)
+    plays: dict[str, Callable[[], tuple[Adaptation, Rollout]]] = {
+        noise_name(share): partial(play_episodes, Noisy(setup.policy, share, half), setup.env, tasks, *size)
+        for share in SHARES
+    }
+    if not (setup.env.spec.action_mask or setup.env.spec.points[0]):  # whose legal actions would not fit
+        world: Any = OtherActions(setup.env)
+        plays[OTHER] = partial(play_episodes, setup.policy, world, tasks, *size)
+        plays[RANDOM] = partial(play_episodes, Chance(setup.env.spec), world, tasks, *size)
+    return {name: adaptation for name, (adaptation, _) in in_parallel([*plays.items()], setup.width, "check")}
+
+
+def checks(setup: Setup, played: Mapping[str, Adaptation]) -> Json:
+    """Numbers of the episodes `played` in each check, with intervals over tasks and streams: curves, the mean of the
+    second half (`late`), and its differences, paired by stream. Success is measured if the model ever has one, else
+    returns."""
+    undisturbed, half = played[noise_name(0.0)], setup.config.evaluation.num_episodes // 2
+    measure = "success" if undisturbed.success.any() else "returns"
+    values: dict[str, Values] = {name: getattr(one, measure)[None] for name, one in played.items()}
+    early, late = values[noise_name(0.0)][..., :half].mean(-1), values[noise_name(0.0)][..., half:].mean(-1)
+    cells: Cells = {}
+    for name, each in values.items():
+        second, others = each[..., half:].mean(-1), {"undisturbed": late, "empty context": early}
+        if name == OTHER:
+            others = {"random play": values[RANDOM][..., half:].mean(-1)}
+        cells |= {("curves", name): each, ("late", name): second}
+        if name not in (noise_name(0.0), RANDOM):
+            cells |= {(f"late less {other}", name): second - than for other, than in others.items()}
+    options, seed = setup.config.evaluation, setup.config.seed
+    shown = intervals(cells, options, seed, bounds={})
+    protocol = {"streams": options.num_probe_streams, "tasks": len(early[0]), "episodes": options.num_episodes}
+    return {"measure": measure, "half": half, "protocol": protocol, "config": setup.config.model_dump(), **shown}
+
+
+def checks_table(found: Json) -> str:
+    """A line for each check: the second half of its lives, differences and a verdict."""
+    columns = [name for name in found if name.startswith("late less ")]
+    rows = [[f"{found['measure']}, episodes from {found['half'] + 1}", "mean", *columns, "verdict"]]
+    for name, late in found["late"].items():
+        differences = [found[column].get(name) for column in columns]
+        worse = [column for column, one in zip(columns, differences, strict=True) if one and one["high"] < 0]
+        harm = [column for column in worse if column != "late less undisturbed"]
+        verdict = "harmed" if harm else "worse than undisturbed" if worse else "no harm" if any(differences) else ""
+        rows.append([name, _shown(late), *map(_shown, differences), verdict])
+    return aligned(rows)
+
+
+def _shown(numbers: Mapping[str, float] | None) -> str:
+    return "{mean:.3f} [{low:.3f}, {high:.3f}]".format_map(numbers) if numbers else "-"
+
+
+def checks_figure(found: Json) -> Any:
+    """Curves of all lives of both checks."""
+    other = [name for name in (OTHER, RANDOM) if name in found["curves"]]
+    noisy = [name for name in found["curves"] if name not in other]
+    parts = {"own mistakes before the line": noisy, "actions that do something else": other}
+    curves = {label: {name: found["curves"][name] for name in names} for label, names in parts.items() if names}
+    label = "success" if found["measure"] == "success" else "return"
+    panels = [
+        panel_of(f"{label}, {title}", shown, [RANDOM] if RANDOM in shown else []) for title, shown in curves.items()
+    ]
+    return adaptation_figure(panels, title="Two checks of the model", change_after=found["half"])
