@@ -103,7 +103,10 @@ _BLOCK = re.compile(r"(<!-- results: (.+?) -->\n).*?(<!-- end -->)", re.DOTALL)
 
 def keep(name: str, found: Json, folder: Path = FIGURES) -> None:
     """Keep the figures of the study `name`, whose `results.json` says `found`."""
-    rows = [{"variant": row["variant"], "test": row["test"], "figures": figures_of(row)} for row in found["rows"]]
+    rows = [
+        {"variant": row["variant"], "test": row["test"], "runs": len(row["runs"]), "figures": figures_of(row)}
+        for row in found["rows"]
+    ]
     revisions = {revision for row in found["rows"] for revision in row["trained_at"]}
     commits = sorted(f"{revision[:7]}{'+' if revision.endswith('+') else ''}" for revision in revisions)
     about = {key: found["config"]["study"][key] for key in ("splits", "seeds", "measure")} | {"trained_at": commits}
@@ -227,12 +230,14 @@ def leaderboard(folder: Path = FIGURES) -> str:
     lines = [head, ["---"] * len(head)]
     for rank in RANKS:
         kept = read_json(folder / f"{rank.study}.json")
-        figures = next(row["figures"] for row in kept["rows"] if row["variant"] == rank.variant)
+        row = next(row for row in kept["rows"] if row["variant"] == rank.variant)
+        figures, splits = row["figures"], len(kept.get("splits") or [0])
         reached, best, random = (
             figures.get(name, {}).get(rank.figure, "") for name in (MODEL, rank.reference, "random")
         )
         published = "; ".join(f"{name} {of[PUBLISHED]}" for name, of in figures.items() if PUBLISHED in of)
-        runs = f"{len(kept.get('splits') or [0])} x {len(kept['seeds'])}"
+        seeds = row["runs"] // splits if "runs" in row else len(kept["seeds"])
+        runs = f"{splits} x {seeds}"
         where = f"`{rank.study}`, {' and '.join(kept['trained_at'])}"
         minutes = figures[MODEL].get(MINUTES, "")
         to_reach = f"{best} ({rank.reference})" if best else rank.reference
