@@ -36,7 +36,7 @@ CASES = {  # by the extension that has it
     "value_sources": ["source=dqn", "source=q_learning"],
     "searchers": ["source=searcher", "source=covering_plan"],
     "experts": ["source=optimal", "source=random", "source=noise_distillation"],
-    "ppo": ["source=ppo source.num_env_steps=2048 source.history_steps=2048"],
+    "ppo": ["source=ppo"],
     "sac": [f"env=pendulum source=sac {LONG}"],
     "recurrent": ["model.trunk=delta", "model.trunk=gru"],
     "induction": ["model.induction=true"],

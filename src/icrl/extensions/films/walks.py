@@ -60,7 +60,7 @@ def walks_of(env: TensorEnv, transitions: Rollout, stream: int, task: Tensor, se
     walks = []
     for episode, (i, j) in enumerate(pairwise([0, *ends])):
         seen = torch.cat([transitions.obs[i : i + 1], transitions.next_obs[i:j]])
-        pictures = partial(_pictures, env, task, seed, episode, seen, transitions.action[i:j])
+        pictures = partial(_pictures, env, task.cpu(), seed, episode, seen, transitions.action[i:j])
         total = float(value[i:j].sum())
         told = f"episode {episode + 1}, return {total:g}"
         walks.append(Walk(np.append(before[i], after[i:j]), np.append(False, rewarded[i:j]), pictures, told, total))
