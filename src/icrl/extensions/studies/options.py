@@ -1,11 +1,11 @@
-"""Options of a study: its question, its variants and its seeds."""
+"""Options of a study: its question, its variants and its seeds; and of the leaderboard."""
 
 from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field
 
 from icrl.app.root import Config
-from icrl.config.options import Options, Text, group, option
+from icrl.config.options import OneOrMore, Options, PathName, Text, group, option
 from icrl.extensions.scaling.options import AnyLaunch, LocalLaunch
 
 
@@ -37,3 +37,14 @@ class StudiedConfig(Config):
 
     study: StudyConfig = group(StudyConfig, "a comparison of many runs", "study")
     launch: AnyLaunch = group(LocalLaunch, "engine that runs the jobs", "study")
+
+
+class LeaderboardConfig(Config):
+    """Options of all programs, and the results to add to the table."""
+
+    add: Annotated[list[PathName], OneOrMore] = option(
+        [],
+        "folder with an evaluation to check and add, relative to the working directory; a list of several, of which "
+        "those that differ in seed and split alone make one row ([]: print the table)",
+        stages="leaderboard",
+    )

@@ -133,7 +133,7 @@ def result_of(row: Row) -> Json:
             raise PipelineError(f"{folder}/results.json is of another model than those in {models}: remove it")
     seconds = [took for parts in row.models if (took := training_seconds(parts)) is not None]
     updates = [sum(read_owned(part / "finished.json", {})[2] for part in parts) for parts in row.models]
-    states = [session["git"] for parts in row.models for part in parts for session in _sessions(part)]
+    states = [session["git"] for parts in row.models for part in parts for session in sessions_of(part)]
     revisions = {f"{state['revision']}{'+' if state['dirty'] else ''}" for state in states if state["revision"]}
     return {name: getattr(row, name) for name in ("variant", "test", "x", "line", "published")} | {
         "runs": [folder.parent.name for folder in row.folders],
@@ -144,7 +144,7 @@ def result_of(row: Row) -> Json:
     }
 
 
-def _sessions(folder: Path) -> list[Json]:
+def sessions_of(folder: Path) -> list[Json]:
     """Sessions of the run that finished in `folder`."""
     return read_sessions(folder / "run.json", read_owned(folder / "finished.json", {})[1])
 
@@ -154,7 +154,7 @@ def training_seconds(parts: Sequence[Path]) -> float | None:
     work was done twice."""
     seconds = 0.0
     for folder in parts:
-        sessions = _sessions(folder)
+        sessions = sessions_of(folder)
         if len(sessions) > 1:
             return None
         end = (folder / "finished.json").stat().st_mtime

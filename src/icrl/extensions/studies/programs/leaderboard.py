@@ -1,0 +1,31 @@
+"""Table of results from anyone: an evaluation is checked, and its row is added or replaced.
+
+python -m src.leaderboard [add=logs/NAME/evaluation] [KEY=VALUE ...]      -> logs/leaderboard/: leaderboard.md, .json
+
+Refused are damaged files, numbers that are not those of the recorded episodes, held-out tasks that the model was
+trained on, and evaluations of other tasks or of an update amid a training. `add=[FOLDER,FOLDER]` adds several; those of
+one recipe, which differ in seed and split alone, make one row with an interval over them. Without `add` the table is
+printed.
+"""
+
+from pathlib import Path
+
+from icrl.evaluation.tables import aligned
+from icrl.extensions.studies.leaderboard import MARKDOWN, add_rows, cells_of, checked, read_rows, rows_of
+from icrl.extensions.studies.options import LeaderboardConfig
+from icrl.runs.files import PROJECT
+
+OPTIONS = LeaderboardConfig
+LARGE = "the number of evaluations in add"
+
+
+def main(config: LeaderboardConfig) -> Path:
+    """Add the evaluations, if any are given, and print the table; returns its folder."""
+    folder = PROJECT / config.root / "logs" / "leaderboard"
+    if config.add:
+        add_rows(folder, rows_of([checked(Path(path)) for path in config.add]))
+    if rows := read_rows(folder):
+        print(f"{aligned([cells[:-1] for cells in cells_of(rows)])}\n\nwith commands: {folder / MARKDOWN}")
+    else:
+        print(f"{folder} has no results yet: add=logs/NAME/evaluation adds those of an evaluation")
+    return folder
