@@ -106,13 +106,7 @@ def _shown(numbers: Mapping[str, float] | None) -> str:
 
 
 def checks_figure(found: Json) -> Any:
-    """Curves of all lives of both checks."""
-    other = [name for name in (OTHER, RANDOM) if name in found["curves"]]
-    noisy = [name for name in found["curves"] if name not in other]
-    parts = {"own mistakes before the line": noisy, "actions that do something else": other}
-    curves = {label: {name: found["curves"][name] for name in names} for label, names in parts.items() if names}
+    """Curves of all lives of both checks; the line is where random actions end."""
     label = "success" if found["measure"] == "success" else "return"
-    panels = [
-        panel_of(f"{label}, {title}", shown, [RANDOM] if RANDOM in shown else []) for title, shown in curves.items()
-    ]
-    return adaptation_figure(panels, title="Two checks of the model", change_after=found["half"])
+    panel = panel_of(label, found["curves"], [RANDOM] if RANDOM in found["curves"] else [])
+    return adaptation_figure([panel], title="Two checks of the model", change_after=found["half"])
