@@ -21,13 +21,16 @@ from icrl.app.compose import load_config
 from icrl.app.root import Config
 from icrl.contracts import Batch
 from icrl.envs import make_env
+from icrl.envs.rollout import rollout, start_streams
 from icrl.evaluation.in_context import play_steps
 from icrl.nn.gpt import GPT, Window, context_of
 from icrl.nn.gpt_policy import GPTPolicy
 from icrl.nn.transformer import attend
 from icrl.objectives import objective_class
+from icrl.randomness import Noise, stream_seeds
 from icrl.runs.distributed import Ranks
 from icrl.runs.files import read_json
+from icrl.training.captured import Captured
 from icrl.training.updates import Updater
 
 CPU = torch.device("cpu")
@@ -109,6 +112,32 @@ def test_a_rollout_with_cache_and_rebuilt_contexts_is_that_of_the_cpu(form: dict
     assert all(torch.equal(one, other) for one, other in zip(found, again, strict=True))
     same = (found[0] == exact[0]).all(0) & (found[1] == exact[1]).all(0) & (found[2] == exact[2]).all(0)
     assert same.float().mean() >= 0.9
+
+
+def test_a_captured_rollout_is_the_one_played_step_by_step() -> None:
+    """With other inputs, with other weights in the same tensors, and with more streams."""
+    env, model = make_env(CONFIG.env, DEVICE), model_of({}).eval()
+    tasks = env.all_tasks().to(DEVICE)
+
+    def play(tasks: Tensor, seeds: Tensor) -> list[Tensor]:
+        policy = GPTPolicy(model, 1.0, 1.0, 0.5)
+        return [*rollout(policy, env, start_streams(policy, env, tasks, seeds), 60, Noise(seeds))[0]]
+
+    captured, found = Captured(play), list[Tensor]()
+    for number, seed in ((5, 0), (5, 1), (5, 2), (5, 3), (8, 4), (8, 5), (8, 6)):
+        if seed == 3:
+            model.policy_head.weight.data.neg_()
+        given = tasks[:number], stream_seeds(seed, number).to(DEVICE)
+        for one, other in zip(captured(*given), play(*given), strict=True):
+            assert torch.equal(one, other)
+        found.append(captured(*given)[1])
+    assert not torch.equal(found[1], found[2])
+
+
+def test_what_waits_for_the_device_is_not_captured() -> None:
+    captured = Captured(lambda x: [x + torch.tensor(x.tolist(), device=DEVICE)])
+    for number in range(4):
+        assert captured(torch.full((3,), number, device=DEVICE))[0].tolist() == 3 * [2 * number]
 
 
 @pytest.mark.parametrize("source", ["a2c", "a3c"])
