@@ -4,8 +4,10 @@ import io
 import os
 import re
 import signal
+import subprocess
 import sys
 from functools import partial
+from pathlib import Path
 
 import pytest
 import torch
@@ -65,3 +67,35 @@ def test_a_dead_process_ends_all() -> None:
     others = [(str(number), partial(look, number, torch.ones(1))) for number in range(4)]
     with pytest.raises(PipelineError, match="died. Run the same command again, or with num_threads=1"):
         in_parallel([("last", die), *others], 2, "jobs")
+
+
+TRUNK = """
+from icrl.nn.transformer import Attention, trunk
+
+@trunk("mine")
+class Mine(Attention): ...
+"""
+BUILD = """
+from functools import partial
+from icrl.app.compose import load_config
+from icrl.envs import make_env
+from icrl.nn.gpt import GPT
+from icrl.runs.processes import Worker, in_parallel
+
+if __name__ == "__main__":
+    config = load_config(["module=my_trunk.py", "model.trunk=mine"])
+    job = partial(GPT, config.model, make_env(config.env).spec)
+    worker = Worker(partial(GPT, config.model), idle=False)
+    worker.give(make_env(config.env).spec)
+    built = [worker.answer(60), *(model for _, model in in_parallel([("one", job), ("other", job)], 2, "build"))]
+    worker.end()
+    print([type(model.transformer.blocks[0].attention).__name__ for model in built])
+"""
+
+
+def test_processes_know_what_files_of_the_user_register(tmp_path: Path) -> None:
+    """In a program of its own, because processes of tests have imported everything."""
+    (tmp_path / "my_trunk.py").write_text(TRUNK)
+    (tmp_path / "build.py").write_text(BUILD)
+    ended = subprocess.run([sys.executable, "build.py"], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert ended.stdout.splitlines()[-1:] == ["['Mine', 'Mine', 'Mine']"], ended

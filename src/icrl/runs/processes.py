@@ -23,7 +23,7 @@ from typing import Any, TextIO, TypeVar
 
 import torch
 
-from icrl.config.modules import extra_module
+from icrl.config.modules import extra_module, load_again, loaded
 from icrl.contracts import PipelineError
 from icrl.runs._parent import end_with_parent
 
@@ -61,7 +61,7 @@ class Worker:
         """torch's threads may hold locks when this process is forked, so a server without threads starts the other."""
         context: Any = get_context(_START_METHOD)
         self._connection, theirs = context.Pipe()
-        self.process: BaseProcess = context.Process(target=_serve, args=(theirs, function, idle), daemon=True)
+        self.process: BaseProcess = context.Process(target=_serve, args=(theirs, function, idle, loaded()), daemon=True)
         with without_signals():
             self.process.start()
         self._kill = killed_at_the_end([self.process])
@@ -90,12 +90,13 @@ class Worker:
         return self.process.exitcode
 
 
-def _serve(connection: Connection, function: Callable[[Any], Any], idle: bool) -> None:
+def _serve(connection: Connection, function: Callable[[Any], Any], idle: bool, modules: list[str]) -> None:
     if idle:
         os.nice(19)
     if idle and sys.platform == "linux":  # nice alone would let it finish its time slice while training waits
         os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
     end_with_parent()  # the pipe is read only between two calls
+    load_again(modules)
     with suppress(EOFError, ConnectionError):  # the parent is gone
         while True:
             value = connection.recv()
@@ -153,7 +154,7 @@ def _in_processes(
     results, names = dict[int, Result](), [name for name, _ in jobs]
     before = active_children()
     with without_signals():
-        pool = ProcessPoolExecutor(width, get_context(_START_METHOD), _alone)
+        pool = ProcessPoolExecutor(width, get_context(_START_METHOD), _alone, (loaded(),))
         # Pickled here, tensors travel by value and not in shared memory, which would need its sender alive.
         futures = {pool.submit(_done, pickle.dumps(job)): number for number, (_, job) in enumerate(jobs)}
     kill = killed_at_the_end([process for process in active_children() if process not in before])
@@ -171,8 +172,9 @@ def _in_processes(
         pool.shutdown(cancel_futures=True)
 
 
-def _alone() -> None:
+def _alone(modules: list[str]) -> None:
     end_with_parent()
+    load_again(modules)
     torch.set_num_threads(1)
 
 
