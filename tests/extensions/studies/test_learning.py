@@ -34,6 +34,7 @@ def test_figures_of_learning_are_those_of_the_study(tmp_path: Path) -> None:
         "differences": {"optimum": {"success": late, "steps_to_goal": {"mean": 1.5, "low": 0.25, "high": 2}}},
     }
     row = {"variant": "ours", "test": "", "updates": 7, "found": found, "trained_at": ["abcdefghij", "0123456789+"]}
+    row["runs"] = ["one", "other"]
     study = {"splits": [], "seeds": [0, 1], "measure": "success"}
     keep("rooms", {"rows": [row], "config": {"study": study}, "machine": {}, "versions": {}}, tmp_path)
     columns = "success, 31 to 40", "steps to goal", ABOVE_OPTIMUM, COVERED, MEMORY, OFF_PLAN, "updates"
@@ -67,7 +68,7 @@ def test_totals_stand_beside_published_ones(tmp_path: Path, monkeypatch: pytest.
         "trained_at": ["abcdefghij"],
         "published": published,
     }
-    row["training_seconds"] = 150.0
+    row |= {"training_seconds": 150.0, "runs": ["one", "two", "three"]}  # more than the seeds of the newest command
     study = {"splits": [], "seeds": [0], "measure": "returns"}
     keep("cited", {"rows": [row], "config": {"study": study}, "machine": {}, "versions": {}}, tmp_path)
     shown = written("<!-- results: cited -->\n<!-- end -->", tmp_path).splitlines()
@@ -80,7 +81,7 @@ def test_totals_stand_beside_published_ones(tmp_path: Path, monkeypatch: pytest.
     ]
     monkeypatch.setattr(learning, "RANKS", [Rank("bandit", "cited", "arms", TOTAL, "random")])
     ours = "3.5 [3.0, 4.0] | 3.5 (random) | 3.5 | random 9.9 (RL^2); SNAIL 9.9 (RL^2)"
-    line = f"| bandit | total reward of a life | {ours} | 1 x 1 | 2 | `cited`, abcdefg |"
+    line = f"| bandit | total reward of a life | {ours} | 1 x 3 | 2 | `cited`, abcdefg |"
     assert line in written("<!-- results: leaderboard -->\n<!-- end -->", tmp_path).splitlines()
 
 
