@@ -27,6 +27,7 @@ QUICK = (
     *("source.videos_per_task=0", "evaluation.videos=false", "evaluation.temperatures=[0.0]"),
 )
 LONG = "source.num_env_steps=8000 source.history_steps=8000 finetune.bonus=0"
+SHORT = "source.num_env_steps=1000 source.history_steps=1000 source.initial_collect_steps=200 finetune.bonus=0"
 CASES = {  # by the extension that has it
     "": ["env=dark_room_permuted", "source=a3c", "objective=dpt", "model.tokens=cross", "finetune.num_unsolvable=1"],
     "worlds": ["env=bandit", "env=bandit_linear", "env=garnet", "env=dark_key_to_door_hidden", "env=anymdp"],
@@ -37,7 +38,7 @@ CASES = {  # by the extension that has it
     "searchers": ["source=searcher", "source=covering_plan"],
     "experts": ["source=optimal", "source=random", "source=noise_distillation"],
     "ppo": ["source=ppo"],
-    "sac": [f"env=pendulum source=sac {LONG}"],
+    "sac": [f"env=point_robot source=sac {SHORT}"],
     "recurrent": ["model.trunk=delta", "model.trunk=gru"],
     "induction": ["model.induction=true"],
 }

@@ -6,7 +6,7 @@ bits and speed are those of the CPU: what a GPU computes is checked by `test_gpu
 """
 
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from threading import Thread
 from typing import Any
 from unittest.mock import patch
@@ -137,11 +137,9 @@ def pretended() -> Iterator[None]:
 
     loads = patch.object(torch, "load", read_pretended)
     parameters = patch.object(Parameter, "__new__", new_parameter)
-    with (
-        patch.multiple(torch.cuda, **replaced),
-        parameters,
-        loads,
-        patch.object(Thread, "run", run_pretended),
-        _Pretended(),
-    ):
+    cudnn = {"flags": lambda **_: nullcontext(), "is_acceptable": lambda _: False}
+    kernels = patch.multiple(torch.backends.cudnn, **cudnn)
+    names = patch.multiple(torch.cuda, **replaced)
+    threads = patch.object(Thread, "run", run_pretended)
+    with names, kernels, parameters, loads, threads, _Pretended():
         yield

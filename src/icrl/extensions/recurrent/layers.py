@@ -24,6 +24,8 @@ whole transition; a is the sigmoid of a linear layer instead of Mamba-2's form; 
 
 from __future__ import annotations
 
+from contextlib import nullcontext
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -122,9 +124,10 @@ class GRU(nn.Module):
 
     def forward(self, x: Tensor, cache: StateCache | None, layer: int) -> Tensor:
         """`[B, T, D] -> [B, T, D]`. With a cache the T tokens continue it. The unit is computed in float32."""
-        # cuDNN computes no gradients outside of training, and those of trials are there, without dropout.
-        fast = torch.backends.cudnn.flags(enabled=self.training or not torch.is_grad_enabled())
-        with torch.autocast(x.device.type, enabled=False), fast:
+        # cuDNN computes no gradients in eval mode, in which trials are updated on.
+        slow = x.is_cuda and torch.is_grad_enabled() and not self.training
+        kernels = torch.backends.cudnn.flags(enabled=False) if slow else nullcontext()
+        with torch.autocast(x.device.type, enabled=False), kernels:
             mixed, state = self.gru(in_float32(x), cache.read(layer)[None] if cache else None)
         if cache:
             cache.write(layer, state[0])
