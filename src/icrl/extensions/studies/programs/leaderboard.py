@@ -4,8 +4,8 @@ python -m src.leaderboard [add=logs/NAME/evaluation] [KEY=VALUE ...]      -> log
 
 Refused are damaged files, numbers that are not those of the recorded episodes, held-out tasks that the model was
 trained on, and evaluations of other tasks or of an update amid a training. `add=[FOLDER,FOLDER]` adds several; those of
-one recipe, which differ in seed and split alone, make one row with an interval over them. Without `add` the table is
-printed.
+one recipe, which differ in seed and split alone, make one row with an interval over them. A folder with an equals sign
+is quoted twice: "add='logs/NAME/evaluation-policy=finetuned'". Without `add` the table is printed.
 """
 
 from pathlib import Path
