@@ -27,7 +27,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from benchmarks.measure import Report, side_by_side
+from benchmarks.measure import Report, side_by_side, waiting
 from benchmarks.page import section
 from benchmarks.stage_one import ours
 from benchmarks.stage_two import CPU, HALFWAY, our_update, random_batch, repeated
@@ -70,7 +70,7 @@ def commands(root: str, tiny: bool, short: bool) -> dict[str, tuple[list[str], f
         "Tests: results of the GPU and of the CPU": (tests, 120.0),
         "make run": (["src.pipeline", f"root={root}", *small], 200.0),
     }
-    if not tiny:
+    if not tiny and find_spec("icrl.extensions.seeds"):
         found["Twelve seeds as one program"] = ["benchmarks.extensions.seeds.stacked", "gpu"], 60.0
     if not short:
         found["experiment=reference"] = [*reference, "source.videos_per_task=0"], 300.0
@@ -93,18 +93,6 @@ def result_of(arguments: list[str], seconds: float) -> Json:
     shown = [part for part in arguments if not part.startswith("root=")]
     found = {"command": f"python -m {' '.join(shown)}", "ended": ended, "seconds": time.perf_counter() - start}
     return found | {"output": [line for line in lines if line][-SHOWN:]}
-
-
-def waiting(work: Callable[[], int], device: torch.device) -> Callable[[], int]:
-    """`work` that ends when the device has done it."""
-
-    def done() -> int:
-        units = work()
-        if device.type == "cuda":
-            torch.cuda.synchronize(device)
-        return units
-
-    return done
 
 
 def update_rates(report: Report, devices: dict[str, torch.device], tiny: bool) -> None:

@@ -35,6 +35,18 @@ def side_by_side(
     return {name: statistics.median(found) for name, found in rates.items()}
 
 
+def waiting(work: Callable[[], int], device: torch.device) -> Callable[[], int]:
+    """`work` that ends when the device has done it."""
+
+    def done() -> int:
+        units = work()
+        if device.type == "cuda":
+            torch.cuda.synchronize(device)
+        return units
+
+    return done
+
+
 def fastest(rates: Mapping[str, float], peer: str) -> str:
     """Name of the fastest alternative among those whose names begin with `peer`."""
     return max((name for name in rates if name.startswith(peer)), key=lambda name: rates[name])

@@ -5,7 +5,7 @@ python -m benchmarks.extensions.seeds.stacked [commands | bound | gpu]
 Updates are measured in this process on one thread and its clock, on random windows; the models are also trained as one
 by `torch.func.vmap`, which is what our layers are compared with. With `commands`, whole commands of stage two are too,
 start, evaluations and checkpoints included. With `bound`, only the largest gain is measured that is possible here. With
-`gpu` updates are measured on a GPU, by the clock on the wall, and nothing is kept.
+`gpu` updates are measured on a GPU, by the clock on the wall and without vmap, and nothing is kept.
 """
 
 import os
@@ -22,7 +22,7 @@ from typing import Any
 import torch
 from torch.func import functional_call, stack_module_state
 
-from benchmarks.measure import Report, side_by_side
+from benchmarks.measure import Report, side_by_side, waiting
 from benchmarks.stage_two import CPU, HALFWAY, random_batch
 from icrl.app.compose import load_config
 from icrl.app.root import Config
@@ -130,48 +130,31 @@ def bounds() -> None:
         print(f"{name}: at most {bound(config, make_env(config.env).spec):.2f} times")
 
 
-def main(with_commands: bool) -> None:
+def main(with_commands: bool, device: torch.device) -> None:
+    """Measure, and keep what was measured on a CPU."""
     torch.set_num_threads(1)
     warnings.simplefilter("ignore", UserWarning)  # vmap has no rule for attention on a CPU
-    report = Report("extensions.seeds.stacked")
+    on_cpu = device == CPU
+    report = Report("extensions.seeds.stacked", None if on_cpu else ["gpu"])
     for name, options in RECIPES.items():
-        config = load_config([*options, "num_threads=1", "device.type=cpu"])
+        config = load_config([*options, "num_threads=1", f"device.type={device.type}"])
         spec = make_env(config.env).spec
-        batches = [random_batch(config, spec) for _ in range(NUMBER)]
+        batches = [random_batch(config, spec, device) for _ in range(NUMBER)]
         ways: dict[str, Callable[[], int]] = {
-            ALONE: partial(one_by_one, updaters_of(config, spec), batches),
-            OURS: partial(at_once, Stack(updaters_of(config, spec)), batches),
-            VMAP: by_vmap(updaters_of(config, spec), batches),
+            ALONE: partial(one_by_one, updaters_of(config, spec, device), batches),
+            OURS: partial(at_once, Stack(updaters_of(config, spec, device)), batches),
         }
-        rates = side_by_side(ways, ROUNDS, time.process_time)
+        if on_cpu:
+            ways[VMAP] = by_vmap(updaters_of(config, spec), batches)
+        done = {way: waiting(work, device) for way, work in ways.items()}
+        rates = side_by_side(done, ROUNDS, time.process_time if on_cpu else time.perf_counter)
         report.show(f"Updates of {NUMBER} models of the {name} recipe", rates, "update", ALONE)
     if with_commands:
         report.show(f"Stage two of {NUMBER} seeds of the tiny recipe, whole commands", commands(), "update", ALONE)
 
 
-def on_gpu() -> None:
-    """The same on a GPU, but for vmap."""
-    report, device = Report("extensions.seeds.stacked", ["gpu"]), torch.device("cuda")
-    for name, options in RECIPES.items():
-        config = load_config([*options, "num_threads=1"])
-        spec = make_env(config.env).spec
-        batches = [random_batch(config, spec, device) for _ in range(NUMBER)]
-        works = {
-            ALONE: partial(one_by_one, updaters_of(config, spec, device), batches),
-            OURS: partial(at_once, Stack(updaters_of(config, spec, device)), batches),
-        }
-
-        def waiting(work: Callable[[], int]) -> int:
-            units = sum(work() for _ in range(10))
-            torch.cuda.synchronize()
-            return units
-
-        ways = {way: partial(waiting, work) for way, work in works.items()}
-        report.show(f"Updates of {NUMBER} models of the {name} recipe", side_by_side(ways, ROUNDS), "update", ALONE)
-
-
 if __name__ == "__main__":
-    if "gpu" in sys.argv[1:]:
-        on_gpu()
+    if "bound" in sys.argv[1:]:
+        bounds()
     else:
-        bounds() if "bound" in sys.argv[1:] else main("commands" in sys.argv[1:])
+        main("commands" in sys.argv[1:], torch.device("cuda" if "gpu" in sys.argv[1:] else "cpu"))

@@ -48,6 +48,7 @@ def main(config: Config) -> Path:
 
 
 def noise_name(share: float) -> str:
+    """Name of the lives with this share of random actions."""
     return f"random actions {share:.0%}"
 
 
