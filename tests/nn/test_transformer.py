@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from icrl.app.compose import load_config
 from icrl.config.options import replace
+from icrl.nn import transformer
 from icrl.nn.cache import KVCache, RowCache
 from icrl.nn.transformer import Attention, StreamLinear, Transformer, attend
 
@@ -79,9 +80,13 @@ def test_a_transformer_equals_loops(tokens: str, position: str, num_kv_heads: in
 
 
 @pytest.mark.parametrize("groups", [1, 2, 4])
+@pytest.mark.parametrize("most_queries", [4, 160])
 @pytest.mark.parametrize(("length", "is_causal", "masked"), [(1, False, False), (6, True, False), (3, False, True)])
-def test_written_out_attention_equals_that_of_pytorch(groups: int, length: int, is_causal: bool, masked: bool) -> None:
+def test_written_out_attention_equals_that_of_pytorch(
+    monkeypatch: pytest.MonkeyPatch, groups: int, length: int, is_causal: bool, masked: bool, most_queries: int
+) -> None:
     """In float64 to rounding, in bfloat16 (which is written out on a CPU) to its three digits; so do gradients."""
+    monkeypatch.setattr(transformer, "MOST_QUERIES", most_queries)
     generator = torch.Generator().manual_seed(0)
     parts = [torch.randn(2, heads, 6, 8, generator=generator).double() for heads in (4, groups, groups)]
     parts[0] = parts[0][:, :, :length]

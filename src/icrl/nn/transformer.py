@@ -15,6 +15,7 @@ own linear layer rescales their output.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from icrl.nn.gpt import GPTConfig
 
 NUM_STREAMS = 3
+MOST_QUERIES = 160  # of a block in causal attention on a CPU; smaller ones are slower
 TRUNKS: dict[str, Any] = {}  # classes of layers that mix steps, by `model.trunk`
 
 
@@ -75,17 +77,30 @@ def attend(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, dropo
     """softmax(Q K^T / sqrt(Dh)) V of queries `[B, H, L, Dh]` on keys and values `[B, K, S, Dh]`, where each head of
     these serves H / K heads of queries. `mask` `[L, S]` is true where a query sees a key."""
     batch, heads, length, width = query.shape
-    groups, seen = key.shape[1:3]
+    groups = key.shape[1]
     if dropout or not query.is_cpu or (length > 1 and query.dtype != torch.bfloat16):
         return F.scaled_dot_product_attention(query, key, value, mask, dropout, is_causal, enable_gqa=heads > groups)
     # PyTorch's kernel for a CPU is slower than products written out for single queries and in bfloat16.
-    rows, key, value = (part.reshape(batch * groups, -1, width) for part in (query * width**-0.5, key, value))
-    if is_causal and length > 1:
-        mask = torch.ones(length, seen, dtype=torch.bool, device=query.device).tril()
+    key, value = (part.reshape(batch * groups, -1, width) for part in (key, value))
+    if not is_causal or length == 1:
+        return _products(query, key, value, mask)
+    block, parts = math.ceil(length / math.ceil(length / MOST_QUERIES)), list[Tensor]()
+    for start in range(0, length, block):  # keys after the last query of a block are left out
+        some = query[:, :, start : start + block]
+        end = start + some.shape[2]
+        before = torch.ones(end - start, end, dtype=torch.bool, device=query.device).tril(start)
+        parts.append(_products(some, key[:, :end], value[:, :end], before))
+    return torch.cat(parts, dim=2) if len(parts) > 1 else parts[0]
+
+
+def _products(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None) -> Tensor:
+    """`attend` by two products, on keys and values `[B K, S, Dh]`."""
+    batch, heads, length, width = query.shape
+    rows = (query * width**-0.5).reshape(len(key), -1, width)
     if mask is None:
         scores = torch.bmm(rows, key.mT)
     else:
-        bias = query.new_zeros(mask.shape).masked_fill(~mask, -torch.inf).repeat(heads // groups, 1)
+        bias = query.new_zeros(mask.shape).masked_fill(~mask, -torch.inf).repeat(rows.shape[1] // length, 1)
         scores = torch.baddbmm(bias, rows, key.mT)
     return torch.bmm(scores.softmax(-1), value).view(batch, heads, length, width)
 
