@@ -29,7 +29,7 @@ from icrl.data.windows import DataConfig
 from icrl.envs import env_options
 from icrl.envs.core import EnvConfig
 from icrl.envs.rooms import DarkRoomConfig
-from icrl.envs.tasks import TasksConfig
+from icrl.envs.tasks import TasksConfig, regions
 from icrl.evaluation.kinds import kind_of, named_kinds
 from icrl.evaluation.protocol import EvaluationConfig
 from icrl.nn.encoders import OF_ROWS
@@ -157,8 +157,8 @@ def _in_world(config: Config) -> Iterator[str]:
 def _in_splits(config: Config) -> Iterator[str]:
     """Conflicts between held-out, development and training tasks."""
     data, tasks = config.data, config.tasks
-    if data.development == "region" and tasks.split in ("random", "list"):
-        yield "$data.development needs a region that is held out: $tasks.split must be quadrant, ring or checkerboard"
+    if data.development == "region" and tasks.split not in regions():
+        yield f"$data.development needs a region that is held out: $tasks.split must be one of {', '.join(regions())}"
     if data.development != "random" and not data.num_development_tasks:
         yield "$data.development sets tasks aside, so $data.num_development_tasks must be above 0"
     if data.development == "random" and 0 < tasks.num_train <= data.num_development_tasks:

@@ -54,8 +54,8 @@ class DataConfig(Options):
     )
     development: Literal["random", "region"] = option(
         "random",
-        "rule of the development tasks. random: the last training tasks; with tasks.split=quadrant, ring or "
-        "checkerboard also region: all training tasks in a region like the held-out one",
+        "rule of the development tasks. random: the last training tasks; region: all training tasks in a region like "
+        "the one that tasks.split holds out",
     )
 
     former = {"symmetries": False, "development_tasks": list[int](), "storage": NO_EFFECT}

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple, Self
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, Self
 
 import torch
 from pydantic import Field, model_validator
 from torch import Tensor
 
-from icrl.config.options import OneOrMore, Options, option, refuse
+from icrl.config.modules import load_plugins, registrar
+from icrl.config.options import OR_ELSEWHERE, OneOf, OneOrMore, Options, option, refuse
+from icrl.config.schedules import nearest
 from icrl.contracts import ConfigError, Env
 from icrl.envs.core import State, TensorEnv
 
@@ -20,13 +22,29 @@ if TYPE_CHECKING:
 # Worlds in which streams change their tasks, of an extension; see `changing`.
 CHANGES: list[Callable[[Env[Any], Any, Tensor, list[int]], Env[Any]]] = []
 
+# Tasks `[num_tasks]` bool that are held out, and those like them among the others, for development; None where tasks
+# have no place. Made of the world and tasks.seed.
+Region = Callable[[TensorEnv, int], tuple[Tensor, Tensor] | None]
+_REGIONS: dict[str, Region] = {}
+_SPLITS = ("random", "list")
+
+
+def split_rule(name: str) -> Callable[[Region], Region]:
+    """Decorator of a function from a world and `tasks.seed` to the region that `tasks.split=name` holds out."""
+    return registrar("split_rule", name, _REGIONS, built_in=_SPLITS)
+
+
+def regions() -> list[str]:
+    """Values of `tasks.split` that hold out a region."""
+    load_plugins()
+    return [*_REGIONS]
+
 
 class TasksConfig(Options):
-    split: Literal["random", "quadrant", "ring", "checkerboard", "list"] = option(
+    split: Annotated[str, OneOf(_SPLITS, r"\w+", "the name of a rule of an extension, or of yours")] = option(
         "random",
-        "rule of the held-out tasks. random: the last of a seeded permutation; list: tasks.held_out; in a "
-        "room also quadrant: the goals strictly on one side of the middle row and of the middle column, "
-        "quadrant seed % 4; ring: the goals at the walls; checkerboard: the cells of one colour, seed % 2",
+        "rule of the held-out tasks. random: the last of a seeded permutation; list: tasks.held_out; other names: a "
+        "region of the world",
     )
     num_train: int = option(57, "tasks with source agents, at least 2 (0: all that are not held out)", ge=0)
     num_held_out: int = option(
@@ -42,6 +60,9 @@ class TasksConfig(Options):
 
     @model_validator(mode="after")
     def _check(self) -> Self:
+        known = [*_SPLITS, *regions()]
+        must = f"must be one of {', '.join(known)}{nearest(self.split, known)}{OR_ELSEWHERE}"
+        refuse(self.split not in known, f"tasks.split={self.split}: {must}")
         held_out, random, listed = self.held_out, self.split == "random", self.split == "list"
         given, no_number = f"tasks.held_out={held_out}", random and not self.num_train and not self.num_held_out
         refuse(self.num_train == 1, "tasks.num_train=1: must be at least 2, or 0 for all tasks that are not held out")
@@ -99,7 +120,7 @@ def split_tasks(env: TensorEnv, config: Config) -> Split:
 
 
 def held_out_region(env: TensorEnv, config: Config, order: list[int]) -> set[int]:
-    """Tasks that the rule holds out. In a room of even side the middle lines lie between two rows and two columns."""
+    """Tasks that the rule holds out."""
     options = config.tasks
     if options.split == "random":
         return set(order[max(len(order) - options.num_held_out, 0) if options.num_held_out else options.num_train :])
@@ -108,33 +129,17 @@ def held_out_region(env: TensorEnv, config: Config, order: list[int]) -> set[int
         allowed = f"{largest} must be below {number}, the number of tasks of env.name={config.env.name}"
         refuse(largest >= number, f"tasks.held_out={options.held_out}: {allowed}")
         return set(options.held_out)
-    row, column = _rows_and_columns(env, config)
-    if options.split == "quadrant":
-        held_out = _quadrant(row, column, env.spec.width, options.seed % 4)
-    elif options.split == "ring":
-        held_out = _ring(row, column, env.spec.width)
-    else:
-        held_out = (row + column) % 2 == options.seed % 2
-    return set(held_out.nonzero().flatten().tolist())
+    return _regions(env, config)[0]
 
 
-def _rows_and_columns(env: TensorEnv, config: Config) -> tuple[Tensor, Tensor]:
-    """Row and column of the goal of every task. Raises `ConfigError` if tasks have no place."""
-    cells = env.goal_cell(env.all_tasks())
-    if cells is None:
-        reason = f"tasks of env.name={config.env.name} have no place on a map; must be random or list"
-        raise ConfigError(f"tasks.split={config.tasks.split}: {reason}")
-    return cells // env.spec.width, cells % env.spec.width
-
-
-def _quadrant(row: Tensor, column: Tensor, width: int, number: int) -> Tensor:
-    below, right = divmod(number, 2)
-    sides = ((2 * cell - (width - 1)).sign() == 2 * far - 1 for cell, far in ((row, below), (column, right)))
-    return torch.logical_and(*sides)
-
-
-def _ring(row: Tensor, column: Tensor, width: int) -> Tensor:
-    return (torch.minimum(row, column) == 0) | (torch.maximum(row, column) == width - 1)
+def _regions(env: TensorEnv, config: Config) -> tuple[set[int], set[int]]:
+    """Held-out tasks by the rule of a region, and development tasks. Raises `ConfigError` if tasks have no place."""
+    split, name = config.tasks.split, config.env.name
+    found = _REGIONS[split](env, config.tasks.seed)
+    if found is None:
+        raise ConfigError(f"tasks.split={split}: tasks of env.name={name} have no place on a map; give random or list")
+    held_out, development = (set(region.nonzero().flatten().tolist()) for region in found)
+    return held_out, development
 
 
 def development_of(env: TensorEnv, config: Config, train: list[int]) -> list[int]:
@@ -142,8 +147,8 @@ def development_of(env: TensorEnv, config: Config, train: list[int]) -> list[int
     learns from them.
 
     `data.development=random` sets aside the last `data.num_development_tasks` of `train`, and `region` all of `train`
-    in a region that is to the other training tasks as the held-out region is (see `_development_region`). Raises
-    `ConfigError` if the region is empty, or if no other training task is left."""
+    in a region that is to the other training tasks as the held-out region is. Raises `ConfigError` if the region is
+    empty, or if no other training task is left."""
     options = config.data
     number = options.num_development_tasks
     if options.development == "random" or not number:
@@ -151,30 +156,13 @@ def development_of(env: TensorEnv, config: Config, train: list[int]) -> list[int
         fewer = f"give data.num_development_tasks={max(1, len(train) // 3)}"
         refuse(number >= len(train), f"data.num_development_tasks={number} {allowed}: {fewer}")
         return train[len(train) - number :]
-    given, chosen = f"data.development=region with tasks.split={config.tasks.split}", _development_region(env, config)
+    given, chosen = f"data.development=region with tasks.split={config.tasks.split}", _regions(env, config)[1]
     tasks = [task for task in train if task in chosen]
     left = len(train) - len(tasks)
     refuse(
         not tasks or not left, f"{given} sets aside {len(tasks)} training tasks and leaves {left}; both must be above 0"
     )
     return tasks
-
-
-def _development_region(env: TensorEnv, config: Config) -> set[int]:
-    """Tasks outside the held-out region that a model can be kept away from in the same way.
-
-    For a quadrant: the opposite one. For the ring: the cells beside it, which are the ring of the room without walls.
-    For a colour of the checkerboard: every other row of the other colour, whose neighbours are not learned either."""
-    row, column = _rows_and_columns(env, config)
-    rule, seed, width = config.tasks.split, config.tasks.seed, env.spec.width
-    if rule == "quadrant":
-        region = _quadrant(row, column, width, 3 - seed % 4)
-    elif rule == "ring":
-        region = (torch.minimum(row, column) == 1) | (torch.maximum(row, column) == width - 2)
-        region &= ~_ring(row, column, width)
-    else:
-        region = ((row + column) % 2 != seed % 2) & (row % 2 == 1)
-    return set(region.nonzero().flatten().tolist())
 
 
 def streams_of(tasks: Tensor, streams_per_task: int) -> Tensor:

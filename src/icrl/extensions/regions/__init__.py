@@ -1,0 +1,1 @@
+"""Extension: regions of a room that `tasks.split` holds out."""
