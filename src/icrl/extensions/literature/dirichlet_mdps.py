@@ -66,18 +66,16 @@ class Counts(NamedTuple):
     last: Tensor  # [B] int64: the last action
 
 
-class GaussianPSRL:
-    """PSRL (Osband, Russo and Van Roy, 2013, arXiv 1306.0940) with the world's own prior: at the start of each episode
-    it draws an MDP from its posterior, plans in it and follows the plan.
+class Planning:
+    """Policy that plans at the start of each episode in the MDP that its counts make likely, and follows the plan."""
 
-        p(. | s, a) ~ Dirichlet(1 + n(s, a, .)),    m(s, a) ~ N((1 + r) / (1 + n), 1 / (1 + n))
-
-    after n pulls of a in s with rewards r in all. Optimistic (OPSRL), no drawn mean reward is below that of the
-    posterior (after May et al., 2012, "Optimistic Bayesian sampling in contextual-bandit problems")."""
-
-    def __init__(self, env: DirichletMDP, optimistic: bool) -> None:
+    def __init__(self, env: DirichletMDP) -> None:
         self._sizes = env.num_states, env.spec.num_actions, env.spec.max_episode_steps
-        self._optimistic = optimistic
+
+    def likely(self, count: Tensor, total: Tensor, seeds: Tensor) -> tuple[Tensor, Tensor, Tensor | None]:
+        """Transitions `[B, S, A, S]` and mean rewards `[B, S, A]` to plan in, from the `count` of transitions and the
+        `total` of rewards, and the distance `[B, S, A]` within which transitions are as good as can be (None: 0)."""
+        raise NotImplementedError
 
     def initial_carry(self, num_streams: int) -> Counts:
         num_states, num_actions, num_steps = self._sizes
@@ -102,21 +100,86 @@ class GaussianPSRL:
         return carry._replace(last=action)
 
     def _planned(self, count: Tensor, total: Tensor, seeds: Tensor) -> Tensor:
-        """Best actions `[B, M, S]` in MDPs drawn from the posterior, by backward induction."""
+        """Best actions `[B, M, S]` in what is likely, by backward induction."""
+        probability, reward, radius = self.likely(count, total, seeds)
+        value, actions = torch.zeros_like(reward[..., 0]), list[Tensor]()
+        for _ in range(self._sizes[2]):
+            if radius is None:
+                after = (probability @ value[:, None, :, None])[..., 0]
+            else:
+                after = hoped(probability, radius, value)
+            value, action = (reward + after).max(dim=-1)
+            actions.append(action)
+        return torch.stack(actions[::-1], dim=1)
+
+
+class GaussianPSRL(Planning):
+    """PSRL (Osband, Russo and Van Roy, 2013, arXiv 1306.0940) with the world's own prior: at the start of each episode
+    it draws an MDP from its posterior.
+
+        p(. | s, a) ~ Dirichlet(1 + n(s, a, .)),    m(s, a) ~ N((1 + r) / (1 + n), 1 / (1 + n))
+
+    after n pulls of a in s with rewards r in all. Optimistic (OPSRL), no drawn mean reward is below that of the
+    posterior (after May et al., 2012, "Optimistic Bayesian sampling in contextual-bandit problems")."""
+
+    def __init__(self, env: DirichletMDP, optimistic: bool) -> None:
+        super().__init__(env)
+        self._optimistic = optimistic
+
+    def likely(self, count: Tensor, total: Tensor, seeds: Tensor) -> tuple[Tensor, Tensor, None]:
         numbers = torch.arange(count.shape[1:].numel(), device=count.device).view(count.shape[1:])
         drawn = dirichlet(1 + count, mix(seeds.view(-1, 1, 1, 1), numbers))
         weight = 1 + count.sum(dim=-1)
         mean = (PRIOR_MEAN + total) / weight
         further = normal(uniform(mix(seeds, -1).view(-1, 1, 1), numbers[..., 0]))
-        reward = mean + (further.clamp(min=0) if self._optimistic else further) / weight.sqrt()
-        value, actions = torch.zeros_like(reward[..., 0]), list[Tensor]()
-        for _ in range(self._sizes[2]):
-            value, action = (reward + (drawn @ value[:, None, :, None])[..., 0]).max(dim=-1)
-            actions.append(action)
-        return torch.stack(actions[::-1], dim=1)
+        return drawn, mean + (further.clamp(min=0) if self._optimistic else further) / weight.sqrt(), None
+
+
+class Greedy(Planning):
+    """Planning in the mean of the posterior: it learns from what it meets, and never explores on purpose."""
+
+    def likely(self, count: Tensor, total: Tensor, seeds: Tensor) -> tuple[Tensor, Tensor, None]:
+        weight = 1 + count.sum(dim=-1)
+        return (1 + count) / (1 + count).sum(dim=-1, keepdim=True), (PRIOR_MEAN + total) / weight, None
+
+
+class UCRL2(Planning):
+    """UCRL2 (Jaksch, Ortner and Auer, 2010, "Near-optimal regret bounds for reinforcement learning"), with a plan for
+    each episode: it plans in the best MDP within bounds around the means of what it met, in t steps so far,
+
+        |m(s, a) - mean| <= c sqrt(2 ln(2 S A t) / n),    |p(. | s, a) - mean|_1 <= c sqrt(14 S ln(2 A t) / n)
+
+    where c = 0.1 in place of 1, which was chosen on other tasks. Without a pull n is 1, the mean reward that of the
+    prior, and all states are as likely."""
+
+    width = 0.1
+
+    def likely(self, count: Tensor, total: Tensor, seeds: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        num_states, num_actions, _ = self._sizes
+        pulls = count.sum(dim=-1)
+        time, number = pulls.sum(dim=(1, 2), keepdim=True).clamp(min=1), pulls.clamp(min=1)
+        mean = torch.where(pulls > 0, total / number, PRIOR_MEAN)
+        probability = torch.where(pulls[..., None] > 0, count / number[..., None], 1 / num_states)
+        further = (2 * (2 * num_states * num_actions * time).log() / number).sqrt()
+        radius = (14 * num_states * (2 * num_actions * time).log() / number).sqrt()
+        return probability, mean + self.width * further, self.width * radius
+
+
+def hoped(probability: Tensor, radius: Tensor, value: Tensor) -> Tensor:
+    """Largest mean `[B, S, A]` of the `value` `[B, S]` of the next state, for transitions within an L1 distance
+    `radius` of `probability`: half of it is added to the best state and taken from the worst ones (Jaksch et al.,
+    2010, figure 2)."""
+    order = value.argsort(dim=-1, descending=True)
+    ranked = probability.gather(-1, order[:, None, None].expand_as(probability))
+    added = torch.minimum(radius / 2, 1 - ranked[..., 0])
+    worse = ranked.flip(-1).cumsum(-1).flip(-1) - ranked  # probability of all states that are worse
+    taken = (added[..., None] - worse).clamp(min=0).minimum(ranked)
+    taken[..., 0] = -added
+    return ((ranked - taken) * value.gather(-1, order)[:, None, None]).sum(-1)
 
 
 @searchers_in.register
 def _(env: DirichletMDP) -> dict[str, Any]:
     sampling = {"PSRL": GaussianPSRL(env, optimistic=False), "OPSRL": GaussianPSRL(env, optimistic=True)}
-    return sampling | {"random": Chance(env.spec), env.best_name: Planner()}
+    others = {"UCRL2": UCRL2(env), "greedy planning": Greedy(env)}
+    return sampling | others | {"random": Chance(env.spec), env.best_name: Planner()}
