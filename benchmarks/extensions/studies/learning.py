@@ -38,6 +38,7 @@ from benchmarks.extensions.studies.tables import (
     SUCCESS_END,
     TABLES,
     TOTAL,
+    UNPUBLISHED,
     Line,
     Table,
 )
@@ -257,7 +258,7 @@ def _whole(study: str, folder: Path) -> Table:
     cited = [
         Line(study, row["variant"], policy, f"{row['variant']}: {policy}")
         for row in rows
-        for policy in (MODEL, *(name for name, of in row["figures"].items() if PUBLISHED in of))
+        for policy in (MODEL, *(name for name, of in row["figures"].items() if PUBLISHED in of or name in UNPUBLISHED))
     ]
     if len(cited) > len(rows):
         return Table(cited, (TOTAL, PUBLISHED), "protocol: policy")

@@ -29,6 +29,7 @@ COVERED, MEMORY = "cells visited in 4 episodes without a goal", "of these by mem
 OFF_PLAN = "new cells above a blind replay"  # in the three episodes after a random one
 ABOVE_OPTIMUM, REGRET = "steps above the optimum", "regret"
 TOTAL, PUBLISHED, MINUTES = "total reward of a life", "published", "minutes"
+UNPUBLISHED = ("greedy planning",)  # references that stand beside published ones
 AFTER_MOVE = "ten episodes after the goal moved"
 _REFERENCES = (
     "covering plan",
@@ -128,7 +129,7 @@ _LITERATURE = {
     "5 arms, 100 pulls": "Gittins index",
     "10 arms, 100 pulls": "Gittins index",
     "ten gaussian arms, one fixed": "Thompson sampling",
-    "random MDPs, 10 episodes": "PSRL",
+    "random MDPs, 10 episodes": "UCRL2",
     "treasure rooms, values from 0": "First-Explore",
     "treasure rooms, values from -4": "First-Explore",
 }
