@@ -1,3 +1,3 @@
-"""Shared by all programs: the root of all options and its rules, composing it from presets and a command line, help.
+"""Code that all programs share: the root of all options and its rules, composition from presets and command line, help.
 
-It is above all other folders of the core; `config/` is below them."""
+It may import from all other folders of the core; `config/` imports from none of them."""

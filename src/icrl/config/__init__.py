@@ -1,3 +1,3 @@
-"""Options of components: their declaration, schedules and modules of the user's own.
+"""Declaration of options, schedules, and import of modules of the user's own.
 
-All other folders may import from here, and this one imports from none of them."""
+All other folders may import from here; this one imports from none of them."""

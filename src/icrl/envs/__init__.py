@@ -1,7 +1,7 @@
 """Environments: the rules of each world as tensors. Imports no PyTorch.
 
-A world of an extension or of the user's own is a `TensorEnv` under the decorator `@core.world(name, options)`, in a
-file that `module=` names.
+To add a world, write a `TensorEnv` with the decorator `@core.world(name, options)`, in an extension or in a file that
+`module=` names.
 """
 
 from __future__ import annotations

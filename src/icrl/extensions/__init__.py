@@ -1,10 +1,10 @@
-"""Optional parts, which the core does not know. Each is a folder here that can be deleted.
+"""Optional parts, one folder each; the core imports none of them, so each can be deleted.
 
 An extension registers what it adds in the same way as a package of the user's own. `NAME/__init__.py` is imported with
-`icrl`, stays light, and may register Gymnasium ids; `NAME/plugin.py`, if there is one, imports the modules with
-registered classes, before a configuration is made. Its programs are `NAME/programs/*.py`, its presets `NAME/conf/`,
-functions that these call `NAME/resolvers.py`, its tests `tests/extensions/NAME/`. One that builds on others says so,
-`NEEDS = ("other",)` in its `__init__.py`, and is left out where these are missing.
+`icrl`, stays light, and may register Gymnasium ids. `NAME/plugin.py`, if there is one, imports the modules with
+registered classes, before a configuration is made. Programs are in `NAME/programs/*.py`, presets in `NAME/conf/`,
+functions that presets call in `NAME/resolvers.py`, tests in `tests/extensions/NAME/`. An extension that builds on
+others has `NEEDS = ("other",)` in its `__init__.py`, and is left out if one of them is missing.
 """
 
 import ast

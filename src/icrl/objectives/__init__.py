@@ -1,7 +1,7 @@
 """Training objectives of stage two: (model, batch) -> terms of the loss, metrics.
 
-An objective of the user's own is a class with the methods of `contracts.Objective` under the decorator
-`@objective(name, options)`, in a file that `module=` names.
+To add one, write a class with the methods of `contracts.Objective` and the decorator `@objective(name, options)`, in a
+file that `module=` names.
 """
 
 from __future__ import annotations

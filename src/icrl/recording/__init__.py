@@ -1,1 +1,1 @@
-"""Stage one: source agents are trained, and their lives recorded, checked and evaluated. Start with `record`."""
+"""Stage one: trains source agents, and records, checks and evaluates their lives. Start with `record`."""

@@ -1,8 +1,7 @@
-"""Source algorithms, one file each; many learners are one batched learner.
+"""Source algorithms, one file each; one object holds all learners, batched.
 
-The folder is scanned for them. A new source is one file here, with a `Learner` under the decorator
-`@source(name, options)`, and one preset `conf/source/<name>.yaml`. A source of the user's own is a file of the same
-form that `module=` names.
+This folder is scanned for them. To add a source, write a `Learner` with the decorator `@source(name, options)` in a
+file here, and a preset `conf/source/<name>.yaml`; or write such a file anywhere and name it by `module=`.
 
 Shapes: T steps, L learners, N environments or W windows of each, B = L * N or L * W streams (learner by learner),
 S observations, A actions.

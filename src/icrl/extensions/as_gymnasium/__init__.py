@@ -1,7 +1,6 @@
-"""Extension: worlds of tensors as Gymnasium environments, by ids such as `icrl/DarkRoom-v0`.
+"""Extension: tensor worlds as Gymnasium environments, with ids such as `icrl/DarkRoom-v0`.
 
-Importing this module is light: a world is imported when it is made. Another extension registers its worlds by
-`register`.
+A world is imported only when it is made. Other extensions register their worlds with `register`.
 """
 
 from typing import Any

@@ -1,1 +1,1 @@
-"""Extension: evaluations during training in another process."""
+"""Extension: evaluations during training, in a separate process."""

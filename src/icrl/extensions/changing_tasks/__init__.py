@@ -1,1 +1,1 @@
-"""Extension: source agents whose task changes between episodes, with `source.task_change`."""
+"""Extension: source agents whose task changes between episodes (`source.task_change`)."""

@@ -1,1 +1,1 @@
-"""Extension: after an error about options, all further ones, and a command without any."""
+"""Extension: lists all errors in the options at once, and prints a command without any."""

@@ -1,1 +1,1 @@
-"""Extension: pictures of finished trainings from their histories and event files, for notebooks."""
+"""Extension: plots of finished training runs, from their histories and event files, for notebooks."""

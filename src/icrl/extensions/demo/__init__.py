@@ -1,4 +1,4 @@
-"""Page in the browser that shows a trained model as it learns: exported network, numbers of the room, the page itself.
+"""Extension: web page that shows a trained model as it learns: exported network, numbers of the room, the page itself.
 
-`page.py` imports nothing but Python's own library; the others import from evaluation and all below it.
+`page.py` imports only Python's standard library; the others import from evaluation and all folders below it.
 """

@@ -1,1 +1,1 @@
-"""Exported models: folders with all that a model needs to act, in the layout of model hubs, which `icrl.load` reads."""
+"""Extension: export of a model as a folder in the layout of model hubs, which `icrl.load` reads."""

@@ -1,1 +1,1 @@
-"""Extension: how soon the first success comes in evaluations, and what is kept of it."""
+"""Extension: how soon the first success comes in evaluations, and whether the goal is found again after it."""

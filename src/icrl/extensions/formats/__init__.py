@@ -1,1 +1,1 @@
-"""Extension: histories in files of other programs: `src.import_histories`, `src.export_histories`."""
+"""Extension: import and export of histories in other file formats: `src.import_histories`, `src.export_histories`."""

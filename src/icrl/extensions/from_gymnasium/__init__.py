@@ -1,3 +1,3 @@
-"""Extension: environments of Gymnasium as worlds (`env=gymnasium`), stepped in this process or in worker processes.
+"""Extension: Gymnasium environments as worlds (`env=gymnasium`), stepped in this process or in worker processes.
 
 The other direction is `as_gymnasium`."""

@@ -1,4 +1,4 @@
-"""Extension: worlds of MuJoCo (`locomotion`), Meta-World and MiniGrid with hidden tasks, which `from_gymnasium` plays.
+"""Extension: MuJoCo (`locomotion`), Meta-World and MiniGrid with hidden tasks, as worlds for `from_gymnasium`.
 Each needs its package."""
 
 import gymnasium

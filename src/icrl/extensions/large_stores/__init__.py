@@ -1,1 +1,1 @@
-"""Extension: stores that are large: pages of a batch are read together, and files that were checked are noted."""
+"""Extension: large history stores: reads the pages of a batch together, and checks each large file only once."""

@@ -1,1 +1,1 @@
-"""Extension: two checks of any model, its own noise in the context and tasks of another kind: `check_model`."""
+"""Extension: two checks of a model, after random actions of its own and on tasks of another kind: `check_model`."""

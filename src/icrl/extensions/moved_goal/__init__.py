@@ -1,1 +1,1 @@
-"""Extension: a goal that moves in mid-stream, in evaluations and on the live map of the notebooks."""
+"""Extension: a goal that moves in the middle of a life, in evaluations and on the live map of the notebooks."""

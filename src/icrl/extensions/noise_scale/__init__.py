@@ -1,1 +1,1 @@
-"""Extension: the gradient noise scale, the largest batch size that helps much."""
+"""Extension: the gradient noise scale, up to which larger batches help about proportionally."""

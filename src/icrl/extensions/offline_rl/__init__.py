@@ -1,7 +1,8 @@
-"""Extension: offline RL in context: values of histories, and policies from them: `train_ilql`, `extract_policy`.
+"""Extension: offline RL in context: values learned from histories, and policies from values (`train_ilql`,
+`extract_policy`).
 
 The preset `offline=reference` takes the reference's optimizer from the extension `optimizers`; curves of a critic are
-drawn as those of `curves`.
+drawn by `curves`.
 """
 
 NEEDS = ("optimizers", "curves")

@@ -1,2 +1,2 @@
-"""Work in parts: engines that run commands on many machines, processes that train one model together, and stage one in
-shards that read as one store."""
+"""Extension: work on several machines and processes: engines that run commands, data-parallel training of one
+model, and stage one in shards that are read as one store."""

@@ -1,1 +1,1 @@
-"""Extension: the search for options of a program, by Optuna: `src.search_params`."""
+"""Extension: search for the options of a program with Optuna: `src.search_params`."""

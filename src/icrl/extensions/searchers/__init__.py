@@ -1,2 +1,2 @@
-"""Extension: policies that are not trained and search rooms: references, a source, and labels. They know the rules
-of a world, but of its task only what they have seen."""
+"""Extension: scripted policies that search, as references, as a source, and for labels. They know the rules of a
+world, but of its task only what they have seen."""

@@ -1,1 +1,1 @@
-"""Extension: stage two with several seeds as one program, `src.train_seeds`."""
+"""Extension: stage two for several seeds in one batched program, `src.train_seeds`."""

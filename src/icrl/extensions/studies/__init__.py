@@ -1,3 +1,3 @@
-"""Studies: comparisons of variants over seeds, with a report. They run with the engines of the extension `scaling`."""
+"""Extension: studies, which compare variants over seeds and write a report. They run on the engines of `scaling`."""
 
 NEEDS = ("scaling",)

@@ -1,1 +1,1 @@
-"""Converter of the histories, checkpoints and results of older versions: `src.upgrade`."""
+"""Extension: conversion of histories, checkpoints and results of older versions, `src.upgrade`."""

@@ -1,1 +1,1 @@
-"""Extension: source algorithms that learn values of actions from replay: Q-learning and DQN."""
+"""Extension: source algorithms that learn action values from replay: Q-learning and DQN."""

@@ -1,5 +1,5 @@
-"""Extension: observations that are vectors, images or several integers, and actions that are several or real numbers.
-Networks of source agents over them, encoders and action heads of the model, and worlds of vectors with hidden tasks."""
+"""Extension: observations that are vectors, images or several integers; actions that are vectors or several integers.
+It has networks of source agents, encoders and action heads of the model, and vector worlds with hidden tasks."""
 
 from icrl import extensions
 

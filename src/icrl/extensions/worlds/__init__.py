@@ -1,5 +1,5 @@
-"""Extension: worlds beside DarkRoom, as tensor functions. Key-to-Door, bandits and random MDPs; policies from theory
-that learn in them (`learners`)."""
+"""Extension: Key-to-Door, bandits and random MDPs as tensor functions, and policies from theory that learn in them
+(`learners`)."""
 
 from typing import Any
 

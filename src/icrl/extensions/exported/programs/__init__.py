@@ -1,1 +1,1 @@
-"""Programs of the extension `demo`."""
+"""Programs of the extension `exported`."""
