@@ -92,15 +92,3 @@ def test_no_agent_makes_a_game_last_for_ever(host: str, dimension: int, rows: in
             return
         assert len(points) < len(NOISE)
     pytest.fail(f"{len(points)} positions after 200 moves")
-
-
-def test_an_agent_holds_off_the_weak_form_for_ever() -> None:
-    """Of the smallest hitting sets {0, 1} and {1, 2} it plays the first, and after two moves the position is the same.
-    The strong form wins from there."""
-    start = points = canonical(torch.tensor([[[0, 2, 0], [1, 0, 2]]]))
-    for _ in range(2):
-        coords = subset_of(HOSTS["weak_spivakovsky_first"](points, NOISE[:1]), 3)
-        points = canonical(reposition(shift(points, coords, AGENTS["first"](points, coords, NOISE[:1]))))
-    assert torch.equal(points, start)
-    while len(points):
-        points = answered(points, "spivakovsky")

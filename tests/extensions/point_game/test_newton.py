@@ -7,12 +7,12 @@ import scalar_points as scalar
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from point_worlds import tensor_of
 
 from icrl.extensions.point_game.fixed_players import AGENTS, HOSTS
 from icrl.extensions.point_game.newton import reduce_to_hull
 from icrl.extensions.point_game.rollout import PointGame, PointGameOptions, match, play
 from icrl.extensions.point_game.rules import (
-    PADDING,
     available,
     canonical,
     is_over,
@@ -24,11 +24,6 @@ from icrl.extensions.point_game.rules import (
 from icrl.randomness import stream_seeds
 
 OPTIONS = {"max_value": 9, "max_episode_steps": 8, "reposition": False, "reduction": "hull"}
-
-
-def tensor_of(games: list[scalar.Points], dimension: int) -> torch.Tensor:
-    gone = (PADDING,) * dimension
-    return torch.tensor([[gone if point is None else point for point in points] for points in games])
 
 
 @settings(max_examples=20, deadline=None)
