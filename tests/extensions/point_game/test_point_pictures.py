@@ -52,7 +52,8 @@ def test_strip_by_panels() -> None:
         stays, goes = (line.get_xydata() for line in axes.lines[-2:])
         assert np.array_equal(stays, move.after[move.stays]) and np.array_equal(goes, move.after[~move.stays])
         assert (move.after < [axes.get_xlim()[1], axes.get_ylim()[1]]).all()
-    for length, shown in ((19, [*range(19)]), (20, [*range(18), 19])):  # a long game up to the last panel but one
+    for length, shown in ((6, [*range(6)]), (19, [*range(19)]), (20, [*range(18), 19])):
+        # A long game is shown up to the last panel but one.
         long = [moves[0]._replace(title=str(number)) for number in range(length)]
         titles = [axes.get_title() for axes in strip_figure(long, "a game").axes]
         assert titles == ["start", *map(str, shown)] and len(titles) <= MAX_PANELS
