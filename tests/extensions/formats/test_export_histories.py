@@ -39,15 +39,9 @@ def contents_of(folder: Path) -> dict[str, tuple[int, bytes]]:
 
 
 def check_export(histories: Histories, folder: Path) -> None:
-    """Both forms hold the columns, with rewards as values that read back exactly."""
+    """Texts hold the columns, with rewards as values that read back exactly."""
     rewards = np.array(histories.spec.reward_values)[histories.columns["reward"]]
     expected = histories.columns | {"reward": rewards}
-    with np.load(folder / "histories.npz", allow_pickle=False) as found:
-        assert set(found.files) == {"task", *COLUMNS}
-        for name in COLUMNS:
-            assert found[name].dtype == expected[name].dtype
-            np.testing.assert_array_equal(found[name], expected[name])
-        np.testing.assert_array_equal(found["task"], histories.row_tasks)
     names = [f"task_{task:03d}_learner_000_env_{row % 2:03d}.txt" for row, task in enumerate(histories.row_tasks)]
     assert sorted([*names, "test_tasks.txt"]) == sorted(path.name for path in folder.glob("*.txt"))
     for row, name in enumerate(names):
@@ -59,7 +53,7 @@ def check_export(histories: Histories, folder: Path) -> None:
 
 
 def test_exports_equal_the_columns(tmp_path):
-    """A change of the form keeps both, and the histories are untouched."""
+    """A change of the form keeps both, and the histories are untouched. `test_import_histories` reads other forms."""
     options = [*TINY, "tasks.num_train=5", "tasks.num_held_out=2", f"root={tmp_path}"]
     if "worlds" in extensions.NAMES:  # whose bandits have rewards that are any numbers
         options = [option for option in options if not option.startswith("env.")]
@@ -75,10 +69,8 @@ def test_exports_equal_the_columns(tmp_path):
     assert all(after[name] == texts[name] for name in texts if name != "export.json")
     assert read_json(folder / "export.json")["histories"] == histories.checksum
     text = (folder / "README.md").read_text()
-    shapes = [f"| `{name}` | {list(column.shape)} |" for name, column in histories.columns.items()]
-    assert (
-        all(shape in text for shape in shapes) and histories.checksum in text and "5 with histories and 2 held" in text
-    )
+    assert all(f"| `{name}` | {list(column.shape)} |" in text for name, column in histories.columns.items())
+    assert histories.checksum in text and "5 with histories and 2 held" in text
     assert contents_of(config.histories_folders[0]) == before
 
 
@@ -109,14 +101,13 @@ def test_only_missing_old_or_damaged_files_are_written(root, capsys, form, damag
     expected = contents_of(folder)
     path = min(path for path in folder.iterdir() if path.suffix in (".txt", ".npz"))
     if damage in ("older", "unknown"):  # the histories were recorded anew since
-        action = np.load(store / "action.npy")
-        np.save(store / "action.npy", (action + 1) % 5)
+        np.save(store / "action.npy", (np.load(store / "action.npy") + 1) % 5)
         manifest = read_json(store / "manifest.json")
         manifest["columns"]["action"]["sha256"] = sha256(store / "action.npy")
         write_json(store / "manifest.json", manifest)
-        fresh = root / "fresh/histories" / store.name
-        shutil.copytree(store, fresh, ignore=shutil.ignore_patterns("export"))
-        expected = contents_of(*main(config_of(root / "fresh", f"format={form}")))
+        fresh = root / "fresh"
+        shutil.copytree(store, fresh / "histories" / store.name, ignore=shutil.ignore_patterns("export"))
+        expected = contents_of(*main(config_of(fresh, f"format={form}")))
     if damage in ("unknown", "about is damaged"):
         (folder / "export.json").write_text("[]")
     elif damage == "flipped":

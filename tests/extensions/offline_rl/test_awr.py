@@ -135,3 +135,5 @@ def test_other_imitation_equals_that_of_a_model_of_legal_actions(legal: list[lis
     expected = sum(F.cross_entropy(*restricted(logits, batch, t)).item() for t in range(4)) / 4
     assert terms["imitation"].item() == pytest.approx(expected, rel=1e-4)
     assert all(parameter.grad is None or parameter.grad.isfinite().all() for parameter in critic.parameters())
+    for one, acting in ((awr, model), (ImplicitQLearning(critic), critic)):
+        assert torch.equal(one.logits(acting, batch)[0].isfinite(), torch.tensor(legal))

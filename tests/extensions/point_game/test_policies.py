@@ -1,24 +1,20 @@
 """Policies in the point game, whose observations are point sets and whose actions are not always legal: A2C, A3C, PPO,
 and models."""
 
-from typing import Any
-
 import numpy as np
 import pytest
 import torch
 from models import outspoken
 from point_worlds import legal_in, lived, point_game
 from policies import FRACTIONS, assert_driven_by_hand, assert_frequencies, assert_slow_past_full_contexts, gpt
-from probes import CPU, learn_from, learners_of, step_of
-from stage_one import joined, play
+from probes import CPU, check_alone_and_among_others, learn_from, learners_of, step_of
+from stage_one import play
 from torch import Tensor
 
 from icrl.collection.collect import EpsilonGreedy
-from icrl.contracts import Rollout
 from icrl.envs.rollout import OpenEpisodes, finished_episodes, rollout, start_streams
 from icrl.evaluation.references import references_of
 from icrl.extensions.point_game.points import PointHeads
-from icrl.extensions.point_game.world import PointFamily
 from icrl.nn.gpt_policy import GPTPolicy
 from icrl.randomness import Noise, stream_seeds, uniform
 
@@ -72,31 +68,10 @@ def test_evaluated_actions_are_those_of_a_distribution_over_legal_actions(role: 
     assert torch.equal(heads.value(obs), value.detach()) and not heads.value(obs).requires_grad
 
 
-def played(learner: Any, env: PointFamily, streams: slice, num_updates: int) -> Rollout:
-    """Twelve streams, three of a task each, or those of `streams`; the learner learns from every 4 steps."""
-    tasks = env.all_tasks()[:4].repeat_interleave(3, 0)[streams]
-    where = start_streams(learner, env, tasks, stream_seeds(0, 12, 0)[streams])
-    noise, steps = Noise(stream_seeds(0, 12, 1)[streams]), []
-    for _ in range(num_updates):
-        transitions, where = rollout(learner, env, where, 4, noise)
-        learn_from(learner, transitions)
-        steps.append(transitions)
-    return joined(steps)
-
-
 @every_kind
 @every_role
 def test_a_learner_alone_equals_itself_among_others(role: str, kind: str) -> None:
-    """And every parameter learns."""
-    env = WORLDS[role]
-    others, one = (learners_of(kind, number, env.spec) for number in (4, 1))
-    before = {name: value.detach().clone() for name, value in others.parameters()}
-    together, alone = played(others, env, slice(None), 8), played(one, env, slice(3), 8)
-    for column, columns in zip(alone, together, strict=True):
-        assert torch.equal(column, columns[:, :3])
-    for (name, ours), (_, theirs) in zip(one.parameters(), others.parameters(), strict=True):
-        assert torch.allclose(ours[0], theirs[0], atol=1e-5), name
-        assert ((theirs - before[name]).flatten(1).abs().amax(1) > 0).all(), name
+    check_alone_and_among_others(kind, WORLDS[role])
 
 
 @every_kind
