@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from harness import TINY, flip
+from harness import TINY, files_of, flip
 from small_histories import write_histories
 
 from icrl import extensions
@@ -32,12 +32,6 @@ def store_of(root: Path) -> Path:
     return config_of(root).histories_folders[0]
 
 
-def contents_of(folder: Path) -> dict[str, tuple[int, bytes]]:
-    """Time of the last change, and content, of each file but the lock."""
-    paths = [path for path in folder.iterdir() if path.is_file() and path.name != ".lock"]
-    return {path.name: (path.stat().st_mtime_ns, path.read_bytes()) for path in paths}
-
-
 def check_export(histories: Histories, folder: Path) -> None:
     """Texts hold the columns, with rewards as values that read back exactly."""
     rewards = np.array(histories.spec.reward_values)[histories.columns["reward"]]
@@ -60,18 +54,18 @@ def test_exports_equal_the_columns(tmp_path):
         options += ["env=bandit_gaussian", "env.num_tasks=8"]
     config = compose_config(ExportConfig, options)
     train_agents.main(config)
-    before = contents_of(config.histories_folders[0])
+    before = files_of(config.histories_folders[0])
     (folder,) = main(config)
-    texts = contents_of(folder)
+    texts = files_of(folder)
     assert main(compose_config(ExportConfig, [*options, "format=npz"])) == [folder]
-    after, histories = contents_of(folder), open_histories(config.histories_folders[0])
+    after, histories = files_of(folder), open_histories(config.histories_folders[0])
     check_export(histories, folder)
     assert all(after[name] == texts[name] for name in texts if name != "export.json")
     assert read_json(folder / "export.json")["histories"] == histories.checksum
     text = (folder / "README.md").read_text()
     assert all(f"| `{name}` | {list(column.shape)} |" in text for name, column in histories.columns.items())
     assert histories.checksum in text and "5 with histories and 2 held" in text
-    assert contents_of(config.histories_folders[0]) == before
+    assert files_of(config.histories_folders[0]) == before
 
 
 def test_an_observation_of_many_numbers_becomes_as_many_columns():
@@ -98,7 +92,7 @@ def test_each_store_of_a_mixture_is_exported_beside_its_columns(root, capsys):
 def test_only_missing_old_or_damaged_files_are_written(root, capsys, form, damage):
     store, config = store_of(root), config_of(root, f"format={form}")
     (folder,) = main(config)
-    expected = contents_of(folder)
+    expected = files_of(folder)
     path = min(path for path in folder.iterdir() if path.suffix in (".txt", ".npz"))
     if damage in ("older", "unknown"):  # the histories were recorded anew since
         np.save(store / "action.npy", (np.load(store / "action.npy") + 1) % 5)
@@ -107,7 +101,7 @@ def test_only_missing_old_or_damaged_files_are_written(root, capsys, form, damag
         write_json(store / "manifest.json", manifest)
         fresh = root / "fresh"
         shutil.copytree(store, fresh / "histories" / store.name, ignore=shutil.ignore_patterns("export"))
-        expected = contents_of(*main(config_of(fresh, f"format={form}")))
+        expected = files_of(*main(config_of(fresh, f"format={form}")))
     if damage in ("unknown", "about is damaged"):
         (folder / "export.json").write_text("[]")
     elif damage == "flipped":
@@ -116,8 +110,8 @@ def test_only_missing_old_or_damaged_files_are_written(root, capsys, form, damag
         path.unlink()
     capsys.readouterr()
     main(config)
-    found = contents_of(folder)
-    assert {name: content for name, (_, content) in found.items()} == {name: new for name, (_, new) in expected.items()}
+    found = files_of(folder)
+    assert {name: content for name, (content, _) in found.items()} == {name: new for name, (new, _) in expected.items()}
     told = f"that are not from the present {store}" in "".join(capsys.readouterr())
     assert told == (damage in ("older", "unknown", "about is damaged"))
     if not told:
