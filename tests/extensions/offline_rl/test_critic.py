@@ -5,21 +5,10 @@ import re
 from pathlib import Path
 from typing import Any
 
+import critics
 import pytest
 import torch
-from critics import (
-    CONFIG,
-    SPEC,
-    batch_of,
-    config_of,
-    critic_of,
-    described,
-    finish,
-    fresh_critic,
-    same_weights,
-    saved,
-    shown,
-)
+from critics import SPEC, batch_of, config_of, critic_of, described, fresh_critic, shown
 from installed import INDUCTION, needs
 from models import outspoken
 from policies import CONTEXT_LEN, NUM_STREAMS, Recorded, assert_slow, columns_of, gpt, play
@@ -73,12 +62,12 @@ def test_the_target_network_is_a_copy_that_never_trains(form: dict) -> None:
 def test_critics_are_for_integers() -> None:
     message = r"a critic needs Discrete actions, .*; this world has actions in Box.* and any number of rewards"
     with pytest.raises(ConfigError, match=message):
-        fresh_critic(CONFIG, WORLDS["vector to arm"])
+        fresh_critic(critics.CONFIG, WORLDS["vector to arm"])
 
 
 # ---- models that a critic guides
 
-ROOM = make_env(replace(CONFIG.env, size=4, max_episode_steps=6, random_start=True))
+ROOM = make_env(replace(critics.CONFIG.env, size=4, max_episode_steps=6, random_start=True))
 CRITICS = {
     "one trunk": {},
     "two trunks": {"critic": {"separate_value": True}, "model": {"tokens": "interleaved", "induction": INDUCTION[-1]}},
@@ -151,7 +140,7 @@ def finished(tmp_path: Path) -> OfflineConfig:
         checkpoint.save(folder, kind, update, state, described(), 1)
     with pytest.raises(ConfigError, match="no finished training in .*ilql: run `icrl train-ilql`"):
         checkpoint.open_model(folder, "last", "train_ilql", CPU)
-    finish(folder, 5)
+    critics.finish(folder, 5)
     return config_for(tmp_path)
 
 
@@ -159,7 +148,7 @@ def finished(tmp_path: Path) -> OfflineConfig:
 def test_the_checkpoint_that_is_asked_for_is_loaded(finished: OfflineConfig, kind: str, update: int) -> None:
     state, _ = checkpoint.load_newest(finished.run_folder / "ilql", kind, CPU) or ({}, {})
     critic, about = load_critic(finished, CPU, kind=kind)
-    assert about["step"] == update and same_weights(critic.state_dict(), state["model"])
+    assert about["step"] == update and critics.same_weights(critic.state_dict(), state["model"])
     assert not any(module.training for module in critic.modules())
     assert load_critic(finished, CPU, SPEC._replace(success="goal"))[0].online.spec.success == "goal"
     double = replace(finished, device=replace(finished.device, dtype="float64"))
@@ -174,8 +163,8 @@ def test_a_critic_with_other_options_or_unfit_weights_is_refused(finished: Offli
         other = config_for(Path(finished.root), **{group: changes})
         with pytest.raises(ConfigError, match=rf"critic of run=mine was made with {group}\.{option}=.* has {value}"):
             load_critic(other, CPU)
-    saved(finished.run_folder / "ilql", fresh_critic(config_of(decoder={"num_layers": 3})), update=6)
-    finish(finished.run_folder / "ilql", 6)
+    critics.saved(finished.run_folder / "ilql", fresh_critic(config_of(decoder={"num_layers": 3})), update=6)
+    critics.finish(finished.run_folder / "ilql", 6)
     with pytest.raises(ConfigError, match="the critic of run=mine: does not fit the options"):
         load_critic(finished, CPU)
     with pytest.raises(PipelineError, match=r"a checkpoint in here lacks the options of its model"):
@@ -193,7 +182,7 @@ def test_a_critic_of_another_world_split_data_or_histories_guides_no_model() -> 
         refused += [(*pair, f"{group}.{option}=") for pair in ((changed, described()), (described(), changed))]
     for critic, guided, why in refused:
         with pytest.raises(ConfigError, match=rf"the critic of run=.* {re.escape(why)}"):
-            check_critic(CONFIG, critic, guided)
+            check_critic(critics.CONFIG, critic, guided)
     elsewhere["histories"][0]["folder"] = "moved"
     for same in (described(), elsewhere, {"config": described()["config"]}):  # a configuration has no histories yet
-        check_critic(CONFIG, described(), same)
+        check_critic(critics.CONFIG, described(), same)

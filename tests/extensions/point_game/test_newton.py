@@ -12,12 +12,7 @@ from point_worlds import tensor_of
 from icrl.extensions.point_game.fixed_players import AGENTS, HOSTS
 from icrl.extensions.point_game.newton import reduce_to_hull
 from icrl.extensions.point_game.rollout import PointGame, PointGameOptions, match, play
-from icrl.extensions.point_game.rules import (
-    available,
-    is_over,
-    random_starts,
-    reduce,
-)
+from icrl.extensions.point_game.rules import available, is_over, random_starts, reduce
 from icrl.randomness import stream_seeds
 
 OPTIONS = {"max_value": 9, "max_episode_steps": 8, "reposition": False, "reduction": "hull"}

@@ -1,4 +1,4 @@
-"""Networks over point sets: features and pooling by loops, and seeds."""
+"""Networks over point sets: features and pooling by loops."""
 
 import itertools
 import math
@@ -68,10 +68,3 @@ def test_networks_over_points_equal_plain_layers_on_each_point() -> None:
         )
         expected = heads(of_set(pooled(obs[t, stream], of_point)).relu())
         assert torch.allclose(outputs[t, stream], expected, atol=1e-4)
-
-
-def test_a_network_is_a_function_of_its_own_seed() -> None:
-    network, alone = StackedPointNetwork(POINTS, 5, 8, SEEDS), StackedPointNetwork(POINTS, 5, 8, SEEDS[2:])
-    for (name, ours), theirs in zip(network.named_parameters(), alone.parameters(), strict=True):
-        assert torch.equal(ours[2], theirs[0])
-        assert "bias" in name or (ours[0] != ours[1]).all()

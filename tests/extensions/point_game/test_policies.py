@@ -6,7 +6,7 @@ import pytest
 import torch
 from models import outspoken
 from point_worlds import legal_in, lived, point_game
-from policies import FRACTIONS, assert_driven_by_hand, assert_frequencies, assert_slow_past_full_contexts, gpt
+from policies import assert_slow_past_full_contexts
 from probes import CPU, check_alone_and_among_others, learn_from, learners_of, step_of
 from stage_one import play
 from torch import Tensor
@@ -15,7 +15,6 @@ from icrl.collection.collect import EpsilonGreedy
 from icrl.envs.rollout import OpenEpisodes, finished_episodes, rollout, start_streams
 from icrl.evaluation.references import references_of
 from icrl.extensions.point_game.points import PointHeads
-from icrl.nn.gpt_policy import GPTPolicy
 from icrl.randomness import Noise, stream_seeds, uniform
 
 WORLDS = {
@@ -91,21 +90,7 @@ def test_a_host_learns_to_win_sooner_than_the_best_players_that_do_not_know_the_
     assert lengths["learned"] < 0.6 * lengths["random"]
 
 
-# ---- models as policies of host and agent, whose actions are not all legal, against a slow reference
-
-
 @pytest.mark.parametrize(("world", "position"), [("host", "sinusoidal"), ("agent", "rope")])
 @pytest.mark.parametrize("tokens", ["transition", "interleaved", "cross"])
-def test_logits_equal_the_slow_reference_past_full_contexts(world: str, position: str, tokens: str) -> None:
+def test_a_model_has_the_logits_of_a_slow_reference_past_full_contexts(world: str, position: str, tokens: str) -> None:
     assert_slow_past_full_contexts(WORLDS[world], tokens=tokens, position=position)
-
-
-@pytest.mark.parametrize(("std", "epsilon"), FRACTIONS)
-@pytest.mark.parametrize("world", WORLDS)
-def test_actions_have_the_frequencies_of_the_policy(world: str, std: float, epsilon: float) -> None:
-    assert_frequencies(WORLDS[world], std, epsilon, masked=True)
-
-
-def test_a_model_driven_by_hand_acts_as_in_a_rollout() -> None:
-    env = point_game(role="agent", opponents=["random_subset"])
-    assert_driven_by_hand(GPTPolicy(gpt(env.spec), 1.0, 1.0, 0.5), env)

@@ -9,20 +9,17 @@ import pytest
 import torch
 from harness import results_of
 from installed import needs
+from point_learners import run
 from toy import curves
 from toy import plain as toy_plain
 
-from icrl.app.compose import compose_config
 from icrl.contracts import ConfigError, PipelineError
 from icrl.extensions.point_game.fixed_players import AGENTS, HOSTS
 from icrl.extensions.point_game.players.fit import layers_of
-from icrl.extensions.point_game.players.options import PlayersConfig
 from icrl.extensions.point_game.programs import train_players
 from icrl.runs import checkpoint
 from icrl.runs import record as run_record
 from icrl.runs.files import read_json
-
-COMMON = ("players=tiny", "device=cpu", "evaluation.pictures=false", "evaluation.max_moves=6")
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -32,10 +29,6 @@ def surroundings() -> Iterator[None]:
         patch.setattr(harness, "CURVES", ("host/", "agent/", "matches/"))
         patch.setattr(run_record, "git_state", lambda _: {"revision": "0", "dirty": False, "diff": ""})
         yield
-
-
-def run(root: Path, *options: str) -> Path:
-    return train_players.main(compose_config(PlayersConfig, [*COMMON, f"root={root}", *options]))
 
 
 def test_a_run_leaves_results_curves_and_a_checkpoint(tmp_path, capsys):

@@ -6,15 +6,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from point_learners import CPU, learners_of
+from point_learners import CPU, learners_of, run
 
-from icrl.app.compose import compose_config
 from icrl.contracts import ConfigError, PipelineError
 from icrl.extensions.as_gymnasium.environments import stream_seeds as seeds_of_envs
 from icrl.extensions.point_game.fixed_players import AGENTS, HOSTS
 from icrl.extensions.point_game.gymnasium import make_batched, make_single
 from icrl.extensions.point_game.players.learners import Players
-from icrl.extensions.point_game.players.options import PlayersConfig
 from icrl.extensions.point_game.players.trained_players import load_player
 from icrl.extensions.point_game.programs import train_players
 from icrl.extensions.point_game.rollout import PointGame, PointGameOptions, match, play
@@ -22,16 +20,8 @@ from icrl.extensions.point_game.rules import PADDING, canonical, random_starts
 from icrl.randomness import stream_seeds
 from icrl.runs.files import read_json
 
-COMMON = (
-    *("players=tiny", "device=cpu", "evaluation.pictures=false", "evaluation.eval_interval=0"),
-    "evaluation.max_moves=6",
-)
 SEEDS = stream_seeds(3, 200)
 OPTIONS = {"dimension": 3, "max_num_points": 4, "max_value": 4, "max_episode_steps": 6, "reposition": True}
-
-
-def run(root: Path, *options: str) -> Path:
-    return train_players.main(compose_config(PlayersConfig, [*COMMON, f"root={root}", *options]))
 
 
 def networks(folder: Path, name: str) -> dict[str, dict[str, torch.Tensor]]:
