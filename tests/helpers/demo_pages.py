@@ -28,7 +28,7 @@ class Small(NamedTuple):
 
 def small_model(*options: str) -> Small:
     """A model with random weights, so large that its actions are decided, and its room of 5 x 5."""
-    sizes = ("context_len=24", "embed_dim=16", "num_layers=2", "ff_dim=32", "num_heads=2")
+    sizes = ("context_len=24", "embed_dim=16", "num_layers=2", "ff_dim=32", "num_heads=2", "num_kv_heads=2")
     world = ("env=dark_room", "env.size=5", "env.max_episode_steps=10")
     config = load_config([*world, *(f"model.{size}" for size in sizes), *options])
     env = check_room(make_env(config.env), config.env.name)

@@ -1,4 +1,6 @@
-"""Learners of the polyhedra game at a size for tests."""
+"""Learners of the polyhedra game at a size for tests, and short runs of them."""
+
+from pathlib import Path
 
 import torch
 
@@ -6,6 +8,7 @@ from icrl.app.compose import compose_config
 from icrl.config.schedules import Clock
 from icrl.extensions.point_game.players.learners import Learner, Stopwatch, make_learners
 from icrl.extensions.point_game.players.options import PlayersConfig
+from icrl.extensions.point_game.programs import train_players
 
 CPU = torch.device("cpu")
 START = Clock(0, 0, 0, 0)
@@ -26,3 +29,9 @@ def begun(role: str, *overrides: str) -> Learner:
 
 def at(update: int, total: int) -> Clock:
     return Clock(update / total, update, 0, update)
+
+
+def run(root: Path, *options: str) -> Path:
+    """Folder of a run of `train_players` with 12 updates."""
+    shared = ("players=tiny", "device=cpu", "evaluation.pictures=false", "evaluation.max_moves=6")
+    return train_players.main(compose_config(PlayersConfig, [*shared, f"root={root}", *options]))

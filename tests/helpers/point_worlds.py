@@ -3,9 +3,11 @@
 from typing import Any
 
 import torch
+from scalar_points import Points
 from torch import Tensor
 
 from icrl.contracts import Step
+from icrl.extensions.point_game.rules import PADDING
 from icrl.extensions.point_game.world import GamesState, PointFamily, PointGameConfig
 from icrl.randomness import draw_possible, uniform
 
@@ -18,6 +20,12 @@ _DEFAULTS: dict[str, Any] = {
     "clouds": [{"max_num_points": 5, "max_value": 6}],
     "max_episode_steps": 6,
 }
+
+
+def tensor_of(games: list[Points], dimension: int) -> Tensor:
+    """Positions `[B, N, n]` of games in plain Python."""
+    gone = (PADDING,) * dimension
+    return torch.tensor([[gone if point is None else point for point in points] for points in games])
 
 
 def point_config(**options: Any) -> PointGameConfig:

@@ -205,15 +205,15 @@ class Plain:
             assert torch.allclose(ours, theirs, atol=1e-5)
 
 
-def check_alone_and_among_others(name: str, world: str) -> None:
-    """Learner 2 of four of the source `name` over vectors, with a task and three streams of its own, lives and learns
-    up to rounding as it does alone, and every parameter learns."""
-    env, seeds = make_env(load_config([f"env={world}"]).env), stream_seeds(0, 4, 2)
+def check_alone_and_among_others(name: str, env: TensorEnv, **changes: Any) -> None:
+    """Learner 2 of four of the source `name`, with a task and three streams of its own, lives and learns up to rounding
+    as it does alone, and every parameter learns."""
+    seeds = stream_seeds(0, 4, 2)
 
     def live(streams: slice, learners: slice) -> tuple[Rollout, Any]:
-        learner = source_class(name)(source_options(name), env.spec, seeds[learners], CPU)
+        learner = source_class(name)(source_options(name, **changes), env.spec, seeds[learners], CPU)
         learner.set_clock(START)
-        tasks = env.all_tasks()[:4].repeat_interleave(3, 0)[streams]
+        tasks = env.all_tasks().repeat(4, 1)[:4].repeat_interleave(3, 0)[streams]
         where = start_streams(learner, env, tasks, stream_seeds(0, 12, 0)[streams])
         noise, lived = Noise(stream_seeds(0, 12, 1)[streams]), []
         for _ in range(6):

@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 from small_histories import write_histories
+from toy import plain
 
 from icrl.collection.async_unroll import make_unroll_worker
 from icrl.collection.collect import collect, make_learners
@@ -65,6 +66,18 @@ def live(
         position.streams = played[-1][2]
         state = {name: part.state_dict() for name, part in (parts | {"worker": worker}).items()}
         return learner, played, through_file(state | {"iteration": stop})
+
+
+def check_goes_on(config: Any, env: Any, stop: int) -> dict[str, Any]:
+    """On two tasks, a run that stopped halfway to iteration `stop` goes on from a file with the bits of one that did
+    not; the state at the end."""
+    tasks = env.all_tasks()[:2]
+    _, whole, end = live(config, env, tasks, stop)
+    _, rest, end_again = live(config, env, tasks, stop, live(config, env, tasks, stop // 2)[2])
+    for (ours, *_), (theirs, *_) in zip(rest, whole[stop // 2 :], strict=True):
+        assert plain(ours) == plain(theirs)
+    assert plain(end) == plain(end_again)
+    return end
 
 
 def root_with_others(root: Path, config: Any, train: list[int], per_task: int) -> Path:

@@ -6,10 +6,11 @@ from typing import Any
 import numpy as np
 import torch
 from gymnasium.spaces import Box, Discrete, Space
-from torch import Tensor
+from torch import Tensor, nn
 
 from icrl.envs.core import State
 from icrl.extensions.vectors.world import VectorConfig, VectorEnv
+from icrl.nn.networks import ADAM_EPS
 from icrl.spaces import EnvSpec
 
 Rule = Callable[[Tensor, Tensor], tuple[Tensor, Tensor, Tensor]]
@@ -56,3 +57,45 @@ SIGN = VectorProbe(BUTTONS, lambda x, a: (x, ((x[:, 0] > 0) == (a > 0)).float(),
 NEAR = VectorProbe(ARM, lambda x, a: (x, -(a[:, 0] - x[:, 0] / 2).square(), always(x, True)), varied=True)
 BEYOND = VectorProbe(ARM, lambda x, a: (x, -(a[:, 0] - 5).square(), always(x, True)))
 REMEMBERED = VectorProbe(ARM, remembered)
+
+
+class PlainLearner:
+    """Learner `index` by itself, of those whose networks are `StackedMLP`: plain layers, PyTorch's Adam and clip, and
+    moments of all it has seen. Numbers of an action in `ARM` are in units 2 wide, from 1."""
+
+    def __init__(self, learners: Any, index: int, activation: type[nn.Module]) -> None:
+        self.config, self.index, self._activation = learners.config, index, activation
+        self.seen, self.returns = list[Tensor](), list[Tensor]()
+
+    def copied(self, stacked: Any, *which: int) -> nn.Sequential:
+        """Its perceptron in `stacked`, number `which` of several."""
+        layers: list[nn.Module] = []
+        for weight, bias in zip(stacked.weights, stacked.biases, strict=True):
+            linear = nn.Linear(*weight.shape[-2:])
+            linear.weight.data = weight[self.index, *which].detach().T.clone()
+            linear.bias.data = bias[self.index, *which, 0].detach().clone()
+            layers += [linear, self._activation()]
+        return nn.Sequential(*layers[:-1])
+
+    def trains(self, extra: nn.Parameter, *bodies: nn.Sequential) -> None:
+        self._parameters = [extra, *(parameter for body in bodies for parameter in body.parameters())]
+        self._optimizer = torch.optim.Adam(self._parameters, lr=self.config.learning_rate, eps=ADAM_EPS)
+
+    def moments(self, seen: list[Tensor]) -> tuple[Any, Any]:
+        """Mean and deviation."""
+        both = torch.cat(seen) if seen else None
+        return (0.0, 1.0) if both is None else (both.mean(0), (both.var(0, correction=0) + 1e-8).sqrt())
+
+    def normalised(self, obs: Tensor) -> Tensor:
+        mean, deviation = self.moments(self.seen)
+        return (obs - mean) / deviation
+
+    def descend(self, loss: Tensor) -> None:
+        self._optimizer.zero_grad()
+        loss.backward()
+        nn.utils.clip_grad_norm_(self._parameters, self.config.max_gradient_norm)
+        self._optimizer.step()
+
+    def assert_equal(self, body: nn.Sequential, stacked: Any, *which: int) -> None:
+        for ours, theirs in zip(body.parameters(), self.copied(stacked, *which).parameters(), strict=True):
+            torch.testing.assert_close(ours, theirs, atol=1e-5, rtol=1e-5)

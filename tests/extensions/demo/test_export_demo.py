@@ -22,9 +22,7 @@ def content_of(folder: Path) -> Any:
     return json.loads((folder / CHECKPOINT).read_text().removeprefix("globalThis.CHECKPOINT = ").removesuffix(";\n"))
 
 
-def test_a_finished_run_becomes_a_page_with_its_goals_and_references(
-    finished: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_finished_run_becomes_a_page_with_its_goals_and_references(finished: Path, tmp_path: Path, capsys) -> None:
     shutil.copytree(finished / "logs", tmp_path / "logs")
     folder = main(load_config([*TINY, f"root={tmp_path}"]))
     assert folder == tmp_path / "logs" / "tiny" / "demo"
@@ -50,15 +48,11 @@ def test_a_finished_run_becomes_a_page_with_its_goals_and_references(
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        pytest.param(
-            ["env=gymnasium", "model.context_len=80"],
-            r"env\.name=gymnasium: the page shows rooms with one goal, so it must be",
-            marks=needs("from_gymnasium"),
-        ),
-        (["env=dark_room_permuted"], r"env\.permute_actions=true: the page shows rooms where it is false"),
-        ([], r"no finished training in .*run `icrl finetune`"),
+        pytest.param("env=gymnasium", r"env\.name=gymnasium: .* it must be", marks=needs("from_gymnasium")),
+        ("env=dark_room_permuted", r"env\.permute_actions=true: .* where it is false"),
+        ("env=dark_room", r"no finished training in .*run `icrl finetune`"),
     ],
 )
-def test_what_the_page_cannot_show_is_refused(tmp_path: Path, options: list[str], message: str) -> None:
+def test_what_the_page_cannot_show_is_refused(tmp_path: Path, options: str, message: str) -> None:
     with pytest.raises(ConfigError, match=message):
-        main(load_config([f"root={tmp_path}", *options]))
+        main(load_config([f"root={tmp_path}", "model.context_len=80", options]))

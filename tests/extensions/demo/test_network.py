@@ -18,15 +18,9 @@ from icrl.nn.gpt import GPT, context_of
 onnx, onnxruntime = pytest.importorskip("onnx"), pytest.importorskip("onnxruntime")
 
 INDUCED = f"model.induction={str(INDUCTION[-1]).lower()}"
-FORMS = (
-    (
-        "model.tokens=cross",
-        "model.position=rope",
-        INDUCED,
-        "model.num_kv_heads=1",
-    ),
-    *([("model.trunk=delta",)] if "recurrent" in extensions.NAMES else []),
-)
+FORMS = [(), ("model.tokens=cross", "model.position=rope", INDUCED, "model.num_kv_heads=1")]
+if "recurrent" in extensions.NAMES:
+    FORMS.append(("model.trunk=delta",))
 
 
 @pytest.fixture(scope="module")
@@ -36,20 +30,12 @@ def exported() -> tuple[GPT, bytes]:
     return model, export_network(model)
 
 
-def check_equal(model: GPT, content: bytes) -> None:
+@pytest.mark.parametrize("options", FORMS, ids=str)
+def test_the_exported_model_equals_pytorch_step_by_step_and_at_once(options: tuple[str, ...]) -> None:
+    model = small_model(*options).model
     window, expected = example_of(model)
     assert np.ptp(expected) > 100 * TOLERANCE
-    assert np.abs(logits_of(content, model, window) - expected).max() < TOLERANCE
-
-
-def test_the_exported_model_equals_pytorch_step_by_step_and_at_once(exported: tuple[GPT, bytes]) -> None:
-    check_equal(*exported)
-
-
-@pytest.mark.parametrize("options", FORMS, ids=lambda options: options[0])
-def test_other_forms_of_the_model_are_exported_as_well(options: tuple[str, ...]) -> None:
-    model = small_model(*options).model
-    check_equal(model, export_network(model))
+    assert np.abs(logits_of(export_network(model), model, window) - expected).max() < TOLERANCE
 
 
 def test_attention_of_the_export_is_that_of_the_model(exported: tuple[GPT, bytes]) -> None:
@@ -78,9 +64,7 @@ def test_attention_of_the_export_is_that_of_the_model(exported: tuple[GPT, bytes
     assert attention.max() > 0.5  # far from uniform, so the comparison says something
 
 
-def test_an_export_that_computes_something_else_is_refused(
-    exported: tuple[GPT, bytes], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_export_that_computes_something_else_is_refused(exported: tuple[GPT, bytes], monkeypatch) -> None:
     other = deepcopy(exported[0])
     other.policy_head.bias.data[0] += 1e-3
     program = SimpleNamespace(model_proto=onnx.load_from_string(exported[1]))

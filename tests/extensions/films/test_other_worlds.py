@@ -6,12 +6,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
 from installed import needs
 
 from icrl import extensions
-from icrl.contracts import Rollout, Step
-from icrl.envs.exact import Chance
+from icrl.contracts import Rollout
+from icrl.envs.exact import Chance, Planner
 from icrl.envs.render import REWARDED
 from icrl.evaluation.in_context import play_episodes, seeds_of_play
 from icrl.extensions.films.walks import HOLD, Walk, film, frame_pictures, play, walks_of
@@ -26,9 +25,8 @@ pytestmark = needs("from_gymnasium")
 
 def played_by_chance(**options: Any) -> tuple[GymnasiumEnv, list[list[Walk]], list[Rollout]]:
     """World, walks and transitions of two streams of two tasks each, without a transition table."""
-    env = GymnasiumEnv(
-        lake(tasks=[{"slip": 0.1, **options}, {"slip": 0.6, **options}], id=DRAWN, width=0, success="end")
-    )
+    tasks = [{"slip": 0.1, **options}, {"slip": 0.6, **options}]
+    env = GymnasiumEnv(lake(tasks=tasks, id=DRAWN, width=0, success="end"))
     policy, seeds = Chance(env.spec), seeds_of_play(3, 4)
     _, played = play_episodes(policy, env, env.all_tasks(), 2, num_episodes=3, seed=3)
     streams = [Rollout(*(column[:, stream] for column in played)) for stream in range(4)]
@@ -52,21 +50,12 @@ def test_worlds_that_draw_themselves_are_shown_as_they_draw() -> None:
     assert wide.shape == (2, 50 + 12, 148 + 12, 3)
 
 
-class Best:
-    """Planner of the world."""
-
-    def initial_carry(self, num_streams: int) -> None: ...
-
-    def act(self, carry: None, step: Step, noise: torch.Tensor) -> tuple[torch.Tensor, None]:
-        return step.optimal_action, carry
-
-
 @pytest.mark.parametrize(("success", "marked"), [("end", 1), ("return", 1), ("survival", 0)])
 def test_where_nothing_pays_the_success_stands_out(success: str, marked: int) -> None:
     """The best walk along the cliff has 13 steps."""
     cliff = {"id": "CliffWalking-v1", "tasks": [{}], "width": 0, "reward_values": [-100.0, -1.0]}
     env = GymnasiumEnv(lake(**cliff, success=success, success_return=-13.0, max_episode_steps=20))
-    _, played = play_episodes(Best(), env, env.all_tasks(), 1, num_episodes=2, seed=0)
+    _, played = play_episodes(Planner(), env, env.all_tasks(), 1, num_episodes=2, seed=0)
     for walk in walks_of(env, played, 0, env.all_tasks()[0], 0)[:2]:
         assert walk.told.endswith("return -13") and len(walk.cells) == 14
         assert walk.rewarded.tolist() == [False] * 13 + [bool(marked)]

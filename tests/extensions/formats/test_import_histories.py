@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from harness import TINY, done, flip, refusal
+from harness import TINY, done, files_of, flip, refusal
 from installed import needs
 from refusals import check_refusal
 
@@ -31,9 +31,8 @@ def exported(root: Path, form: str) -> Path:
 
 def imported(root: Path, path: Path, *more: str) -> Path:
     form = path.suffix.removeprefix(".") or "minari"
-    return import_histories.main(
-        compose_config(ImportConfig, [*TINY, f"root={root}", f"path={path}", f"format={form}", *WORLD, *more])
-    )
+    options = [*TINY, f"root={root}", f"path={path}", f"format={form}", *WORLD, *more]
+    return import_histories.main(compose_config(ImportConfig, options))
 
 
 @pytest.mark.parametrize("form", READERS)
@@ -79,11 +78,9 @@ def test_histories_of_an_unknown_world_can_be_learned_from_but_not_played(root):
 def test_an_import_is_repeated_and_continued_but_not_replaced(root):
     path = exported(root, "npz")
     store = imported(root, path)
-    before = {one.name: one.stat().st_mtime_ns for one in store.iterdir()}
+    before = files_of(store)
     imported(root, path)
-    assert {
-        one.name: one.stat().st_mtime_ns for one in store.iterdir() if one.name != ".lock"
-    }.items() <= before.items()
+    assert files_of(store) == before
     with np.load(path) as found:
         np.savez(path, **{**found, "action": (found["action"] + 1) % 5})
     with pytest.raises(PipelineError, match="is from import_histories"):
@@ -100,10 +97,8 @@ def test_held_out_tasks_of_the_file_are_left_out(root, capsys):
     path = exported(root, "npz")
     tasks = open_histories(root / "histories/tiny").tasks["train"]
     store = open_histories(imported(root, path, "tasks.split=list", f"tasks.held_out=[{tasks[1]},{tasks[3]}]"))
-    assert store.tasks["train"] == [tasks[0], tasks[2], tasks[4]] and set(store.tasks["held_out"]) == {
-        tasks[1],
-        tasks[3],
-    }
+    assert store.tasks["train"] == [tasks[0], tasks[2], tasks[4]]
+    assert set(store.tasks["held_out"]) == {tasks[1], tasks[3]}
     assert "rows of 2 held-out tasks are left out" in capsys.readouterr().out
     assert np.array_equal(store.columns["obs"], np.load(root / "histories/tiny/obs.npy")[[0, 1, 4, 5, 8, 9]])
 
@@ -140,13 +135,8 @@ def test_histories_of_ones_own_agents_are_learned_from(tmp_path):
     assert ran.returncode == 0 and "20 rows of 3000 steps" in ran.stdout, ran.stderr
     options = [option for option in TINY if not option.startswith(("env.", "source.", "data.min"))]
     houses = ", ".join(f"{{house: {house}}}" for house in (0, 1, 2, 3, 5, 6, 7, 8))
-    options += [
-        "env=gymnasium",
-        f"env.id={tmp_path}/imported_street.py:Street",
-        "env.max_episode_steps=12",
-        "env.width=0",
-    ]
-    options += [f"env.tasks=[{houses}]", f"root={tmp_path}", "data.min_final_success=0"]
+    options += ["env=gymnasium", f"env.id={tmp_path}/imported_street.py:Street", "env.max_episode_steps=12"]
+    options += ["env.width=0", f"env.tasks=[{houses}]", f"root={tmp_path}", "data.min_final_success=0"]
     folder = import_histories.main(compose_config(ImportConfig, [*options, f"path={tmp_path / 'my.npz'}"]))
     store = open_histories(folder)
     assert store.tasks["train"] == [0, 2, 3, 4, 6] and sorted(store.tasks["held_out"]) == [1, 5, 7]

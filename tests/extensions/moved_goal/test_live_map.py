@@ -1,6 +1,8 @@
 """The live map shows the steps that a policy takes, each in the same place of a notebook's output."""
 
 import io
+from collections.abc import Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -12,9 +14,8 @@ from icrl.app.compose import load_config
 from icrl.contracts import ConfigError
 from icrl.envs import make_env
 from icrl.envs.exact import Chance
-from icrl.envs.render import AGENT, CAPTION, GOALS, REWARDED, WALL
+from icrl.envs.render import AGENT, GOALS, REWARDED, WALL
 from icrl.evaluation.in_context import play_episodes
-from icrl.evaluation.references import references_of
 from icrl.extensions.moved_goal import live_map
 from icrl.extensions.moved_goal.live_map import HOLD, live_frames, watch
 from icrl.plots.style import PALETTE, Frame
@@ -55,19 +56,11 @@ def test_each_step_of_play_is_a_frame() -> None:
             is_end = k == length - 1
             found = is_end and success[episode]
             assert tuple(frame[TOP - 2, LEFT + 5].tolist()) == (REWARDED if found else WALL)
-            assert tuple(frame[2, 2].tolist()) == CAPTION
             before = frames[at - 1] if at else shown[0]
             assert np.array_equal(frame[:, WIDTH:], before[:, WIDTH:]) != (is_end and length + at > 1), "the chart"
         assert all(np.array_equal(one, shown[-1]) for one in shown[length:])
         at, step = at + length + HOLD, step + length
     assert has_color(frames[-1][:, WIDTH:], PALETTE[0]) and has_color(frames[-1][:, WIDTH:], PALETTE[1])
-
-
-@needs("searchers")
-def test_chart_of_a_searcher_shows_no_miss_after_its_search() -> None:
-    env = make_env(load_config(["env.size=3", "env.max_episode_steps=8"]).env)
-    frames = [*live_frames(references_of(env)["covering plan"], env, [(2, 2)], num_episodes=4)]
-    assert has_color(frames[-1][:, WIDTH:], PALETTE[0]) and not has_color(frames[-1][:, WIDTH:], PALETTE[1])
 
 
 def test_goal_moves_after_half_of_the_episodes() -> None:
@@ -101,31 +94,21 @@ def test_worlds_without_a_map_are_refused() -> None:
 
 def test_frames_are_shown_in_one_place_and_not_too_fast(monkeypatch: pytest.MonkeyPatch) -> None:
     shown, slept, now = list[Any](), list[float](), [100.0]
-
-    class Handle:
-        def update(self, picture: Any) -> None:
-            shown.append(picture)
-
-    def display(picture: Any, display_id: bool) -> Handle:
-        assert display_id and not shown, "later frames replace the first one"
-        shown.append(picture)
-        return Handle()
+    handle = SimpleNamespace(update=shown.append)
+    monkeypatch.setattr(live_map, "display", lambda picture, display_id: shown.append(picture) or handle)
+    monkeypatch.setattr(live_map.time, "monotonic", lambda: now[0])
 
     def sleep(seconds: float) -> None:
         slept.append(seconds)
         now[0] += seconds
 
-    monkeypatch.setattr(live_map, "display", display)
-    monkeypatch.setattr(live_map.time, "sleep", sleep)
-    monkeypatch.setattr(live_map.time, "monotonic", lambda: now[0])
-    frames = [np.full((4, 6, 3), 50 * number, np.uint8) for number in range(4)]
-
-    def slow() -> Any:
-        for number, frame in enumerate(frames):
+    def frames() -> Iterator[Frame]:
+        for number in range(4):
             now[0] += 1.0 if number == 2 else 0.01  # the third takes longer than a frame may
-            yield frame
+            yield np.full((4, 6, 3), 50 * number, np.uint8)
 
-    watch(slow(), frames_per_second=10)
+    monkeypatch.setattr(live_map.time, "sleep", sleep)
+    watch(frames(), frames_per_second=10)
     read = [np.asarray(Image.open(io.BytesIO(picture.data))) for picture in shown]
-    np.testing.assert_array_equal(np.stack(read), np.stack(frames))
+    np.testing.assert_array_equal(np.stack(read), np.stack([*frames()]))
     assert slept == pytest.approx([0, 0.09, 0, 0.09])

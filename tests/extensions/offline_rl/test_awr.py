@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from critics import CONFIG, SPEC, batch_of, config_of, critic_of, fresh_critic, shown
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from legal_world import LEGAL, MASKS, Fixed, context_in, masks, restricted
+from legal_world import LEGAL, Fixed, context_in, masks, restricted
 from models import outspoken
 from torch import Tensor
 
@@ -135,14 +135,5 @@ def test_other_imitation_equals_that_of_a_model_of_legal_actions(legal: list[lis
     expected = sum(F.cross_entropy(*restricted(logits, batch, t)).item() for t in range(4)) / 4
     assert terms["imitation"].item() == pytest.approx(expected, rel=1e-4)
     assert all(parameter.grad is None or parameter.grad.isfinite().all() for parameter in critic.parameters())
-
-
-def test_no_objective_gives_an_illegal_action_a_probability() -> None:
-    batch, critic, plain, legal = legal_world.batch_of(MASKS), legal_critic(), torch.randn(1, 5, 3), torch.tensor(MASKS)
-    for one, model, unmasked in (
-        (AdvantageWeightedRegression(CONFIG.awr, critic.target), Fixed(plain), plain),
-        (ImplicitQLearning(critic), critic, critic(context_in(batch)).least_q),
-    ):
-        logits = one.logits(model, batch)[0]
-        assert torch.equal(logits.softmax(-1) > 0, legal)
-        assert torch.equal(logits[legal], unmasked[0][legal])
+    for one, acting in ((awr, model), (ImplicitQLearning(critic), critic)):
+        assert torch.equal(one.logits(acting, batch)[0].isfinite(), torch.tensor(legal))

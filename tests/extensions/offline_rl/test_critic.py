@@ -1,57 +1,36 @@
-"""Critics: outputs, caches, gradients, and the target network that follows."""
+"""Critics: outputs, caches, gradients, the target network; which trained critics are loaded and which refused."""
 
 import itertools
+import re
+from pathlib import Path
+from typing import Any
 
+import critics
 import pytest
 import torch
-from critics import CONFIG, LENGTH, SPEC, batch_of, config_of, critic_of, fresh_critic, shown
+from critics import SPEC, batch_of, config_of, critic_of, described, fresh_critic, shown
 from installed import INDUCTION, needs
 from models import outspoken
 from policies import CONTEXT_LEN, NUM_STREAMS, Recorded, assert_slow, columns_of, gpt, play
 from space_worlds import WORLDS
-from torch import Tensor, nn
 
 from icrl import extensions
 from icrl.config.options import replace
-from icrl.contracts import ConfigError
+from icrl.contracts import ConfigError, PipelineError
 from icrl.envs import make_env
 from icrl.extensions.offline_rl.acting import Guided
-from icrl.extensions.offline_rl.critic import ValueNetwork, Values, trunk_config
+from icrl.extensions.offline_rl.critic import ValueNetwork, trunk_config
+from icrl.extensions.offline_rl.critics import check_critic, load_critic
+from icrl.extensions.offline_rl.options import OfflineConfig
 from icrl.nn.gpt import Context, Window, context_of
+from icrl.runs import checkpoint
 from icrl.spaces import discrete_spec
-
-FORMS = {
-    "one trunk": {},
-    "two trunks": {"separate_value": True},
-    "largest Q": {"backup": "max", "v_loss_scaling": 0.0},
-    "with a policy": {"imitation_scaling": 1.0},
-    "no gradient": {"value_trunk_grad": "none", "imitation_scaling": 1.0},
-}
-every_form = pytest.mark.parametrize("form", FORMS)
-
-
-def tensors(values: Values) -> list[Tensor]:
-    return [tensor for tensor in values if tensor is not None]
-
-
-@every_form
-@torch.no_grad()
-def test_shapes_and_precision(form: str) -> None:
-    critic = critic_of(critic=FORMS[form]).eval()
-    values = critic(shown(batch_of()))
-    assert values.q.shape == (2, 3, LENGTH, SPEC.num_actions) and values.value.shape == (3, LENGTH)
-    assert (values.logits is None) == (not FORMS[form].get("imitation_scaling"))
-    with torch.autocast("cpu", torch.bfloat16):
-        assert {tensor.dtype for tensor in tensors(critic(shown(batch_of())))} == {torch.float32}
-    assert not torch.allclose(values.q[0], values.q[1])
-    if FORMS[form].get("backup") == "max":
-        assert torch.equal(values.value, values.q.min(0).values.max(-1).values)
 
 
 @needs("vectors")
 def test_the_largest_q_is_that_of_a_legal_action() -> None:
     spec = discrete_spec(4, SPEC.num_actions, SPEC.reward_values, 0, SPEC.max_episode_steps, points=(1, 1))
-    critic = fresh_critic(config_of(critic=FORMS["largest Q"]), spec).eval()
+    critic = fresh_critic(config_of(critic={"backup": "max", "v_loss_scaling": 0.0}), spec).eval()
     obs = torch.tensor([[[2, 1, *legal] for legal in ((1, 1, 0, 0), (0, 0, 1, 1), (0, 1, 0, 0))]])
     zero = torch.zeros(1, 3, dtype=torch.long)
     values = critic(Context(obs, zero, zero.float(), zero, obs, zero, zero.bool()))
@@ -66,51 +45,29 @@ def test_every_parameter_that_requires_grad_gets_one(trunk_grad: str, imitation:
     """Data parallel processes need this."""
     form = {"value_trunk_grad": trunk_grad, "imitation_scaling": imitation, "separate_value": separate}
     critic = critic_of(critic=form)
-    torch.stack([tensor.sum() for tensor in tensors(critic(shown(batch_of())))]).sum().backward()
+    torch.stack([tensor.sum() for tensor in critic(shown(batch_of())) if tensor is not None]).sum().backward()
     for name, parameter in critic.named_parameters():
         assert parameter.requires_grad == (parameter.grad is not None), name
 
 
-def test_the_networks_have_the_form_of_encoder_and_decoder_and_the_tokens_of_the_model() -> None:
-    encoder = {"position": "sinusoidal", "embed_dim": 12, "num_heads": 3, "ff_dim": 20, "num_layers": 2}
-    model = {"tokens": "interleaved", "context_len": 6, "obs_encoding": "coordinates"}
-    decoder = {"num_layers": 2, "ff_dim": 5, "dropout": 0.3}
-    config = config_of(model=model, encoder=encoder | {"dropout": 0.4}, decoder=decoder)
-    form = trunk_config(config.model, config.encoder)
-    dropouts = dict.fromkeys(("attention_dropout", "residual_dropout", "embedding_dropout"), 0.4)
-    assert vars(form) == vars(config.model) | encoder | dropouts
-    network = ValueNetwork(form, config.decoder, config.critic, SPEC, recompute=True)
-    assert network.trunk.tokens_per_step == 3 and network.trunk.transformer.recompute
-    first, activation, dropout, last = network.q_heads[0]
-    assert isinstance(activation, nn.GELU) and dropout.p == 0.3
-    assert [tuple(layer.weight.shape) for layer in (first, last)] == [(5, 12), (SPEC.num_actions, 5)]
-
-
-@every_form
-def test_the_target_network_is_a_copy_that_never_trains(form: str) -> None:
-    critic = fresh_critic(config_of(critic=FORMS[form]))
-    online, target = critic.online.state_dict(), critic.target.state_dict()
-    assert online.keys() == target.keys()
-    for name, value in online.items():
-        assert torch.equal(value, target[name]) and value.data_ptr() != target[name].data_ptr()
-    assert not any(parameter.requires_grad for parameter in critic.target.parameters())
-    parts = {f"{part}.{name}" for part in ("online", "target") for name in online}
-    assert critic.state_dict().keys() == {"updates", *parts}
-    for mode in (True, False, True):
-        assert critic.train(mode) is critic
-        assert {module.training for module in critic.online.modules()} == {mode}
-        assert {module.training for module in critic.target.modules()} == {False}
+@pytest.mark.parametrize("form", [{}, {"separate_value": True, "imitation_scaling": 1.0}], ids=str)
+def test_the_target_network_is_a_copy_that_never_trains(form: dict) -> None:
+    critic = fresh_critic(config_of(critic=form)).train()
+    for online, target in zip(critic.online.parameters(), critic.target.parameters(), strict=True):
+        assert torch.equal(online, target) and online.data_ptr() != target.data_ptr() and not target.requires_grad
+    assert all(module.training for module in critic.online.modules())
+    assert not any(module.training for module in critic.target.modules())
 
 
 def test_critics_are_for_integers() -> None:
     message = r"a critic needs Discrete actions, .*; this world has actions in Box.* and any number of rewards"
     with pytest.raises(ConfigError, match=message):
-        fresh_critic(CONFIG, WORLDS["vector to arm"])
+        fresh_critic(critics.CONFIG, WORLDS["vector to arm"])
 
 
 # ---- models that a critic guides
 
-ROOM = make_env(replace(CONFIG.env, size=4, max_episode_steps=6, random_start=True))
+ROOM = make_env(replace(critics.CONFIG.env, size=4, max_episode_steps=6, random_start=True))
 CRITICS = {
     "one trunk": {},
     "two trunks": {"critic": {"separate_value": True}, "model": {"tokens": "interleaved", "induction": INDUCTION[-1]}},
@@ -162,3 +119,70 @@ def test_streams_of_a_cache_are_replaced_with_their_memory(form: str) -> None:
     expected = model(newest, kept)
     expected[some] = model(Context(*(column[some] for column in newest)), theirs)
     torch.testing.assert_close(model(newest, mixed), expected)
+
+
+# ---- trained critics, and every refusal
+
+
+CPU = torch.device("cpu")
+
+
+def config_for(root: Path, **changes: dict[str, Any]) -> OfflineConfig:
+    return replace(config_of(**changes), root=str(root), run="mine")
+
+
+@pytest.fixture
+def finished(tmp_path: Path) -> OfflineConfig:
+    """Configuration of a run with a finished critic: the newest of update 5, the best of update 3."""
+    folder = tmp_path / "logs/mine/ilql"
+    for kind, update, size in (("best", 3, 0.5), ("last", 5, 1.0)):
+        state = {"step": update, "model": outspoken(fresh_critic(), size).state_dict()}
+        checkpoint.save(folder, kind, update, state, described(), 1)
+    with pytest.raises(ConfigError, match="no finished training in .*ilql: run `icrl train-ilql`"):
+        checkpoint.open_model(folder, "last", "train_ilql", CPU)
+    critics.finish(folder, 5)
+    return config_for(tmp_path)
+
+
+@pytest.mark.parametrize(("kind", "update"), [("last", 5), ("best", 3)])
+def test_the_checkpoint_that_is_asked_for_is_loaded(finished: OfflineConfig, kind: str, update: int) -> None:
+    state, _ = checkpoint.load_newest(finished.run_folder / "ilql", kind, CPU) or ({}, {})
+    critic, about = load_critic(finished, CPU, kind=kind)
+    assert about["step"] == update and critics.same_weights(critic.state_dict(), state["model"])
+    assert not any(module.training for module in critic.modules())
+    assert load_critic(finished, CPU, SPEC._replace(success="goal"))[0].online.spec.success == "goal"
+    double = replace(finished, device=replace(finished.device, dtype="float64"))
+    assert {parameter.dtype for parameter in load_critic(double, CPU)[0].parameters()} == {torch.float64}
+
+
+def test_a_critic_with_other_options_or_unfit_weights_is_refused(finished: OfflineConfig) -> None:
+    """Also where its parameters would fit, as with other heads or another dropout."""
+    others = {"encoder": {"num_heads": 1}, "decoder": {"dropout": 0.1}, "critic": {"discount_factor": 0.5}}
+    for group, changes in (others | {"model": {"tokens": "cross"}}).items():
+        [(option, value)] = changes.items()
+        other = config_for(Path(finished.root), **{group: changes})
+        with pytest.raises(ConfigError, match=rf"critic of run=mine was made with {group}\.{option}=.* has {value}"):
+            load_critic(other, CPU)
+    critics.saved(finished.run_folder / "ilql", fresh_critic(config_of(decoder={"num_layers": 3})), update=6)
+    critics.finish(finished.run_folder / "ilql", 6)
+    with pytest.raises(ConfigError, match="the critic of run=mine: does not fit the options"):
+        load_critic(finished, CPU)
+    with pytest.raises(PipelineError, match=r"a checkpoint in here lacks the options of its model"):
+        checkpoint.check_described({"config": {}}, Path("here"))
+
+
+def test_a_critic_of_another_world_split_data_or_histories_guides_no_model() -> None:
+    other, two, elsewhere = described(), described(), described()
+    other["histories"][0]["sha256"] = "def"
+    two["histories"] *= 2
+    refused = [(*pair, "different histories") for pair in ((other, described()), (described(), other), (two, other))]
+    for group, option, value in (("env", "size", 7), ("tasks", "seed", 5), ("data", "keep_every", [3])):
+        changed = described()
+        changed["config"][group][option] = value
+        refused += [(*pair, f"{group}.{option}=") for pair in ((changed, described()), (described(), changed))]
+    for critic, guided, why in refused:
+        with pytest.raises(ConfigError, match=rf"the critic of run=.* {re.escape(why)}"):
+            check_critic(critics.CONFIG, critic, guided)
+    elsewhere["histories"][0]["folder"] = "moved"
+    for same in (described(), elsewhere, {"config": described()["config"]}):  # a configuration has no histories yet
+        check_critic(critics.CONFIG, described(), same)

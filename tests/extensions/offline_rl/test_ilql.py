@@ -5,7 +5,7 @@ import json
 import math
 import subprocess
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -18,20 +18,19 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from installed import needs
 from parallel_critics import critic
+from stage_one import play
 from torch import Tensor
 from toy import CPU, curves, look, steps_of, weights_of
 
 from icrl.app.compose import compose_config
 from icrl.config.schedules import Clock
-from icrl.contracts import Batch, Step
+from icrl.contracts import Batch, Rollout
 from icrl.envs import make_env
-from icrl.envs.rollout import rollout, start_streams
+from icrl.envs.exact import Chance
 from icrl.envs.rooms import next_cells
 from icrl.extensions.offline_rl.critic import Critic
 from icrl.extensions.offline_rl.ilql import ImplicitQLearning, value_bound
 from icrl.extensions.offline_rl.options import OfflineConfig
-from icrl.nn.gpt import Window, context_of
-from icrl.randomness import Noise, stream_seeds
 from icrl.runs.distributed import Ranks
 from icrl.runs.divergence import DivergedError
 from icrl.runs.files import PROJECT
@@ -188,8 +187,7 @@ def test_targets_see_no_dropout_and_carry_no_gradient() -> None:
 
 @pytest.mark.parametrize("rate", [1.0, 0.25])
 def test_targets_follow_at_their_rate_by_optimizer_steps_and_not_by_parts(rate: float) -> None:
-    moves = {"target_update_rate": rate}
-    config = config_of(trainer={"gradient_accumulation_steps": 2}, critic=moves)
+    config = config_of(trainer={"gradient_accumulation_steps": 2}, critic={"target_update_rate": rate})
     critic = fresh_critic(config).train()
     updater = Updater(critic, ImplicitQLearning(critic), config, CPU, Ranks(), critic.after_update)
     slow, fast = (network.q_heads[0][0].weight for network in (critic.target, critic.online))
@@ -221,59 +219,38 @@ def test_values_of_any_size_give_finite_losses_in_float32(form: str, size: float
     assert metrics["largest_q"] > size / 2
 
 
-@pytest.mark.parametrize(
-    ("options", "expected"),
-    [
-        ({"discount_factor": 0.9}, 20.0),
-        ({"discount_factor": 1.0}, math.inf),
-        ({"discount_factor": 0.9, "discount_per": "episode"}, 100.0),
-        ({"discount_factor": 0.5, "reward_scale": 0.1}, 0.4),
-    ],
-)
-def test_the_bound_of_values(options: dict, expected: float) -> None:
+def test_the_bound_of_values() -> None:
     """Rewards of at most 2, episodes of at most 5 steps."""
-    config = config_of(critic={"discount_per": "step"} | options).critic
-    assert value_bound(config, 2.0, 5) == pytest.approx(expected)
-    assert value_bound(config, 0.0, 5) == 0
+    for discount, per, scale, expected in (
+        (0.9, "step", 1.0, 20.0),
+        (1.0, "step", 1.0, math.inf),
+        (0.9, "episode", 1.0, 100.0),
+        (0.5, "step", 0.1, 0.4),
+    ):
+        critic = {"discount_factor": discount, "discount_per": per, "reward_scale": scale}
+        assert value_bound(config_of(critic=critic).critic, 2.0, 5) == pytest.approx(expected)
 
 
 # ---- implicit Q-learning on a world whose values are known by dynamic programming
 
-WORLD = compose_config(
-    OfflineConfig,
-    [
-        *("env=tiny_room", "env.size=3", "env.max_episode_steps=6", "tasks.num_train=3"),
-        *("data.num_development_tasks=0", "trainer.evaluate=false"),
-        *("model.context_len=6", "model.embed_dim=16", "model.num_layers=1", "model.num_heads=2", "model.ff_dim=32"),
-        *("model.position=env_time", "model.obs_encoding=cell", "data.kept_steps=0"),
-        *("critic=ilql", "critic.conservative_scaling=0", "critic.return_lambda=0"),
-        *("critic.target_update_rate=0.3", "optimizer=adamw", "optimizer.weight_decay=0"),
-        "optimizer.learning_rate={kind: linear, progress: percent, points: [[0, 0.01], [0.5, 0.01], [1, 0.0005]]}",
-    ],
+OPTIONS = (
+    *("env=tiny_room", "env.size=3", "env.max_episode_steps=6", "tasks.num_train=3", "data.num_development_tasks=0"),
+    *("model.context_len=6", "model.embed_dim=16", "model.num_layers=1", "model.num_heads=2", "model.ff_dim=32"),
+    *("model.position=env_time", "model.obs_encoding=cell", "data.kept_steps=0", "trainer.evaluate=false"),
+    *("critic=ilql", "critic.conservative_scaling=0", "critic.return_lambda=0", "critic.target_update_rate=0.3"),
+    *("optimizer=adamw", "optimizer.weight_decay=0"),
+    "optimizer.learning_rate={kind: linear, progress: percent, points: [[0, 0.01], [0.5, 0.01], [1, 0.0005]]}",
 )
+WORLD = compose_config(OfflineConfig, OPTIONS)
 ENV, SIZE, LIMIT, GOAL, START = make_env(WORLD.env), 3, 6, 1, 4  # the goal is at most two moves away
 
 
-class Chance:
-    def initial_carry(self, num_streams: int) -> None: ...
-
-    def act(self, carry: None, step: Step, noise: Tensor) -> tuple[Tensor, None]:
-        return (noise * 5).long(), None
-
-
-def random_play(number: int, num_steps: int, goals: Sequence[int] = (GOAL,)) -> dict[str, Tensor]:
-    """Columns `[number, num_steps]` of random play, with one goal after the other."""
-    tasks = torch.tensor(goals).repeat(-(-number // len(goals)))[:number, None]
-    streams = start_streams(Chance(), ENV, tasks, stream_seeds(0, number))
-    played, _ = rollout(Chance(), ENV, streams, num_steps, Noise(stream_seeds(1, number)))
-    return {name: column.T for name, column in played._asdict().items()}
-
-
-def windows_of(columns: dict[str, Tensor], number: int, length: int) -> Batch:
-    rows, num_steps = columns["obs"].shape
-    row, start = torch.randint(rows, (number, 1)), torch.randint(num_steps - length + 1, (number, 1))
-    window = {name: column[row, start + torch.arange(length)] for name, column in columns.items()}
-    return Batch(**window, weight=torch.ones(number, length), training_reward=window["reward"])
+def windows_of(played: Rollout, number: int) -> Batch:
+    """Random windows `[number, 6]` of what streams played, `[T, B]`."""
+    num_steps, num_streams = played.obs.shape
+    stream, start = torch.randint(num_streams, (number, 1)), torch.randint(num_steps - 5, (number, 1))
+    window = {name: column[start + torch.arange(6), stream] for name, column in played._asdict().items()}
+    return Batch(**window, weight=torch.ones(number, 6), training_reward=window["reward"])
 
 
 def expectile_of(values: list[float], expectile: float) -> float:
@@ -282,13 +259,6 @@ def expectile_of(values: list[float], expectile: float) -> float:
     for _ in range(50):
         v = np.average(values, weights=np.where(np.array(values) >= v, expectile, 1 - expectile))
     return float(v)
-
-
-@torch.no_grad()
-def values_on(seen: Batch, critic: Critic) -> tuple[Tensor, Tensor]:
-    """Q of the actions taken, mean of both, and V."""
-    values = critic.target(context_of(Window(*seen[:3], seen.timestep)))
-    return values.q.mean(0).gather(-1, seen.action[..., None])[..., 0], values.value
 
 
 def exact_values(config: OfflineConfig, value_of: Callable[[list[float]], float]) -> tuple[Tensor, Tensor]:
@@ -309,17 +279,6 @@ def exact_values(config: OfflineConfig, value_of: Callable[[list[float]], float]
     return torch.from_numpy(q), torch.from_numpy(value)
 
 
-def learned_from(columns: dict[str, Tensor], config: OfflineConfig, num_updates: int, size: int = 64) -> Critic:
-    """A critic after `num_updates` updates on `size` windows."""
-    torch.manual_seed(0)
-    critic = fresh_critic(config, ENV.spec).train()
-    updater = Updater(critic, ImplicitQLearning(critic), config, CPU, Ranks(), critic.after_update)
-    for update in range(num_updates):
-        clock = Clock(update / num_updates, update, 0, update)
-        updater.update(windows_of(columns, size, config.model.context_len), clock)
-    return critic.eval()
-
-
 @pytest.mark.parametrize(
     ("backup", "horizon", "expectile"), [("max", "episode", 0.5), ("expectile", "across_episodes", 0.9)]
 )
@@ -328,24 +287,20 @@ def test_values_of_a_small_world_become_the_true_ones(backup: str, horizon: str,
     form = {"backup": backup, "v_loss_scaling": float(backup == "expectile"), "expectile": expectile}
     form |= {"horizon": horizon, "discount_per": "step", "discount_factor": 0.6}
     config = config_of(WORLD, critic=form)
-    columns = random_play(1000, 40)
-    critic = learned_from(columns, config, 600)
-    seen = windows_of(columns, 400, 6)
-    q, value = values_on(seen, critic)
+    played, _ = play(Chance(ENV.spec), ENV, torch.full((1000, 1), GOAL), 40)
+    torch.manual_seed(0)
+    critic = fresh_critic(config, ENV.spec).train()
+    updater = Updater(critic, ImplicitQLearning(critic), config, CPU, Ranks(), critic.after_update)
+    for update in range(600):
+        updater.update(windows_of(played, 64), Clock(update / 600, update, 0, update))
+    seen = windows_of(played, 400)
+    with torch.no_grad():
+        values = critic.eval().target(shown(seen))
+    q, value = values.q.mean(0).gather(-1, seen.action[..., None])[..., 0], values.value
     true_q, true_value = exact_values(config, max if backup == "max" else lambda q: expectile_of(q, expectile))
     time, cell, action = seen.timestep, seen.obs, seen.action
     for error in (q - true_q[time, cell, action], value - true_value[time, cell]):
         assert error.abs().mean() < 0.02 * true_q.max() and error.abs().max() < 0.08 * true_q.max()
-
-
-def test_values_do_not_depend_on_the_place_in_a_window() -> None:
-    """With random play and unknown goals. To count last steps only if they won would raise their value."""
-    form = {"horizon": "episode", "discount_factor": 0.6, "expectile": 0.5}
-    config = config_of(WORLD, model={"position": "learned"}, encoder={"position": "learned"}, critic=form)
-    columns = random_play(400, 40, [goal for goal in range(SIZE**2) if goal != START])
-    critic = learned_from(columns, config, 200, 32)
-    of_place = values_on(windows_of(columns, 1000, 6), critic)[0].mean(0)
-    assert (of_place.max() - of_place.min()).item() < 0.05
 
 
 # ---- critics whose values diverge: what is refused, and what is said

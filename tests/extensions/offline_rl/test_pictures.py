@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import results
 import torch
-from critics import LENGTH, SPEC, batch_of, config_of, critic_of
+from critics import LENGTH, SPEC, batch_of, critic_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from matplotlib.quiver import Quiver
@@ -16,10 +16,7 @@ from PIL import Image
 from icrl.app.compose import compose_config, load_config
 from icrl.contracts import ConfigError
 from icrl.envs import make_env
-from icrl.envs.rooms import next_cells
-from icrl.evaluation.in_context import Adaptation
 from icrl.extensions.offline_rl import pictures as plots
-from icrl.extensions.offline_rl.awr import AdvantageWeightedRegression
 from icrl.extensions.offline_rl.critics import make_critic
 from icrl.extensions.offline_rl.curves import critic_figure, write_value_curves
 from icrl.extensions.offline_rl.options import OfflineConfig
@@ -48,17 +45,8 @@ def test_values_are_those_of_a_window_that_ends_on_the_cell(lived_len: int, seed
         assert int(found.best[cell]) == int(torch.minimum(*values.q[:, 0, -1]).argmax())
 
 
-def test_ages() -> None:
-    success = np.array([[0, 0, 1, 0, 1, 1, 1, 0], [1, 1, 1, 1, 0, 0, 0, 0], [0, 1, 1, 1, 0, 0, 0, 0], [0] * 8])
-    lengths = np.array([[5, 5, 3, 5, 3, 2, 1, 5], [1, 2, 3, 4, 5, 5, 5, 5], [5, 4, 3, 2, 5, 5, 5, 5], [5] * 8])
-    played = Adaptation(*(np.stack([one, one * 0], axis=1) for one in (success, success, lengths, lengths)))
-    np.testing.assert_array_equal(plots.ages_at(played), [[10, 13, 24], [0, 1, 10], [5, 9, -1], [-1, -1, -1]])
-
-
 def test_maps_show_values_and_moves() -> None:
-    env = make_env(
-        compose_config(OfflineConfig, ["env=dark_room_permuted", "env.size=3", "env.random_start=false"]).env
-    )
+    env = make_env(load_config(["env=dark_room_permuted", "env.size=3", "env.random_start=false"]).env)
     tasks = env.all_tasks()[[0, 7 * 120 + 3]]  # goals 0 and 8
     values, best = torch.rand(2, 3, 9), torch.randint(5, (2, 3, 9))
     maps = [[*map(plots.CellValues, *row)] for row in zip(values, best, strict=True)]
@@ -85,12 +73,7 @@ def config(tmp_path: Path):
     config = compose_config(OfflineConfig, ["experiment=tiny", "device=cpu", f"root={tmp_path}"])
     spec = make_env(config.env).spec
     about = critics.described(config) | {"env": spec.to_json()}
-    tasks = {
-        "all": [[task] for task in range(24)],
-        "train": list(range(20)),
-        "held_out": [20, 21, 23],
-        "development": [],
-    }
+    tasks = {"all": [[n] for n in range(24)], "train": [*range(20)], "held_out": [20, 21, 23], "development": []}
     folder, state = tmp_path / "logs" / "tiny" / "ilql", {"model": make_critic(config, spec).state_dict()}
     checkpoint.save(folder, "last", 1, state, about | {"tasks": tasks}, keep=1)
     critics.finish(folder, 1)
@@ -109,13 +92,7 @@ def test_the_critic_watches_a_searcher_find_goals(config, tmp_path: Path, monkey
     assert [int(lived.reward.sum()) for lived in seen] == [0, 1, 4] * 2  # how often it was rewarded
     # The last goal takes the searcher 40 steps: with a step on the map itself they do not fit into a context of 40.
     assert [len(lived.timestep) for lived in seen[2::3]] == [12, 8]
-    for lived in (seen[2], seen[5]):
-        cell, at = 12, 0
-        for obs, action, reward, timestep in zip(*(column.tolist() for column in lived), strict=True):
-            assert (obs, timestep) == (cell, at)
-            over = reward or at == 9
-            cell, at = (12, 0) if over else (int(next_cells(5)[cell * 5 + action]), at + 1)
-        assert reward == 1
+    assert all(lived.reward[-1] == 1 for lived in seen[2::3])
 
 
 def test_maps_that_cannot_be_drawn_are_refused(config, tmp_path: Path) -> None:
@@ -128,21 +105,6 @@ def test_maps_that_cannot_be_drawn_are_refused(config, tmp_path: Path) -> None:
             plots.write_value_maps(compose_config(OfflineConfig, [*options, "device=cpu", f"root={tmp_path}"]))
 
 
-def test_weights_are_those_of_the_objective() -> None:
-    """Batch by batch, and step by step with its place in the window and whether it is the planner's."""
-    awr = config_of(awr={"inverse_temperature": 3.0, "advantage_threshold": 2.0, "normalize": "softmax"}).awr
-    objective = AdvantageWeightedRegression(awr, critic_of().target)
-    batches, expected = [batch_of(2, seed=seed) for seed in (0, 1)], []
-    for batch in batches:
-        advantages = objective.advantage(batch)
-        logs, free = (column.view_as(advantages) for column in objective.log_weights(advantages.flatten()))
-        for b, t in np.ndindex(*batch.obs.shape):
-            numbers = [float(column[b, t]) for column in (advantages, free, logs.exp())]
-            optimal = int(batch.action[b, t]) == int(batch.optimal_action[b, t])
-            expected.append([*numbers, t * plots.NUM_PARTS // LENGTH, optimal])
-    np.testing.assert_allclose(np.column_stack(plots.weights_of(objective, batches)), expected, rtol=1e-6)
-
-
 def test_the_figure_shows_the_weights() -> None:
     generator = np.random.default_rng(0)
     advantage = generator.normal(size=4000)
@@ -151,19 +113,12 @@ def test_the_figure_shows_the_weights() -> None:
     weight = np.minimum(np.exp(advantage), 2)
     figure = plots.weights_figure(plots.Weights(advantage, advantage, weight, part, optimal), 2.0, "title")
     effective, clipped = weight.sum() ** 2 / (weight**2).sum() / 4000, np.mean(advantage > np.log(2))
-    assert figure.get_suptitle() == f"title; effective sample size {effective:.0%}, {clipped:.1%} clipped"
-    left, middle, right = figure.axes
+    assert f"effective sample size {effective:.0%}, {clipped:.1%} clipped" in figure.get_suptitle()
+    _, middle, right = figure.axes
     assert middle.lines[0].get_xdata() == pytest.approx([np.log10(2)] * 2)
-    for by, patch in zip((None, weight), left.patches, strict=True):
-        x, y = patch.get_xy().T
-        edges, mass = np.unique(x), y[1::2][:50] * np.diff(np.unique(x))
-        assert mass.sum() == pytest.approx(1)
-        assert mass @ (edges[1:] + edges[:-1]) / 2 == pytest.approx(np.average(advantage, weights=by), abs=0.05)
     for line, mask in zip(right.lines, (optimal, ~optimal), strict=True):
         np.testing.assert_allclose(line.get_ydata(), [weight[mask & (part == at)].mean() for at in (3, 4, 5)])
-        np.testing.assert_allclose(line.get_xdata(), np.array([3.5, 4.5, 5.5]) / plots.NUM_PARTS)
-    nothing = np.zeros(8)
-    equal = plots.Weights(nothing, nothing, nothing + 1, np.arange(8), nothing > 0)
+    equal = plots.Weights(np.zeros(8), np.zeros(8), np.ones(8), np.arange(8), np.zeros(8, bool))
     assert "100%, 0.0% clipped" in plots.weights_figure(equal, 20.0, "cloning").get_suptitle()
 
 
@@ -171,7 +126,7 @@ def test_the_figure_shows_the_weights() -> None:
 def test_comparison(tmp_path: Path, monkeypatch, terminating: bool, shared: bool) -> None:
     """References that differ between the evaluations are not drawn."""
     figures = []
-    monkeypatch.setattr(style, "save_figure", lambda path, figure: figures.append(figure))
+    monkeypatch.setattr(style, "save_figure", lambda _, figure: figures.append(figure))
     folders = {"one": tmp_path / "1", "two": tmp_path / "2"}
     shifts = {"success": 0.0, "returns": 1.0, "steps_to_goal": 2.0}
     for folder, height, searcher in zip(folders.values(), (0.3, 0.5), (0.9, 0.9 if shared else 0.8), strict=True):
@@ -194,10 +149,6 @@ def test_comparison(tmp_path: Path, monkeypatch, terminating: bool, shared: bool
 STEPS = np.arange(4.0)
 
 
-def legend(figure) -> list[str]:
-    return [text.get_text() for text in figure.legends[0].get_texts()]
-
-
 def logged(**values: float) -> dict[str, tuple[np.ndarray, np.ndarray]]:
     return {f"train/{name}": (STEPS, value + STEPS / 10) for name, value in values.items()}
 
@@ -213,7 +164,6 @@ def test_figure_of_a_critic_shows_the_curves_there_are(bounded: bool) -> None:
     largest, *bound = bold[3]
     np.testing.assert_allclose(largest, 7 + STEPS / 10)
     np.testing.assert_allclose(bound, [[20, 20]] if bounded else np.empty((0,)))
-    assert legend(figure) == (["Q", "V", "conservative", "bound"] if bounded else ["Q", "V"])
 
 
 def test_curves_of_values_are_refused_without_a_training_or_its_curves(tmp_path):

@@ -19,15 +19,7 @@ from refusals import check_refusal
 
 from icrl.contracts import ConfigError, PipelineError
 from icrl.data.history_store import Histories
-from icrl.extensions.offline_rl.rewards import (
-    BUILT_IN,
-    History,
-    RewardPlugin,
-    check_plugin,
-    described,
-    load_plugin,
-    training_rewards,
-)
+from icrl.extensions.offline_rl import rewards
 from icrl.runs.files import PROJECT
 from icrl.spaces import discrete_spec
 
@@ -37,7 +29,7 @@ GOALS = [[10 * task] for task in range(9)]  # any numbers
 steps_of = st.lists(st.tuples(st.sampled_from([-0.5, 0.0, 1.0]), st.booleans(), st.booleans()), min_size=1, max_size=20)
 
 
-def history(reward, *ends, cells=None, goal=0, width=3) -> History:
+def history(reward, *ends, cells=None, goal=0, width=3) -> rewards.History:
     """A life with these rewards, terminations and truncations, and moves."""
     num_steps, spec = len(reward), SPEC._replace(width=width, observation_space=Discrete(width**2))
     terminated, cut = np.array(ends or [[False] * num_steps] * 2)
@@ -45,7 +37,7 @@ def history(reward, *ends, cells=None, goal=0, width=3) -> History:
     episode = np.cumsum(terminated | cut) - (terminated | cut)
     nothing, floats = np.zeros(num_steps, np.int64), np.array(reward, np.float32)
     columns = (before, nothing, floats, after, nothing, terminated, cut, episode, np.array([goal, 5]))
-    return History(*columns, spec=spec, world="dark_room")
+    return rewards.History(*columns, spec=spec, world="dark_room")
 
 
 def stored(done: np.ndarray, reward: np.ndarray | None = None, world: str = "frozen_lake") -> Histories:
@@ -65,15 +57,15 @@ def test_rewards_by_hand() -> None:
     """Distances in a room of 5 x 5, where moves number at most 8, to the cell 17 of row 3 and column 2."""
     cells = [(0, 1), (1, 1), (24, 19), (19, 24), (12, 17)]  # 5 to 4 moves away, 4 to 4, 3 to 2, 2 to 3, 1 to 0
     life = history([-0.5, 0.0, 0.0, 0.0, 1.0], cells=cells, goal=17, width=5)
-    assert BUILT_IN["identity"](life).tolist() == [-0.5, 0, 0, 0, 1]
-    assert BUILT_IN["step_penalty"](life).tolist() == [-0.75, -0.25, -0.25, -0.25, 0.75]
-    found = BUILT_IN["distance"](life)
+    assert rewards.BUILT_IN["identity"](life).tolist() == [-0.5, 0, 0, 0, 1]
+    assert rewards.BUILT_IN["step_penalty"](life).tolist() == [-0.75, -0.25, -0.25, -0.25, 0.75]
+    found = rewards.BUILT_IN["distance"](life)
     assert found.dtype == np.float32 and found.tolist() == [-0.375, 0, 0.125, -0.125, 1.125]
     moving = stored(random_done(6), world="dark_room")
     moving.manifest["config"]["source"] = {"task_change": 0.2}
     for lives, why in ((stored(random_done(6)), "env.name=frozen_lake"), (moving, "one task a row")):
         with pytest.raises(ConfigError, match=rf"critic\.reward_plugin=distance.*{why}"):
-            training_rewards(load_plugin("distance"), lives, [0], 6)
+            rewards.training_rewards(rewards.load_plugin("distance"), lives, [0], 6)
 
 
 @settings(max_examples=50, deadline=None)
@@ -86,7 +78,7 @@ def test_improvement_over_the_best_so_far(steps: list[tuple[float, bool, bool]])
         expected.append(max(0.0, total - best) if ends or is_cut else 0.0)
         if ends or is_cut:
             best, total = max(best, total), 0.0
-    found = BUILT_IN["improvement"](history(reward, terminated, truncated))
+    found = rewards.BUILT_IN["improvement"](history(reward, terminated, truncated))
     assert found.dtype == np.float32 and found.tolist() == expected and found.sum() == best
 
 
@@ -97,8 +89,8 @@ def test_a_plugin_reads_the_first_steps_of_each_life(num_steps: int, shown: int,
     lives = stored(done, reward=~done)
     lives = replace(lives, columns=lives.columns | {"next_obs": lives.columns["obs"] + 1})
     given_lives = []
-    look = RewardPlugin("look", "", "", lambda life: given_lives.append(life) or life.reward)
-    training_rewards(look, lives, [row], shown)
+    look = rewards.RewardPlugin("look", "", "", lambda life: given_lives.append(life) or life.reward)
+    rewards.training_rewards(look, lives, [row], shown)
     (life,) = given_lives
     assert life.obs.tolist() == [row] * kept and life.next_obs.tolist() == [row + 1] * kept
     assert life.timestep.tolist() == list(range(kept)) and life.action.tolist() == [step % 5 for step in range(kept)]
@@ -126,7 +118,7 @@ def test_a_plugin_reads_the_first_steps_of_each_life(num_steps: int, shown: int,
 )
 def test_wrong_rewards_are_refused(tmp_path: Path, expression: str, named: str) -> None:
     plugin = write(tmp_path, f"import numpy as np\n\n\ndef get_reward(history):\n    return {expression}\n")
-    load = lambda _: training_rewards(load_plugin(plugin), stored(random_done(6)), [3, 5], 6)  # noqa: E731
+    load = lambda _: rewards.training_rewards(rewards.load_plugin(plugin), stored(random_done(6)), [3, 5], 6)  # noqa: E731
     check_refusal(load, [], (f"critic.reward_plugin={plugin}", named, "in row 3 of codes"))
 
 
@@ -139,10 +131,10 @@ def test_a_file_is_loaded_with_its_text_and_leaves_nothing_behind(tmp_path: Path
         text = f"import math  # ä\nN = math.floor({number}.5)\n\n\ndef get_reward(life):\n    return life.reward + N\n"
         write(tmp_path, text)
         os.utime("plugin.py", (10**9, 10**9))
-        plugins.append(load_plugin("plugin.py"))
+        plugins.append(rewards.load_plugin("plugin.py"))
         assert plugins[-1][:3] == ("plugin.py", text, hashlib.sha256(text.encode()).hexdigest())
     assert set(sys.modules) == before and sys.path == path and os.listdir(tmp_path) == ["plugin.py"]
-    found = [training_rewards(plugin, stored(random_done(2)), [0], 2).tolist() for plugin in plugins]
+    found = [rewards.training_rewards(plugin, stored(random_done(2)), [0], 2).tolist() for plugin in plugins]
     assert found == [[[1, 1]], [[2, 2]]]
 
 
@@ -160,23 +152,25 @@ def test_files_that_are_no_plugins_are_refused(tmp_path: Path) -> None:
         (write(tmp_path, "get_reward = 1.5", "number.py"), "get_reward"),
         (write(tmp_path, "# coding: klingon", "coding.py"), "unknown encoding"),
     ):
-        check_refusal(lambda _, name=name: load_plugin(name), [], (f"critic.reward_plugin={name}", *named))
+        check_refusal(lambda _, name=name: rewards.load_plugin(name), [], (f"critic.reward_plugin={name}", *named))
 
 
 def test_a_continued_run_needs_the_same_text(tmp_path: Path) -> None:
     """Wherever it lies."""
     names = [write(tmp_path, f"def get_reward(history): return {n}", f"{n}.py") for n in "ab"]
-    one, other, own, distance = map(load_plugin, (*names, "identity", "distance"))
+    one, other, own, distance = map(rewards.load_plugin, (*names, "identity", "distance"))
     for now, before in ((one, one), (own, own), (one._replace(name="elsewhere.py"), one)):
-        assert described(before) == {"name": before.name, "sha256": before.sha256, "text": before.text}
-        check_plugin(now, json.loads(json.dumps(described(before))), tmp_path)
-    changed = load_plugin(write(tmp_path, "def get_reward(history): return 0", "a.py"))
+        assert rewards.described(before) == {"name": before.name, "sha256": before.sha256, "text": before.text}
+        rewards.check_plugin(now, json.loads(json.dumps(rewards.described(before))), tmp_path)
+    changed = rewards.load_plugin(write(tmp_path, "def get_reward(history): return 0", "a.py"))
     for now, before in ((other, one), (changed, one), (own, one), (one, own), (own, distance)):
         named = (str(tmp_path), f"critic.reward_plugin={before.name}", now.name)
         named += (now.sha256[:12], before.sha256[:12]) if {now, before} <= {one, other, changed} else ()
-        check_refusal(lambda _, now=now, before=before: check_plugin(now, described(before), tmp_path), [], named)
+        check_refusal(
+            lambda _, now=now, before=before: rewards.check_plugin(now, rewards.described(before), tmp_path), [], named
+        )
     with pytest.raises(PipelineError, match=r"does not say which critic\.reward_plugin"):
-        check_plugin(own, {"name": "identity"}, tmp_path)
+        rewards.check_plugin(own, {"name": "identity"}, tmp_path)
 
 
 def test_the_plug_in_of_the_page_pays_new_cells_once() -> None:

@@ -6,18 +6,8 @@ import pytest
 import scalar_points as scalar
 import torch
 
+from icrl.extensions.point_game import rules
 from icrl.extensions.point_game.fixed_players import AGENTS, HOSTS
-from icrl.extensions.point_game.rules import (
-    PADDING,
-    canonical,
-    is_over,
-    random_starts,
-    reduce,
-    reposition,
-    shift,
-    subset_of,
-    trim,
-)
 from icrl.randomness import stream_seeds, uniform
 
 NOISE = uniform(stream_seeds(9, 4096), 0)
@@ -31,7 +21,7 @@ DETERMINISTIC = {
 
 
 def starts(dimension: int, num_games: int = 100, rows: int = 8, max_value: int = 5):
-    return random_starts(stream_seeds(dimension, num_games), rows, dimension, max_value)
+    return rules.random_starts(stream_seeds(dimension, num_games), rows, dimension, max_value)
 
 
 @pytest.mark.parametrize(("dimension", "rows", "max_value"), [(2, 9, 20), (3, 8, 3), (4, 8, 5), (5, 10, 9), (7, 4, 3)])
@@ -46,22 +36,22 @@ def test_hosts_equal_plain_python(host: str, dimension: int, rows: int, max_valu
         assert [table[action] for action in asked.tolist()] == [*map(DETERMINISTIC[host], games)]
         if host.startswith("zeillinger"):  # and on positions rescaled by what floats hold exactly
             assert torch.equal(HOSTS[host](points / 8 * (points >= 0) - (points < 0).double(), NOISE), asked)
-        agent, coords = [*AGENTS.values()][move % 3], subset_of(asked, dimension)
-        points = reduce(shift(points, coords, agent(points, coords, NOISE[: len(points)])))
-        points = points[~is_over(points)]
+        agent, coords = [*AGENTS.values()][move % 3], rules.subset_of(asked, dimension)
+        points = rules.reduce(rules.shift(points, coords, agent(points, coords, NOISE[: len(points)])))
+        points = points[~rules.is_over(points)]
 
 
 @pytest.mark.parametrize("dimension", [2, 3, 9])
 def test_all_players_move_legally_in_every_position(dimension: int) -> None:
     """In games that are over too, for any other games in the batch, and with the lowest and the highest noise."""
     points, some = starts(dimension, 60), torch.tensor([50, 3, 25])
-    points[20:40, 1:] = PADDING
-    points[40:] = PADDING
+    points[20:40, 1:] = rules.PADDING
+    points[40:] = rules.PADDING
     for noise in (NOISE[:60], torch.zeros(60), torch.full((60,), HIGHEST)):
         for host in HOSTS.values():
             action = host(points, noise)
             assert action.dtype == torch.int64 and action.shape == (60,)
-            coords = subset_of(action, dimension)
+            coords = rules.subset_of(action, dimension)
             assert torch.equal(host(points[some], noise[some]), action[some])
             assert torch.equal(host(points[45:46], noise[45:46]), action[45:46])
             for agent in AGENTS.values():
@@ -70,10 +60,10 @@ def test_all_players_move_legally_in_every_position(dimension: int) -> None:
 
 def answered(points, host: str):
     """Every position after any answer to `host` on `points`, once and repositioned, without games that are over."""
-    coords = subset_of(HOSTS[host](points, NOISE[: len(points)]), points.shape[-1])
+    coords = rules.subset_of(HOSTS[host](points, NOISE[: len(points)]), points.shape[-1])
     game, axis = coords.nonzero().unbind(1)
-    after = canonical(reposition(reduce(shift(points[game], coords[game], axis))))
-    return trim(after[~is_over(after)].unique(dim=0))
+    after = rules.canonical(rules.reposition(rules.reduce(rules.shift(points[game], coords[game], axis))))
+    return rules.trim(after[~rules.is_over(after)].unique(dim=0))
 
 
 @pytest.mark.parametrize(
@@ -92,15 +82,3 @@ def test_no_agent_makes_a_game_last_for_ever(host: str, dimension: int, rows: in
             return
         assert len(points) < len(NOISE)
     pytest.fail(f"{len(points)} positions after 200 moves")
-
-
-def test_an_agent_holds_off_the_weak_form_for_ever() -> None:
-    """Of the smallest hitting sets {0, 1} and {1, 2} it plays the first, and after two moves the position is the same.
-    The strong form wins from there."""
-    start = points = canonical(torch.tensor([[[0, 2, 0], [1, 0, 2]]]))
-    for _ in range(2):
-        coords = subset_of(HOSTS["weak_spivakovsky_first"](points, NOISE[:1]), 3)
-        points = canonical(reposition(shift(points, coords, AGENTS["first"](points, coords, NOISE[:1]))))
-    assert torch.equal(points, start)
-    while len(points):
-        points = answered(points, "spivakovsky")

@@ -1,24 +1,17 @@
-"""Acting, targets, updates and schedules of the learners, against loops over single transitions; learned values against
-exact ones, in games that are small enough to be solved."""
+"""Acting, targets, updates and schedules of the learners, against loops over single transitions. That they learn is
+tested in `test_train_players`."""
 
 import copy
-from functools import cache
 
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
-from point_learners import CPU, START, at, begun, learners_of
+from point_learners import START, at, begun, learners_of
 from torch import nn
 
-from icrl.app.compose import compose_config
-from icrl.config.options import replace
 from icrl.extensions.point_game.fixed_players import HOSTS
-from icrl.extensions.point_game.players.learners import Learner, Transitions, transition_replay
-from icrl.extensions.point_game.players.options import PlayersConfig
+from icrl.extensions.point_game.players.learners import Learner, Transitions
 from icrl.extensions.point_game.rollout import PointRollout
-from icrl.extensions.point_game.rules import canonical, is_over, reduce, reposition, rescale, shift, subset_of, subsets
-from icrl.extensions.value_sources.replay import stratified
+from icrl.extensions.point_game.rules import canonical, reposition, rescale, subset_of, subsets
 from icrl.randomness import mix, stream_seeds, uniform
 
 ROLES = ("host", "agent")
@@ -151,10 +144,9 @@ def test_batch_normalisation_learns_from_the_prediction_alone() -> None:
     learner.target(stored(learner))
     learner._rollout(START, 2)
     assert norm.num_batches_tracked == slow.num_batches_tracked == 0
-    mean = norm.running_mean.clone()
     learner._update(START)
     assert norm.num_batches_tracked == 1 and slow.num_batches_tracked == 0
-    assert not torch.equal(norm.running_mean, mean) and torch.equal(slow.running_mean, mean)
+    assert not torch.equal(norm.running_mean, slow.running_mean)
     assert not any(module.training for net in (learner.network, learner.target_network) for module in net.modules())
 
 
@@ -186,119 +178,16 @@ def test_rollouts_and_target_updates_come_when_they_are_due() -> None:
 
 def test_schedules_are_read_at_every_update() -> None:
     """Each role has its own exploration and learning rate, and its `env_steps` are its own moves."""
-    both = learners_of(
-        "host.epsilon={kind: exponential, progress: updates, initial: 0.5, rate: 0.5, time: 1, final: 0.1}",
-        "host.learning_rate={kind: inverse, progress: updates, initial: 0.1, rate: 0.3}",
+    learner = begun(
+        "agent",
         "agent.epsilon={kind: step, progress: env_steps, points: [[60, 1.0], [61, 0.25]]}",
-        "agent.learning_rate=0.01",
+        "agent.learning_rate={kind: inverse, progress: updates, initial: 0.1, rate: 0.3}",
     )
-    seen: dict[str, list[float]] = {name: [] for name in both}
-    for name, learner in both.items():
-        learner.begin()
-        real = learner.player
-        learner.player = lambda epsilon=0.0, name=name, real=real: (seen[name].append(epsilon), real(epsilon))[1]
-    rates = []
+    explored: list[float] = []
+    real = learner.player
+    learner.player = lambda epsilon: (explored.append(epsilon), real(epsilon))[1]
     for update in range(6):
-        host, _ = (learner.learn(at(update, 6)) for learner in both.values())
-        assert {group["lr"] for group in both["agent"].optimizer.param_groups} == {0.01}
-        rates.append([host["learning_rate"].item(), *(group["lr"] for group in both["host"].optimizer.param_groups)])
-    assert seen["host"] == pytest.approx([0.5 * 0.5**t + 0.1 * (1 - 0.5**t) for t in (2, 5)])
-    assert seen["agent"] == [1.0, 0.25]  # after 48 moves, after 64
-    assert rates == [pytest.approx([0.3 / (t + 3)] * 3) for t in range(6)]
-
-
-# ---- games that are solved
-
-DEPTH = 4  # moves of the host that the exact values look ahead
-QUICK = ("training.num_games=64", "replay.size=20000", "game.scale_observation=false", "game.max_episode_steps=20")
-ROLE = (
-    *("batch_size=128", "initial_rollout_length=40", "rollout_length=2", "steps_before_rollout=8", "epsilon=0.5"),
-    *("net_arch=[{width: 128, normalization: layer}, {width: 128}]", "steps_before_update_target=20"),
-    *("target_update_rate=1", "learning_rate={kind: cosine, progress: percent, initial: 5e-3, final: 0, time: 1}"),
-)
-# The agent's game has two coordinates and three points up to 3, the host's three coordinates and two points up to 2.
-AGENT = ("game.dimension=2", "game.max_num_points=3", "game.max_value=3", "host.player=all_coordinates",
-         "agent.opponents=host", "agent.discount=0.8")  # fmt: skip
-HOST = ("game.max_num_points=2", "game.max_value=2", "agent.player=first", "host.opponents=agent", "host.discount=0.5")
-
-
-def position_of(points):
-    return tuple(map(tuple, canonical(reposition(points[None]))[0].tolist()))
-
-
-@cache
-def after(position, subset, axis):
-    """Position after a move, and whether the game is over there."""
-    coords = subset_of(torch.tensor([subset]), len(position[0]))
-    moved = reduce(shift(torch.tensor([position]), coords, torch.tensor([axis])))
-    return position_of(moved[0]), bool(is_over(moved))
-
-
-@cache
-def values_of_agent(position):
-    """Optimal values of the agent's actions in two dimensions, where there is one subset and every game ends."""
-    moves = [after(position, 0, axis) for axis in (0, 1)]
-    return [-1.0 if ended else 0.8 * max(values_of_agent(then)) for then, ended in moves]
-
-
-@cache
-def values_of_host(position, depth=DEPTH):
-    """Optimal values of the host's subsets against the agent that answers with the lowest coordinate: discount to the
-    power of the fewest moves before the last, as far as `depth` more of them."""
-    moves = [after(position, number, int(coords.byte().argmax())) for number, coords in enumerate(subsets(3))]
-    ahead = [ended or not depth or max(values_of_host(then, depth - 1)) for then, ended in moves]
-    return [1.0 if ended else 0.5 * best * (depth > 0) for (_, ended), best in zip(moves, ahead, strict=True)]
-
-
-SMALL_GAMES = [("agent", AGENT, values_of_agent, [1, 1]), ("host", HOST, values_of_host, [])]
-
-
-@pytest.mark.parametrize(("role", "options", "values", "coords"), SMALL_GAMES)
-def test_on_starts_a_learner_finds_the_exact_values_and_one_of_the_best_actions(role, options, values, coords) -> None:
-    every = (f"{name}.{option}" for name in ("host", "agent") for option in ROLE)
-    learner = learners_of(*QUICK, *every, *options)[role]
-    learner.begin()
-    for update in range(700):
-        learner.learn(at(update, 700))
-    starts = sorted({position_of(points) for points in learner.game.reset(torch.arange(500)).points})
-    points, best = torch.tensor(starts), torch.tensor([values(start) for start in starts])
-    observation = torch.cat([learner._see(points), torch.tensor(coords).expand(len(points), -1).float()], 1)
-    with torch.no_grad():
-        learned = learner.network(observation)
-    error, regret = (learned - best).abs(), best.amax(1) - best.gather(1, learned.argmax(1, keepdim=True))[:, 0]
-    assert len(points) > 15 and best.unique().numel() > 2
-    assert error.mean() < 0.03 and error.max() < 0.25 and regret.max() < 1e-6
-
-
-# ---- replay of transitions against a plain list of those that were added
-
-UNIFORM = compose_config(PlayersConfig, []).replay
-PRIORITISED = replace(UNIFORM, kind="prioritised", beta=0.7)
-KEY = stream_seeds(1, 1)[0]
-
-
-def numbered(first: int, count: int) -> Transitions:
-    """Columns of transitions that say their number in every field."""
-    number = torch.arange(first, first + count)[:, None]
-    row = torch.stack([number, number + 0.5], 2)
-    return Transitions(row, number, -number.float(), number % 3 == 0, row + 0.25)
-
-
-@pytest.mark.quick
-@pytest.mark.parametrize("config", [UNIFORM, PRIORITISED])
-@settings(max_examples=25, deadline=None)
-@given(size=st.integers(1, 9), counts=st.lists(st.integers(1, 12), min_size=1, max_size=6))
-def test_the_newest_are_kept_and_drawn_whole(config: object, size: int, counts: list[int]) -> None:
-    """Uniform draws are stratified over the slots."""
-    replay, added = transition_replay(replace(config, size=size), 2, torch.float32, CPU), 0
-    for count in counts:
-        replay.add(numbered(added, count))
-        added += count
-    drawn = replay.draw(200, KEY, START)
-    numbers = drawn.rollout.action[0].tolist()
-    assert replay.size == min(added, size) and set(numbers) == set(range(max(0, added - size), added))
-    for column, every in zip(drawn.rollout, numbered(0, added), strict=True):
-        assert column.dtype == every.dtype and torch.equal(column, every[numbers].transpose(0, 1))
-    assert drawn.weight.tolist() == [[1.0] * 200]
-    if config == UNIFORM:
-        assert drawn.where[0].tolist() == [int(share * replay.size) for share in stratified(200, KEY).tolist()]
+        metrics = learner.learn(at(update, 6))
+        rates = [metrics["learning_rate"].item(), *(group["lr"] for group in learner.optimizer.param_groups)]
+        assert rates == pytest.approx([0.3 / (update + 3)] * 3)
+    assert explored == [1.0, 0.25]  # after 48 moves, after 64

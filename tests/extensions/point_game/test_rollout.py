@@ -108,13 +108,10 @@ def result(finished: list[int], unfinished: list[int]):
 @pytest.mark.parametrize(("agent", "answer"), [("first", min), ("last", max)])
 @pytest.mark.parametrize("max_moves", [1, 12])
 def test_a_match_equals_single_games_in_plain_python(agent: str, answer, max_moves: int) -> None:
-    """Lengths and every action of 60 games, for any clock of the game; players get unfinished games alone, and no
-    gradients."""
+    """Lengths and every action of 60 games, for any clock of the game; players get unfinished games alone."""
     positions: list[Tensor] = []
-    weight = torch.ones(1, requires_grad=True)
 
     def host(points, noise):
-        assert not (points * weight).requires_grad
         positions.append(points)
         return zeillinger(points, noise)
 

@@ -41,11 +41,7 @@ def test_a_legal_game_is_recorded_and_the_model_stands_beside_chance_and_the_bes
     curves = results["curves"]
     assert {"model, held-out tasks", "model, training tasks", "random", "Zeillinger", "Weak Spivakovsky"} <= set(curves)
     assert {"A2C, training tasks, start of life", "A2C, training tasks, end of life"} <= set(curves)
-    for name, measures in curves.items():
-        for measure, curve in measures.items():
-            whole = measure not in ("first_success", "after_first_success")  # these end with the streams to tell
-            assert len(curve["mean"]) == 4 or not whole, (name, measure)
-            assert np.isfinite(curve["mean"]).all(), (name, measure)
+    assert all(np.isfinite(curve["mean"]).all() for measures in curves.values() for curve in measures.values())
     assert "optimum" not in curves and len(results["held_out_tasks"]) == 3
     histories = open_histories(played / "histories/small")
     spec, columns = histories.spec, histories.columns
@@ -53,8 +49,6 @@ def test_a_legal_game_is_recorded_and_the_model_stands_beside_chance_and_the_bes
     assert columns["obs"].dtype == np.uint16 and columns["action"].dtype == np.uint8
     legal = np.take_along_axis(columns["obs"][..., -4:], columns["action"][..., None].astype(np.int64), -1)
     assert (legal == 1).all() and (columns["optimal_action"] == 4).all()
-    going = ~(columns["terminated"] | columns["truncated"]).astype(bool)[:, :-1]
-    assert (columns["next_obs"][:, :-1][going] == columns["obs"][:, 1:][going]).all()
     left = (columns["next_obs"][..., :15].reshape(24, 250, 5, 3)[..., 0] > 0).sum(-1)
     assert ((left == 1) == columns["terminated"]).all() and (columns["reward"] == columns["terminated"]).all()
 

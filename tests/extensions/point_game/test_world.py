@@ -6,7 +6,6 @@ from point_worlds import legal_in, lived, point_config, point_game
 from refusals import check_refusal
 from scalar_family import Stream
 
-from icrl.app.compose import load_config
 from icrl.evaluation.references import references_of
 from icrl.extensions.point_game.fixed_players import AGENTS as FIXED_AGENTS
 from icrl.extensions.point_game.fixed_players import HOSTS
@@ -121,8 +120,7 @@ def test_labels_and_fingerprints_do_not_depend_on_the_number_of_a_task() -> None
 def test_fixed_players_are_references_beside_random_play(role: str, best: list[str]) -> None:
     opponents = ["tables_3", "random"] if role == "host" else ["zeillinger", "random_subset"]
     options = {"role": role, "dimensions": [4], "clouds": CLOUDS, "opponents": opponents, "max_episode_steps": 20}
-    env, config = point_game(**options), load_config(["experiment=point_game", "evaluation.num_episodes=4"])
-    config.env = point_config(**options)
+    env = point_game(**options)
     references = references_of(env)
     assert list(references) == ["random", *best]
     tasks = env.all_tasks().repeat(10, 1)

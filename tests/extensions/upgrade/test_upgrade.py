@@ -4,6 +4,7 @@
 import json
 import shutil
 import tarfile
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -157,30 +158,27 @@ def test_one_run_alone_is_converted(copy):
         upgrade.main(copy, "nobody")
 
 
-def spoil(path: Path) -> None:
-    flip(path, -1)
-
-
-def set_option(path: Path, key: str, value: object) -> None:
+def set_option(path: Path, option: str, value: object) -> None:
+    """Change an option of the model in a sidecar."""
     about = read_json(path)
-    group, _, option = key.partition(".")
-    about["description"]["config"][group][option] = value
+    about["description"]["config"]["model"][option] = value
     write_json(path, about)
 
 
+last_bit = partial(flip, position=-1)
 GPT_SIDECAR = "logs/a2c/gpt/last-000000006.json"
 
 
 @pytest.mark.parametrize(
     ("name", "damage", "said"),
     [
-        ("logs/a2c/gpt/last-000000006.pt", spoil, "missing, damaged or renamed"),
+        ("logs/a2c/gpt/last-000000006.pt", last_bit, "missing, damaged or renamed"),
         ("logs/a2c/gpt/last-000000006.pt", Path.unlink, "missing, damaged or renamed"),
         ("logs/a2c/source/finished.json", lambda path: path.write_text("{}"), "finished.json is damaged"),
-        (GPT_SIDECAR, lambda path: set_option(path, "model.unheard_of", 1), "model.unheard_of: this version has no"),
-        (GPT_SIDECAR, lambda path: set_option(path, "model.num_layers", "two"), "model.num_layers=.* valid integer"),
-        ("histories/a2c/reward.npy", spoil, "reward.npy is missing or damaged"),
-        ("histories/a2c/manifest.json", spoil, "manifest.json"),
+        (GPT_SIDECAR, lambda path: set_option(path, "unheard_of", 1), "model.unheard_of: this version has no"),
+        (GPT_SIDECAR, lambda path: set_option(path, "num_layers", "two"), "model.num_layers=.* valid integer"),
+        ("histories/a2c/reward.npy", last_bit, "reward.npy is missing or damaged"),
+        ("histories/a2c/manifest.json", last_bit, "manifest.json"),
         ("logs/a2c/old-evaluation", Path.mkdir, "old-evaluation exists already"),
     ],
 )

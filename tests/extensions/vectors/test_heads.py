@@ -1,17 +1,19 @@
-"""Heads against torch's distributions, integrals on a grid, and frequencies of their samples."""
+"""Heads of models and source agents against torch's distributions, integrals, and frequencies of their samples."""
+
+import math
 
 import numpy as np
 import pytest
 import torch
 from gymnasium.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete, Space
 from torch import Tensor
-from torch.distributions import AffineTransform, Independent, Normal, TanhTransform, TransformedDistribution
+from torch.distributions import AffineTransform, Normal, TanhTransform, TransformedDistribution
 from torch.distributions import Categorical as Reference
 
 from icrl.app.compose import load_config
 from icrl.config.options import replace
 from icrl.contracts import ConfigError
-from icrl.extensions.vectors.actions import SquashedGaussian
+from icrl.extensions.vectors.actions import ClippedGaussian, SquashedGaussian
 from icrl.nn.heads import Head, make_head
 from icrl.spaces import EnvSpec
 
@@ -76,18 +78,7 @@ def test_log_probabilities_and_entropies_of_categoricals_equal_torch() -> None:
     torch.testing.assert_close(multi.entropy(parameters), sum(one.entropy() for one in each))
 
 
-def test_log_density_of_the_gaussian_has_the_exact_jacobian() -> None:
-    head = head_of("gaussian")
-    parameters = parameters_of(head, 500, scale=0.3)
-    action = squashed(parameters).sample()
-    inside = ((action - torch.tensor(BOX.low)) / torch.tensor(BOX.high - BOX.low) - 0.5).abs() < 0.4999
-    action, parameters = action[inside.all(-1)], parameters[inside.all(-1)]
-    assert len(action) > 350
-    expected = Independent(squashed(parameters), 1).log_prob(action)
-    torch.testing.assert_close(head.log_prob(parameters.double(), action), expected, rtol=1e-4, atol=1e-3)
-
-
-def test_draws_of_the_gaussian_in_units_have_the_density_of_actions_and_its_gradient() -> None:
+def test_actions_and_draws_of_the_gaussian_have_the_exact_density_and_its_gradient() -> None:
     """Far into the tails too, where an action on the bound would have no density."""
     head, noise = head_of("gaussian"), torch.randn(300, 2, generator=torch.Generator().manual_seed(2)).double()
     assert isinstance(head, SquashedGaussian)
@@ -98,7 +89,9 @@ def test_draws_of_the_gaussian_in_units_have_the_density_of_actions_and_its_grad
     action = head.from_units(drawn)
     torch.testing.assert_close(head.in_units(action), drawn)
     half = torch.tensor(BOX.high - BOX.low).double() / 2
-    expected = squashed(parameters).log_prob(action).sum(-1) + half.log().sum()
+    of_action = squashed(parameters).log_prob(action).sum(-1)
+    torch.testing.assert_close(head.log_prob(parameters, action), of_action, rtol=1e-4, atol=1e-3)
+    expected = of_action + half.log().sum()
     torch.testing.assert_close(log_prob, expected, rtol=1e-4, atol=1e-4)
     ours = torch.autograd.grad(log_prob.sum(), parameters, retain_graph=True)[0]
     theirs = torch.autograd.grad(expected.sum(), parameters)[0]
@@ -182,3 +175,81 @@ def test_spaces_without_a_head_are_refused_with_what_is_allowed() -> None:
     ):
         with pytest.raises(ConfigError, match=message):
             made(space, kind)
+
+
+# ---- the clipped Gaussian of source agents, against the mathematics of single numbers
+
+
+SPACE = Box(np.array([-1.0, 0.5, -math.inf], np.float32), np.array([3.0, 0.75, 2.0], np.float32))
+MIDDLE, UNIT = (1.0, 0.625, 0.0), (2.0, 0.125, 1.0)  # a number with one bound keeps its own unit
+FREE = Box(-np.inf, np.inf, (2,))
+
+
+def below(z: float) -> float:
+    """Distribution function of the standard normal."""
+    return 0.5 * math.erfc(-z / math.sqrt(2))
+
+
+def scalar_log_prob(mean: list[float], log_std: list[float], action: list[float]) -> float:
+    """One number after the other."""
+    total = 0.0
+    for i, a in enumerate(action):
+        z = ((a - MIDDLE[i]) / UNIT[i] - mean[i]) / math.exp(log_std[i])
+        if a == SPACE.low[i]:
+            total += math.log(below(z))
+        elif a == SPACE.high[i]:
+            total += math.log(below(-z))
+        else:
+            total += -0.5 * z * z - log_std[i] - 0.5 * math.log(2 * math.pi)
+    return total
+
+
+def test_log_probabilities_equal_those_of_single_numbers() -> None:
+    policy, (mean, log_std) = ClippedGaussian(SPACE), ([0.3, -0.4, 0.9], [0.1, -0.5, 0.4])
+    parameters = torch.tensor(mean + log_std)
+    for action in ([0.0, 0.6, -5.0], [-1.0, 0.75, 2.0], [3.0, 0.5, 1.9], [2.9, 0.75, -0.1]):
+        expected = scalar_log_prob(mean, log_std, action)
+        assert policy.log_prob(parameters, torch.tensor(action)).item() == pytest.approx(expected, abs=1e-5)
+
+
+def test_without_bounds_it_is_the_normal_distribution() -> None:
+    policy, parameters = ClippedGaussian(FREE), torch.tensor([[0.3, -2.0, 0.5, -1.0], [7.0, 0.0, -0.3, 0.2]])
+    plain = torch.distributions.Normal(parameters[:, :2], parameters[:, 2:].exp())
+    action = torch.tensor([[0.5, -2.5], [6.0, 40.0]])
+    assert torch.allclose(policy.log_prob(parameters, action), plain.log_prob(action).sum(-1), rtol=1e-5)
+    assert torch.allclose(policy.entropy(parameters), plain.entropy().sum(-1))
+
+
+def test_samples_follow_the_likelihood_and_lie_in_the_box() -> None:
+    """An even grid of noise: shares at the bounds and moments between them; the mode is the clipped mean."""
+    policy, count = ClippedGaussian(Box(-2.0, 2.0, (1,))), 40000
+    parameters = torch.tensor([[0.4, -0.2]]).expand(count, 2)
+    noise = torch.arange(count)[:, None] / count
+    action = policy.sample(parameters, noise)
+    assert action.shape == (count, 1) and action.dtype == torch.float32
+    for bound in (-2.0, 2.0):
+        mass = policy.log_prob(parameters[0], torch.tensor([bound])).exp()
+        assert torch.allclose((action == bound).float().mean(), mass, atol=1e-3)
+    assert action.median().item() == pytest.approx(0.8, abs=1e-3)
+    assert policy.mode(torch.tensor([[0.4, 0.0], [9.0, 0.0]])).tolist() == [[pytest.approx(0.8)], [2.0]]
+
+
+def test_extreme_parameters_have_finite_gradients() -> None:
+    """Means far outside the bounds, small deviations, the largest and the smallest noise; a number without a choice."""
+    policy = ClippedGaussian(Box(np.array([-2.0, 1.0], np.float32), np.array([2.0, 1.0], np.float32)))
+    parameters = torch.tensor([[40.0, 0.0, -2.0, 0.0], [-40.0, 5.0, 1.0, -3.0]], requires_grad=True)
+    for noise in (0.0, 1 - 2**-24):
+        action = policy.sample(parameters, torch.full((2, 2), noise)).detach()
+        assert action.isfinite().all() and (action[:, 1] == 1).all()
+        for one in (action, torch.tensor([[-2.0, 1.0], [2.0, 1.0]]), torch.tensor([[0.0, 1.0], [0.1, 1.0]])):
+            log_prob = policy.log_prob(parameters, one)
+            (gradient,) = torch.autograd.grad(log_prob.sum(), parameters)
+            assert log_prob.isfinite().all() and gradient.isfinite().all()
+
+
+def test_actions_of_any_shape() -> None:
+    policy, flat = ClippedGaussian(Box(-1.0, 1.0, (2, 3))), ClippedGaussian(Box(-1.0, 1.0, (6,)))
+    parameters, noise = torch.randn(4, 12), torch.rand(4, 6)
+    action = policy.sample(parameters, noise)
+    assert action.shape == (4, 2, 3) and torch.equal(action.flatten(1), flat.sample(parameters, noise))
+    assert torch.equal(policy.log_prob(parameters, action), flat.log_prob(parameters, action.flatten(1)))

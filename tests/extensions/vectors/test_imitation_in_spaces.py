@@ -1,5 +1,6 @@
 """Imitation of actions that are no single integers: losses and metrics by hand, moments by NumPy, models that learn."""
 
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -122,6 +123,15 @@ def task(obs: Tensor) -> Tensor:
     return (low + high) / 2 + (high - low) / 2 * squashed
 
 
+def fit(model: GPT, objective: AlgorithmDistillation, batches: Callable[[], Batch]) -> None:
+    descent = torch.optim.AdamW(model.parameters(), lr=3e-3)
+    for _ in range(150):
+        descent.zero_grad()
+        objective(model, batches())[0]["imitation"].backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        descent.step()
+
+
 @pytest.mark.parametrize("head", ["gaussian", "binned"])
 def test_models_learn_actions_of_vectors(head: str) -> None:
     """The error of the mode, as a share of the range of the actions, from that of a constant to below 0.05."""
@@ -142,12 +152,8 @@ def test_models_learn_actions_of_vectors(head: str) -> None:
 
     fixed = batch()
     set_moments(model, Moments(*mean_and_std(lambda: [fixed.obs.flatten(0, 1)]), torch.ones(1)))
-    before, descent = error(fixed), torch.optim.AdamW(model.parameters(), lr=3e-3)
-    for _ in range(150):
-        descent.zero_grad()
-        objective(model, batch())[0]["imitation"].backward()
-        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-        descent.step()
+    before = error(fixed)
+    fit(model, objective, batch)
     assert before > 0.2 and error(fixed) < 0.05
 
 
@@ -156,18 +162,15 @@ def test_models_learn_integers_of_images() -> None:
     spec = spec_of(IMAGE, WORLDS["image to integers"].action_space)
     torch.manual_seed(0)
     model, generator = GPT(replace(MODEL, context_len=4), spec), torch.Generator().manual_seed(0)
-    objective = AlgorithmDistillation(OBJECTIVE, spec, model.head)
-    descent = torch.optim.AdamW(model.parameters(), lr=3e-3)
-    played = window_of(spec, 16, 4)
-    for _ in range(150):
+    objective, played = AlgorithmDistillation(OBJECTIVE, spec, model.head), window_of(spec, 16, 4)
+
+    def batch() -> Batch:
         left, dark = torch.randint(2, (2, 16, 4), generator=generator)
         obs = torch.randint(100, (16, 4, 5, 4, 3), generator=generator)
         obs[..., :2, :] += (100 * left)[..., None, None, None]
         obs[..., 2:, :] += (100 * (1 - left))[..., None, None, None]
         obs[..., 0] = obs[..., 0] // (1 + 9 * dark)[..., None, None]
-        window = played._replace(obs=obs.to(torch.uint8), action=torch.stack([left + dark, dark], -1))
-        losses, metrics = objective(model, batch_of(window))
-        descent.zero_grad()
-        losses["imitation"].backward()
-        descent.step()
-    assert metrics["accuracy"] > 0.9
+        return batch_of(played._replace(obs=obs.to(torch.uint8), action=torch.stack([left + dark, dark], -1)))
+
+    fit(model, objective, batch)
+    assert objective(model, batch())[1]["accuracy"] > 0.9

@@ -1,38 +1,36 @@
-"""Actor-critics over vectors and continuous actions: worlds of known value, plain learners, independence, restoring."""
+"""Actor-critics over vectors, images and continuous actions: worlds of known value, plain learners, independence,
+restoring; and models that learn from trials in such worlds."""
 
 from typing import Any
 
 import numpy as np
+import probes
 import pytest
 import torch
+import trial_models
+import vector_probes
 from gymnasium.spaces import Box, Discrete, MultiDiscrete
 from installed import worlds
-from probes import (
-    changed,
-    check_alone_and_among_others,
-    learn_from,
-    learn_world,
-    learners_of,
-    restored,
-    sample_of,
-    source_options,
-    step_of,
-)
-from stage_one import live
+from probes import learn_from, learn_world, learners_of, sample_of, step_of
+from stage_one import check_goes_on
 from torch import Tensor, nn
-from vector_probes import ARM, BEYOND, COUNTED, ENDLESS, NEAR, REMEMBERED, SHOWN, SIGN
+from torch.nn.functional import conv2d
+from vector_probes import ARM, COUNTED, ENDLESS, NEAR, SIGN, PlainLearner, VectorProbe, always
 
 from icrl.app.compose import load_config
+from icrl.collection.collect import EpsilonGreedy
+from icrl.config.options import replace
 from icrl.contracts import ConfigError, Rollout
 from icrl.envs import make_env
 from icrl.envs.rollout import rollout, start_streams
 from icrl.extensions.vectors.heads import VectorHeads
-from icrl.nn.networks import ADAM_EPS
+from icrl.extensions.vectors.stacked_mlp import RunningMoments
 from icrl.randomness import Noise, stream_seeds
 from icrl.rl.returns import gae, n_step_returns
 from icrl.sources import source_class
 from icrl.sources.heads import heads_of
 from icrl.spaces import EnvSpec
+from icrl.training.trials import Trials
 
 every_kind = pytest.mark.parametrize("kind", ["a2c", "a3c", "ppo"])
 WORLDS = ("gymnasium_cart_pole", "gymnasium_pendulum", "cart_pole", "pendulum", "point_robot")
@@ -46,21 +44,8 @@ def learned(kind: str, env: Any, *pace: int) -> Any:
     return learn_world(learners_of(kind, 1, env.spec, **FAST), env, *pace)
 
 
-def values(learner: Any, obs: Tensor) -> list[float]:
-    return learner.heads.value(obs[None])[0].tolist()
-
-
 def best_actions(learner: Any, obs: Tensor) -> Tensor:
     return learner.act_in_evaluation(step_of(obs), torch.full((len(obs),), 0.3), 0.0)
-
-
-@pytest.mark.parametrize("kind", ["a2c", "ppo"])
-def test_values_of_probe_worlds(kind: str) -> None:
-    """A truncated episode bootstraps, a terminated one does not; a value depends on the observation."""
-    assert values(learned(kind, ENDLESS, 60), SHOWS[1:2]) == pytest.approx([2.0], abs=0.1)
-    stages = torch.tensor([[0.0, 0.0], [0.0, 1.0], [0.0, 2.0]])
-    assert values(learned(kind, COUNTED, 60), stages) == pytest.approx([1.75, 1.5, 1.0], abs=0.1)
-    assert values(learned(kind, SHOWN, 100), SHOWS) == pytest.approx(NUMBERS.tolist(), abs=0.1)
 
 
 @pytest.mark.parametrize("kind", ["a2c", "ppo"])
@@ -70,49 +55,27 @@ def test_best_actions_of_probe_worlds(kind: str) -> None:
     near = learned(kind, NEAR, 100, 6, 64)
     assert best_actions(near, SHOWS)[:, 0].tolist() == pytest.approx([-0.4, 0.0, 0.4], abs=0.15)
     assert near.network.free.item() < -1  # the deviation shrinks, from a log of 0
-    assert best_actions(learned(kind, BEYOND, 60), SHOWS[1:2])[:, 0].tolist() == pytest.approx([3.0], abs=0.1)
-    later = learned(kind, REMEMBERED, 200, 3, 64)
-    assert best_actions(later, SHOWS[1:2])[:, 0].tolist() == pytest.approx([2.0], abs=0.3)
+    beyond, later = learned(kind, vector_probes.BEYOND, 60), learned(kind, vector_probes.REMEMBERED, 200, 3, 64)
+    assert best_actions(beyond, SHOWS[1:2]).item() == pytest.approx(3.0, abs=0.1)
+    assert best_actions(later, SHOWS[1:2]).item() == pytest.approx(2.0, abs=0.3)
 
 
 # ---- against a plain learner
 
 
-class Plain:
-    """Learner `index` by itself: plain layers, PyTorch's distributions, Adam and clip, moments of all it has seen."""
-
+class Plain(PlainLearner):
     def __init__(self, learners: Any, index: int) -> None:
-        self.config, self.seen = learners.config, list[Tensor]()
-        self.returns = list[Tensor]()
-        stacked = learners.network
-        self.free = nn.Parameter(stacked.free[index].detach().clone())
-        self.bodies = [self.body(one, index) for one in (stacked.actor, stacked.critic)]
-        self.parameters = [self.free, *(p for body in self.bodies for p in body.parameters())]
-        self.optimizer = torch.optim.Adam(self.parameters, eps=ADAM_EPS)
-
-    def body(self, stacked: Any, index: int) -> nn.Sequential:
-        layers: list[nn.Module] = []
-        for weight, bias in zip(stacked.weights, stacked.biases, strict=True):
-            linear = nn.Linear(*weight.shape[1:])
-            linear.weight.data, linear.bias.data = weight[index].detach().T.clone(), bias[index, 0].detach().clone()
-            layers += [linear, nn.Tanh()]
-        return nn.Sequential(*layers[:-1])
-
-    def moments(self, seen: list[Tensor]) -> tuple[Any, Any]:
-        both = torch.cat(seen) if seen else None
-        return (0.0, 1.0) if both is None else (both.mean(0), (both.var(0, correction=0) + 1e-8).sqrt())
-
-    def run(self, body: int, obs: Tensor) -> Tensor:
-        mean, deviation = self.moments(self.seen)
-        return self.bodies[body]((obs - mean) / deviation)
+        super().__init__(learners, index, nn.Tanh)
+        self.free = nn.Parameter(learners.network.free[index].detach().clone())
+        self.actor, self.critic = self.copied(learners.network.actor), self.copied(learners.network.critic)
+        self.trains(self.free, self.actor, self.critic)
 
     def value(self, obs: Tensor) -> Tensor:
         mean, deviation = self.moments(self.returns)
-        return self.run(1, obs)[..., 0] * deviation + mean
+        return self.critic(self.normalised(obs))[..., 0] * deviation + mean
 
     def log_prob(self, obs: Tensor, action: Tensor) -> Tensor:
-        """Of one number in `ARM`, whose units are 2 wide, from 1."""
-        normal = torch.distributions.Normal(self.run(0, obs)[..., 0], self.free.exp()[0, 0])
+        normal = torch.distributions.Normal(self.actor(self.normalised(obs))[..., 0], self.free.exp()[0, 0])
         number = action[..., 0]
         low, high = normal.cdf(torch.tensor(-1.0)).log(), (1 - normal.cdf(torch.tensor(1.0))).log()
         return torch.where(number == -1, low, torch.where(number == 3, high, normal.log_prob((number - 1) / 2)))
@@ -138,11 +101,7 @@ class Plain:
         error = (returns - self.value(steps.obs)) / self.moments(self.returns)[1]
         entropy = torch.distributions.Normal(0.0, self.free.exp()[0, 0]).entropy()
         loss = actor_loss.mean() + self.config.value_coefficient * error.square().mean()
-        self.optimizer.zero_grad()
-        (loss - self.config.entropy_coefficient * entropy).backward()
-        nn.utils.clip_grad_norm_(self.parameters, self.config.max_gradient_norm)
-        self.optimizer.param_groups[0]["lr"] = self.config.learning_rate
-        self.optimizer.step()
+        self.descend(loss - self.config.entropy_coefficient * entropy)
         self.seen.append(steps.obs.flatten(0, 1))
         self.returns.append(returns.flatten()[:, None])
 
@@ -151,17 +110,19 @@ def part_of(steps: Rollout, streams: slice) -> Rollout:
     return Rollout(*(column[:, streams] for column in steps))
 
 
+@pytest.mark.parametrize("world", [NEAR, COUNTED, ENDLESS])
 @pytest.mark.parametrize("max_gradient_norm", [0.05, 50.0])
 @pytest.mark.parametrize("kind", ["a2c", "ppo"])
-def test_updates_equal_those_of_a_plain_learner(kind: str, max_gradient_norm: float) -> None:
-    """On actions inside the bounds and at them; PPO learns three times from an unroll. Moments change in between."""
+def test_updates_equal_those_of_a_plain_learner(kind: str, max_gradient_norm: float, world: Any) -> None:
+    """On actions inside the bounds and at them, with episodes of one step, of several, and truncated ones; PPO learns
+    three times from an unroll. Moments change in between."""
     options = {"entropy_coefficient": 0.1, "hidden_size": 6, "max_gradient_norm": max_gradient_norm}
-    learners = learners_of(kind, 2, NEAR.spec, **options)
+    learners = learners_of(kind, 2, world.spec, **options)
     others = [Plain(learners, index) for index in range(2)]
-    where, noise = start_streams(learners, NEAR, torch.zeros(6, 1), stream_seeds(1, 6)), Noise(stream_seeds(2, 6))
+    where, noise = start_streams(learners, world, torch.zeros(6, 1), stream_seeds(1, 6)), Noise(stream_seeds(2, 6))
     at_bounds = 0
     for _ in range(2):
-        steps, where = rollout(learners, NEAR, where, 5, noise)
+        steps, where = rollout(learners, world, where, 5, noise)
         at_bounds += ((steps.action == -1) | (steps.action == 3)).sum().item()
         sample = sample_of(steps, targets=learners.targets(steps))
         mine = [part_of(steps, slice(3 * index, 3 * index + 3)) for index in range(2)]
@@ -173,9 +134,8 @@ def test_updates_equal_those_of_a_plain_learner(kind: str, max_gradient_norm: fl
     assert at_bounds > 5
     for index, one in enumerate(others):
         assert torch.allclose(learners.network.free[index], one.free, atol=1e-5)
-        for stacked, body in zip((learners.network.actor, learners.network.critic), one.bodies, strict=True):
-            for ours, theirs in zip(stacked.weights, body[::2], strict=True):
-                assert torch.allclose(ours[index], theirs.weight.T, atol=1e-5)
+        one.assert_equal(one.actor, learners.network.actor)
+        one.assert_equal(one.critic, learners.network.critic)
 
 
 # ---- alone and among others; from a file
@@ -184,7 +144,7 @@ def test_updates_equal_those_of_a_plain_learner(kind: str, max_gradient_norm: fl
 @every_kind
 @every_world
 def test_a_learner_alone_equals_itself_among_others(kind: str, world: str) -> None:
-    check_alone_and_among_others(kind, world)
+    probes.check_alone_and_among_others(kind, make_env(load_config([f"env={world}"]).env))
 
 
 @every_world
@@ -193,23 +153,9 @@ def test_a_run_goes_on_from_a_file_as_if_it_had_not_stopped(world: str) -> None:
     config = load_config([f"env={world}"])
     sizes = {"num_learners": 2, "num_envs": 2, "unroll_length": 8, "num_env_steps": 128, "history_steps": 128}
     parts = {"num_updates_per_train_iter": 2, "mini_batch_length": 1, "mini_batch_size": 8, "normalize_advantage": True}
-    config = changed(config, source=source_options("ppo", **sizes, **parts))
-    env = make_env(config.env)
-    tasks = env.all_tasks()[:2]
-    learner, whole, end = live(config, env, tasks, 6)
-    _, _, middle = live(config, env, tasks, 3)
-    again, rest, end_again = live(config, env, tasks, 6, middle)
-    for (ours, _, _), (theirs, _, _) in zip(rest, whole[3:], strict=True):
-        assert all(torch.equal(a.nan_to_num(), b.nan_to_num()) for a, b in zip(ours, theirs, strict=True))
-    for name, value in end["learner"]["network"].items():
-        assert torch.equal(value, end_again["learner"]["network"][name]), name
-    assert learner.network.observed.count == again.network.observed.count == 6 * 4 * 8
-    fresh = restored(learner, learners_of("ppo", 4, env.spec))
-    step = step_of(env.reset(tasks.repeat_interleave(2, 0), stream_seeds(3, 4))[1].obs)
-    for sample_probability in (0.0, 0.5, 1.0):
-        noise = torch.linspace(0, 0.99, 4)
-        action = fresh.act_in_evaluation(step, noise, sample_probability)
-        assert torch.equal(action, learner.act_in_evaluation(step, noise, sample_probability))
+    config = probes.changed(config, source=probes.source_options("ppo", **sizes, **parts))
+    end = check_goes_on(config, make_env(config.env), 6)
+    assert end["learner"]["network"]["observed.count"] == 6 * 4 * 8
 
 
 # ---- spaces
@@ -246,7 +192,101 @@ def test_other_spaces_are_refused() -> None:
         ConfigError, match=r"actions in MultiDiscrete.* have no head: must be Discrete, a MultiDiscrete"
     ):
         spec = EnvSpec(Box(-1, 1, (3,)), pairs, (), 0, 10)
-        source_class("a2c")(source_options("a2c"), spec, torch.zeros(1, dtype=torch.long), torch.device("cpu"))
+        source_class("a2c")(probes.source_options("a2c"), spec, torch.zeros(1, dtype=torch.long), torch.device("cpu"))
     told = r"source.name=dqn needs Discrete observations and actions, not Box\(.*Discrete\(3\); source=ppo_vectors"
     with pytest.raises(ConfigError, match=told):
         source_class("dqn").check_spaces("dqn", EnvSpec(Box(-1, 1, (3,)), Discrete(3), (), 0, 10))
+
+
+def test_normalised_samples_stay_finite_and_small() -> None:
+    """Of a constant column, and far from all others. Mean and deviation are those of a plain learner, see above."""
+    moments, samples = RunningMoments(1, 2), torch.randn(1, 300, 2) * torch.tensor([5.0, 0.0]) + 100
+    moments.add(samples)
+    assert not moments.normalised(samples)[..., 1].any()
+    assert moments.normalised(torch.full((1, 1, 2), 1e30)).max() == 10
+
+
+# ---- images
+
+
+SIDE, BAR = 8, 3
+
+
+class Bars(VectorProbe):
+    """World of one step: a bar lies anywhere in an image, and the button of its direction pays 1."""
+
+    def __init__(self) -> None:
+        rule = lambda x, a: (x, ((x[:, 0] > 0) == (a > 0)).float(), always(x, True))  # noqa: E731
+        super().__init__(vector_probes.BUTTONS, rule, varied=True)
+        self._start = torch.ones(3)  # direction, row and column
+        self.spec = EnvSpec(Box(0, 255, (SIDE, SIDE, 1), np.uint8), vector_probes.BUTTONS, (), 0, 5)
+
+    def observe(self, inner: Tensor) -> Tensor:
+        across = inner[:, :1] > 0
+        first = ((inner[:, 1:] + 1) / 2 * (SIDE - BAR + 1)).long().clamp(max=SIDE - BAR)  # [B, 2]
+        place = torch.arange(SIDE)
+        long = (place >= first[..., None]) & (place < first[..., None] + BAR)  # [B, 2, SIDE]
+        point = place == first[..., None]
+        rows, columns = (torch.where(across, point[:, 0], long[:, 0]), torch.where(across, long[:, 1], point[:, 1]))
+        return ((rows[:, :, None] & columns[:, None]).to(torch.uint8) * 200)[..., None]
+
+
+BARS = Bars()
+
+
+@pytest.mark.parametrize("kind", ["a2c", "ppo"])
+def test_convolutions_solve_a_world_of_images(kind: str) -> None:
+    options: dict[str, Any] = {"hidden_size": 16, "learning_rate": 0.01, "discount": 0.5, "entropy_coefficient": 0.0}
+    learner = learn_world(learners_of(kind, 1, BARS.spec, body="cnn", **options), BARS, 40, 4, 64)
+    streams = start_streams(learner, BARS, torch.zeros(200, 1), stream_seeds(9, 200))
+    played, _ = rollout(EpsilonGreedy(learner, 0.0), BARS, streams, 2, Noise(stream_seeds(6, 200)))
+    assert played.reward.mean() > 0.95
+
+
+@pytest.mark.parametrize("shape", [(5, 4, 3), (20, 9, 2)])
+def test_rows_equal_those_of_plain_convolutions(shape: tuple[int, ...]) -> None:
+    """Learner by learner, for images that are halved and for those that are not."""
+    spec = EnvSpec(Box(0, 255, shape, np.uint8), vector_probes.BUTTONS, (), 0, 5)
+    learner = learners_of("ppo", 3, spec, body="cnn")
+    obs, body = torch.randint(256, (4, 6, *shape), dtype=torch.uint8), learner.network.body
+    found = body(obs)
+    for k in range(3):
+        x = obs[:, 2 * k : 2 * k + 2].flatten(0, 1).movedim(-1, 1) / 255
+        for kernel, stride in zip(body.kernels, (1, 1) if shape[0] == 5 else (2, 2, 1), strict=True):
+            x = conv2d(x, kernel[k].unflatten(1, (-1, 3, 3)), None, stride, padding=1).relu()
+        expected = (x.flatten(1) @ body.linear.weights[0][k]).tanh().unflatten(0, (4, 2))
+        torch.testing.assert_close(found[:, 2 * k : 2 * k + 2], expected, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("kind", ["a2c", "ppo"])
+def test_a_learner_of_images_alone_equals_itself_among_others(kind: str) -> None:
+    probes.check_alone_and_among_others(kind, BARS, body="cnn")
+
+
+def test_convolutions_of_vectors_are_refused() -> None:
+    with pytest.raises(ConfigError, match="source.body=cnn reads images"):
+        learners_of("a2c", 1, EnvSpec(Box(-1, 1, (3,)), vector_probes.BUTTONS, (), 0, 5), body="cnn")
+
+
+# ---- models that learn from trials
+
+
+def side(x: Tensor, action: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Reward 1 if the first number of the action is above 1 where that of the observation is positive, else below."""
+    high = action.reshape(len(action), -1)[:, 0] > 1
+    return x, (high == (x[:, 0] > 0)).float(), always(x, True)
+
+
+UP_TO_TWO = Box(0, 2, (1,))
+
+
+@pytest.mark.parametrize(
+    ("space", "head"),
+    [(UP_TO_TWO, "gaussian"), (UP_TO_TWO, "binned"), (MultiDiscrete([4, 2]), "auto"), (Discrete(4), "auto")],
+)
+def test_trials_teach_any_head_from_vectors_and_rewards_that_are_not_listed(space, head):
+    env = VectorProbe(space, side, varied=True)
+    options = replace(trial_models.OPTIONS, trial_steps=8, num_streams=32, num_mini_batches=2, bonus=0.0, discount=0.0)
+    model, _ = trial_models.learned(env, options, 30, 0.01, head=head, num_bins=6)
+    played, _ = Trials(options, env, env.all_tasks(), model, seed=1).play(0)
+    assert played.reward.mean() > 0.65

@@ -16,14 +16,13 @@ from icrl.app.compose import load_config
 from icrl.contracts import ConfigError, Step
 from icrl.envs import make_env
 from icrl.envs.render import AGENT, FLOOR, GOALS
-from icrl.envs.rollout import OpenEpisodes, finished_episodes, rollout, start_streams
 from icrl.envs.tasks import split_tasks
 from icrl.evaluation.in_context import play_episodes
 from icrl.evaluation.references import references_of
 from icrl.extensions.vectors.control import CartPole, CartPoleConfig, Pendulum, PendulumConfig
 from icrl.extensions.vectors.point_robot import PointRobot, PointRobotConfig
 from icrl.extensions.vectors.world import VectorEnv
-from icrl.randomness import Noise, stream_seeds
+from icrl.randomness import stream_seeds
 
 
 def robot(**options: Any) -> PointRobot:
@@ -149,32 +148,14 @@ def test_goals_lie_where_they_should(goals: str, reward: str) -> None:
         assert (tasks.mean(0).abs() < 0.05).all()
 
 
-def test_returns_and_successes_of_the_planner() -> None:
-    """From (1, 0) ten steps away the rewards are -0.9, -0.8, ..., 0: -4.5 in all. Standing still fails."""
-    for reward, total in (("dense", -4.5), ("sparse", 13.0)):
-        env = robot(reward=reward)
-        assert env.spec.success == ("final_reward" if reward == "dense" else "reward")
-        for share, won in ((1.0, True), (0.0, False)):
-            policy = Scaled(share)
-            streams = start_streams(policy, env, torch.tensor([[1.0, 0.0]]), torch.tensor([0]))
-            transitions, _ = rollout(policy, env, streams, 40, Noise(torch.tensor([0])))
-            episodes, _ = finished_episodes(transitions, OpenEpisodes.none(1), env.spec)
-            assert episodes.success.tolist() == [won] * 2
-            assert not won or episodes.returns == pytest.approx([total] * 2, abs=1e-4)
-            assert episodes.steps_to_goal.tolist() == [20 if reward == "dense" or not won else 8] * 2
-
-
-class Scaled:
-    """Policy that takes a share of the planner's action."""
-
-    def __init__(self, share: float) -> None:
-        self._share = share
-
-    def initial_carry(self, num_streams: int) -> tuple[()]:
-        return ()
-
-    def act(self, carry: tuple[()], step: Step, noise: Tensor) -> tuple[Tensor, tuple[()]]:
-        return self._share * step.optimal_action, carry
+@pytest.mark.parametrize(("reward", "total", "steps"), [("dense", -4.5, 20), ("sparse", 13.0, 8)])
+def test_returns_and_successes_of_the_planner(reward: str, total: float, steps: int) -> None:
+    """From (1, 0) ten steps away the rewards are -0.9, -0.8, ..., 0: -4.5 in all. Random play fails."""
+    env, task = robot(reward=reward), torch.tensor([[1.0, 0.0]])
+    players = references_of(env)
+    won, lost = (play_episodes(players[name], env, task, 1, 2, 0)[0] for name in ("optimum", "random"))
+    assert won.success.all() and not lost.success.any()
+    assert won.returns[0, 0] == pytest.approx([total] * 2, abs=1e-4) and (won.steps_to_goal == steps).all()
 
 
 def test_tasks_without_a_place_have_no_quadrants() -> None:
