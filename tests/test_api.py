@@ -26,17 +26,12 @@ WRONG = (  # second steps of one stream
         ([4],),
         r"^reward=None, terminated=None, truncated=None after an action: call act\(obs, reward, terminated, trunc",
     ),
-    (([4], [0.0], [False]), "^truncated=None after an action"),
     (([4], [0.5], [False], [False]), r"knows only the rewards \[0\.0, 1\.0\]"),
     (([4], [np.nan], [False], [False]), "knows only the rewards"),
-    (
-        ([4], [0.0, 0.0], [False], [False]),
-        r"^reward has the shape \(2,\): must be \(1,\), one row for each stream; `reset`",
-    ),
+    (([4], [0.0, 0.0], [False], [False]), r"^reward has the shape \(2,\): must be \(1,\), one row for each stream"),
     (([4], [0.0], [0.5], [False]), "^terminated has 0.5: must be true or false"),
     (([4], [0.0], [False], False), r"^truncated has the shape \(\)"),
     (([99], [0.0], [False], [False]), "^obs is 99"),
-    (([-1], [0.0], [False], [False]), "^obs is -1"),
     (([0.7], [0.0], [False], [False]), "^obs has 0.7: must be whole numbers"),
     (([np.nan], [0.0], [False], [False]), "^obs has nan: must be whole numbers"),
     (([[4]], [0.0], [False], [False]), r"^obs has the shape \(1, 1\): must be \(1,\)"),
@@ -109,7 +104,6 @@ def test_folders_that_do_not_exist_are_named(finished, monkeypatch, tmp_path):
 def test_programs_are_functions(root):
     """Finished stages are not repeated; what is trained is loaded."""
     options, trials = (*TINY, f"root={root}"), ("finetune.trial_steps=8", "finetune.num_iterations=1")
-    trials += ("finetune.num_streams=2", "finetune.num_mini_batches=2")
     assert icrl.train(*options, stage="train_agents") == root / "histories/tiny"
     assert icrl.train(*options, stage="train_gpt") == icrl.train(*options, stage="evaluate") == root / "logs/tiny"
     assert icrl.finetune(*options, *trials) == root / "logs/tiny"

@@ -1,7 +1,6 @@
 """The user's own worlds, sources, objectives, encoders and histories: the files in `examples/`, and what is refused."""
 
 import importlib.metadata
-import json
 import math
 import os
 import shutil
@@ -25,7 +24,7 @@ from icrl.contracts import ConfigError, PipelineError
 from icrl.envs import WORLDS, make_env
 from icrl.nn import encoders
 from icrl.nn.gpt import GPT
-from icrl.runs.files import PROJECT, read_json, write_json
+from icrl.runs.files import PROJECT, read_json
 
 EXAMPLES = PROJECT / "examples"
 HOUSES = "env.tasks=[{house: 0}, {house: 1}, {house: 2}, {house: 3}, {house: 5}, {house: 6}, {house: 7}, {house: 8}]"
@@ -145,10 +144,7 @@ def test_an_installed_package_registers_what_it_declares(mine, monkeypatch):
     modules.load_plugins.cache_clear()
 
 
-@pytest.mark.parametrize(
-    ("options", "name"),
-    [pytest.param(street, "my_world", marks=OF_CLASS), (rule, "my_source")],
-)
+@pytest.mark.parametrize(("options", "name"), [pytest.param(street, "my_world", marks=OF_CLASS), (rule, "my_source")])
 def test_a_changed_file_is_refused_wherever_its_run_continues(tmp_path, mine, options, name):
     root, path = tmp_path / "root", mine / f"{name}.py"
     for stage in ("train_agents", "train_gpt"):
@@ -217,39 +213,12 @@ if "from_gymnasium" in extensions.NAMES:
 
 @pytest.mark.parametrize("message", WRONG)
 def test_what_is_wrong_is_said_in_one_line_before_any_work(tmp_path, mine, message):
-    (mine / "broken.py").write_text("def f(:\n")
-    (mine / "raises.py").write_text("1 / 0\n")
-    (mine / "a-b.py").write_text("")
-    (mine / "json.py").write_text("")
-    (mine / "twice.py").write_text(
-        "from icrl.envs.core import EnvConfig, world\n@world('dark_room', EnvConfig)\nclass Twice: ...\n"
-    )
-    (mine / "thrice.py").write_text("from icrl.sources import source\n@source('a2c', int)\nclass Thrice: ...\n")
-    (mine / "fourth.py").write_text("import icrl\n@icrl.objective('dpt', int)\nclass Fourth: ...\n")
-    (mine / "fifth.py").write_text("import icrl\n@icrl.encoder('cell')\nclass Fifth: ...\n")
+    world = "from icrl.envs.core import EnvConfig, world\n@world('dark_room', EnvConfig)\nclass Twice: ...\n"
+    files = {"broken": "def f(:\n", "raises": "1 / 0\n", "a-b": "", "json": "", "twice": world}
+    files["thrice"] = "from icrl.sources import source\n@source('a2c', int)\nclass Thrice: ...\n"
+    files["fourth"] = "import icrl\n@icrl.objective('dpt', int)\nclass Fourth: ...\n"
+    files["fifth"] = "import icrl\n@icrl.encoder('cell')\nclass Fifth: ...\n"
+    for name, text in files.items():
+        (mine / f"{name}.py").write_text(text)
     options = [option.format(mine=mine) if option != HOUSES else option for option in WRONG[message]]
     assert message.format(mine=mine) in refusal("train_agents", tmp_path / "root", preset=options)
-
-
-@OF_CLASS
-def test_no_file_of_a_run_makes_a_program_import_a_module(tmp_path, mine):
-    """Histories and checkpoints name the files of their worlds. These are imported if the command names them."""
-    root = tmp_path / "root"
-    for stage in ("train_agents", "train_gpt"):
-        done(stage, root, preset=street(mine))
-        done(stage, root, "name=rule", preset=rule(mine))
-    (mine / "evil.py").write_text(f"open({str(tmp_path / 'mark')!r}, 'w')\n" + (mine / "my_world.py").read_text())
-    for path in (root / "histories/tiny/manifest.json", *(root / "logs/tiny/gpt").glob("*.json")):
-        path.write_text(path.read_text().replace("my_world.py", "evil.py").replace('"my_world"', '"evil"'))
-        content = json.loads(path.read_text())
-        content.pop("sha256", None)
-        write_json(path, content)
-    before = {*sys.modules}
-    icrl.load(root / "logs/tiny").act([4])
-    icrl.open_histories(root / "histories/tiny")
-    for stage in ("train_gpt", "evaluate"):
-        assert "env.id=" in refusal(stage, root, preset=street(mine))
-    assert not (tmp_path / "mark").exists() and "evil" not in {*sys.modules} - before
-    del WORLDS["street"]
-    with pytest.raises(PipelineError, match="env.name=street: must be one of .*module=FILE"):
-        icrl.load(root / "logs/rule")

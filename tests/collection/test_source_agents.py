@@ -102,9 +102,7 @@ def test_curves_by_hand(tmp_path: Path) -> None:
     second. Over env steps of a learner; nothing else is shown unless it is asked for."""
     folder = shown(config_of(tmp_path, summary_interval=4))
     assert points(folder) == {tag: [(at, round(value, 5)) for at in (40, 80, 120)] for tag, value in BASE.items()}
-    found = events_of(folder)
-    assert not (folder / "agents").exists()
-    assert found.Tags()["histograms"] == []
+    assert not (folder / "agents").exists() and events_of(folder).Tags()["histograms"] == []
 
 
 SHOWN = {  # with all options: a scalar, or a histogram's number and sum of values
@@ -197,6 +195,3 @@ def test_who_did_not_solve_its_task_is_told_of_ten(capsys) -> None:
     *lines, last = capsys.readouterr().out.splitlines()[:13]
     assert lines == ["8 of 20 training tasks solved by all their agents", *named, "  ... and 2 more"]
     assert last.startswith("histories ")
-
-
-# ---- learning curves from histories

@@ -1,7 +1,6 @@
 """References: which ones a world has, and exact against played ones."""
 
 import pytest
-from played_chance import check_chance
 
 from icrl.app.compose import load_config
 from icrl.envs import make_env
@@ -15,10 +14,3 @@ def test_worlds_without_searchers_have_exact_references_or_play_chance(monkeypat
     assert list(exact_references(env, env.all_tasks())) == ["random", "optimum"] and references_of(env) == {}
     monkeypatch.setattr(env, "has_planner", False)
     assert exact_references(env, env.all_tasks()) == {} and list(references_of(env)) == ["random"]
-
-
-@pytest.mark.parametrize("name", ["dark_room", "dark_room_permuted"])
-def test_played_chance_agrees_with_the_exact_one(name: str) -> None:
-    config = load_config([f"env={name}", "env.size=3"])
-    env = make_env(config.env)
-    check_chance(env, env.all_tasks()[:4], 300)
