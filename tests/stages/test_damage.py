@@ -222,14 +222,3 @@ def test_files_of_another_run(finished, tmp_path, others, tiny, told, other, kil
         for name in names:
             shutil.copy(others[other] / name, root / name)
         check_harmless(root, finished, tiny, names, told)
-
-
-@pytest.mark.parametrize(
-    ("old", "new"), [("last-000000004", "last-000000009"), ("best-*", "last-000000006"), ("last-000000006", "last-x")]
-)
-def test_renamed_checkpoints(finished, root, config, told, old, new):
-    (root / GPT / "finished.json").unlink()
-    (state,) = (root / GPT).glob(f"{old}.pt")
-    for suffix in (".json", ".pt"):
-        state.with_suffix(suffix).replace(root / GPT / f"{new}{suffix}")
-    check_harmless(root, finished, config, [f"{GPT}/{new}.pt", f"{GPT}/{new}.json"], told)

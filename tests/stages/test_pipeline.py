@@ -109,6 +109,7 @@ def test_ablations_undo_what_was_learned(learned):
 def test_held_out_tasks_have_no_histories(learned):
     histories = open_histories(learned.root / "histories/learns")
     tasks, columns = histories.manifest["tasks"], histories.columns
+    assert columns["obs"].shape == (18 * 4 * 5, 5000 // 5)  # lives of learners in environments, and their steps
     assert sorted(tasks["train"] + tasks["held_out"]) == list(range(24)) and len(tasks["train"]) == 18
     goals = [goal for (goal,) in tasks["all"]]
     rows, steps = np.nonzero(columns["reward"])

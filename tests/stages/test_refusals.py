@@ -23,8 +23,11 @@ from icrl.recording import record
 from icrl.runs.files import read_json, write_json
 from icrl.runs.processes import without_signals
 
-PRODUCED = {"train_agents": ["histories", "logs/tiny/source"], "train_gpt": ["logs/tiny/gpt"]}
-PRODUCED |= {"evaluate": ["logs/tiny/evaluation"]}
+PRODUCED = {
+    "train_agents": ["histories", "logs/tiny/source"],
+    "train_gpt": ["logs/tiny/gpt"],
+    "evaluate": ["logs/tiny/evaluation"],
+}
 PLAIN = [option for option in TINY if not option.startswith("source.hidden_size")]  # not all sources have a network
 NEW, EVALUATED = ("name=new", "histories=tiny"), ("name=new", "histories=tiny", "run=tiny")
 

@@ -86,10 +86,7 @@ def test_a_finished_stage_is_not_done_again(finished, options):
     ("stage", "field", "made_with", "value"),
     [
         ("train_agents", "source.learning_rate", "0.003", "0.002"),
-        ("train_agents", "seed", "0", "1"),
-        ("train_gpt", "env.size", "3", "4"),
         ("train_gpt", "model.embed_dim", "8", "16"),
-        ("evaluate", "tasks.num_train", "5", "4"),
         ("evaluate", "model.embed_dim", "8", "16"),
         ("evaluate", "policy.temperature", "1.0", "0.5"),
     ],

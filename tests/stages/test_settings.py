@@ -7,7 +7,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 from harness import TINY, results_of, run
@@ -15,7 +14,6 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 from toy import steps_of
 
 from icrl.app.compose import load_config
-from icrl.envs.core import TensorEnv
 from icrl.evaluation.trained import InContextEvaluator, SourceEvaluator
 from icrl.recording import record
 from icrl.runs.files import read_json
@@ -88,24 +86,6 @@ def test_what_evaluations_leave(finished, stage, prefix, last):
 
 @pytest.mark.usefixtures("quick")
 @pytest.mark.parametrize(
-    ("stage", "number", "interval", "kept", "evaluated", "saved"),
-    [
-        ("train_agents", 3, 0, 9, [0, 20, 40, 60], [2, 4, 6]),
-        ("train_agents", 0, 4, 1, [0, 40, 60], [6]),
-        ("train_gpt", 0, 0, 3, [0, 6], [6]),
-    ],
-)
-def test_evaluations_and_checkpoints_are_spaced_and_kept_as_told(
-    rooms, stage, number, interval, kept, evaluated, saved
-):
-    evals = (f"evals.num_evals={number}", f"evals.eval_interval={interval}", "evals.num_eval_episodes=8")
-    spaced = (f"checkpoints.num_checkpoints={number}", f"checkpoints.checkpoint_interval={interval}")
-    folder = done(stage, rooms[stage], *evals, *spaced, f"checkpoints.keep_last={kept}")
-    assert [*evaluations_in(folder)] == evaluated and steps_of(folder, "last") == saved
-
-
-@pytest.mark.usefixtures("quick")
-@pytest.mark.parametrize(
     ("stage", "options", "state"),
     [("train_agents", ("source.evaluate=false",), "learner"), ("train_gpt", UNEVALUATED, "model")],
     ids=FOLDERS,
@@ -168,15 +148,3 @@ def test_what_stage_one_shows_if_asked_changes_nothing_of_what_is_learned(finish
     assert trace.read_text().count('"ProfilerStep#') == 2 and not (finished / SOURCE / "profile").exists()
     ours, theirs = (state_in(root, "train_agents") for root in (tmp_path, finished))
     assert all(ours[part] == theirs[part] for part in ("learner", "streams", "step", "unroll_worker"))
-
-
-@pytest.mark.usefixtures("quick")
-def test_so_many_lives_of_such_a_length_are_recorded_in_the_world_of_stage_one(finished, tmp_path, monkeypatch):
-    """Of 5 tasks with a learner of 2 environments each, and then with 2 of 3; 50 and 39 steps of each learner."""
-    made: list[TensorEnv] = []
-    monkeypatch.setattr(TensorEnv, "in_workers", lambda env: made.append(env) or env)
-    agents = ("source.num_learners=2", "source.num_envs=3", "source.history_steps=39", "source.num_env_steps=45")
-    done("train_agents", tmp_path, *agents, "evaluation.num_episodes=2")
-    assert len(made) == 1
-    found = [np.load(root / "histories/tiny/obs.npy", mmap_mode="r").shape for root in (finished, tmp_path)]
-    assert found == [(5 * 1 * 2, 50 // 2), (5 * 2 * 3, 39 // 3)]
