@@ -103,8 +103,11 @@ def test_an_objective_and_an_encoder_of_ones_own_are_trained_evaluated_and_loade
     """A strong penalty on certainty leaves the policy less certain than none."""
     entropy = {}
     for strength in (0, 10):
-        more = (f"objective.strength={strength}", "optimizer.learning_rate=0.03", "trainer.num_iterations=30")
-        more += (f"name=with{strength}", "histories=tiny", f"run=with{strength}", "trainer.evaluate=false")
+        more = (
+            *(f"objective.strength={strength}", "optimizer.learning_rate=0.03", "trainer.num_iterations=30"),
+            *(f"name=with{strength}", "histories=tiny", f"run=with{strength}", "trainer.evaluate=false"),
+            *("summaries.summary_interval=15", "checkpoints.checkpoint_interval=0"),
+        )
         done("train_gpt", root, *more, "evaluation.checkpoint=last", preset=model(mine))
         found = curves(root / f"logs/with{strength}/gpt")
         assert {"train/imitation", "train/penalty", "train/nll"} <= found.keys()
@@ -175,40 +178,33 @@ def test_a_changed_file_is_imported_again(mine, monkeypatch):
         load_config(rule(mine))
 
 
-WRONG = {
-    "module=nothing.py: there is no such file, relative to the working directory": ("module=nothing.py",),
-    "module=no_such.module: ModuleNotFoundError: No module named 'no_such'": ("module=no_such.module",),
-    "module={mine}/broken.py: SyntaxError": ("module={mine}/broken.py",),
-    "module={mine}/raises.py: ZeroDivisionError: division by zero": ("module={mine}/raises.py",),
-    "module={mine}/a-b.py: must be named as a module is": ("module={mine}/a-b.py",),
-    "is another module json; rename the file": ("module={mine}/json.py",),
-    "@world('dark_room') of twice.Twice: there is another world of this name": ("module={mine}/twice.py",),
-    "@source('a2c') of thrice.Thrice: there is another source of this name": ("module={mine}/thrice.py",),
-    "@objective('dpt') of fourth.Fourth: there is another objective of this name": ("module={mine}/fourth.py",),
-    "@encoder('cell') of fifth.Fifth: there is another encoder of this name": ("module={mine}/fifth.py",),
-    "objective=mine: must be one of ad, dpt; an extension or a file of your own (module=FILE) may": ("objective=mine",),
-    "model.obs_encoding=wave: must be one of cell, coordinates, smooth, framed, waves; an extension": (
-        *("module={mine}/my_model.py", "model.obs_encoding=wave"),
-    ),
-    "objective.strength=-1: must be float >= 0": (
-        *("module={mine}/my_model.py", "objective=confidence_penalty", "objective.strength=-1"),
-    ),
-    "env=street: must be one of": ("env=street",),
-    "env.lenth: there is no such option with env.name=street (did you mean env.length?)": (
-        *("module={mine}/my_rule.py", "env=street", "env.lenth=3"),
-    ),
-    "env.length=2: must be int >= 3 and <= 1000": ("module={mine}/my_rule.py", "env=street", "env.length=2"),
-    "this environment has 8 tasks": ("module={mine}/my_rule.py", "env=street", "tasks.num_train=57"),
+MODEL, RULE = "module={mine}/my_model.py", "module={mine}/my_rule.py"
+WRONG = {  # message: options
+    "module=nothing.py: there is no such file, relative to the working directory": ["module=nothing.py"],
+    "module=no_such.module: ModuleNotFoundError: No module named 'no_such'": ["module=no_such.module"],
+    "module={mine}/broken.py: SyntaxError": ["module={mine}/broken.py"],
+    "module={mine}/raises.py: ZeroDivisionError: division by zero": ["module={mine}/raises.py"],
+    "module={mine}/a-b.py: must be named as a module is": ["module={mine}/a-b.py"],
+    "is another module json; rename the file": ["module={mine}/json.py"],
+    "@world('dark_room') of twice.Twice: there is another world of this name": ["module={mine}/twice.py"],
+    "@source('a2c') of thrice.Thrice: there is another source of this name": ["module={mine}/thrice.py"],
+    "@objective('dpt') of fourth.Fourth: there is another objective of this name": ["module={mine}/fourth.py"],
+    "@encoder('cell') of fifth.Fifth: there is another encoder of this name": ["module={mine}/fifth.py"],
+    "objective=mine: must be one of ad, dpt; an extension or a file of your own (module=FILE) may": ["objective=mine"],
+    "model.obs_encoding=wave: must be one of cell, coordinates, smooth, framed, waves": [
+        MODEL,
+        "model.obs_encoding=wave",
+    ],
+    "objective.strength=-1: must be float >= 0": [MODEL, "objective=confidence_penalty", "objective.strength=-1"],
+    "env=street: must be one of": ["env=street"],
+    "env.lenth: there is no such option with env.name=street": [RULE, "env=street", "env.lenth=3"],
+    "env.length=2: must be int >= 3 and <= 1000": [RULE, "env=street", "env.length=2"],
+    "this environment has 8 tasks": [RULE, "env=street", "tasks.num_train=57"],
 }
-
-
+CLASS = "env.id={mine}/my_world.py:Streat"
 if "from_gymnasium" in extensions.NAMES:
-    WRONG |= {
-        "env.id={mine}/my_world.py:Streat: {mine}/my_world.py has no class Streat": (
-            *("env=gymnasium", "env.id={mine}/my_world.py:Streat", HOUSES),
-        ),
-        "env.id=nothing.py:Street: there is no such file": ("env=gymnasium", "env.id=nothing.py:Street"),
-    }
+    WRONG[f"{CLASS}: {{mine}}/my_world.py has no class Streat"] = ["env=gymnasium", CLASS, HOUSES]
+    WRONG["env.id=nothing.py:Street: there is no such file"] = ["env=gymnasium", "env.id=nothing.py:Street"]
 
 
 @pytest.mark.parametrize("message", WRONG)

@@ -150,8 +150,11 @@ def test_killed_amid_it_and_continued(warmed, tmp_path, monkeypatch):
         done("train_agents", tmp_path, *SECOND)
     done("train_agents", tmp_path, *SECOND)
     parts = ("histories/first", "histories/second", "logs/second/source")
-    found, expected = results_of(tmp_path), results_of(warmed)
-    assert found == {name: value for name, value in expected.items() if name.startswith(parts)}
+    found, expected = (
+        {name: value for name, value in results_of(root).items() if name.startswith(parts)}
+        for root in (tmp_path, warmed)
+    )
+    assert found == expected
 
 
 @pytest.mark.parametrize(
