@@ -63,12 +63,8 @@ class Shown:
 
 
 def config_of(root: Path, source=None, **options):
-    return replace(
-        CONFIG,
-        root=str(root),
-        source=replace(CONFIG.source, **{"num_env_steps": 12 * STEPS} | (source or {})),
-        summaries=replace(CONFIG.summaries, **options),
-    )
+    source = replace(CONFIG.source, **{"num_env_steps": 12 * STEPS} | (source or {}))
+    return replace(CONFIG, root=str(root), source=source, summaries=replace(CONFIG.summaries, **options))
 
 
 def unroll(ends: bool) -> Rollout:
@@ -172,8 +168,7 @@ class Split:
         return ()
 
     def act(self, carry, step, noise):
-        first = torch.arange(len(noise)) // ENVS % 2 == 0
-        return torch.where(first, UP, STAY), carry
+        return torch.where(torch.arange(len(noise)) // ENVS % 2 == 0, UP, STAY), carry
 
 
 def test_who_solved_its_task(tmp_path: Path) -> None:

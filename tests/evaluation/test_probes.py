@@ -18,6 +18,7 @@ from icrl.contracts import Policy, Rollout, Step
 from icrl.envs import make_env
 from icrl.envs.exact import Chance
 from icrl.envs.rollout import rollout, start_streams
+from icrl.evaluation import references
 from icrl.evaluation.in_context import play_episodes, play_steps
 from icrl.evaluation.references import Blanked, OtherLife, Rewritten, Wiped, probes_for, shuffled
 from icrl.evaluation.trained import policy_of
@@ -185,3 +186,13 @@ def test_a_room_without_its_goal_has_no_success(name: str) -> None:
     found, played = play_episodes(Chance(env.spec), env, env.without_goal(tasks), 5, 8, seed=0)
     assert not found.success.any() and not played.terminated.any()
     assert (played.reward.sum() > 0) == (len(env.goal_columns) == 2)  # keys are still there
+
+
+def test_worlds_without_searchers_have_exact_references_or_play_chance(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(references, "searchers_in", lambda _: {})
+    env = make_env(load_config(["env=dark_room", "env.random_start=true"]).env)
+    assert list(references.exact_references(env, env.all_tasks())) == ["random", "optimum"]
+    assert references.references_of(env) == {}
+    monkeypatch.setattr(env, "has_planner", False)
+    assert references.exact_references(env, env.all_tasks()) == {}
+    assert list(references.references_of(env)) == ["random"]
