@@ -11,7 +11,7 @@ from icrl.app.compose import load_config, presets_of
 from icrl.config.options import walk
 
 CHOSEN = [f"{group}={name}" for group in ("source", "optimizer") for name in presets_of(group)]
-ROWS = rows_of("## Settings of the reference, and ours")
+ROWS = rows_of("trainer.md", "## Settings of the reference, and ours")
 NUM_SETTINGS = 61  # of the reference trainer
 # The default here, as the last column shows it, by first name of a row: option, preset, value.
 DEFAULTS: list[tuple[str, str, list[str], Any, str]] = [
