@@ -88,6 +88,7 @@ def test_every_preset_says_what_it_is() -> None:
         (["name=x", "--env.size", "7"], "--env.size 7: options are written KEY=VALUE: did you mean env.size=7?"),
         (["--env.tasks=[{a: 1}]"], "did you mean 'env.tasks=[{a: 1}]'?"),
         (["seed", "name=x"], "seed: options are written KEY=VALUE; --help lists them"),
+        (["experiment=tiny", "experiment=tour"], "experiment=tiny experiment=tour: only one preset"),
     ],
 )
 def test_other_forms_of_an_option_are_refused_with_its_form_here(arguments, proposed, start, capsys) -> None:

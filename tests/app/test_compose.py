@@ -63,6 +63,7 @@ def test_options_that_only_nearly_conflict_are_allowed(line: str) -> None:
     ("override", "said"),
     [
         *((f"env.size={value}", f"env.size={value}: must be int >= 2 and <= 64") for value in ("abc", "7.5", "65")),
+        ("env.max_episode_steps=abc", "env.max_episode_steps=abc: must be int >= 1 and <= 10000"),
         *((f"env.size={number * '9'}", f"env.size={100 * '9'}") for number in (400, 5000)),
         *((f"{key}=a\0b", f"{key}=a\\u0000b") for key in ("name", "root", "presets", "module", "histories", "env.id")),
         ("name='a\nb'", "name=a\nb: must be a name without '/' or a leading dot"),
