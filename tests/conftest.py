@@ -45,6 +45,7 @@ QUICK = (  # files with the strongest tests of each room that take a few seconds
 )
 
 
+assert all((_TESTS / name).is_file() for name in QUICK)
 OF_EXTENSIONS = [path for path in _TESTS.glob("extensions/*/test_*.py") if "pytest.mark.quick" in path.read_text()]
 PARTLY_QUICK = ("stages/test_rerun.py", *OF_EXTENSIONS)  # here tests are marked one by one
 

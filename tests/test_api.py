@@ -26,17 +26,12 @@ WRONG = (  # second steps of one stream
         ([4],),
         r"^reward=None, terminated=None, truncated=None after an action: call act\(obs, reward, terminated, trunc",
     ),
-    (([4], [0.0], [False]), "^truncated=None after an action"),
     (([4], [0.5], [False], [False]), r"knows only the rewards \[0\.0, 1\.0\]"),
     (([4], [np.nan], [False], [False]), "knows only the rewards"),
-    (
-        ([4], [0.0, 0.0], [False], [False]),
-        r"^reward has the shape \(2,\): must be \(1,\), one row for each stream; `reset`",
-    ),
+    (([4], [0.0, 0.0], [False], [False]), r"^reward has the shape \(2,\): must be \(1,\), one row for each stream"),
     (([4], [0.0], [0.5], [False]), "^terminated has 0.5: must be true or false"),
     (([4], [0.0], [False], False), r"^truncated has the shape \(\)"),
     (([99], [0.0], [False], [False]), "^obs is 99"),
-    (([-1], [0.0], [False], [False]), "^obs is -1"),
     (([0.7], [0.0], [False], [False]), "^obs has 0.7: must be whole numbers"),
     (([np.nan], [0.0], [False], [False]), "^obs has nan: must be whole numbers"),
     (([[4]], [0.0], [False], [False]), r"^obs has the shape \(1, 1\): must be \(1,\)"),
@@ -55,6 +50,7 @@ def test_examples_of_docstrings_run():
 def test_a_loaded_model_acts_in_single_and_batched_environments_alike(finished):
     assert icrl.open_histories(finished / "histories/tiny").columns["action"].ndim == 2
     policy = icrl.load(finished / "logs/tiny", seed=3)
+    assert repr(policy).startswith("<InContextPolicy of dark_room: observations Discrete(9), actions Discrete(5); ")
     single = icrl.rollout(policy, gymnasium.make("icrl:icrl/DarkRoom-v0", **ROOM), num_episodes=4)
     batch = gymnasium.make_vec("icrl:icrl/DarkRoom-v0", num_envs=3, **ROOM)
     returns = icrl.rollout(policy, batch, num_episodes=4)
@@ -109,7 +105,6 @@ def test_folders_that_do_not_exist_are_named(finished, monkeypatch, tmp_path):
 def test_programs_are_functions(root):
     """Finished stages are not repeated; what is trained is loaded."""
     options, trials = (*TINY, f"root={root}"), ("finetune.trial_steps=8", "finetune.num_iterations=1")
-    trials += ("finetune.num_streams=2", "finetune.num_mini_batches=2")
     assert icrl.train(*options, stage="train_agents") == root / "histories/tiny"
     assert icrl.train(*options, stage="train_gpt") == icrl.train(*options, stage="evaluate") == root / "logs/tiny"
     assert icrl.finetune(*options, *trials) == root / "logs/tiny"
@@ -125,16 +120,6 @@ def test_a_script_without_a_guard_is_told_to_have_one(monkeypatch):
     monkeypatch.setattr(multiprocessing.current_process(), "_inheriting", True, raising=False)
     with pytest.raises(ConfigError, match='put the call below `if __name__ == "__main__":`'):
         icrl.train("experiment=tiny")
-
-
-def test_a_policy_says_what_it_is(finished):
-    policy = icrl.load(finished / "logs/tiny")
-    size = sum(weight.numel() for weight in policy.policy.model.parameters())
-    assert repr(policy) == (
-        "<InContextPolicy of dark_room: observations Discrete(9), actions Discrete(5); tokens transition, "
-        f"context 8 steps; {size:,} parameters>"
-    )
-    assert icrl.__version__ in (PROJECT / "CITATION.cff").read_text()
 
 
 ACTING = """
@@ -179,6 +164,7 @@ def test_requirements_are_those_of_the_package_and_its_extras():
     extras = [one for name in ("train", "search", "notebooks") for one in project["optional-dependencies"][name]]
     named = {*project["dependencies"], *extras} - {"in-context-rl[train]"}
     assert {line for line in (PROJECT / "requirements.txt").read_text().splitlines() if line[0] != "#"} == named
+    assert icrl.__version__ in (PROJECT / "CITATION.cff").read_text()
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
-import pytest
 from installed import ABSENT
 
 from icrl import extensions
@@ -123,10 +122,3 @@ def test_docstrings_name_the_thing() -> None:
             if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Module)):
                 first = (ast.get_docstring(node) or "").split(" ")[0].rstrip(",:")
                 assert first not in VAGUE, (path, ast.get_docstring(node))
-
-
-def test_files_of_the_quick_selection_exist(pytestconfig: pytest.Config) -> None:
-    """`QUICK` in `tests/conftest.py`, which `make quick` runs."""
-    tests = Path(__file__).resolve().parent
-    conftest = pytestconfig.pluginmanager.get_plugin(str(tests / "conftest.py"))
-    assert conftest and not [name for name in conftest.QUICK if not (tests / name).is_file()]

@@ -1,7 +1,6 @@
 """The user's own worlds, sources, objectives, encoders and histories: the files in `examples/`, and what is refused."""
 
 import importlib.metadata
-import json
 import math
 import os
 import shutil
@@ -25,7 +24,7 @@ from icrl.contracts import ConfigError, PipelineError
 from icrl.envs import WORLDS, make_env
 from icrl.nn import encoders
 from icrl.nn.gpt import GPT
-from icrl.runs.files import PROJECT, read_json, write_json
+from icrl.runs.files import PROJECT, read_json
 
 EXAMPLES = PROJECT / "examples"
 HOUSES = "env.tasks=[{house: 0}, {house: 1}, {house: 2}, {house: 3}, {house: 5}, {house: 6}, {house: 7}, {house: 8}]"
@@ -104,8 +103,11 @@ def test_an_objective_and_an_encoder_of_ones_own_are_trained_evaluated_and_loade
     """A strong penalty on certainty leaves the policy less certain than none."""
     entropy = {}
     for strength in (0, 10):
-        more = (f"objective.strength={strength}", "optimizer.learning_rate=0.03", "trainer.num_iterations=30")
-        more += (f"name=with{strength}", "histories=tiny", f"run=with{strength}", "trainer.evaluate=false")
+        more = (
+            *(f"objective.strength={strength}", "optimizer.learning_rate=0.03", "trainer.num_iterations=30"),
+            *(f"name=with{strength}", "histories=tiny", f"run=with{strength}", "trainer.evaluate=false"),
+            *("summaries.summary_interval=15", "checkpoints.checkpoint_interval=0"),
+        )
         done("train_gpt", root, *more, "evaluation.checkpoint=last", preset=model(mine))
         found = curves(root / f"logs/with{strength}/gpt")
         assert {"train/imitation", "train/penalty", "train/nll"} <= found.keys()
@@ -145,10 +147,7 @@ def test_an_installed_package_registers_what_it_declares(mine, monkeypatch):
     modules.load_plugins.cache_clear()
 
 
-@pytest.mark.parametrize(
-    ("options", "name"),
-    [pytest.param(street, "my_world", marks=OF_CLASS), (rule, "my_source")],
-)
+@pytest.mark.parametrize(("options", "name"), [pytest.param(street, "my_world", marks=OF_CLASS), (rule, "my_source")])
 def test_a_changed_file_is_refused_wherever_its_run_continues(tmp_path, mine, options, name):
     root, path = tmp_path / "root", mine / f"{name}.py"
     for stage in ("train_agents", "train_gpt"):
@@ -179,77 +178,43 @@ def test_a_changed_file_is_imported_again(mine, monkeypatch):
         load_config(rule(mine))
 
 
-WRONG = {
-    "module=nothing.py: there is no such file, relative to the working directory": ("module=nothing.py",),
-    "module=no_such.module: ModuleNotFoundError: No module named 'no_such'": ("module=no_such.module",),
-    "module={mine}/broken.py: SyntaxError": ("module={mine}/broken.py",),
-    "module={mine}/raises.py: ZeroDivisionError: division by zero": ("module={mine}/raises.py",),
-    "module={mine}/a-b.py: must be named as a module is": ("module={mine}/a-b.py",),
-    "is another module json; rename the file": ("module={mine}/json.py",),
-    "@world('dark_room') of twice.Twice: there is another world of this name": ("module={mine}/twice.py",),
-    "@source('a2c') of thrice.Thrice: there is another source of this name": ("module={mine}/thrice.py",),
-    "@objective('dpt') of fourth.Fourth: there is another objective of this name": ("module={mine}/fourth.py",),
-    "@encoder('cell') of fifth.Fifth: there is another encoder of this name": ("module={mine}/fifth.py",),
-    "objective=mine: must be one of ad, dpt; an extension or a file of your own (module=FILE) may": ("objective=mine",),
-    "model.obs_encoding=wave: must be one of cell, coordinates, smooth, framed, waves; an extension": (
-        *("module={mine}/my_model.py", "model.obs_encoding=wave"),
-    ),
-    "objective.strength=-1: must be float >= 0": (
-        *("module={mine}/my_model.py", "objective=confidence_penalty", "objective.strength=-1"),
-    ),
-    "env=street: must be one of": ("env=street",),
-    "env.lenth: there is no such option with env.name=street (did you mean env.length?)": (
-        *("module={mine}/my_rule.py", "env=street", "env.lenth=3"),
-    ),
-    "env.length=2: must be int >= 3 and <= 1000": ("module={mine}/my_rule.py", "env=street", "env.length=2"),
-    "this environment has 8 tasks": ("module={mine}/my_rule.py", "env=street", "tasks.num_train=57"),
+MODEL, RULE = "module={mine}/my_model.py", "module={mine}/my_rule.py"
+WRONG = {  # message: options
+    "module=nothing.py: there is no such file, relative to the working directory": ["module=nothing.py"],
+    "module=no_such.module: ModuleNotFoundError: No module named 'no_such'": ["module=no_such.module"],
+    "module={mine}/broken.py: SyntaxError": ["module={mine}/broken.py"],
+    "module={mine}/raises.py: ZeroDivisionError: division by zero": ["module={mine}/raises.py"],
+    "module={mine}/a-b.py: must be named as a module is": ["module={mine}/a-b.py"],
+    "is another module json; rename the file": ["module={mine}/json.py"],
+    "@world('dark_room') of twice.Twice: there is another world of this name": ["module={mine}/twice.py"],
+    "@source('a2c') of thrice.Thrice: there is another source of this name": ["module={mine}/thrice.py"],
+    "@objective('dpt') of fourth.Fourth: there is another objective of this name": ["module={mine}/fourth.py"],
+    "@encoder('cell') of fifth.Fifth: there is another encoder of this name": ["module={mine}/fifth.py"],
+    "objective=mine: must be one of ad, dpt; an extension or a file of your own (module=FILE) may": ["objective=mine"],
+    "model.obs_encoding=wave: must be one of cell, coordinates, smooth, framed, waves": [
+        MODEL,
+        "model.obs_encoding=wave",
+    ],
+    "objective.strength=-1: must be float >= 0": [MODEL, "objective=confidence_penalty", "objective.strength=-1"],
+    "env=street: must be one of": ["env=street"],
+    "env.lenth: there is no such option with env.name=street": [RULE, "env=street", "env.lenth=3"],
+    "env.length=2: must be int >= 3 and <= 1000": [RULE, "env=street", "env.length=2"],
+    "this environment has 8 tasks": [RULE, "env=street", "tasks.num_train=57"],
 }
-
-
+CLASS = "env.id={mine}/my_world.py:Streat"
 if "from_gymnasium" in extensions.NAMES:
-    WRONG |= {
-        "env.id={mine}/my_world.py:Streat: {mine}/my_world.py has no class Streat": (
-            *("env=gymnasium", "env.id={mine}/my_world.py:Streat", HOUSES),
-        ),
-        "env.id=nothing.py:Street: there is no such file": ("env=gymnasium", "env.id=nothing.py:Street"),
-    }
+    WRONG[f"{CLASS}: {{mine}}/my_world.py has no class Streat"] = ["env=gymnasium", CLASS, HOUSES]
+    WRONG["env.id=nothing.py:Street: there is no such file"] = ["env=gymnasium", "env.id=nothing.py:Street"]
 
 
 @pytest.mark.parametrize("message", WRONG)
 def test_what_is_wrong_is_said_in_one_line_before_any_work(tmp_path, mine, message):
-    (mine / "broken.py").write_text("def f(:\n")
-    (mine / "raises.py").write_text("1 / 0\n")
-    (mine / "a-b.py").write_text("")
-    (mine / "json.py").write_text("")
-    (mine / "twice.py").write_text(
-        "from icrl.envs.core import EnvConfig, world\n@world('dark_room', EnvConfig)\nclass Twice: ...\n"
-    )
-    (mine / "thrice.py").write_text("from icrl.sources import source\n@source('a2c', int)\nclass Thrice: ...\n")
-    (mine / "fourth.py").write_text("import icrl\n@icrl.objective('dpt', int)\nclass Fourth: ...\n")
-    (mine / "fifth.py").write_text("import icrl\n@icrl.encoder('cell')\nclass Fifth: ...\n")
+    world = "from icrl.envs.core import EnvConfig, world\n@world('dark_room', EnvConfig)\nclass Twice: ...\n"
+    files = {"broken": "def f(:\n", "raises": "1 / 0\n", "a-b": "", "json": "", "twice": world}
+    files["thrice"] = "from icrl.sources import source\n@source('a2c', int)\nclass Thrice: ...\n"
+    files["fourth"] = "import icrl\n@icrl.objective('dpt', int)\nclass Fourth: ...\n"
+    files["fifth"] = "import icrl\n@icrl.encoder('cell')\nclass Fifth: ...\n"
+    for name, text in files.items():
+        (mine / f"{name}.py").write_text(text)
     options = [option.format(mine=mine) if option != HOUSES else option for option in WRONG[message]]
     assert message.format(mine=mine) in refusal("train_agents", tmp_path / "root", preset=options)
-
-
-@OF_CLASS
-def test_no_file_of_a_run_makes_a_program_import_a_module(tmp_path, mine):
-    """Histories and checkpoints name the files of their worlds. These are imported if the command names them."""
-    root = tmp_path / "root"
-    for stage in ("train_agents", "train_gpt"):
-        done(stage, root, preset=street(mine))
-        done(stage, root, "name=rule", preset=rule(mine))
-    (mine / "evil.py").write_text(f"open({str(tmp_path / 'mark')!r}, 'w')\n" + (mine / "my_world.py").read_text())
-    for path in (root / "histories/tiny/manifest.json", *(root / "logs/tiny/gpt").glob("*.json")):
-        path.write_text(path.read_text().replace("my_world.py", "evil.py").replace('"my_world"', '"evil"'))
-        content = json.loads(path.read_text())
-        content.pop("sha256", None)
-        write_json(path, content)
-    before = {*sys.modules}
-    icrl.load(root / "logs/tiny").act([4])
-    icrl.open_histories(root / "histories/tiny")
-    for stage in ("train_gpt", "evaluate"):
-        assert "env.id=" in refusal(stage, root, preset=street(mine))
-    assert not (tmp_path / "mark").exists() and "evil" not in {*sys.modules} - before
-    del WORLDS["street"]
-    with pytest.raises(PipelineError, match="env.name=street: must be one of .*module=FILE"):
-        icrl.load(root / "logs/rule")

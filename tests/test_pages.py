@@ -18,17 +18,11 @@ from icrl.runs.files import PROJECT
 
 # Budgets of a few updates, which leave the worlds, recipes and names of the pages as they are
 BUDGET = (
-    *("device=cpu", "num_threads=1", "source.num_learners=1", "source.noise=[0.1]", "source.num_env_steps=600"),
-    *("source.history_steps=600", "source.videos_per_task=0", "data.min_final_success=0", "trainer.num_iterations=2"),
-    *(
-        "trainer.evaluate=false",
-        "evaluation.num_episodes=2",
-        "evaluation.num_streams=1",
-        "evaluation.num_bootstrap=100",
-    ),
-    *("evaluation.videos=false", "evaluation.ablations=false"),
-    *("evaluation.moved_goal=false", "evaluation.temperatures=[]"),
-    *("checkpoints.num_checkpoints=1", "summaries.num_summaries=1", "evaluation.num_bootstrap=100"),
+    *("device=cpu", "num_threads=1", "source.num_learners=1", "source.num_env_steps=600", "source.history_steps=600"),
+    *("source.videos_per_task=0", "data.min_final_success=0", "trainer.num_iterations=2", "trainer.evaluate=false"),
+    *("evaluation.num_episodes=2", "evaluation.num_streams=1", "evaluation.num_bootstrap=100"),
+    *("evaluation.videos=false", "evaluation.ablations=false", "evaluation.moved_goal=false"),
+    *("evaluation.temperatures=[]", "checkpoints.num_checkpoints=1", "summaries.num_summaries=1"),
 )
 TRIALS = (
     *("finetune.num_iterations=1", "finetune.num_tasks=2", "finetune.num_unsolvable=1", "finetune.num_mini_batches=1"),
@@ -61,7 +55,7 @@ def reader(tmp_path_factory: pytest.TempPathFactory) -> Path:
             dry = subprocess.run(["make", "--dry-run", *words[1:]], cwd=PROJECT, capture_output=True, check=False)
             assert dry.returncode == 0, dry.stderr
         elif words[0] == "python" and "--help" not in words:
-            done(words[2].removeprefix("src."), folder, *BUDGET, preset=words[3:])
+            done(words[2].removeprefix("src."), folder, *BUDGET, "source.noise=[0.1]", preset=words[3:])
         else:
             assert words[0] in ("source", "python"), line
     return folder
@@ -80,7 +74,7 @@ def tuned(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Folder in which `make run` has been given, with little training and no evaluation."""
     folder = tmp_path_factory.mktemp("tuned")
     for stage in ("train_agents", "train_gpt", "finetune"):
-        done(stage, folder, *(option for option in BUDGET if "noise" not in option), *TRIALS, preset=[])
+        done(stage, folder, *BUDGET, *TRIALS, preset=[])
     return folder
 
 
@@ -91,7 +85,7 @@ def test_the_example_of_the_readme(tuned: Path, monkeypatch: pytest.MonkeyPatch,
 
 
 def test_the_script_that_trains(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture) -> None:
-    short = (*(option for option in BUDGET if "noise" not in option), f"root={tmp_path}")
+    short = (*BUDGET, f"root={tmp_path}")
     monkeypatch.setattr(compose, "load_config", lambda options: compose_config(Config, [*options, *short]))
     monkeypatch.chdir(tmp_path)
     exec(blocks(PROJECT / "docs/your_own.md", "python")[0], found := {"__name__": "__main__"})

@@ -43,19 +43,13 @@ def test_help_is_short_and_explains_what_is_named() -> None:
     assert "usage: icrl train-agents" in short and "Meaning." in short and "More." not in short
     assert "More." in help_text("train_agents", "Meaning.\n\nusage\n\nMore.", Config, ["all"])
     assert all(f" {name}" in short for name in Config.model_fields)
-    for given, shown in (
-        (["source=dqn", "all"], ""),
-        (["source=dqn"], "source."),
-        (["source.num_envs"], "source.num_e"),
-    ):
+    for given, shown in ((["all"], ""), (["source=a3c"], "source."), (["source.num_envs"], "source.num_e")):
         text = help_text("train_agents", "meaning", Config, given)
         for key, value, option in walk(load_config([one for one in given if "=" in one])):
             assert (f"  {key}={value}\n" in text) == key.startswith(shown) or key == "source.num_env_steps"
             assert not key.startswith(shown) or option.allowed.split()[0] in text
-    assert "source.value_coefficient" not in help_text("train_agents", "", Config, ["source=dqn"])
     text = help_text("train_agents", "meaning", Config, ["source"])
     assert all(f"  {name}" in text for name in presets_of("source")) and "source.value_coefficient" in text
-    assert "17 x 17" in help_text("train_agents", "", Config, ["env"])
     with pytest.raises(ConfigError, match=r"--help sorce: .*did you mean source\?"):
         help_text("train_agents", "", Config, ["sorce"])
 
@@ -88,13 +82,13 @@ def test_every_preset_says_what_it_is() -> None:
     [
         (["--seed=1"], "--seed=1: options are written KEY=VALUE: did you mean seed=1?"),
         (["-seed", "1"], "did you mean seed=1?"),
-        (["seed", "1"], "seed 1: options are written KEY=VALUE: did you mean seed=1?"),
         (["seed", "=", "1"], "did you mean seed=1?"),
         (["seed=", "1"], "did you mean seed=1?"),
         (["seed", "=1", "name=x"], "did you mean seed=1?"),
         (["name=x", "--env.size", "7"], "--env.size 7: options are written KEY=VALUE: did you mean env.size=7?"),
         (["--env.tasks=[{a: 1}]"], "did you mean 'env.tasks=[{a: 1}]'?"),
         (["seed", "name=x"], "seed: options are written KEY=VALUE; --help lists them"),
+        (["experiment=tiny", "experiment=tour"], "experiment=tiny experiment=tour: only one preset"),
     ],
 )
 def test_other_forms_of_an_option_are_refused_with_its_form_here(arguments, proposed, start, capsys) -> None:
@@ -110,10 +104,8 @@ SHORT = "error: evaluate needs more memory than is free: lower evaluation.num_st
 @pytest.mark.parametrize(
     ("argument", "error", "parts"),
     [
-        *(
-            (argument, None, ["error: ", argument.partition("=")[0]])
-            for argument in ("--seed", "-x", "seed=-1", "seed")
-        ),
+        ("--seed", None, ["error: ", "--seed"]),
+        ("seed=-1", None, ["error: ", "seed"]),
         ("seed=1", MemoryError("Unable to allocate 14.9 GiB for an array"), [SHORT, "14.9 GiB"]),
         ("seed=1", RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried"), [SHORT, "can't allocate"]),
         ("seed=1", torch.OutOfMemoryError("CUDA out of memory. Tried 2.00 GiB.\nSee"), [SHORT, "2.00 GiB"]),
@@ -175,11 +167,8 @@ def test_every_program_says_what_to_lower() -> None:
         ("auto", 0, "cpu"),
         ("auto", 2, "cuda"),
         ("cpu", 2, "cpu"),
-        ("cuda", 1, "cuda"),
-        ("cuda:0", 1, "cuda:0"),
         ("cuda:1", 2, "cuda:1"),
         ("cuda", 0, r"device\.type=cuda: no GPU .* device=cpu"),
-        ("cuda:0", 0, r"device\.type=cuda:0: no GPU .* device=cpu"),
         ("cuda:2", 2, r"device\.type=cuda:2: this machine has cuda:0 to cuda:1"),
     ],
 )

@@ -59,19 +59,12 @@ def test_options_that_only_nearly_conflict_are_allowed(line: str) -> None:
     load_config([*PLAIN, *re.split(r" (?=[\w.]+=)", line)])
 
 
-LONG = 5000 * "9"
-
-
 @pytest.mark.parametrize(
     ("override", "said"),
     [
-        *(
-            (f"env.size={value}", f"env.size={value}: must be int >= 2 and <= 64")
-            for value in ("abc", "7.5", "-1", "65")
-        ),
-        (f"env.size={LONG}", f"env.size={LONG[:100]}"),
-        (f"env.size={LONG[:400]}", f"env.size={LONG[:100]}"),
+        *((f"env.size={value}", f"env.size={value}: must be int >= 2 and <= 64") for value in ("abc", "7.5", "65")),
         ("env.max_episode_steps=abc", "env.max_episode_steps=abc: must be int >= 1 and <= 10000"),
+        *((f"env.size={number * '9'}", f"env.size={100 * '9'}") for number in (400, 5000)),
         *((f"{key}=a\0b", f"{key}=a\\u0000b") for key in ("name", "root", "presets", "module", "histories", "env.id")),
         ("name='a\nb'", "name=a\nb: must be a name without '/' or a leading dot"),
     ],
@@ -84,7 +77,7 @@ def test_a_wrong_option_is_named_before_the_rules_that_read_it(experiment: str, 
     assert said in str(refused.value) and len(str(refused.value)) < 600
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=15, deadline=None)
 @given(st.sampled_from(["seed", "env", "name", "env.size", "x"]), st.text(max_size=12))
 def test_any_text_ends_in_a_configuration_or_an_explanation(key: str, text: str) -> None:
     with suppress(ConfigError):
@@ -108,9 +101,7 @@ def test_defaults_are_those_of_the_code_and_overrides_replace_them() -> None:
         ([], (30000, 30000), 40, 4),
         (["env.max_episode_steps=200"], (82000, 82000), 40, 4),
         (["env.max_episode_steps=200", "source.num_env_steps=30000"], (30000, 30000), 14, 4),
-        (["source.num_env_steps=5000"], (5000, 5000), 24, 4),
         (["source.num_env_steps=50000"], (50000, 30000), 40, 4),
-        (["source.num_env_steps=50000", "source.history_steps=50000"], (50000, 50000), 40, 4),
         (["env.max_episode_steps=75", "source.num_envs=7", "source.unroll_length=9"], (30051, 30002), 40, 4),
         (["env.max_episode_steps=110", "source.num_envs=7", "source.unroll_length=9"], (31626, 31570), 40, 4),
         (["tasks.num_train=8"], (30000, 30000), 40, 2),
@@ -143,13 +134,12 @@ def test_check_same_names_the_field_and_both_values() -> None:
     """Neither other groups nor options that may change are compared."""
     before, compared = recorded(DEFAULT), ["seed", "env", "source", "device", "checkpoints"]
     check_same(DEFAULT, json.loads(json.dumps(before)), before, "logs/here")
-    other = load_config(["model.embed_dim=32", "checkpoints.keep_last=10", "source.videos_per_task=0"])
-    check_same(other, before, compared, "logs/here")
-    check_same(load_config(["device.type=cuda"]), recorded(load_config(["device=cpu"])), ["device"], "logs/here")
+    other = ["model.embed_dim=32", "checkpoints.keep_last=10", "source.videos_per_task=0", "device.type=cuda"]
+    check_same(load_config(other), before, compared, "logs/here")
     for key, new in (("env.size", 7), ("seed", 3), ("source.learning_rate", 0.25), ("device.dtype", "float64")):
-        with pytest.raises(ConfigError, match="another name=") as refused:
+        said = rf"^logs/here was made with {key}={value_of(DEFAULT, key)}.*another name="
+        with pytest.raises(ConfigError, match=said):
             check_same(load_config([f"{key}={new}"]), before, compared, "logs/here")
-        assert str(refused.value).startswith(f"logs/here was made with {key}={value_of(DEFAULT, key)}")
     del before["env"]["size"]
     for changed, message in ((before, r"env\.size=None.* has \d"), (before | {"env": "cpu"}, r"env\.name=None.* has ")):
         with pytest.raises(ConfigError, match=message):
@@ -175,9 +165,7 @@ def test_every_world_goes_with_sources_and_has_the_tasks_its_preset_asks_for(env
     """A preset with the name of a world stands for all presets of this world, with every source."""
     for source in source_options() if env in ("dark_room", "gymnasium") else ("a2c",):
         config = load_config([f"env={env}", f"source={source}", "evaluation.num_episodes=4", "model.context_len=20"])
-        assert config.data.min_final_success == (0.5 if env != "recorded" and source_options()[source].learns else 0.0)
-    if env == "recorded":  # its tasks are those of histories
-        return
+        assert config.data.min_final_success == (0.5 if source_options()[source].learns else 0.0)
     for name, package in PACKAGES.items():
         if env.startswith(name):
             pytest.importorskip(package)
@@ -185,17 +173,13 @@ def test_every_world_goes_with_sources_and_has_the_tasks_its_preset_asks_for(env
         assert len(made.all_tasks()) > config.tasks.num_train
 
 
-def test_names_sizes_and_folders_follow_each_other() -> None:
+def test_names_and_folders_follow_each_other() -> None:
     config = load_config(["env=tiny_room", "source=a3c", "root=/tmp/x"])
     assert config.name == config.run == "tiny_room-a3c" and config.histories == ["tiny_room-a3c"]
     assert str(config.folder("logs")) == "/tmp/x/logs/tiny_room-a3c" == str(config.run_folder)
     other = load_config(["name=mine", "histories=[a,b]", "run=theirs"])
     assert [folder.name for folder in other.histories_folders] == ["a", "b"] and other.run_folder.name == "theirs"
     assert load_config(["histories=a"]).histories == ["a"]
-    config = load_config(["experiment=reference"])
-    assert (config.model.tokens, config.model.context_len, config.model.ff_dim) == ("interleaved", 256, 2048)
-    pace = (config.trainer.num_iterations, config.optimizer.name, config.source.num_env_steps)
-    assert pace == (22000, "adam", 2500000)
 
 
 @pytest.fixture

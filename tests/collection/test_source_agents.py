@@ -63,12 +63,8 @@ class Shown:
 
 
 def config_of(root: Path, source=None, **options):
-    return replace(
-        CONFIG,
-        root=str(root),
-        source=replace(CONFIG.source, **{"num_env_steps": 12 * STEPS} | (source or {})),
-        summaries=replace(CONFIG.summaries, **options),
-    )
+    source = replace(CONFIG.source, **{"num_env_steps": 12 * STEPS} | (source or {}))
+    return replace(CONFIG, root=str(root), source=source, summaries=replace(CONFIG.summaries, **options))
 
 
 def unroll(ends: bool) -> Rollout:
@@ -102,9 +98,7 @@ def test_curves_by_hand(tmp_path: Path) -> None:
     second. Over env steps of a learner; nothing else is shown unless it is asked for."""
     folder = shown(config_of(tmp_path, summary_interval=4))
     assert points(folder) == {tag: [(at, round(value, 5)) for at in (40, 80, 120)] for tag, value in BASE.items()}
-    found = events_of(folder)
-    assert not (folder / "agents").exists()
-    assert found.Tags()["histograms"] == []
+    assert not (folder / "agents").exists() and events_of(folder).Tags()["histograms"] == []
 
 
 SHOWN = {  # with all options: a scalar, or a histogram's number and sum of values
@@ -174,8 +168,7 @@ class Split:
         return ()
 
     def act(self, carry, step, noise):
-        first = torch.arange(len(noise)) // ENVS % 2 == 0
-        return torch.where(first, UP, STAY), carry
+        return torch.where(torch.arange(len(noise)) // ENVS % 2 == 0, UP, STAY), carry
 
 
 def test_who_solved_its_task(tmp_path: Path) -> None:
@@ -197,6 +190,3 @@ def test_who_did_not_solve_its_task_is_told_of_ten(capsys) -> None:
     *lines, last = capsys.readouterr().out.splitlines()[:13]
     assert lines == ["8 of 20 training tasks solved by all their agents", *named, "  ... and 2 more"]
     assert last.startswith("histories ")
-
-
-# ---- learning curves from histories

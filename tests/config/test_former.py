@@ -8,7 +8,7 @@ import pytest
 from icrl.app.compose import load_config
 from icrl.app.root import Config
 from icrl.config.modules import load_plugins, recorded_options
-from icrl.config.options import NO_EFFECT, Options
+from icrl.config.options import Options
 from icrl.contracts import ConfigError, PipelineError
 from icrl.nn.gpt import GPTConfig
 from icrl.runs.device import recorded
@@ -59,4 +59,3 @@ def test_a_record_with_the_value_of_this_version_is_read_and_another_is_refused_
 def test_options_without_an_effect_may_have_had_any_value() -> None:
     assert recorded_options(Config, record("trainer", empty_cache=True), "a run") == load_config()
     assert recorded_options(GPTConfig, recorded(GPTConfig()) | {"activation": "gelu"}, "a run", "model") == GPTConfig()
-    assert NO_EFFECT is None

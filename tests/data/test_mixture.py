@@ -141,9 +141,6 @@ def test_a_run_continues_with_its_own_histories_alone(root: Path) -> None:
         check_stores(same, noted, root / "logs")
     write(config_of(root, "name=a"), num_steps=25)
     anew = open_stores(config_of(root, "name=mixed", "histories=[a,b]"))
-    first, second = (one["sha256"][:12] for one in (noted[0], described(anew)[0]))
-    changed = rf"made with histories a \(sha256 {first}\), b .* has a \(sha256 {second}\), b .* or another name="
-    others = [stores[:1], stores[::-1], [*stores, anew[0]]]
-    for some, message in ((anew, changed), *zip(others, ["name="] * 3, strict=True)):
-        with pytest.raises(ConfigError, match=f"^{root}/logs was .*{message}"):
+    for some in (anew, stores[:1], stores[::-1], [*stores, anew[0]]):
+        with pytest.raises(ConfigError, match=rf"^{root}/logs was made with histories a \(sha256 .* or another name="):
             check_stores(some, noted, root / "logs")

@@ -87,15 +87,11 @@ def test_a_rule_of_ones_own_holds_out_and_sets_aside() -> None:
     assert set(development(env, split.train, options, development="region")) == {2, 5, 8}
 
 
-# ---- development tasks
-
-
 def development(env: TensorEnv, train: list[int], tasks: dict[str, Any] | None = None, **data: Any) -> list[int]:
     options = {"num_development_tasks": 4, "development": "random"} | data
     split: dict[str, Any] = {"split": "random", "seed": 0, **(tasks or {})}
-    config: Any = SimpleNamespace(
-        env=SimpleNamespace(name="this"), tasks=SimpleNamespace(**split), data=SimpleNamespace(**options)
-    )
+    parts = {"env": {"name": "this"}, "tasks": split, "data": options}
+    config: Any = SimpleNamespace(**{group: SimpleNamespace(**some) for group, some in parts.items()})
     return development_of(env, config, train)
 
 

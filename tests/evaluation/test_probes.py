@@ -18,6 +18,7 @@ from icrl.contracts import Policy, Rollout, Step
 from icrl.envs import make_env
 from icrl.envs.exact import Chance
 from icrl.envs.rollout import rollout, start_streams
+from icrl.evaluation import references
 from icrl.evaluation.in_context import play_episodes, play_steps
 from icrl.evaluation.references import Blanked, OtherLife, Rewritten, Wiped, probes_for, shuffled
 from icrl.evaluation.trained import policy_of
@@ -77,22 +78,6 @@ def check_logits(policy: Spied, played: Rollout, past: Past, reward_scale: int =
             assert torch.allclose(policy.noted[t][stream], expected, atol=1e-4), (stream, t)
 
 
-def unchanged(context: list[list[int]], noise: float) -> list[list[int]]:
-    return context
-
-
-@pytest.mark.parametrize("form", FORMS)
-def test_a_past_that_stays_as_it_is_changes_nothing(form: str) -> None:
-    """Though it is read anew at each start of an episode."""
-    plain, probe = Spied(form), Spied(form)
-    ours, theirs = play(plain), play(Rewritten(probe, lambda window, begun, time, noise: window))
-    ends = theirs.terminated | theirs.truncated
-    assert theirs.terminated.any() and (ends.any(dim=1) & ~ends.all(dim=1)).any()  # at different times
-    assert all(torch.equal(one, other) for one, other in zip(ours, theirs, strict=True))
-    assert torch.allclose(torch.stack(plain.noted), torch.stack(probe.noted), atol=1e-5)
-    check_logits(probe, theirs, unchanged)
-
-
 @pytest.mark.parametrize("context_len", [10, 4])
 @pytest.mark.parametrize("form", [*FORMS, "model.position=learned"])
 def test_a_wiped_context_is_that_of_a_fresh_policy(form: str, context_len: int) -> None:
@@ -116,20 +101,22 @@ def test_a_wiped_context_is_that_of_a_fresh_policy(form: str, context_len: int) 
             reward = played.reward[t, stream, None]
 
 
-def order_of(noise: float, length: int) -> list[int]:
+def in_order(context: list[list[int]], noise: float) -> list[list[int]]:
+    """Sorted by numbers that a hash gives the slots."""
     luck = torch.tensor(int(noise * 2**24))
-    keys = [int(mix(luck, slot)) for slot in range(length)]
-    return sorted(range(length), key=keys.__getitem__)
+    return [context[slot] for slot in sorted(range(len(context)), key=lambda slot: int(mix(luck, slot)))]
 
 
 @pytest.mark.parametrize("form", FORMS)
 def test_a_shuffled_context_and_blanked_rewards(form: str) -> None:
     policy = Spied(form)
     played = play(Rewritten(policy, shuffled))
-    check_logits(policy, played, lambda context, noise: [context[i] for i in order_of(noise, len(context))])
+    ends = played.terminated | played.truncated
+    assert played.terminated.any() and (ends.any(dim=1) & ~ends.all(dim=1)).any()  # at different times
+    check_logits(policy, played, in_order)
     policy = Spied(form)
     blanked = play(Blanked(policy))
-    check_logits(policy, blanked, unchanged, reward_scale=0)
+    check_logits(policy, blanked, lambda context, noise: context, reward_scale=0)
     assert played.reward.sum() > 0 and blanked.reward.sum() > 0
 
 
@@ -163,9 +150,6 @@ def test_the_reward_that_is_none_is_the_one_nearest_to_zero() -> None:
         assert Blanked(policy).reward == least
 
 
-# ---- which probes there are
-
-
 def probes(*options: str, num_tasks: int = 3) -> dict[str, Policy[Any]]:
     config = config_of("evaluation.num_episodes=4", "evaluation.num_probe_streams=2", *options)
     return probes_for(config, gpt(*options), ENV, ENV.all_tasks()[:num_tasks])
@@ -187,16 +171,12 @@ def test_ablations_act_as_the_model_does() -> None:
     for probe in found.values():
         plain = vars(probe)["policy"]
         assert (plain.temperature, plain.epsilon, plain.num_kept) == (0.7, 0.5, NUM_KEPT)
-    config = config_of(*options, "evaluation.num_episodes=4", "evaluation.num_probe_streams=2")
+    config = config_of(*options)
     lived = play_steps(policy_of(config, gpt(*options)), ENV, ENV.all_tasks()[:3], 2, 64 + 6, config.seed)
-    other = vars(found["other_task"])["rewrite"]
-    window, ends = other._window_and_ends
+    window, ends = vars(found["other_task"])["rewrite"]._window_and_ends
     assert torch.equal(window.obs, lived.obs.T[[2, 3, 4, 5, 0, 1]])
     assert (ends[:, 64 - 2] <= ends.shape[1]).all()  # 4 episodes of 6 steps, played in blocks of 64
     assert list(probes("evaluation.temperatures=[]", num_tasks=1)) == ["blank", "shuffled", "wiped"]
-
-
-# ---- without a goal
 
 
 @pytest.mark.parametrize("name", ["terminating room", *(name for name in WORLDS if name == "key to door")])
@@ -206,3 +186,13 @@ def test_a_room_without_its_goal_has_no_success(name: str) -> None:
     found, played = play_episodes(Chance(env.spec), env, env.without_goal(tasks), 5, 8, seed=0)
     assert not found.success.any() and not played.terminated.any()
     assert (played.reward.sum() > 0) == (len(env.goal_columns) == 2)  # keys are still there
+
+
+def test_worlds_without_searchers_have_exact_references_or_play_chance(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(references, "searchers_in", lambda _: {})
+    env = make_env(load_config(["env=dark_room", "env.random_start=true"]).env)
+    assert list(references.exact_references(env, env.all_tasks())) == ["random", "optimum"]
+    assert references.references_of(env) == {}
+    monkeypatch.setattr(env, "has_planner", False)
+    assert references.exact_references(env, env.all_tasks()) == {}
+    assert list(references.references_of(env)) == ["random"]

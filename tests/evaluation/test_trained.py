@@ -5,12 +5,11 @@ import re
 from pathlib import Path
 from typing import Any
 
-import other_worlds
 import pytest
 from gymnasium.spaces import Box, Discrete
-from harness import run
+from harness import done, run
 from installed import FILMED
-from other_worlds import holding_out, played
+from other_worlds import changed, holding_out, played
 
 from icrl.app.compose import load_config
 from icrl.app.root import Config
@@ -28,16 +27,15 @@ SPEC = discrete_spec(25, 5, (0.0, 1.0), 5, 20, "goal")
 TRAINED = json.loads(json.dumps(SPEC.to_json()))  # as checkpoints keep it: lists for tuples
 
 
-def changed(config: Config = CONFIG, **options: Any) -> Config:
-    return other_worlds.changed(config, **options)
-
-
 def test_changes_are_named_with_their_new_values() -> None:
     trained = recorded(CONFIG)
     assert changes_of(CONFIG, trained) == {}
-    assert changes_of(changed(size=7, terminate_on_goal=False), trained) == {"size": 7, "terminate_on_goal": False}
-    assert changes_of(changed(variant="other"), trained) == {}  # a label
-    assert changes_of(changed(variant="other", size=7), trained) == {"variant": "other", "size": 7}
+    assert changes_of(changed(CONFIG, size=7, terminate_on_goal=False), trained) == {
+        "size": 7,
+        "terminate_on_goal": False,
+    }
+    assert changes_of(changed(CONFIG, variant="other"), trained) == {}  # a label
+    assert changes_of(changed(CONFIG, variant="other", size=7), trained) == {"variant": "other", "size": 7}
     with pytest.raises(ConfigError, match=r"env\.name=dark_room.*env\.name=street"):
         changes_of(CONFIG, trained | {"env": {"name": "street"}})
 
@@ -51,12 +49,7 @@ def test_suffixes_of_folders() -> None:
 
 
 def test_a_readable_world_keeps_all_but_its_clock() -> None:
-    for changes in (
-        {},
-        {"max_episode_steps": 7},
-        {"success": "reward"},
-        {"observation_space": Discrete(49), "width": 7},
-    ):
+    for changes in ({"max_episode_steps": 7}, {"success": "reward"}, {"observation_space": Discrete(49), "width": 7}):
         spec = SPEC._replace(**changes)
         assert readable_spec(CONFIG, spec, TRAINED) == spec._replace(max_episode_steps=20)
 
@@ -64,17 +57,9 @@ def test_a_readable_world_keeps_all_but_its_clock() -> None:
 @pytest.mark.parametrize(
     ("config", "changes", "message"),
     [
-        (
-            CONFIG,
-            {"action_space": Discrete(4)},
-            "number of actions of this world is 4, but the model was trained with 5",
-        ),
+        (CONFIG, {"action_space": Discrete(4)}, "number of actions of this world is 4, but .* trained with 5"),
         (CONFIG, {"reward_values": (0.0, 2.0)}, r"reward values .* is \(0\.0, 2\.0\), .* with \(0\.0, 1\.0\)"),
-        (
-            CONFIG,
-            {"observation_space": Discrete(50)},
-            "layers of observations of this world is 2, but the model was trained with 1",
-        ),
+        (CONFIG, {"observation_space": Discrete(50)}, "layers of observations of this world is 2, .* with 1"),
         (CONFIG, {"max_episode_steps": 21}, r"env\.max_episode_steps=21: .*env\.max_episode_steps=20"),
         (
             BY_CELL,
@@ -99,7 +84,7 @@ def test_spaces_that_cannot_be_counted_must_be_equal() -> None:
 @pytest.mark.parametrize(("asked", "number"), [(0, 15), (4, 4)])
 def test_all_tasks_of_another_room_are_new(asked: int, number: int) -> None:
     """The number of a cell is another cell there."""
-    smaller = changed(size=4)
+    smaller = changed(CONFIG, size=4)
     other_seed = replace(smaller, tasks=replace(CONFIG.tasks, seed=1))
     one, another, found = (
         played(config, CONFIG, [0, 1, 2]) for config in (smaller, other_seed, holding_out(smaller, asked))
@@ -112,13 +97,13 @@ def test_all_tasks_of_another_room_are_new(asked: int, number: int) -> None:
 def test_a_training_goal_is_not_new_under_other_rules(options: dict[str, Any]) -> None:
     """Whatever its number is there: with random starts the centre, cell 12, is a goal as well."""
     goals = set(range(25)) if "random_start" in options else set(range(25)) - {12}
-    found = played(changed(**options), CONFIG, [0, 5, 11, 12, 23])  # the goals 0, 5, 11, 13 and 24
+    found = played(changed(CONFIG, **options), CONFIG, [0, 5, 11, 12, 23])  # the goals 0, 5, 11, 13 and 24
     assert sorted(found) == [[goal] for goal in sorted(goals - {0, 5, 11, 13, 24})]
 
 
 def test_a_goal_with_its_actions_in_order_is_the_same_task() -> None:
     """Of the permuted tasks of a training goal, only that with the first permutation was met."""
-    found = played(changed(permute_actions=True), CONFIG, [0, 5])
+    found = played(changed(CONFIG, permute_actions=True), CONFIG, [0, 5])
     assert len(found) == 24 * 120 - 2
     assert not {(0, 0), (5, 0)} & {tuple(task) for task in found} and [0, 1] in found
 
@@ -132,22 +117,16 @@ def test_more_tasks_than_are_new_are_refused() -> None:
         played(CONFIG, CONFIG, list(range(24)))
 
 
-# ---- the whole stage
-
-
 def test_a_larger_room_is_played_beside_the_first_one(root: Path) -> None:
     logs, videos = root / "logs/tiny", root / "videos/tiny"
     before = (logs / "evaluation/results.json").read_bytes()
     options = ("env.size=4", "tasks.num_held_out=3", "evaluation.videos=true", "evaluation.moved_goal=true")
-    outcome = run("evaluate", root, *options)
-    assert outcome.code == 0, outcome
+    done("evaluate", root, *options)
     results = read_json(logs / "evaluation-size=4/results.json")
-    probes, about = {"decodings", "ablations"}, {"config", "protocol", "references", "checkpoint", "episodes", "owner"}
-    measured = {section for diagnostic in diagnostics() for section in diagnostic.forms}
-    assert set(results) == {"held_out_tasks", "curves", "final", "differences"} | measured | probes | about
     shown, *others = results["curves"]
     assert shown == "model, held-out tasks" and others[-2:] == ["random", "optimum"]
     assert set(results["final"]) == {"held_out"} and len(results["held_out_tasks"]) == 3
+    assert {section for diagnostic in diagnostics() for section in diagnostic.forms} <= set(results)
     assert {"adaptation.png", "goals.png"} <= {path.name for path in (logs / "evaluation-size=4").iterdir()}
     if FILMED:
         assert [path.name for path in videos.iterdir()] == ["in_context-size=4"]

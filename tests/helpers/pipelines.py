@@ -16,10 +16,7 @@ WORLDS = {
     "dark_room": ("env.size=3", "env.max_episode_steps=4", "tasks.num_train=5"),
     "dark_room_permuted": ("env.size=3", "env.max_episode_steps=6", *FEW),
 }
-VARIANTS = {  # presets with the same rules
-    "dark_room_hard": ("env.max_episode_steps=16", "tasks.num_train=5", "tasks.num_held_out=3"),
-}
-VECTORS: dict[str, tuple[str, ...]] = {}
+VARIANTS: dict[str, tuple[str, ...]] = {}  # presets with the same rules
 if "from_gymnasium" in extensions.NAMES:
     WORLDS["gymnasium"] = ("env.max_episode_steps=9", "tasks.num_train=6", "tasks.num_held_out=3")
     VARIANTS["frozen_lake"] = ("env.tasks.random.desc.size=3", "env.tasks.count=9", "env.max_episode_steps=9")
@@ -29,15 +26,7 @@ if "worlds" in extensions.NAMES:
         "bandit": ("env.num_arms=3", "env.num_tasks=20", *FEW),
         "garnet": ("env.num_states=5", "env.max_episode_steps=6", "env.num_tasks=20", *FEW),
     }
-    VARIANTS |= {
-        "dark_key_to_door_hidden": ("env.size=3", "env.max_episode_steps=9", *FEW),
-        "bandit_gaussian": ("env.num_arms=3", "env.num_tasks=20", *FEW),
-        "bandit_linear": ("env.num_arms=3", "env.num_tasks=20", *FEW),
-        "bandit_contextual": ("env.num_arms=3", "env.num_tasks=20", *FEW),
-        "anymdp": ("env.num_states=5", "env.max_episode_steps=6", "env.num_tasks=20", *FEW),
-    }
-if "vectors" in extensions.NAMES:
-    VECTORS |= dict.fromkeys(("cart_pole", "pendulum"), ("env.max_episode_steps=9", *FEW))
+    VARIANTS["bandit_linear"] = WORLDS["bandit"]
 ALL = ("data.min_final_success=0",)  # of the learners that have not come far in such a short life
 PARTS = ("source.unroll_length=10", "source.mini_batch_length=5", "source.mini_batch_size=2")
 SOURCES = {
@@ -46,13 +35,12 @@ SOURCES = {
     "ppo": (*ALL, "source.hidden_size=8", *PARTS),
     "q_learning": (*ALL, "source.unroll_length=1"),
     "dqn": (*ALL, "source.hidden_size=8", "source.unroll_length=2", "source.initial_collect_steps=40"),
-    "sac": (*ALL, "source.hidden_size=8", "source.unroll_length=5", "source.initial_collect_steps=40"),
 }
 
 
 def options_of(world: str, source: str, *more: str) -> tuple[str, ...]:
     own = SOURCES.get(source, ("source.unroll_length=5",))
-    return (f"env={world}", f"source={source}", *SMALL, *(WORLDS | VARIANTS | VECTORS)[world], *own, *more)
+    return (f"env={world}", f"source={source}", *SMALL, *(WORLDS | VARIANTS)[world], *own, *more)
 
 
 def check_pipeline(tmp_path: Path, world: str, source: str, evaluated: bool) -> None:

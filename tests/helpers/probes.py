@@ -1,6 +1,7 @@
 """Tiny worlds whose values are known, random transitions, learners with any options, and a plain actor-critic."""
 
 import copy
+from collections.abc import Callable
 from functools import cache
 from typing import Any
 
@@ -143,27 +144,33 @@ def alone_and_among_others(
     alone, and all four; what it lived through must be the same to the bit, and not without reward."""
     config = load_config(["env.size=4", "env.random_start=true", "env.max_episode_steps=7"])
     config = changed(config, source=source_options(name, **changes))
-    env = make_env(config.env)
-    tasks = torch.tensor([[0], [6], [9], [15]])
+    env, tasks = make_env(config.env), torch.tensor([[0], [6], [9], [15]])
 
-    def live(streams: slice, learners: slice) -> tuple[Rollout, Any]:
-        learner = source_class(name).create(config, env, tasks[learners], stream_seeds(0, 4, 2)[learners], CPU)
-        learner.set_clock(START)
-        where = start_streams(learner, env, tasks.repeat_interleave(3, 0)[streams], stream_seeds(0, 12, 0)[streams])
-        noise, lived = Noise(stream_seeds(0, 12, 1)[streams]), []
-        for _ in range(num_updates):
-            before = where.carry
-            transitions, where = rollout(learner, env, where, rollout_len, noise)
-            learn_from(learner, transitions, before)
-            lived.append(transitions)
-        return Rollout(*(torch.cat(column) for column in zip(*lived, strict=True))), learner
+    def make(learners: slice) -> Any:
+        return source_class(name).create(config, env, tasks[learners], stream_seeds(0, 4, 2)[learners], CPU)
 
-    streams = slice(3 * index, 3 * index + 3)
-    together, all_learners = live(slice(None), slice(None))
-    alone, one = live(streams, slice(index, index + 1))
-    assert all(torch.equal(column, columns[:, streams]) for column, columns in zip(alone, together, strict=True))
+    one, alone = _lived(make, env, tasks, slice(index, index + 1), rollout_len, num_updates)
+    others, together = _lived(make, env, tasks, slice(0, 4), rollout_len, num_updates)
+    own = slice(3 * index, 3 * index + 3)
+    assert all(torch.equal(column, columns[:, own]) for column, columns in zip(alone, together, strict=True))
     assert alone.reward.sum() > 0
-    return one, all_learners
+    return one, others
+
+
+def _lived(
+    make: Callable[[slice], Any], env: Any, tasks: Tensor, learners: slice, rollout_len: int, num_updates: int
+) -> tuple[Any, Rollout]:
+    """Those of the `learners` of four tasks, with three streams each, and what they lived through."""
+    learner, streams = make(learners), slice(3 * learners.start, 3 * learners.stop)
+    learner.set_clock(START)
+    where = start_streams(learner, env, tasks.repeat_interleave(3, 0)[streams], stream_seeds(0, 12, 0)[streams])
+    noise, lived = Noise(stream_seeds(0, 12, 1)[streams]), []
+    for _ in range(num_updates):
+        before = where.carry
+        transitions, where = rollout(learner, env, where, rollout_len, noise)
+        learn_from(learner, transitions, before)
+        lived.append(transitions)
+    return learner, Rollout.joined(lived)
 
 
 class Plain:
@@ -210,23 +217,15 @@ def check_alone_and_among_others(name: str, env: TensorEnv, **changes: Any) -> N
     as it does alone, and every parameter learns."""
     seeds = stream_seeds(0, 4, 2)
 
-    def live(streams: slice, learners: slice) -> tuple[Rollout, Any]:
-        learner = source_class(name)(source_options(name, **changes), env.spec, seeds[learners], CPU)
-        learner.set_clock(START)
-        tasks = env.all_tasks().repeat(4, 1)[:4].repeat_interleave(3, 0)[streams]
-        where = start_streams(learner, env, tasks, stream_seeds(0, 12, 0)[streams])
-        noise, lived = Noise(stream_seeds(0, 12, 1)[streams]), []
-        for _ in range(6):
-            transitions, where = rollout(learner, env, where, 8, noise)
-            learn_from(learner, transitions)
-            lived.append(transitions)
-        return Rollout(*(torch.cat(column) for column in zip(*lived, strict=True))), learner
+    def make(learners: slice) -> Any:
+        return source_class(name)(source_options(name, **changes), env.spec, seeds[learners], CPU)
 
-    together, others = live(slice(None), slice(None))
-    alone, one = live(slice(6, 9), slice(2, 3))
+    tasks = env.all_tasks().repeat(4, 1)[:4]
+    one, alone = _lived(make, env, tasks, slice(2, 3), 8, 6)
+    others, together = _lived(make, env, tasks, slice(0, 4), 8, 6)
     for column_name, column, columns in zip(Rollout._fields, alone, together, strict=True):
         assert torch.allclose(column, columns[:, 6:9], atol=1e-4, equal_nan=True), column_name
     for (parameter, ours), (_, theirs) in zip(one.parameters(), others.parameters(), strict=True):
         assert torch.allclose(ours[0], theirs[2], atol=1e-5), parameter
-    fresh = dict(type(one)(one.config, one._spec, seeds, CPU).parameters())
+    fresh = dict(make(slice(0, 4)).parameters())
     assert all((value != fresh[parameter]).flatten(1).any(1).all() for parameter, value in others.parameters())

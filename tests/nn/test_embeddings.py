@@ -44,19 +44,13 @@ def test_vectors_of_row_column_and_layer_are_added(obs_encoding: str, width: int
 
 
 def test_near_rows_of_a_smooth_table_are_alike() -> None:
-    """By the equation, number by number; of the same length, and the more alike the nearer."""
+    """By the equation, number by number."""
     smooth = SmoothTable(6, 16)
     for row in range(6):
         shares = [math.exp(-abs(row - other) / 3) for other in range(6)]
         expected = sum(share * vector for share, vector in zip(shares, smooth.weight, strict=True))
         expected = expected / math.sqrt(sum(share**2 for share in shares))
         torch.testing.assert_close(smooth(torch.tensor([[row]]))[0, 0], expected)
-    smooth.weight.data = torch.eye(6)
-    vectors = smooth(torch.arange(6))
-    alike = (vectors @ vectors.T).tolist()
-    for row, near, far in itertools.permutations(range(6), 3):
-        if near in range(*sorted((row, far))):
-            assert 0.99 < alike[row][row] < 1.01 and alike[row][near] > alike[row][far]
 
 
 @pytest.mark.parametrize(

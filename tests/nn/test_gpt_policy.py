@@ -2,8 +2,8 @@
 
 import pytest
 import torch
+from gymnasium.spaces import Discrete
 from installed import INDUCTION
-from masked_room import MaskedRoom
 from policies import (
     CONTEXT_LEN,
     FRACTIONS,
@@ -17,13 +17,32 @@ from policies import (
     slow_logits,
 )
 from small_models import CONFIG
+from torch import Tensor
 
 from icrl import extensions
 from icrl.config.options import replace
 from icrl.envs import make_env
 from icrl.envs.rollout import rollout, start_streams
+from icrl.envs.rooms import NUM_ACTIONS, DarkRoom, DarkRoomConfig
 from icrl.nn.gpt_policy import GPTPolicy
 from icrl.randomness import Noise, stream_seeds
+from icrl.spaces import EnvSpec, with_flags
+
+
+class MaskedRoom(DarkRoom):
+    """A room whose observations are the cell and a flag for each action: legal are all but those into a wall."""
+
+    def __init__(self, size: int, max_episode_steps: int) -> None:
+        super().__init__(DarkRoomConfig(size=size, max_episode_steps=max_episode_steps, random_start=True))
+        obs = with_flags(Discrete(self.num_cells), NUM_ACTIONS)
+        about = (self.spec.reward_values, 0, max_episode_steps, self.spec.success)
+        self.spec = EnvSpec(obs, self.spec.action_space, *about, action_mask=True)
+
+    def observe(self, inner: Tensor) -> Tensor:
+        after = self._next_cell[inner[:, None] * NUM_ACTIONS + torch.arange(NUM_ACTIONS)]
+        legal = (after != inner[:, None]) | (torch.arange(NUM_ACTIONS) == 0)
+        return torch.cat([inner[:, None], legal.long()], dim=1)
+
 
 ROOM = make_env(replace(CONFIG.env, size=4, max_episode_steps=6, random_start=True))
 WORLDS = {"room": ROOM} | ({"mask": MaskedRoom(size=3, max_episode_steps=6)} if "vectors" in extensions.NAMES else {})

@@ -98,12 +98,15 @@ def test_lines_bands_and_legend() -> None:
     assert (left.get_ylabel(), right.get_ylabel()) == ("success", "steps to goal")
 
 
-def test_seven_curves_and_eight_references_all_look_different() -> None:
+def test_nine_curves_or_seven_and_eight_references_all_look_different() -> None:
+    """Curves beyond the last colour are dashed, as references are."""
     curve = {"mean": [0.5], "low": [0.5], "high": [0.5]}
-    panel = Panel("success", dict.fromkeys("abcdefg", curve), {name: [0.5] for name in "hijklmno"})
-    lines = adaptation_figure([panel], title="title").axes[0].lines
-    looks = {(line.get_color(), str(vars(line)["_unscaled_dash_pattern"])) for line in lines}
-    assert len(looks) == len(lines) == 15 and all(line.is_dashed() for line in lines[7:])
+    for curves, references in (("abcdefghi", ""), ("abcdefg", "hijklmno")):
+        panel = Panel("success", dict.fromkeys(curves, curve), {name: [0.5] for name in references})
+        lines = adaptation_figure([panel], title="title").axes[0].lines
+        looks = {(line.get_color(), str(vars(line)["_unscaled_dash_pattern"])) for line in lines}
+        assert len(looks) == len(lines) == len(curves + references)
+        assert [line.is_dashed() for line in lines] == [False] * 7 + [True] * (len(lines) - 7)
 
 
 @pytest.mark.parametrize("random_start", [False, True])
@@ -143,11 +146,3 @@ def test_tasks_without_a_cell_are_sorted_by_success(monkeypatch: pytest.MonkeyPa
     names = [text.get_text() for text in figure.legends[0].get_texts()]
     assert names == ["held-out tasks (2)", "training tasks (4)", "development tasks (1)"]
     assert len(figure_of(env, train, (tasks[4:6], [])).axes[0].lines) == 1
-
-
-def test_curves_beyond_the_last_colour_are_dashed() -> None:
-    curves = {str(number): {key: [0.1, number / 10] for key in ("mean", "low", "high")} for number in range(9)}
-    figure = adaptation_figure([figures.Panel("success", curves, {})], title="many")
-    lines = figure.axes[0].lines
-    looks = [(line.get_color(), line.get_linestyle()) for line in lines]
-    assert len(set(looks)) == 9 and looks[7] == (looks[0][0], "--") and {style for _, style in looks[:7]} == {"-"}

@@ -35,10 +35,10 @@ def by_definition(steps: Steps, discount: float, gae_lambda: float) -> tuple[lis
     return advantages, returns
 
 
-@settings(deadline=None, max_examples=40)
-@given(st.integers(1, 4).flatmap(lambda n: st.lists(st.tuples(*[STEP] * n), min_size=1)), SHARES, SHARES)
+@settings(deadline=None, max_examples=25)
+@given(st.integers(1, 3).flatmap(lambda n: st.lists(st.tuples(*[STEP] * n), min_size=1, max_size=12)), SHARES, SHARES)
 def test_both_equal_their_definitions(rows, discount, gae_lambda):
-    """In each of one to four streams, which end at different times."""
+    """In each of one to three streams, which end at different times."""
     reward, value, next_value, terminated, truncated = (
         torch.tensor([[step[i] for step in row] for row in rows]) for i in range(5)
     )
@@ -109,16 +109,3 @@ def test_v_trace_by_hand(ratios, targets, advantages):
     steps = [(1.0, 2.0, 4.0, False, False), (2.0, 4.0, 6.0, False, False)]
     found = v_trace_of(steps, ratios, 0.5)
     assert [part.tolist() for part in found] == [targets, advantages]
-
-
-@settings(deadline=None, max_examples=40)
-@given(st.lists(STEP, min_size=1, max_size=8), SHARES)
-def test_on_policy_v_trace_is_the_n_step_return(steps, discount):
-    """Whose advantage it is too."""
-    columns: Any = zip(*steps, strict=True)
-    reward, value, next_value, *ends = (torch.tensor(column, dtype=torch.float64)[:, None] for column in columns)
-    next_value[:-1] = torch.where(torch.stack(ends)[:, :-1].bool().any(0), next_value[:-1], value[1:])
-    end = next_value, *(each.bool() for each in ends), discount
-    target, advantage = v_trace(reward, value, *end, torch.ones_like(value))
-    torch.testing.assert_close(target, n_step_returns(reward, *end))
-    torch.testing.assert_close(advantage, target - value)

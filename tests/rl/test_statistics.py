@@ -6,12 +6,7 @@ import numpy as np
 import pytest
 
 from icrl.rl import statistics
-from icrl.rl.statistics import (
-    bootstrap_means,
-    bootstrap_ratios,
-    percentile_interval,
-    proportion_interval,
-)
+from icrl.rl.statistics import bootstrap_means, bootstrap_ratios, percentile_interval, proportion_interval
 
 
 def interval(values: np.ndarray, num_resamples: int, confidence: float, seed: int) -> tuple[np.ndarray, np.ndarray]:
@@ -118,10 +113,8 @@ def test_exact_intervals_cover_by_the_binomial_sum():
         for p, tail in ((low, range(successes, number + 1)), (high, range(successes + 1))):
             chance = sum(math.comb(number, k) * p**k * (1 - p) ** (number - k) for k in tail)
             assert chance == pytest.approx(0.025, rel=1e-4)
-    assert proportion_interval(4.5, 10, 0.95) == (
-        proportion_interval(4, 10, 0.95)[0],
-        proportion_interval(5, 10, 0.95)[1],
-    )
+    below, between, above = (proportion_interval(successes, 10, 0.95) for successes in (4, 4.5, 5))
+    assert between == (below[0], above[1])
 
 
 def test_episodes_are_treated_one_by_one_and_in_any_chunks(monkeypatch):

@@ -25,9 +25,6 @@ from icrl.training.optimizers import rules
 PLACES = st.tuples(st.integers(0, 5), st.sampled_from("ab"), st.integers(0, 2))  # update, name, row
 
 
-# ---- what is noted
-
-
 @settings(max_examples=50, deadline=None)
 @given(spoiled=st.dictionaries(PLACES, st.sampled_from([math.nan, math.inf, -math.inf])))
 def test_the_first_bad_update_is_found_with_what_is_bad_in_it(spoiled):
@@ -42,9 +39,6 @@ def test_the_first_bad_update_is_found_with_what_is_bad_in_it(spoiled):
     assert named == {place for place in spoiled if place[0] == first}
     watch.record(9999, {"a": torch.zeros(3)})
     assert watch.first_bad() is None  # what was looked at is forgotten
-
-
-# ---- stage two
 
 
 def spoiling(model: torch.nn.Module, at: int, how: str) -> Callable[[int], Batch]:
@@ -127,8 +121,6 @@ def test_with_float16_an_infinite_gradient_is_no_end_and_an_infinite_loss_is(tmp
     assert steps_of(tmp_path / "loss") == [3]
 
 
-# ---- stage one
-
 SMALL = ("env.size=4", "env.max_episode_steps=6", "source.num_learners=2", "source.num_envs=2", "device=cpu")
 ACTOR_CRITIC, DEEP = {"policy_loss", "value_loss", "gradient_norm"}, {"td_error", "loss", "gradient_norm"}
 
@@ -136,10 +128,7 @@ ACTOR_CRITIC, DEEP = {"policy_loss", "value_loss", "gradient_norm"}, {"td_error"
 DIVERGING = [*((name, ACTOR_CRITIC) for name in ("a2c", "a3c", "ppo")), ("q_learning", {"td_error"}), ("dqn", DEEP)]
 
 
-@pytest.mark.parametrize(
-    ("source", "broken"),
-    [one for one in DIVERGING if one[0] in source_options()],
-)
+@pytest.mark.parametrize(("source", "broken"), [one for one in DIVERGING if one[0] in source_options()])
 def test_source_agents_that_diverge_are_named(source, broken):
     """Learner 1 of the second of two tasks; nothing of its iteration is given to be recorded."""
     config = load_config([f"source={source}", *SMALL])

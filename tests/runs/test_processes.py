@@ -29,12 +29,9 @@ def die() -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 
 
-def test_processes_give_what_one_process_gives(capsys: pytest.CaptureFixture[str]) -> None:
-    """With a line about the progress at each tenth of the jobs."""
+def test_processes_give_what_one_process_gives() -> None:
     jobs = [(f"job {number}", partial(look, number, torch.arange(3))) for number in range(6)]
     here, there = in_parallel(jobs, 1, "here"), in_parallel(jobs, 2, "there")
-    shares = [line.partition("%")[0].split() for line in capsys.readouterr().out.splitlines()]
-    assert shares == [[title, share] for title in ("here", "there") for share in ("17", "33", "50", "67", "83", "100")]
     assert [name for name, _ in here] == [name for name, _ in there] == [name for name, _ in jobs]
     for number, ((_, one), (_, other)) in enumerate(zip(here, there, strict=True)):
         assert one[0] == other[0] == number and torch.equal(one[1], other[1])

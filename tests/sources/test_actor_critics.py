@@ -116,17 +116,3 @@ def test_updates_equal_those_of_a_plain_learner(name: str, options: Any, max_gra
             assert (expected["gradient_norm"] > max_gradient_norm) == (max_gradient_norm == 0.05)
             assert name == "a2c" or (expected["clip_fraction"] > 0) == (update > 0 or name == "a3c")
             one.assert_equal("network", one.network)
-
-
-def test_a3c_that_learns_from_its_own_policy_is_a2c() -> None:
-    """With the same parameters, metrics and next parameters, up to rounding; no ratio is clipped."""
-    both = [learners_of(name, 2, OTHER_REWARDS, discount=0.9, **RATES) for name in ("a2c", "a3c")]
-    for update in range(3):
-        steps = random_rollout(5, 6, update)
-        steps.next_obs[:-1] = torch.where((steps.terminated | steps.truncated)[:-1], steps.next_obs[:-1], steps.obs[1:])
-        a2c, a3c = (one.update(sample_of(steps, targets=one.targets(steps))).metrics for one in both)
-        for name, values in a2c.items():
-            assert torch.allclose(a3c[name], values, atol=1e-5), name
-        assert not a3c["actor_kl"].any() and not a3c["clip_fraction"].any()
-    for (name, ours), (_, theirs) in zip(*(one.parameters() for one in both), strict=True):
-        assert torch.allclose(ours, theirs, atol=1e-5), name

@@ -141,8 +141,6 @@ def test_streams_that_cannot_be_dealt_out_evenly_are_refused() -> None:
         learners_of("q_learning", 3).action_probabilities(step_of(torch.arange(4)))
 
 
-# ---- sampling
-
 NOISE = torch.tensor([0.0, 2**-24, 0.25, 0.5, 0.75, 1 - 2**-12, 1 - 2**-23, 1 - 2**-24])
 
 

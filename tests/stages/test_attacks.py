@@ -3,6 +3,7 @@ command then ends with the results of a run that nothing disturbed, and no half 
 
 import shutil
 import sys
+from functools import partial
 from pathlib import Path
 
 import attacks
@@ -31,7 +32,12 @@ if "formats" in extensions.NAMES:
     PROGRAMS.append(Program("export_histories", export, "histories/tiny/export/.lock", ("histories",)))
 if "scaling" in extensions.NAMES:
     PROGRAMS.append(Program("train_shards", SHARDS, "histories/tiny/.lock"))
-of_each = pytest.mark.parametrize("program", PROGRAMS, ids=lambda program: program.name)
+ATTACKS = {
+    **{f"killed by {by.name} at random moments": partial(attacks.kill, by=by) for by in attacks.SIGNALS},
+    "started twice at once": attacks.start_twice,
+    "with a clock that was set back": attacks.set_clock_back,
+    **{name: partial(attacks.start_in, setting=setting) for name, setting in attacks.SYSTEMS.items()},
+}
 
 
 def prepared(program: Program, finished: Path, root: Path) -> Path:
@@ -52,31 +58,9 @@ def undisturbed(finished: Path, tmp_path_factory: pytest.TempPathFactory) -> dic
     return Results()
 
 
-@pytest.mark.parametrize("by", attacks.SIGNALS)
-@of_each
-def test_killed_at_random_moments(finished, undisturbed, tmp_path, program, by):
+@pytest.mark.parametrize("attack", ATTACKS)
+@pytest.mark.parametrize("program", PROGRAMS, ids=lambda program: program.name)
+def test_an_attack(finished, undisturbed, tmp_path, program, attack):
     root = prepared(program, finished, tmp_path / "root")
-    attacks.kill(program, root, by)
-    attacks.check_end(program, root, undisturbed[program])
-
-
-@of_each
-def test_two_at_once(finished, undisturbed, tmp_path, program):
-    root = prepared(program, finished, tmp_path / "root")
-    attacks.start_twice(program, root)
-    attacks.check_end(program, root, undisturbed[program])
-
-
-@pytest.mark.parametrize("system", attacks.SYSTEMS)
-@of_each
-def test_a_system_that_refuses(finished, undisturbed, tmp_path, program, system):
-    root = prepared(program, finished, tmp_path / "root")
-    attacks.start_in(program, root, attacks.SYSTEMS[system])
-    attacks.check_end(program, root, undisturbed[program])
-
-
-@of_each
-def test_a_clock_that_was_set_back(finished, undisturbed, tmp_path, program):
-    root = prepared(program, finished, tmp_path / "root")
-    attacks.set_clock_back(program, root)
+    ATTACKS[attack](program, root)
     attacks.check_end(program, root, undisturbed[program])

@@ -100,9 +100,6 @@ def check_same_results(root: Path, finished: Path, damaged: Sequence[str]) -> No
     assert {name for name in differ if not name.endswith(".png")} <= left_out
 
 
-# ---- damaged
-
-
 FILES = {  # and the programs that read them
     f"{HISTORIES}/manifest.json": MAINS,
     f"{HISTORIES}/reward.npy": MAINS[1:],
@@ -147,9 +144,6 @@ def test_an_older_checkpoint_replaces_a_damaged_one(finished, root, stage):
     assert str(folder) in message and "remove" in message
 
 
-# ---- of another shape
-
-
 def shapes(content: Any, depth: int) -> Iterator[Any]:
     """Mappings that lack a key, or have a value of another kind, here or below."""
     for key, value in content.items():
@@ -182,16 +176,9 @@ def test_json_of_another_shape(root, config, name, main):
     assert refusals > 3
 
 
-# ---- of another run
-
 ALONE = {"finished.json", "evaluations.json", "run.json", "results.json", "episodes.npz", "manifest.json", "reward.npy"}
 NAMED = (
-    "is needed here",
-    "was made with",
-    "is damaged",
-    "ended at",
-    "was written as",
-    "of another model",
+    *("is needed here", "was made with", "is damaged", "ended at", "was written as", "of another model"),
     "no finished training",
 )
 
@@ -235,16 +222,3 @@ def test_files_of_another_run(finished, tmp_path, others, tiny, told, other, kil
         for name in names:
             shutil.copy(others[other] / name, root / name)
         check_harmless(root, finished, tiny, names, told)
-
-
-@pytest.mark.parametrize("killed", [False, True])
-@pytest.mark.parametrize(
-    ("old", "new"), [("last-000000004", "last-000000009"), ("best-*", "last-000000006"), ("last-000000006", "last-x")]
-)
-def test_renamed_checkpoints(finished, root, config, told, killed, old, new):
-    if killed:
-        (root / GPT / "finished.json").unlink()
-    (state,) = (root / GPT).glob(f"{old}.pt")
-    for suffix in (".json", ".pt"):
-        state.with_suffix(suffix).replace(root / GPT / f"{new}{suffix}")
-    check_harmless(root, finished, config, [f"{GPT}/{new}.pt", f"{GPT}/{new}.json"], told)

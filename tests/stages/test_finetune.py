@@ -20,10 +20,11 @@ from icrl.runs.distributed import process_group
 from icrl.runs.files import read_json
 
 # Two iterations of three updates each; checkpoints after updates 2, 4 and 6 are amid both and at the end.
-TRIALS = ("finetune.trial_steps=8", "finetune.num_iterations=2", "finetune.num_mini_batches=3")
-TRIALS += ("checkpoints.keep_last=3",)
+TRIALS = (
+    *("finetune.trial_steps=8", "finetune.num_iterations=2", "finetune.num_mini_batches=3"),
+    "checkpoints.keep_last=3",
+)
 NEW = ("name=other", "run=tiny", "histories=tiny")
-SCRATCH = ("finetune.start=none", "finetune.experiment_name=scratch")
 go = partial(harness.done, preset=(*TINY, *TRIALS))
 refusal = partial(harness.refusal, preset=(*TINY, *TRIALS))
 
@@ -98,7 +99,7 @@ def test_it_starts_from_the_model_of_the_run_and_stays_there_without_a_rate(agai
 def test_from_random_weights_no_model_is_needed(again):
     shutil.rmtree(again / "logs/tiny/gpt")
     assert "no finished training" in refusal("finetune", again, "finetune.experiment_name=other")
-    go("finetune", again, *SCRATCH)
+    go("finetune", again, "finetune.start=none", "finetune.experiment_name=scratch")
     assert newest(again, "scratch")["step"] == 6
 
 
@@ -144,7 +145,6 @@ def test_a_run_goes_on_with_its_own_options_and_from_its_own_start(again):
     ],
 )
 def test_the_pipeline_refuses_trials_that_cannot_be_before_any_work(tmp_path, option, why):
-    outcome = run(
-        "pipeline", tmp_path, "policy.model=finetuned", "finetune.num_rooms=2", "finetune.trial_steps=8", option
-    )
+    rooms = ("policy.model=finetuned", "finetune.num_rooms=2", "finetune.trial_steps=8")
+    outcome = run("pipeline", tmp_path, *rooms, option)
     assert why in outcome.refusal and not any(tmp_path.iterdir())

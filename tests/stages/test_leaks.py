@@ -1,30 +1,19 @@
 """Held-out tasks are for the end: nothing that is trained, and no choice between checkpoints, can know of them."""
 
-from pathlib import Path
 from typing import Any
 
-import torch
 from harness import done
 from torch import Tensor
 
 from icrl.data.windows import Windows
 from icrl.envs import WORLDS
 from icrl.envs.rooms import DarkRoom
-from icrl.evaluation import trained as periodic
-from icrl.evaluation.in_context import Adaptation
-from icrl.runs.checkpoint import load_newest
 from icrl.runs.files import read_json
 
 ROOM = (
     *("env.size=5", "tasks.num_train=21", "data.num_development_tasks=3", "evals.eval_interval=1"),
     *("tasks.split=list", "tasks.held_out=[0,3,7]"),
 )
-
-
-def checkpoints_of(root: Path, name: str) -> list[tuple[int, list[Tensor]]]:
-    """When the newest `last` and the `best` checkpoint of a run were made, and their parameters."""
-    found = [load_newest(root / "logs" / name / "gpt", kind, torch.device("cpu")) for kind in ("last", "best")]
-    return [(state["step"], list(state["model"].values())) for state, _ in filter(None, found)]
 
 
 def watched(played: set[int]) -> type[DarkRoom]:
@@ -79,26 +68,3 @@ def test_a_region_that_is_set_aside_is_learned_by_no_model(tmp_path, monkeypatch
     train, held_out = ({tasks["all"][task][0] for task in tasks[side]} for side in ("train", "held_out"))
     region = {18, 19, 23, 24}
     assert held_out == {0, 1, 5, 6} and region < train and drawn == train - region
-    done("evaluate", tmp_path, *quadrant, "evaluation.tasks=development")
-    results = read_json(tmp_path / "logs/tiny/evaluation-development/results.json")
-    assert {goal for (goal,) in results["development_tasks"]} == region
-    assert {goal for (goal,) in results["train_tasks"]} == train - region
-
-
-def test_what_happens_on_development_tasks_chooses_and_changes_nothing_else(tmp_path, monkeypatch):
-    """A run whose evaluations see the contrary of it there ends with the same bits, and another best checkpoint."""
-    play = periodic.play_episodes
-
-    def contrary(policy: Any, env: Any, tasks: Tensor, *others: int) -> tuple[Adaptation, Any]:
-        found, transitions = play(policy, env, tasks, *others)
-        return found._replace(returns=-found.returns), transitions
-
-    for stage in ("train_agents", "train_gpt"):
-        done(stage, tmp_path, *ROOM)
-    monkeypatch.setattr(periodic, "play_episodes", contrary)
-    done("train_gpt", tmp_path, *ROOM, "name=contrary", "histories=tiny")
-    last, best = (
-        one[0] == other[0] and all(map(torch.equal, one[1], other[1]))
-        for one, other in zip(*(checkpoints_of(tmp_path, name) for name in ("tiny", "contrary")), strict=True)
-    )
-    assert last and not best

@@ -1,6 +1,5 @@
 """Longer training of a finished run: the bits of a run in one go, or a refusal that names the schedule in the way."""
 
-import json
 import shutil
 from pathlib import Path
 
@@ -11,16 +10,15 @@ from toy import plain, steps_of
 
 from icrl.contracts import Json
 from icrl.runs.checkpoint import load_newest
+from icrl.runs.files import read_json
 
 CONSTANT = ("optimizer.learning_rate=0.01",)
 DECAY = "{kind: inverse, progress: updates, initial: 0.01, rate: 0.1}"
 LONGER, SHORTER = "trainer.num_iterations=6", "trainer.num_iterations=4"
 FOLDER = "logs/tiny/gpt"
 TRIALS = (
-    "finetune.trial_steps=8",
-    "finetune.num_mini_batches=3",
-    "finetune.learning_rate=0.01",
-    "finetune.entropy_coefficient=0.01",
+    *("finetune.trial_steps=8", "finetune.num_mini_batches=3"),
+    *("finetune.learning_rate=0.01", "finetune.entropy_coefficient=0.01"),
 )
 
 
@@ -50,10 +48,8 @@ def test_an_extended_run_has_the_bits_of_one_in_one_go(fresh, tmp_path, rate):
     kill_late(fresh / FOLDER, 4)
     done("train_gpt", fresh, LONGER, rate)
     assert state_of(fresh / FOLDER) == state_of(whole / FOLDER)
-    evaluated = [
-        entry["step"] for entry in json.loads((fresh / FOLDER / "evaluations.json").read_text())["evaluations"]
-    ]
-    assert evaluated == [0, 3, 4, 6] and steps_of(fresh / FOLDER) == [4, 6]
+    evaluated = read_json(fresh / FOLDER / "evaluations.json")["evaluations"]
+    assert [entry["step"] for entry in evaluated] == [0, 3, 4, 6] and steps_of(fresh / FOLDER) == [4, 6]
 
 
 def test_an_unfinished_run_may_get_another_length_and_a_finished_one_is_not_shortened(fresh):
@@ -61,7 +57,7 @@ def test_an_unfinished_run_may_get_another_length_and_a_finished_one_is_not_shor
     before = files_of(fresh)
     assert "is at update 6, beyond the 4 of this configuration" in run("train_gpt", fresh, SHORTER, *CONSTANT).refusal
     after = files_of(fresh)
-    assert {name for name in before if after[name] != before[name]} == set()
+    assert all(after[name] == before[name] for name in before)
     kill_late(fresh / FOLDER, 2)
     done("train_gpt", fresh, SHORTER, *CONSTANT)
     assert steps_of(fresh / FOLDER) == [2, 4]
@@ -82,9 +78,7 @@ def test_models_before_and_after_are_evaluated_each_in_its_own_folder(fresh):
     assert "holds results of another model: give another name=" in refusal("evaluate", fresh, *last)
     assert "held-out tasks solved" in done("evaluate", fresh, *last, "name=longer", "run=tiny", "histories=tiny")
     assert SHORTER.partition("=")[0] in refusal("evaluate", fresh, *last, SHORTER, "name=other", "run=tiny")
-    assert "held-out tasks solved" in done(
-        "evaluate", fresh, LONGER, *CONSTANT, "name=best", "run=tiny", "histories=tiny"
-    )
+    done("evaluate", fresh, LONGER, *CONSTANT, "name=best", "run=tiny", "histories=tiny")
 
 
 def test_trials_can_be_extended(root, tmp_path):

@@ -2,6 +2,7 @@
 
 import re
 from pathlib import Path
+from unittest.mock import Mock
 
 import torch
 from harness import refusal, run
@@ -55,24 +56,9 @@ def test_agents_are_examined_by_whoever_comes_next(finished: Path, tmp_path: Pat
     assert same(tmp_path, finished)
 
 
-class Failing:
-    """Worker whose job ends with an exception."""
-
-    def __init__(self, function: object, *, idle: bool) -> None: ...
-
-    def give(self, value: object) -> None: ...
-
-    def answer(self, patience: float) -> str:
-        return "Traceback\n  line 7\nOSError: the disk is full\n"
-
-    def end(self) -> None: ...
-
-
 def test_agents_that_cannot_be_examined_are_named(tmp_path: Path, monkeypatch) -> None:
-    monkeypatch.setattr("icrl.programs.pipeline.Worker", Failing)
+    failing = Mock(answer=lambda _: "Traceback\n  line 7\nOSError: the disk is full\n")
+    monkeypatch.setattr("icrl.programs.pipeline.Worker", lambda *_, **__: failing)
     message = run("pipeline", tmp_path).refusal
-    assert (
-        "could not be examined; run icrl train-agents to do it again" in message
-        and "OSError: the disk is full" in message
-    )
+    assert "could not be examined; run icrl train-agents to do it again" in message and "the disk is full" in message
     assert "solved by all their agents" in run("train_agents", tmp_path).out

@@ -1,6 +1,5 @@
 """All stages chained: the frozen model learns unseen tasks in its context, and what a run leaves is all there."""
 
-import traceback
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -8,18 +7,16 @@ import imageio_ffmpeg
 import numpy as np
 import pytest
 import torch
-from harness import TINY, curves_of, done, refusal
+from harness import curves_of, done, refusal
 from installed import needs
 from PIL import Image
 from torch import Tensor
 
 from icrl import extensions
-from icrl.app.compose import load_config
 from icrl.contracts import Batch
 from icrl.data.history_store import open_histories
 from icrl.data.windows import Windows
-from icrl.envs import make_env
-from icrl.evaluation.diagnostics import OF_DIAGNOSTIC, diagnostics
+from icrl.evaluation.diagnostics import OF_DIAGNOSTIC
 from icrl.evaluation.protocol import PARTS
 from icrl.evaluation.report import load_episodes
 from icrl.nn.gpt import GPT
@@ -63,12 +60,7 @@ POLICIES = {
     *("model, held-out tasks", "model, development tasks", "model, training tasks", "random", "optimum"),
     *("A2C, training tasks, start of life", "A2C, training tasks, end of life", *SEARCHERS),
 }
-ABLATIONS = {
-    "blank": "model, rewards blanked",
-    "shuffled": "model, context shuffled",
-    "other_task": "model, another task's context",
-    "wiped": "model, context wiped at reset",
-}
+ABLATIONS = ("blank", "shuffled", "other_task", "wiped")
 MEASURES = {"success", "returns", "steps_to_goal", "fraction_of_optimum"}
 
 
@@ -89,9 +81,6 @@ def learned(tmp_path_factory: pytest.TempPathFactory) -> Learned:
     root = tmp_path_factory.mktemp("learned")
     *_, table = (done(stage, root, preset=LEARNS) for stage in ("train_agents", "train_gpt", "evaluate"))
     return Learned(root, read_json(root / "logs/learns/evaluation/results.json"), table)
-
-
-# ---- learning
 
 
 def test_the_model_learns_unseen_goals_in_its_context(learned):
@@ -117,12 +106,10 @@ def test_ablations_undo_what_was_learned(learned):
         assert found["area"]["mean"] < whole["area"]["mean"] - 0.1, name
 
 
-# ---- tasks
-
-
 def test_held_out_tasks_have_no_histories(learned):
     histories = open_histories(learned.root / "histories/learns")
     tasks, columns = histories.manifest["tasks"], histories.columns
+    assert columns["obs"].shape == (18 * 4 * 5, 5000 // 5)  # lives of learners in environments, and their steps
     assert sorted(tasks["train"] + tasks["held_out"]) == list(range(24)) and len(tasks["train"]) == 18
     goals = [goal for (goal,) in tasks["all"]]
     rows, steps = np.nonzero(columns["reward"])
@@ -133,8 +120,8 @@ def test_held_out_tasks_have_no_histories(learned):
         assert learned.results[f"{part}_tasks"] == [[goals[task]] for task in numbers]
 
 
-def test_development_tasks_are_in_no_window(root, monkeypatch):
-    """Windows are as many and as long as asked for, and the model computes anew what it is told to."""
+def test_windows_are_as_many_and_as_long_as_asked_for(root, monkeypatch):
+    """And the model computes anew what it is told to."""
     drawn: list[Batch] = []
     recomputes: list[bool] = []
 
@@ -145,62 +132,36 @@ def test_development_tasks_are_in_no_window(root, monkeypatch):
 
     monkeypatch.setattr(program, "Windows", Recorded)
     monkeypatch.setattr(train_gpt, "GPT", lambda *given: recomputes.append(given[-1]) or GPT(*given))
-    sizes = ("trainer.num_iterations=30", "trainer.mini_batch_size=32", "trainer.mini_batch_length=5")
+    sizes = ("trainer.num_iterations=5", "trainer.mini_batch_size=32", "trainer.mini_batch_length=5")
     done("train_gpt", root, "name=new", "histories=tiny", *sizes, "trainer.activation_checkpointing=true")
     assert {column.shape for batch in drawn for column in batch} == {(32, 5)}
-    assert len(drawn) in (30, 31) and recomputes == [True]  # the batch after the last may have been read ahead
-    tasks = read_json(root / "logs/new/gpt/last-000000030.json")["description"]["tasks"]
-    assert tasks["development"] == tasks["train"][-2:]
-    env = make_env(load_config(TINY).env)
-    batch = Batch(*(torch.cat(column) for column in zip(*drawn, strict=True)))
-    outcomes = env.outcomes(torch.zeros(*batch.obs.shape, 1, dtype=torch.long), batch.obs, batch.action)
-    cells, goals = outcomes.state_index[..., 0], env.all_tasks()[:, 0]
-    assert set(cells[batch.reward > 0].tolist()) == set(goals[tasks["train"][:-2]].tolist())
+    assert len(drawn) in (5, 6) and recomputes == [True]  # the batch after the last may have been read ahead
 
 
-# ---- what is left behind
-
-
-def test_results_have_the_documented_keys(learned):
+def test_results_of_each_part(learned):
     results = learned.results
-    sections = {"references", "protocol", "curves", "final", "decodings", "ablations"}
-    sections |= {"differences", *(section for diagnostic in diagnostics() for section in diagnostic.forms)}
-    tasks = {"held_out_tasks", "development_tasks", "train_tasks"}
-    assert set(results) == {"config", "checkpoint", "episodes", "owner", *tasks, *sections}
     assert set(results["curves"]) == POLICIES
     assert set(results["differences"]) == {*SEARCHERS[1:4], "optimum"}
-    probes = [*results["decodings"].values(), *results["ablations"].values()]
-    for curves in (*results["curves"].values(), *(probe["curves"] for probe in probes)):
-        assert set(curves) - {"first_success", "after_first_success", "other_goal_first"} == MEASURES
-        for curve in (curves[measure] for measure in MEASURES):
-            assert {len(curve[name]) for name in ("low", "mean", "high")} == {EPISODES}
+    assert set(results["decodings"]) == {"1", "0"} and set(results["ablations"]) == set(ABLATIONS)
     assert set(results["final"]) == {"held_out", "development", "train"}
     for part, tasks in (("held_out", 6), ("development", 2), ("train", 16)):
-        final = results["final"][part]
-        curves = results["curves"][PARTS[part]]
+        final, curves = results["final"][part], results["curves"][PARTS[part]]
+        assert len(final["success_per_task"]) == tasks
         for measure in MEASURES:
-            assert set(final[measure]) == {"mean", "low", "high"}
+            assert len(curves[measure]["mean"]) == EPISODES
             assert final[measure]["mean"] == pytest.approx(np.mean(curves[measure]["mean"][LAST]))
-        for measure in MEASURES - {"fraction_of_optimum"}:
-            assert len(final[f"{measure}_per_task"]) == tasks
-        assert set(final["episodes_to_90"]) == {"episode", "low", "high", "share_reached"}
-    assert set(results["decodings"]) == {"1", "0"} and set(results["ablations"]) == set(ABLATIONS)
-    assert results["decodings"]["1"]["final"] == results["final"]["held_out"]
     sidecars = (learned.root / "logs/learns/gpt").glob("best-*.json")
     assert results["checkpoint"] in [read_json(path)["state_sha256"] for path in sidecars]
-    assert results["config"]["name"] == "learns"
 
 
 def test_episodes_are_kept(learned):
-    """What was played is beside the results."""
     folder = learned.root / "logs/learns/evaluation"
     episodes, further = load_episodes(folder, learned.results["episodes"])
     lives = {"A2C, training tasks, start of life", "A2C, training tasks, end of life"}
-    model = {"held_out", "development", "train"}
     own = {name for name in episodes if OF_DIAGNOSTIC not in name}
-    assert own == {*model, *SEARCHERS, "temperature 0", *ABLATIONS, *lives}
-    moved = {f"moved goal: {name}" for name in ("model", *SEARCHERS)}
+    assert own == {"held_out", "development", "train", *SEARCHERS, "temperature 0", *ABLATIONS, *lives}
     if "moved_goal" in extensions.NAMES:
+        moved = {f"moved goal: {name}" for name in ("model", *SEARCHERS)}
         assert set(episodes) == own | moved and set(further["other_goal_first"]) == {*moved, "other_task"}
     success = learned.results["curves"]["model, held-out tasks"]["success"]["mean"]
     np.testing.assert_allclose(episodes["held_out"].success.mean((0, 1)), success)
@@ -216,9 +177,8 @@ def test_coverage_is_shown_and_kept(learned):
     assert list(coverage) == [*ours, *SEARCHERS, "random"]
     assert coverage["covering plan"]["mean"][:3] == pytest.approx([10 / 24, 20 / 24, 1])
     for name, curve in coverage.items():
-        low, mean, high = (np.array(curve[key]) for key in ("low", "mean", "high"))
-        assert (np.diff(mean) >= 0).all() and (low <= mean + 1e-9).all() and (mean <= high + 1e-9).all()
-        assert (mean <= coverage["covering plan"]["mean"]).all()
+        mean = np.array(curve["mean"])
+        assert (np.diff(mean) >= 0).all() and (mean <= coverage["covering plan"]["mean"]).all()
         assert f"{name}  " in learned.table and f"{mean[-1]:.3f}" in learned.table
 
 
@@ -227,15 +187,10 @@ def test_a_moved_goal_is_shown_and_kept(learned):
     """The model and references with a memory play on another goal after half of the episodes."""
     moved, before = learned.results["moved_goal"], learned.results["protocol"]["goal_moves_after"]
     assert list(moved) == ["model", *SEARCHERS] and before == EPISODES // 2
-    for name, numbers in moved.items():
-        assert numbers["curves"].keys() == {"success", "returns", "steps_to_goal", "other_goal_first"}, name
-        assert len(numbers["curves"]["other_goal_first"]["mean"]) == EPISODES
     assert f"goal moves after episode {before}, success at" in learned.table
     for name in SEARCHERS[:2]:
         success = moved[name]["curves"]["success"]["mean"]
         assert success[before - 1] == success[-1] == 1 > success[before], name
-    misled = learned.results["ablations"]["other_task"]["curves"]["other_goal_first"]["mean"]
-    assert len(misled) == EPISODES and 0 <= min(misled) <= max(misled) <= 1
 
 
 def test_pictures(learned):
@@ -264,27 +219,16 @@ def test_videos(learned):
 
 
 def test_each_curve_has_its_own_axis(learned):
-    logs = learned.root / "logs/learns"
-    per_update = 5 * 10  # env steps of a learner
+    """Env steps of a learner, or updates."""
+    per_update = 5 * 10
     for folder, kinds, steps in (
         ("source", {"source", "update"}, range(10 * per_update, 5001, 10 * per_update)),
         ("gpt", {"train"}, range(50, 501, 50)),
         ("gpt/evals", {"in_context"}, (0, 400, 500)),
     ):
-        curves = curves_of(logs / folder)
+        curves = curves_of(learned.root / "logs/learns" / folder)
         assert {tag.split("/")[0] for tag in curves} == kinds
         assert all(shown == list(steps) for shown in curves.values())
-    others = curves_of(logs / "evaluation")
-    misled = {tag: points for tag, points in others.items() if tag.startswith("adaptation_other_goal_first/")}
-    moves = "moved_goal" in extensions.NAMES
-    assert [*misled] == ["adaptation_other_goal_first/model-another_tasks_context"] * moves
-    policies = {path.name: curves_of(path) for path in (logs / "evaluation").iterdir() if path.is_dir()}
-    names = {tag.partition("/")[2] for tag in others if tag.startswith("adaptation_success/")}
-    assert len(policies) + len(names) == len(POLICIES) + 1 + len(ABLATIONS) and {"random", "optimum"} <= {*policies}
-    for curves in policies.values():
-        episodes, lags = (curves.pop(f"adaptation/{name}", [1]) for name in ("first_success", "after_first_success"))
-        assert episodes == list(range(1, len(episodes) + 1)) and lags == list(range(1, len(lags) + 1))
-        assert curves == {f"adaptation/{measure}": list(range(1, EPISODES + 1)) for measure in MEASURES}
 
 
 def test_double_precision_is_that_of_all_that_is_learned(tmp_path, monkeypatch):
@@ -302,20 +246,3 @@ def test_double_precision_is_that_of_all_that_is_learned(tmp_path, monkeypatch):
     state = torch.load(tmp_path / "logs/tiny/gpt/last-000000006.pt", weights_only=True)
     assert seen == {value.dtype for value in state["model"].values() if value.is_floating_point()} == {torch.float64}
     assert "device.dtype=float64" in refusal("evaluate", tmp_path, "device.amp_dtype=none")
-
-
-def test_few_frames_lie_between_a_program_and_the_model(root, monkeypatch):
-    """At most six with both ends: `main`, `fit`, `update`, `loss`, the objective, `forward`."""
-    stacks: list[list[str]] = []
-    real = GPT.forward
-
-    def forward(model: GPT, *arguments: Any) -> Tensor:
-        if model.training:
-            frames = [frame for frame in traceback.extract_stack() if "/icrl/" in frame.filename]
-            first = next(index for index, frame in enumerate(frames) if "programs/train_gpt" in frame.filename)
-            stacks.append([frame.name for frame in frames[first:]])
-        return real(model, *arguments)
-
-    monkeypatch.setattr(GPT, "forward", forward)
-    done("train_gpt", root, "name=frames", "histories=tiny")
-    assert stacks and "update" in stacks[0][:5] and len(stacks[0]) <= 5, stacks[0]

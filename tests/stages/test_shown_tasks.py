@@ -3,17 +3,14 @@
 import numpy as np
 import pytest
 import torch
-from installed import needs
 
 from icrl import extensions
 from icrl.app.compose import load_config
-from icrl.contracts import ConfigError
 from icrl.envs import make_env
 
 WORLDS = ["env=gymnasium_pendulum"] if {"from_gymnasium", "vectors"} <= {*extensions.NAMES} else []
 if "vectors" in extensions.NAMES:
     WORLDS += ["env=point_robot", "env=cart_pole", "env=pendulum"]
-CART = "env=gymnasium_cart_pole"
 
 
 @pytest.mark.parametrize("world", WORLDS)
@@ -41,24 +38,3 @@ def test_a_world_shows_its_task_at_the_end_of_each_observation(world: str) -> No
         assert np.array_equal(*(env.pictures(tasks[0], 0, 0, obs, action[:0]) for env, obs in worlds))
     plain.close()
     shown.close()
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        pytest.param(
-            (CART, "source=ppo_vectors", "source.shared=true", "source.num_learners=2"),
-            "give source.num_learners=1",
-            marks=(needs("ppo"), needs("from_gymnasium")),
-        ),
-        (("source=a3c", "source.shared=true", "source.num_learners=1"), "not source.name=a3c"),
-        pytest.param(
-            (CART, "env.task_visible=true", "source.task_change=0.5"),
-            "that env.task_visible=true shows",
-            marks=needs("from_gymnasium"),
-        ),
-    ],
-)
-def test_options_that_do_not_fit_are_refused(options: tuple[str, ...], message: str) -> None:
-    with pytest.raises(ConfigError, match=message):
-        load_config(options)

@@ -2,7 +2,6 @@
 those of another, goes on by itself, and records that as a new history; one that trains on after its last env step."""
 
 import shutil
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +12,6 @@ from installed import needs
 from icrl.app.root import Config
 from icrl.collection.collect import make_learners
 from icrl.data.history_store import open_histories
-from icrl.envs.core import MapView
 from icrl.evaluation import in_context
 from icrl.runs import checkpoint
 from icrl.runs.files import read_json
@@ -55,27 +53,17 @@ def test_a_continued_run_ends_with_the_same_bits_of_the_same_mixture(mixed, root
 @needs("films")
 def test_agents_of_the_first_source_are_shown(root, monkeypatch):
     """Whatever source is configured."""
-    shown: list[list[str]] = []
+    films = "icrl.extensions.films.films"
+    shown: list[str] = []
     lived: list[Config] = []
-
-    names: list[str] = []
-
-    def film(walks: Sequence[object], view: MapView, name: str, curve: object) -> None:
-        names.append(name)
-
-    def ended_with(films: Sequence[None], _: int) -> None:
-        shown.append(names[-len(films) :])
-
-    monkeypatch.setattr(
-        "icrl.extensions.films.films.make_learners", lambda *given: lived.append(given[0]) or make_learners(*given)
-    )
-    monkeypatch.setattr("icrl.extensions.films.films.film_of_life", film)
-    monkeypatch.setattr("icrl.extensions.films.films.play", ended_with)
-    monkeypatch.setattr("icrl.extensions.films.films.write_video", lambda path, frames, fps: None)
+    monkeypatch.setattr(f"{films}.make_learners", lambda *given: lived.append(given[0]) or make_learners(*given))
+    monkeypatch.setattr(f"{films}.film_of_life", lambda walks, view, name, curve: shown.append(name))
+    monkeypatch.setattr(f"{films}.play", lambda films, number: None)
+    monkeypatch.setattr(f"{films}.write_video", lambda path, frames, fps: None)
     other = ("source=q_learning", *MIXED, "name=other", *UNEVALUATED)
     done("train_gpt", root, *other, preset=TABLE)
     done("evaluate", root, *other, "evaluation.videos=true", preset=TABLE)
-    assert shown == [["model", "A2C"]] * len(lived) and len(lived) > 1
+    assert len(lived) > 1 and shown == ["model", "A2C"] * len(lived)
     one = open_histories(root / "histories/one").manifest["config"]["source"]
     assert all(config.source.model_dump() == one for config in lived)
     curves = read_json(root / "logs/other/evaluation/results.json")["curves"]
@@ -98,8 +86,6 @@ def test_histories_with_too_few_episodes_are_refused_before_anything_is_played(r
     done("evaluate", root, *turned)
 
 
-# ---- a warm start
-
 LIFE = ("source.num_env_steps=600", "source.history_steps=600", "source.unroll_length=1", "source.evaluate=false")
 FIRST = ("source=q_learning", "name=first", *LIFE)
 SECOND = (
@@ -107,8 +93,7 @@ SECOND = (
     *("source.mini_batch_length=2", "source.mini_batch_size=4", "source.priority_replay=true"),
     *("source.offline_buffer_dir=first", "source.rl_train_after_update_steps=150"),
     *("source.learning_rate=0.02", "source.epsilon=0.1", "checkpoints.checkpoint_interval=30"),
-    *("source.evaluate=true", "evals.eval_interval=100"),
-    "summaries.summary_interval=60",
+    *("source.evaluate=true", "evals.eval_interval=100", "summaries.summary_interval=60"),
 )
 
 
@@ -185,13 +170,10 @@ def test_histories_that_do_not_fit(warmed, option, said):
     assert all(part in message for part in said), message
 
 
-# ---- after the last env step
-
 ON = (
     *("source=dqn", "name=on", *LIFE, "source.initial_collect_steps=40", "source.replay_buffer_length=60"),
     *("source.mini_batch_size=4", "source.num_iterations=500", "checkpoints.checkpoint_interval=100"),
-    "checkpoints.keep_last=9",
-    *("source.evaluate=true", "evals.eval_interval=100", "summaries.summary_interval=50"),
+    *("checkpoints.keep_last=9", "source.evaluate=true", "evals.eval_interval=100", "summaries.summary_interval=50"),
 )
 
 

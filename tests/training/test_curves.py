@@ -34,10 +34,9 @@ def test_points_are_on_disk_before_the_checkpoint_that_follows(tmp_path: Path, m
     assert seen == [(3, [1, 2, 3]), (6, [*range(1, 7)]), (9, [*range(1, 10)])]
 
 
-def test_the_base_curves_and_the_record(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_nothing_else_is_shown_and_each_point_has_a_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     found = events_of(run_with(tmp_path))
-    assert set(curves(tmp_path)) == BASE and found.Tags()["histograms"] == []
-    assert not (tmp_path / "profile").exists()
+    assert set(curves(tmp_path)) == BASE and found.Tags()["histograms"] == [] and not (tmp_path / "profile").exists()
     lines = [line for line in capsys.readouterr().out.splitlines() if line.startswith("train_gpt ")]
     assert len(lines) == 2 and all("  loss " in line and "  accuracy " in line for line in lines)
 

@@ -11,9 +11,10 @@ import toy
 from installed import NOISE_SCALE
 from toy import CPU, SEED, Naming, batch_at, config_of, curves, doing, dying, left_in, model_of, run, steps_of
 
-from icrl.contracts import Stopped
+from icrl.contracts import Batch, Stopped
 from icrl.runs.checkpoint import load_newest
 from icrl.runs.files import read_json
+from icrl.training.program import ahead
 
 
 @pytest.fixture(scope="module")
@@ -94,7 +95,6 @@ def test_the_best_checkpoint_is_that_of_the_best_score(undisturbed: Path) -> Non
 
 def test_curves_are_over_updates_and_say_what_was_done(undisturbed: Path) -> None:
     found = curves(undisturbed)
-    assert set(found) == {"train/loss", "train/accuracy", "train/gradient_norm", "train/learning_rate"}
     assert all([step for step, _ in points] == [*range(1, 12)] for points in found.values())
     first = model_of(SEED)
     terms, metrics = Naming()(first, batch_at(0))
@@ -121,3 +121,17 @@ def test_ordinary_updates_read_no_files_and_wait_for_nothing(tmp_path: Path, mon
         monkeypatch.setattr(owner, name, lambda *given, real=real, **kw: calls.append(now[-1]) or real(*given, **kw))
     run(tmp_path, config, batches=lambda update: now.append(update) or batch_at(update))
     assert set(calls) == {-1, 3, 7, 11}
+
+
+def test_the_next_batch_is_made_beforehand() -> None:
+    made = list[int]()
+
+    def batch_of(update: int) -> Batch:
+        made.append(update)
+        return Batch(*[torch.tensor(1 / (update - 7))] * 10)
+
+    ready = ahead(batch_of)
+    found = [float(ready(update).obs) for update in (3, 4, 5, 6)]
+    assert found == pytest.approx([1 / -4, 1 / -3, 1 / -2, -1]) and made[:4] == [3, 4, 5, 6]
+    with pytest.raises(ZeroDivisionError):
+        ready(7)

@@ -1,16 +1,16 @@
 """Bonus, advantages and loss of policy gradients over trials, against numbers by hand and scalar references."""
 
+import itertools
 import math
 
 import pytest
 import torch
 from models import outspoken
-from probes import random_rollout, transition
+from probes import random_rollout
 from torch import Tensor, nn
 
 from icrl.app.compose import load_config
 from icrl.config.options import replace
-from icrl.contracts import Rollout
 from icrl.nn.gpt import GPT
 from icrl.nn.heads import Categorical
 from icrl.spaces import discrete_spec
@@ -40,52 +40,27 @@ def test_advantages_by_hand():
 
 
 def test_the_streams_of_a_task_are_compared_with_each_other_alone():
-    reward = torch.rand(7, 12, generator=torch.Generator().manual_seed(0))
-    alone = [group_advantages(part, torch.zeros(4).long(), 0.9) for part in reward.split(4, dim=1)]
-    group = torch.arange(3).repeat_interleave(4)
-    together, scaled = (group_advantages(factor * reward, group, 0.9) for factor in (1, 5))
-    assert torch.allclose(together, torch.cat(alone, dim=1), atol=1e-6)
-    assert torch.allclose(scaled, together, atol=1e-5)
-
-
-def test_groups_may_differ_in_size_and_lie_anywhere():
+    """However many they are and wherever they lie, and whatever the scale of rewards is."""
     reward = torch.rand(7, 9, generator=torch.Generator().manual_seed(0))
     group = torch.tensor([2, 0, 2, 1, 1, 2, 0, 2, 1])
-    found = group_advantages(reward, group, 0.9)
+    together, scaled = (group_advantages(factor * reward, group, 0.9) for factor in (1, 5))
+    assert torch.allclose(scaled, together, atol=1e-5)
     for number in range(3):
         own = group == number
-        assert torch.allclose(found[:, own], group_advantages(reward[:, own], torch.zeros_like(group[own]), 0.9))
+        assert torch.allclose(together[:, own], group_advantages(reward[:, own], torch.zeros_like(group[own]), 0.9))
 
 
-def test_discoveries_by_hand():
-    """An episode ends after the first step. What was seen before the reset is not new after it, nor is the start."""
-    steps = [
-        *((4, 5, 0, True), (4, 5, 0, False), (5, 8, 0, False), (8, 4, 0, False)),
-        *((4, 3, 1, True), (4, 7, 0, False)),  # the success itself, and new cells after it
-    ]
-    rows = [transition(obs, 0, reward, after, bool(reward), ends and not reward) for obs, after, reward, ends in steps]
-    trial = Rollout(*(torch.cat(column) for column in zip(*rows, strict=True)))
-    assert discoveries(SPEC, trial)[:, 0].tolist() == [True, False, True, False, False, False]
-
-
-@pytest.mark.parametrize("success", ["reward", "goal", "end", "survival", "best_action"])
-def test_discoveries_equal_those_of_sets(success):
-    spec, trials = SPEC._replace(success=success), random_rollout(12, 40, seed=3)
-    found = discoveries(spec, trials)
+def test_discoveries_equal_those_of_sets():
+    """What was seen before a reset is not new after it, nor is a start; nothing is new from the first success on."""
+    trials = random_rollout(12, 40, seed=3)
+    found = discoveries(SPEC, trials)
     assert found.any() and not found.all()
     for stream in range(40):
         seen, over = set(), False
         for t in range(12):
-            obs, action, reward, after, _, ends, cut, best = (int(column[t, stream]) for column in trials)
-            won = {
-                "reward": reward > 0,
-                "goal": reward > 0 and ends,
-                "end": ends,
-                "survival": (ends or cut) and not ends,
-                "best_action": (ends or cut) and action == best,
-            }[success]
+            obs, _, reward, after, *_ = (int(column[t, stream]) for column in trials)
             seen.add(obs)
-            over = over or bool(won)
+            over = over or reward > 0
             assert bool(found[t, stream]) == (after not in seen and not over)
             seen.add(after)
 
@@ -120,46 +95,25 @@ def random_batch(size: tuple[int, int], seed: int = 0) -> tuple[Table, TrialBatc
     return Table(logits), TrialBatch(obs, action, reward, obs, advantage, chosen, torch.ones(size))
 
 
-def test_the_loss_equals_a_scalar_one():
+def test_the_loss_and_its_gradient_equal_scalar_ones():
+    """Ratios beyond the range in the direction of the advantage have no gradient."""
     model, batch = random_batch((4, 6))
-    terms, metrics = PolicyGradient(OPTIONS, SPEC, HEAD, lambda: {"return": torch.ones(())})(model, batch)
+    objective = PolicyGradient(OPTIONS, SPEC, HEAD, lambda: {"return": torch.ones(())})
+    terms, metrics = objective(model, batch)
     policy, entropy, clipped = [], [], []
-    for b in range(4):
-        for t in range(6):
-            powers = [math.exp(logit) for logit in model.logits[b, t].tolist()]
-            pi = [power / sum(powers) for power in powers]
-            ratio = pi[batch.action[b, t]] / math.exp(batch.log_prob[b, t])
-            advantage = batch.advantage[b, t].item()
-            policy.append(-min(ratio * advantage, min(max(ratio, 0.8), 1.2) * advantage))
-            entropy.append(-sum(p * math.log(p) for p in pi))
-            clipped.append(abs(ratio - 1) > 0.2)
+    for b, t in itertools.product(range(4), range(6)):
+        pi = model.logits[b, t].exp() / model.logits[b, t].exp().sum()
+        ratio, advantage = pi[batch.action[b, t]] / math.exp(batch.log_prob[b, t]), batch.advantage[b, t].item()
+        policy.append(-min(ratio * advantage, min(max(ratio, 0.8), 1.2) * advantage))
+        entropy.append(-sum(p * p.log() for p in pi))
+        clipped.append(float(abs(ratio - 1) > 0.2))
     for name, values in {"policy": policy, "entropy": entropy}.items():
-        assert terms[name].item() == pytest.approx(sum(values) / 24, rel=1e-4)
-    assert metrics["clipped"].item() == pytest.approx(sum(clipped) / 24) and metrics["return"] == 1
-
-
-def test_the_weights_of_the_loss_raise_entropy():
-    assert PolicyGradient(OPTIONS, SPEC, HEAD, dict).weights == {"policy": 1.0, "entropy": -0.25}
-
-
-def test_ratios_beyond_the_range_in_the_direction_of_the_advantage_have_no_gradient():
-    model, batch = random_batch((1, 2))
-    now = model.logits.log_softmax(-1).gather(-1, batch.action[..., None])[..., 0].detach()
-    for shift, advantage, moves in ((0.5, 1.0, False), (0.5, -1.0, True), (-0.5, -1.0, False), (-0.5, 1.0, True)):
-        there = batch._replace(log_prob=now - shift, advantage=torch.full((1, 2), advantage))
-        terms, _ = PolicyGradient(OPTIONS, SPEC, HEAD, dict)(model, there)
-        (gradient,) = torch.autograd.grad(terms["policy"], model.logits)
-        assert gradient.abs().sum().item() > 0.01 if moves else gradient.eq(0).all()
-
-
-def test_at_the_actor_the_gradient_is_that_of_the_log_probabilities():
-    model, batch = random_batch((3, 5))
-    chosen = model.logits.log_softmax(-1).gather(-1, batch.action[..., None])[..., 0]
-    terms, _ = PolicyGradient(OPTIONS, SPEC, HEAD, dict)(model, batch._replace(log_prob=chosen.detach()))
-    (found,), (expected,) = (
-        torch.autograd.grad(loss, model.logits) for loss in (terms["policy"], -(batch.advantage * chosen).mean())
-    )
-    assert torch.allclose(found, expected, atol=1e-7)
+        expected = sum(values) / 24
+        assert terms[name].item() == pytest.approx(expected.item(), rel=1e-4)
+        gradients = (torch.autograd.grad(loss, model.logits, retain_graph=True)[0] for loss in (terms[name], expected))
+        torch.testing.assert_close(*gradients)
+    assert metrics["clipped"].item() == pytest.approx(sum(clipped) / 24) and 0 < sum(clipped) < 24
+    assert metrics["return"] == 1 and objective.weights == {"policy": 1.0, "entropy": -0.25}  # raises entropy
 
 
 def test_illegal_actions_have_no_share_in_any_term():

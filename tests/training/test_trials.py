@@ -8,10 +8,8 @@ from trial_models import MODEL, OPTIONS, learned
 from worlds import room
 
 from icrl.config.options import replace
-from icrl.envs.rollout import rollout, start_streams
 from icrl.nn.gpt import GPT
 from icrl.nn.gpt_policy import GPTPolicy
-from icrl.randomness import Noise
 from icrl.runs.distributed import Ranks
 from icrl.training.policy_gradient import TrialBatch, parameters_of
 from icrl.training.trials import Trials
@@ -124,23 +122,10 @@ def test_tasks_and_noise_are_drawn_anew_for_each_iteration_and_their_trials_do_n
     trials = trials_of(model_of())
     lives = [trials.play(iteration)[0] for iteration in (0, 1, 0)]
     assert all(map(torch.equal, lives[0], lives[2])) and not torch.equal(lives[0].action, lives[1].action)
-    asked: list[list[int]] = []
-    reset = ENV.reset
-
-    class Noted:
-        spec, step = ENV.spec, ENV.step
-
-        def reset(self, tasks, seeds):
-            asked.append(tasks[:, 0].tolist())
-            return reset(tasks, seeds)
-
-    trials.env = Noted()
-    for iteration in range(6):
-        trials.play(iteration)
-    for tasks in asked:
-        assert len(set(tasks)) == 3 and all(tasks.count(task) == 4 for task in tasks)
-        assert tasks == [task for task in dict.fromkeys(tasks) for _ in range(4)]  # ordered by task
-    assert len({tuple(tasks) for tasks in asked}) > 1
+    drawn = [trials.tasks_of(iteration)[:, 0].tolist() for iteration in range(6)]
+    for tasks in drawn:
+        assert len(set(tasks)) == 3 and tasks == [task for task in dict.fromkeys(tasks) for _ in range(4)]
+    assert len({tuple(tasks) for tasks in drawn}) > 1
 
 
 def test_unsolvable_tasks_are_played_last_and_pay_the_bonus_alone():
@@ -154,27 +139,6 @@ def test_unsolvable_tasks_are_played_last_and_pay_the_bonus_alone():
     permuted = room(size=3, permute_actions=True)
     tasks = permuted.all_tasks()
     assert permuted.unsolvable(tasks)[:, 0].eq(9).all() and torch.equal(permuted.unsolvable(tasks)[:, 1], tasks[:, 1])
-
-
-def test_context_is_kept_over_resets():
-    """A trial equals one long rollout of the policy."""
-    model, trials = model_of(), trials_of(model_of())
-    played, _ = trials.play(2)
-    assert (played.terminated | played.truncated).any(0).all()
-    seeds = {}
-
-    def noted(policy, env, tasks, starts):
-        seeds["tasks"], seeds["starts"] = tasks, starts
-        return start_streams(policy, env, tasks, starts)
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("icrl.training.trials.start_streams", noted)
-        patch.setattr("icrl.training.trials.Noise", lambda noise: seeds.setdefault("noise", Noise(noise)))
-        trials.play(2)
-    policy = GPTPolicy(model, 1.0, 1.0, 0.5)
-    streams = start_streams(policy, ENV, seeds["tasks"], seeds["starts"])
-    again, _ = rollout(policy, ENV, streams, 20, Noise(seeds["noise"].seeds))
-    assert all(map(torch.equal, played, again))
 
 
 def test_a_bonus_is_paid_by_its_schedule():

@@ -13,7 +13,7 @@ from toy import CONFIG, CPU, Naming, assert_same, batch_at, config_of, dying, mo
 
 from icrl.config.options import replace
 from icrl.config.schedules import Clock
-from icrl.nn.gpt import GPT, Window, context_of
+from icrl.nn.gpt import GPT
 from icrl.objectives.imitation import AlgorithmDistillation
 from icrl.runs.distributed import Ranks
 from icrl.spaces import discrete_spec
@@ -132,8 +132,8 @@ def test_after_step_is_called_once_after_each_step_that_was_made(changes: dict[s
     assert len(seen) == (3 if "device" in changes else 5)
 
 
-def test_rates_follow_their_schedules_through_an_interruption(tmp_path: Path) -> None:
-    """In 8 updates: a line, steps, and an exponential in updates; set back from 5 to 3 by a crash."""
+def test_rates_follow_their_schedules(tmp_path: Path) -> None:
+    """In 8 updates: a line, steps, and an exponential in updates."""
     halving = {"kind": "exponential", "progress": "iterations", "initial": 0.01, "rate": 0.5, "time": 1}
     steps = {"kind": "step", "progress": "updates", "points": [[2, 0.5], [6, 0.25], [8, 0.125]]}
     line = {"kind": "linear", "progress": "percent", "points": [[0, 0.08], [1, 0]]}
@@ -149,9 +149,7 @@ def test_rates_follow_their_schedules_through_an_interruption(tmp_path: Path) ->
         groups = [(group["lr"], group["weight_decay"]) for group in updater.optimizer.param_groups]
         assert groups == [pytest.approx((rate, decay)), pytest.approx((rate, 0.0))]
         assert flat_gradient(model).norm().item() == pytest.approx(0.01 * 0.5**update, rel=1e-2)  # all are clipped
-    with pytest.raises(KeyboardInterrupt):
-        run(tmp_path, config, batches=dying(5))
-    run(tmp_path, config, model_of(99))
+    run(tmp_path, config)
     assert values_of(tmp_path, "train/learning_rate") == pytest.approx(rates)
 
 
@@ -170,9 +168,6 @@ def test_a_compiled_model_learns_the_same_and_keeps_its_names(tmp_path: Path, mo
     assert compiled.call_args.args == (model,) and len(ran) == 5
     assert model.state_dict().keys() == plain.state_dict().keys()
     torch.testing.assert_close(flat(model.parameters()), flat(plain.parameters()))
-
-
-# ---- activation checkpointing
 
 
 def gpt_of(*, recompute: bool) -> GPT:
@@ -200,12 +195,3 @@ def test_activation_checkpointing_gives_the_same_gradient_from_less_memory(chang
     again, same, less = learned(gpt_of(recompute=True), changes)
     assert torch.equal(again, loss) and torch.equal(same, gradient)
     assert 0 < less < kept / 3
-
-
-def test_blocks_are_recomputed_in_training_alone() -> None:
-    for recompute, training, expected in ((True, True, 6), (True, False, 3), (False, True, 3)):
-        model, calls = gpt_of(recompute=recompute).train(training), []
-        for block in model.transformer.blocks:
-            block.register_forward_pre_hook(lambda module, inputs, calls=calls: calls.append(1))
-        model(context_of(Window.of(batch_at(0)))).sum().backward()
-        assert len(calls) == expected
