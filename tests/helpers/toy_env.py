@@ -94,11 +94,6 @@ class Drawn(Toy):
         return np.full((20, 30, 3), 40 * self.cell, np.uint8)
 
 
-class Halved(gymnasium.RewardWrapper):
-    def reward(self, reward: Any) -> Any:
-        return reward / 2
-
-
 OBSERVATIONS = {
     "vector": Box(-np.inf, np.inf, (3,), np.float64),
     "image": Box(0, 255, (4, 5, 3), np.uint8),

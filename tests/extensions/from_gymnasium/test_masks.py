@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 from gymnasium.spaces import Box, Discrete, MultiDiscrete
-from harness import done, refusal
+from harness import SMALL, STAGES, done, refusal
 from installed import needs
 from masked_env import LENGTH, Corridor, corridor, options_of
 from probes import Probe, learn_from, learners_of
@@ -131,23 +131,16 @@ def test_action_values_of_the_next_step_are_those_of_legal_actions() -> None:
 def test_all_stages(tmp_path) -> None:
     """The world fails after an illegal action, and none is recorded; an imported one is refused."""
     world = options_of([{"goal": goal} for goal in range(LENGTH)])
-    small = (
-        *("name=masked", "device=cpu", "num_threads=1", "tasks.num_train=3", "source.videos_per_task=0"),
-        *("source.num_envs=2", "source.num_learners=2", "source.num_env_steps=240", "source.history_steps=240"),
-        *("source.unroll_length=5", "data.min_final_success=0", "data.keep_every=1", "data.kept_steps=0"),
-        *("model.context_len=12", "model.embed_dim=8", "model.num_layers=1", "model.num_heads=2", "model.ff_dim=16"),
-        *("trainer.num_iterations=4", "trainer.mini_batch_size=4", "trainer.evaluate=false"),
-        *("evaluation.num_episodes=4", "evaluation.num_streams=2", "evaluation.num_probe_streams=1"),
-        *("evaluation.num_bootstrap=100", "evaluation.videos=false"),
-    )
-    for stage in ("train_agents", "train_gpt", "evaluate"):
-        done(stage, tmp_path, *world, "source=a2c", "source.body=gru", *small, preset=())
-    store = open_histories(tmp_path / "histories/masked")
+    options = ("source=a2c", "source.body=gru", "source.unroll_length=5", "source.videos_per_task=0")
+    options += ("tasks.num_train=3", "data.min_final_success=0", "trainer.evaluate=false", "evaluation.videos=false")
+    for stage in STAGES:
+        done(stage, tmp_path, *world, *options, preset=SMALL)
+    store = open_histories(tmp_path / "histories/small")
     obs, action = (torch.from_numpy(np.array(store.columns[name])).long() for name in ("obs", "action"))
     assert store.columns["obs"].dtype == np.uint8 and store.spec.action_mask
     assert store.spec.legal(obs).gather(-1, action[..., None]).all()
     world = ActionMask(gymnasium.wrappers.TimeLimit(Corridor(2), 8))
-    assert icrl.rollout(icrl.load(tmp_path / "logs/masked"), world, 3).shape == (1, 3)
+    assert icrl.rollout(icrl.load(tmp_path / "logs/small"), world, 3).shape == (1, 3)
 
 
 @pytest.mark.parametrize(

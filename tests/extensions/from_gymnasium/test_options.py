@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 from installed import needs
 from other_worlds import changed, holding_out, played
-from played_chance import check_chance
 from refusals import check_refusal, refusals
 
 from icrl.app.compose import load_config
@@ -16,7 +15,6 @@ from icrl.config.options import replace
 from icrl.contracts import ConfigError
 from icrl.envs import make_env
 from icrl.envs.tasks import changing
-from icrl.evaluation.references import references_of
 from icrl.evaluation.trained import changes_of
 from icrl.runs.device import recorded
 from icrl.runs.files import check_same
@@ -33,12 +31,6 @@ def test_lists_of_mappings_are_kept_as_written() -> None:
     assert config.env.tasks == [{"desc": ["SF", "FG"], "is_slippery": True}, {}]
     assert config.env.reward_values == [-1.0, 0.5] and config.env.id == "m:A/B-v0" and config.env.variant == "a_b_v0"
     check_same(config, json.loads(json.dumps(recorded(config))), ["env"], "logs/here")
-
-
-def test_training_tasks_are_two_thirds_of_those_that_are_listed_or_drawn() -> None:
-    listed = load_config(["env=gymnasium", "env.tasks=[{}, {a: 1}, {a: 2}, {a: 3}, {a: 4}]"])
-    assert listed.tasks.num_train == 3 and listed.data.num_development_tasks == 1
-    assert load_config(["env=frozen_lake"]).tasks.num_train == 66
 
 
 def test_an_older_run_is_the_same_world_and_a_time_out_makes_no_other_one() -> None:
@@ -86,10 +78,3 @@ CARTS = ("env=gymnasium_cart_pole", "env.max_episode_steps=9")
 def test_worlds_that_cannot_show_their_tasks_are_refused(options: tuple[str, ...], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         make_env(load_config(options).env)
-
-
-def test_references_are_those_of_the_table() -> None:
-    """Played chance agrees with the exact one."""
-    env = make_env(load_config(["env=gymnasium"]).env)
-    assert list(references_of(env)) == []
-    check_chance(env, env.all_tasks()[:4], 15)

@@ -15,7 +15,7 @@ from harness import TINY, done, results_of, run
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from torch import Tensor
-from toy_env import LAKES, TOY, Toy, lake, toy
+from toy_env import LAKES, TOY, Toy, lake, shaped, toy
 from toy_env import played as played_in
 
 from icrl.collection.collect import LocalUnrollWorker
@@ -91,20 +91,6 @@ def test_streams_do_not_depend_on_their_neighbours_nor_on_the_past() -> None:
     assert any(obs[0] != obs[1] for obs in slips)  # the same actions on the same lake
 
 
-@pytest.mark.parametrize("config", [lake(), toy(), lake(tasks=LAKES[2:])], ids=["lakes", "toy", "slippery"])
-def test_any_state_can_be_restored(config: GymnasiumConfig) -> None:
-    """In the middle of episodes, by environments that are new or in another state."""
-    env, other = GymnasiumEnv(config), GymnasiumEnv(config)
-    actions = random_actions(30, num_actions=env.spec.num_actions)
-    played = play(env, TASKS % len(config.tasks), SEEDS, actions)
-    assert played[17][0].timestep.max() > 1 and played[17][0].episode.min() > 0
-    for start in (0, 29, 17, 18):
-        state = PlayedState(*(field.clone() for field in played[start][0]))
-        for expected, action in zip(played[start + 1 :], actions[start:], strict=True):
-            assert same(ours := other.step(state, action), expected)
-            state = ours[0]
-
-
 def test_our_time_limit_counts_unless_an_environment_ends_sooner_by_itself() -> None:
     own, sooner = lake(max_episode_steps=130), toy(fault="truncate", at=4, slip=0, size=30)
     for config, ends in ((own, [130, 260]), (sooner, [*range(4, 271, 4)])):  # lakes are registered with 100 steps
@@ -139,24 +125,30 @@ def test_environments_are_closed_when_they_are_no_longer_needed() -> None:
 
 @pytest.mark.parametrize("num_workers", [0, 2])
 @pytest.mark.parametrize(
-    ("arguments", "parts"),
+    ("config", "parts"),
     [
-        ({"fault": "reset"}, ["env.tasks[0]", "LookupError: no such thing"]),
-        ({"fault": "step"}, [TOY, "env.tasks[0]", "Unpicklable: cannot go on"]),
-        ({"fault": "obs"}, ["env.tasks[0]", "observation", "Discrete(5)"]),
-        ({"reward": 0.7, "slip": 0}, ["env.reward_values=[0.0, 1.0]", "lacks 0.7"]),
-        ({"reward": float("nan"), "slip": 0}, ["env.tasks[0], episode 1, step", "its reward nan is not a finite"]),
-        ({"fault": "exit"}, ["env.tasks[0], episode 1, step 3: SystemExit: 0"]),
-        ({"fault": "die"}, ["env.tasks[0], episode 1, step 3: SystemExit: os._exit(0)"]),
-        ({"fault": "base"}, ["env.tasks[0], episode 1, step 3: BaseException: mine"]),
-        ({"fault": "deaf"}, ["env.tasks[0], episode 1, step 3: HangError: no answer in 0.5 s, as env.timeout says"]),
+        (toy(fault="reset"), ["env.tasks[0]", "LookupError: no such thing"]),
+        (toy(fault="step"), [TOY, "env.tasks[0]", "Unpicklable: cannot go on"]),
+        (toy(fault="obs"), ["env.tasks[0]", "observation", "Discrete(5)"]),
+        (toy(reward=0.7, slip=0), ["env.reward_values=[0.0, 1.0]", "lacks 0.7"]),
+        (toy(fault="exit"), ["env.tasks[0], episode 1, step 3: SystemExit: 0"]),
+        (toy(fault="die"), ["env.tasks[0], episode 1, step 3: SystemExit: os._exit(0)"]),
+        (toy(fault="base"), ["env.tasks[0], episode 1, step 3: BaseException: mine"]),
+        (
+            replace(toy(fault="deaf"), timeout=0.5),
+            ["env.tasks[0], episode 1, step 3: HangError: no answer in 0.5 s, as env.timeout says"],
+        ),
+        (shaped(fault="nan", at=2), ["env.tasks[0], episode 1, step 2: ", "not finite"]),
+        (shaped(fault="inf", at=2), ["env.tasks[0], episode 1, step 2: ", "not finite"]),
+        (shaped(fault="shape", at=2), ["env.tasks[0], episode 1, step 2: ", "its observation"]),
+        (shaped(fault="reward", at=2), ["env.tasks[0], episode 1, step 2: ", "its reward nan is not a finite"]),
+        (shaped(fault="range", obs="multi"), ["env.tasks[0], episode 1, reset: ", "MultiDiscrete([3 7])"]),
     ],
 )
-def test_errors_inside_are_reported(num_workers: int, arguments: dict[str, Any], parts: list[str]) -> None:
-    timeout = 0.5 if arguments.get("fault") == "deaf" else 60.0
-    config = replace(toy(**arguments), timeout=timeout)
+def test_errors_inside_are_reported(num_workers: int, config: GymnasiumConfig, parts: list[str]) -> None:
     with closing(played_in(config, num_workers)) as env, pytest.raises(PipelineError) as failed:
-        play(env, TASKS[:2] * 0, SEEDS[:2], torch.ones(9, 2).long())
+        actions = torch.ones(9, 2, *env.spec.action_shape, dtype=env.spec.action_dtype)
+        play(env, TASKS[:2] * 0, SEEDS[:2], actions)
     message = str(failed.value)
     assert all(part in message for part in parts) and "\n" not in message, message
 
