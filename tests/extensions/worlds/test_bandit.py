@@ -131,9 +131,8 @@ def test_a_linear_bandit_by_hand() -> None:
         theta = ((x * d - b * y) / (a * d - b * c), (a * y - c * x) / (a * d - b * c))
         for context, arm in np.ndindex(2, 3):
             phi = env.features[context, arm].tolist()
-            assert float(env.means[task, context, arm]) == pytest.approx(
-                phi[0] * theta[0] + phi[1] * theta[1], abs=0.02
-            )
+            expected = phi[0] * theta[0] + phi[1] * theta[1]
+            assert float(env.means[task, context, arm]) == pytest.approx(expected, abs=0.02)
     many = bandit(num_tasks=3000, distribution="gaussian", num_features=3).means
     assert abs(many.mean()) < 0.05 and abs(many.std() - 1) < 0.05
 

@@ -12,7 +12,7 @@ from small_worlds import anymdp, garnet
 from icrl.contracts import ConfigError
 from icrl.envs.core import MapView
 from icrl.envs.exact import optimal_exact
-from icrl.extensions.worlds.random_mdps import AnyMDP, RandomMDP
+from icrl.extensions.worlds.random_mdps import RandomMDP
 from icrl.randomness import stream_seeds
 
 MAKERS = {"garnet": garnet, "anymdp": anymdp}
@@ -141,10 +141,3 @@ def test_a_task_is_a_function_of_its_number_and_the_seed(name: str) -> None:
 def test_tables_that_do_not_fit_are_refused(make: Any, options: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         make(**options)
-
-
-def test_pitfalls_end_and_do_not_pay() -> None:
-    env = anymdp(pitfall_share=0.9, num_tasks=5)
-    assert isinstance(env, AnyMDP) and env.spec.success == "goal"
-    ends = env._terminated & (env._reward == 0)
-    assert ends.any() and (env._terminated | (env._reward == 0)).all()
