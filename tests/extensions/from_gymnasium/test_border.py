@@ -9,9 +9,10 @@ import numpy as np
 import pytest
 import torch
 from gymnasium.spaces import Box, Discrete, MultiDiscrete, Space
-from harness import TINY, done
+from harness import TINY, done, refusal
 from installed import needs
-from toy_env import ACTIONS, LAKES, SHAPED, Shaped, lake, played, shaped, toy
+from own_vectors import OWN, check_told_by_its_returns
+from toy_env import ACTIONS, LAKES, SHAPED, lake, played, shaped, toy
 
 from icrl.app.compose import load_config
 from icrl.contracts import ConfigError
@@ -119,10 +120,6 @@ def test_actions_reach_the_environment_in_its_own_space() -> None:
     assert ACTIONS["multi"].contains(write_action(np.array([1, 3]), ACTIONS["multi"]))
     with pytest.raises(ValueError, match="not finite"):
         write_action(np.array([np.nan, 0.0], np.float32), ACTIONS["box"])
-    Shaped.made.clear()
-    env = GymnasiumEnv(shaped(obs="vector", action="box"))
-    env.step(env.reset(TASKS[:1], SEEDS[:1])[0], torch.tensor([[9.0, 0.1]]))
-    assert Shaped.made[-1].acted[0].tolist() == [0.1, pytest.approx(0.1)]
 
 
 @pytest.mark.parametrize(
@@ -214,3 +211,15 @@ def test_play_is_recorded_as_the_environment_says(world: str, tmp_path: Path) ->
             assert histories.rewards()[row, time] == step.reward.item()
             assert np.array_equal(columns["next_obs"][row, time], step.final_obs[0].numpy())
         assert (spec.action_space.low <= columns["action"][row]).all() if "pendulum" in world else True
+
+
+@needs("ppo")
+def test_a_world_of_ones_own_without_success_and_pictures_is_told_by_its_returns(tmp_path: Path) -> None:
+    source = ("source=ppo_vectors", "objective=ad", "source.hidden_size=8", "source.mini_batch_size=5")
+    check_told_by_its_returns(("train_agents", "train_gpt", "evaluate"), source, False, tmp_path)  # none can succeed
+    trials = ("finetune.trial_steps=12", "model.context_len=8", "finetune.num_iterations=1", "policy.model=finetuned")
+    said = refusal("finetune", tmp_path, *source, *trials, preset=OWN)
+    assert "finetune.bonus=0.25" in said and "give finetune.bonus=0" in said
+    for stage in ("finetune", "evaluate"):
+        done(stage, tmp_path, *source, *trials, "finetune.bonus=0", preset=OWN)
+    assert (tmp_path / "logs/tiny/evaluation-policy=finetuned/results.json").exists()

@@ -66,13 +66,6 @@ def test_with_a_seed_all_episodes_begin_alike_and_differ_in_their_steps() -> Non
     assert len(moved[:, :3].unique()) == 9  # of two streams on one level, too
 
 
-def test_tasks_that_are_made_alike_are_looked_at_once() -> None:
-    Shaped.made.clear()
-    tasks = [{"reset.seed": seed, "weight": weight} for weight in (1.0, 2.0) for seed in range(5)]
-    assert len(GymnasiumEnv(shaped(tasks=tasks)).all_tasks()) == 10
-    assert [toy.weight for toy in Shaped.made] == [1.0, 2.0]
-
-
 def test_drawn_tasks_lie_in_their_ranges_and_do_not_depend_on_their_number() -> None:
     ranges = PENDULUM | {"steps": [3, 6], "map": ["a", "b", "c"], "fixed": True, "list": [[[1, 2]], [[3]], [[4]]]}
     tasks = draw_tasks({"random": ranges, "count": 100, "seed": 3})

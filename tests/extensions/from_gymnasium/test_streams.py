@@ -31,20 +31,11 @@ SEEDS = stream_seeds(0, 6)
 FIRST = TASKS[:1]  # of worlds with one task
 
 
-def random_actions(num_steps: int, num_actions: int = 4) -> Tensor:
-    return torch.randint(num_actions, (num_steps, 6), generator=torch.Generator().manual_seed(0))
-
-
 def play(env: Any, tasks: Tensor, seeds: Tensor, actions: Tensor) -> list[tuple[PlayedState, Step]]:
     played = [env.reset(tasks, seeds)]
     for action in actions:
         played.append(env.step(played[-1][0], action))
     return played
-
-
-def same(ours: tuple[Any, Step], theirs: tuple[Any, Step]) -> bool:
-    pairs = zip((*ours[0], *ours[1]), (*theirs[0], *theirs[1]), strict=True)
-    return all(a.dtype == b.dtype and torch.equal(a, b) for a, b in pairs)
 
 
 def plain_loop(arguments: dict[str, Any], limit: int, seed: int, actions: list[int]) -> Iterator[list[Any]]:
@@ -80,17 +71,6 @@ def test_steps_are_those_of_a_plain_loop(seed: int, task: int, limit: int, actio
         assert state.actions.tolist() == [this_episode + [0] * (limit - len(this_episode))]
 
 
-def test_streams_do_not_depend_on_their_neighbours_nor_on_the_past() -> None:
-    env, actions, some = GymnasiumEnv(lake()), random_actions(40), torch.tensor([4, 2])
-    whole = play(env, TASKS, SEEDS, actions)
-    assert whole[-1][0].episode.min() > 3
-    for ours, expected in zip(play(env, TASKS[some], SEEDS[some], actions[:, some]), whole, strict=True):
-        state, step = (type(part)(*(field[some] for field in part)) for part in expected)
-        assert same(ours, (state, step))
-    slips = [step.obs for _, step in play(env, TASKS[2:4], SEEDS[2:4], actions[:, 2:3].expand(-1, 2))]
-    assert any(obs[0] != obs[1] for obs in slips)  # the same actions on the same lake
-
-
 def test_our_time_limit_counts_unless_an_environment_ends_sooner_by_itself() -> None:
     own, sooner = lake(max_episode_steps=130), toy(fault="truncate", at=4, slip=0, size=30)
     for config, ends in ((own, [130, 260]), (sooner, [*range(4, 271, 4)])):  # lakes are registered with 100 steps
@@ -98,17 +78,14 @@ def test_our_time_limit_counts_unless_an_environment_ends_sooner_by_itself() -> 
         played = play(env, FIRST, SEEDS[:1], torch.zeros(270, 1).long())  # against the wall
         assert [number for number, (_, step) in enumerate(played) if step.truncated] == ends
         assert not any(step.terminated for _, step in played)
-        assert same(env.step(PlayedState(*played[9][0]), torch.tensor([0])), played[10])
 
 
 def test_rewards_are_those_of_the_world() -> None:
     tasks = [{"reward": torch.tensor(0.1).item(), "slip": 0}]  # rounded to float32
     env = GymnasiumEnv(lake(id=TOY, tasks=tasks, width=0, reward_values=[2, 0, 0.1]))
     played = play(env, FIRST, SEEDS[:1], torch.ones(12, 1).long())
-    assert {(float(step.reward), bool(step.terminated)) for _, step in played[1:]} == {
-        (0, False),
-        (tasks[0]["reward"], True),
-    }
+    found = {(float(step.reward), bool(step.terminated)) for _, step in played[1:]}
+    assert found == {(0, False), (tasks[0]["reward"], True)}
 
 
 def test_environments_are_closed_when_they_are_no_longer_needed() -> None:
