@@ -1,4 +1,5 @@
-"""Worlds whose legal actions depend on the state: flags in observations, and policies that take legal actions alone."""
+"""Worlds that say which actions are legal, or which is the best: flags in observations, policies that take legal
+actions alone, and experts."""
 
 import re
 from contextlib import closing

@@ -1,4 +1,4 @@
-"""Files of large stores are checked once."""
+"""Files of large stores are checked once, and pages are asked for before a batch reads them."""
 
 import mmap
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Random MDPs against plain Python: their tables, play, and the best of all policies by enumeration."""
+"""Random MDPs against plain Python: their tables, play, the best of all policies by enumeration; posterior sampling."""
 
 import itertools
 import math
