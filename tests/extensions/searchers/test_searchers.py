@@ -5,10 +5,12 @@ from typing import Any
 
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from installed import needs
 from probes import CPU, START, alone_and_among_others
 from refusals import check_refusal, refusals
-from searching import searcher_in
+from scalar_search import ScalarPosteriorSampler, ScalarSearcher, check_search
 from stage_one import play
 from toy import assert_same
 from worlds import room
@@ -16,13 +18,27 @@ from worlds import room
 from icrl import extensions
 from icrl.app.compose import load_config
 from icrl.contracts import ConfigError, Rollout
+from icrl.envs import make_env
 from icrl.extensions.searchers.explorers import CoveringPlan
 from icrl.extensions.searchers.rooms import PermutedSearcher, RoomSearcher
+from icrl.extensions.searchers.sampler import PosteriorSampler
 from icrl.extensions.searchers.searcher import Searcher, relabelled, searcher_of
 from icrl.randomness import stream_seeds
 
+if "worlds" in extensions.NAMES:
+    from small_worlds import key_to_door
+
+    from icrl.extensions.worlds.learners import LinearThompsonSampling, PosteriorSamplingRL, ThompsonSampling
 if "exploration" in extensions.NAMES:
     from icrl.extensions.exploration.exploration import explored_by
+
+
+def searcher_in(*options: str, noise: str = "0.3") -> tuple[Searcher, Any]:
+    config: Any = load_config(["source=searcher", f"source.noise={noise}", *options])
+    env = make_env(config.env)
+    learner = Searcher.create(config, env, env.all_tasks()[:1], stream_seeds(0, 1), CPU)
+    learner.set_clock(START)
+    return learner, env
 
 
 ENV = room(size=5, max_episode_steps=10)
@@ -130,3 +146,44 @@ def test_conflicts_are_refused_in_one_line(_: str, overrides: list[str], named: 
 
 def test_unknown_labels_are_refused() -> None:
     check_refusal(load_config, ["objective=dpt", "objective.labels=nearst"], ["did you mean nearest?", "an extension"])
+
+
+# ---- searchers of other worlds
+
+
+@needs("worlds")
+@pytest.mark.parametrize("sampled", [False, True])
+@settings(max_examples=8, deadline=None)
+@given(st.integers(2, 5), st.booleans(), st.booleans(), st.integers(2, 16), st.integers(0, 10**6))
+def test_searchers_equal_a_scalar_search(sampled: bool, size: int, start: bool, shown: bool, num_steps: int, seed: int):
+    """Step by step, on a few tasks with a key and a door."""
+    options: dict[str, Any] = {"size": size, "random_start": start, "max_episode_steps": num_steps}
+    env = key_to_door(show_key=shown, **options)
+    searcher, scalar = (PosteriorSampler, ScalarPosteriorSampler) if sampled else (RoomSearcher, ScalarSearcher)
+    check_search(env, searcher(env), scalar, 2, seed)
+
+
+@needs("worlds")
+def test_a_searcher_credits_rewards_to_the_arm_that_was_pulled() -> None:
+    """Also after random pulls."""
+    learner, env = searcher_in("env=bandit")
+    played, streams = play(learner, env, env.all_tasks()[:40], 50)
+    pulled = torch.nn.functional.one_hot(played.action[:-1], env.spec.num_actions)  # the last is not counted yet
+    assert torch.equal(streams.carry.count[:, 0], pulled.sum(0).float())
+    assert torch.equal(streams.carry.total[:, 0], (pulled * played.reward[:-1, :, None]).sum(0).float())
+
+
+@needs("worlds")
+def test_every_world_has_its_own_searcher_and_a_bandit_no_plan() -> None:
+    kinds = {"dark_key_to_door": RoomSearcher, "bandit": ThompsonSampling, "bandit_linear": LinearThompsonSampling}
+    kinds |= {"garnet": PosteriorSamplingRL, "anymdp": PosteriorSamplingRL}
+    for world, kind in kinds.items():
+        assert type(searcher_in(f"env={world}")[0].policy) is kind
+    with pytest.raises(ConfigError, match=r"strategy=covering_plan: there is no such searcher with env\.name=bandit"):
+        searcher_in("source=covering_plan", "env=bandit")
+
+
+@needs("vectors")
+def test_a_world_of_vectors_has_none() -> None:
+    with pytest.raises(ConfigError, match=r"there is no such searcher with env\.name=point_robot"):
+        searcher_in("env=point_robot")
