@@ -7,13 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from parallel import fitted
-from toy import CPU, model_of
+from toy import CPU
 
-from icrl.contracts import Stopped
 from icrl.runs.distributed import process_group
-
-AFTER = 4  # updates
 
 
 def told(number: int) -> dict[str, Any]:
@@ -54,22 +50,6 @@ def broken(how: str) -> None:
         if is_other:
             end()
         ranks.any(True)
-
-
-def trained(work: tuple[Path, str]) -> str:
-    """Training with dropout, in which `work` says what happens after some updates: rank 0 gets a signal, rank 1 dies,
-    or nothing. Returns the message of the error that ended it."""
-    folder, what = work
-    rank, act = {
-        "signal": (0, lambda: signal.raise_signal(signal.SIGTERM)),
-        "death": (1, lambda: os.kill(os.getpid(), signal.SIGKILL)),
-        "": (0, lambda: None),
-    }[what]
-    with process_group().joined(CPU) as (ranks, _):
-        said = fitted(folder, ranks, model_of(0), AFTER, act, rank)
-        if said.startswith("Stopped"):
-            raise Stopped(said)
-        return said
 
 
 def address(host: str) -> str:

@@ -94,11 +94,6 @@ class Drawn(Toy):
         return np.full((20, 30, 3), 40 * self.cell, np.uint8)
 
 
-class Halved(gymnasium.RewardWrapper):
-    def reward(self, reward: Any) -> Any:
-        return reward / 2
-
-
 OBSERVATIONS = {
     "vector": Box(-np.inf, np.inf, (3,), np.float64),
     "image": Box(0, 255, (4, 5, 3), np.uint8),
@@ -130,7 +125,7 @@ class Shaped(gymnasium.Env):
         self.observation_space, self.action_space = OBSERVATIONS[obs], ACTIONS[action]
         self.kind, self.fault, self.at, self.weight = obs, fault, at, weight
         self.inner, self.gains = Toy, np.ones(2)
-        self.acted, self.options = list[Any](), list[Any]()
+        self.options = list[Any]()
         Shaped.made.append(self)
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None):
@@ -141,7 +136,6 @@ class Shaped(gymnasium.Env):
 
     def step(self, action: Any):
         self.time += 1
-        self.acted.append(action)
         self.total += self.weight * float(np.sum(action * self.gains)) + 0.01 * self.np_random.random()
         reward = np.nan if (self.fault, self.time) == ("reward", self.at) else self.total / 3
         return self._seen(), reward, self.time == 6, False, {}

@@ -16,10 +16,8 @@ CONFLICTS = [  # options, and parts of the lines about them
     (["tasks.num_train=80"], ["tasks.num_train=80"]),
     pytest.param(
         [
-            "env.id=Taxi-v4",
-            "env.max_episode_steps=200",
+            *("env.id=Taxi-v4", "env.max_episode_steps=200", "env.width=4", "env.reward_values=[0.0,1.0]"),
             "env.tasks=[{}, {is_rainy: true}, {is_rainy: true, rainy_probability: 0.7}]",
-            *("env.width=4", "env.reward_values=[0.0,1.0]"),
         ],
         ["env.id belongs to env=gymnasium", "env.width=4", "env.reward_values=[0.0, 1.0]: lacks -10, -1, 20"],
         marks=needs("from_gymnasium"),
@@ -34,12 +32,7 @@ CONFLICTS = [  # options, and parts of the lines about them
             *("source.num_env_steps=30050", "source.history_steps=30055", "modell.context_len=4000"),
             *("data.kept_steps=0", "trainer.mini_batch_length=4000"),
         ],
-        [
-            "source.num_env_steps=30050",
-            "source.history_steps=30055",
-            "modell: there is no such option",
-            "trainer.mini_batch_length=4000",
-        ],
+        ["source.num_env_steps=30050", "source.history_steps=30055", "modell: there is no", "mini_batch_length=4000"],
     ),
     (["tasks.num_train=9", "data.num_development_tasks=9"], ["data.num_development_tasks=9"]),
     (["env.max_episode_steps=5000", "source.num_env_steps=30000"], ["evaluation.num_episodes=2"]),

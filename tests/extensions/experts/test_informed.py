@@ -32,8 +32,7 @@ MODEL = (
     *("model.context_len=20", "model.embed_dim=16", "model.num_layers=1", "model.num_heads=2", "model.ff_dim=32"),
     *("model.num_bins=8", "trainer.num_iterations=4", "trainer.mini_batch_size=4", "trainer.evaluate=false"),
     *("evaluation.ablations=false", "evaluation.temperatures=[]", "evaluation.videos=false"),
-    *("evaluation.num_episodes=2", "evaluation.num_streams=2"),
-    "evaluation.num_bootstrap=100",
+    *("evaluation.num_episodes=2", "evaluation.num_streams=2", "evaluation.num_bootstrap=100"),
 )
 ALONE = (*(one for one in TAUGHT if not one.startswith(("experiment", "source", "name"))), *MODEL)
 ALONE += ("data.min_final_success=0",)
@@ -47,6 +46,30 @@ def taught(tmp_path_factory: pytest.TempPathFactory) -> Path:
         done(stage, root, *LEARNER, "name=blind", "source.num_learners=1", preset=ALONE)
         done(stage, root, *MODEL, WRONG, preset=TAUGHT)
     return root
+
+
+def seen(env: Any, obs: torch.Tensor, timestep: torch.Tensor | None = None) -> Step:
+    """A step that shows these observations, at the start of an episode if no `timestep` is given."""
+    zero = torch.zeros(len(obs))
+    timestep = zero.long() if timestep is None else timestep
+    return Step(obs, zero, zero > 0, zero > 0, obs, timestep, env.spec.unknown_action(obs))
+
+
+def columns_of(root: Path) -> tuple[dict[str, torch.Tensor], np.ndarray]:
+    """Columns of the histories `taught` and the number of each row's task."""
+    store = open_histories(root / "histories/taught")
+    return {name: torch.tensor(np.array(column)) for name, column in store.columns.items()}, store.row_tasks
+
+
+def recorded_twice(root: Path, options: tuple[str, ...]) -> tuple[dict[str, torch.Tensor], np.ndarray]:
+    """Columns and tasks of a run, which are the same after it was killed at its first checkpoint."""
+    found, logs = list[tuple[dict[str, torch.Tensor], np.ndarray]](), root / "logs/taught/source"
+    for _ in range(2):
+        done("train_agents", root, preset=options)
+        found.append(columns_of(root))
+        kill_late(logs, min(step_of(path) for path in sidecars(logs, "last")))
+    assert all(column.equal(found[1][0][name]) for name, column in found[0][0].items())
+    return found[0]
 
 
 def test_one_learner_learns_from_all_tasks_and_resumes(taught: Path, tmp_path: Path) -> None:
@@ -70,15 +93,14 @@ def test_one_learner_learns_from_all_tasks_and_resumes(taught: Path, tmp_path: P
 def test_labels_are_the_actions_of_an_expert_that_sees_the_task(taught: Path) -> None:
     """Row by row: the most probable action on the observation with the task's numbers, whatever was played."""
     config = load_config([*TAUGHT, f"root={taught}"])
-    store, env = open_histories(taught / "histories/taught"), make_env(config.env)
-    columns = {name: torch.tensor(np.array(store.columns[name])) for name in ("obs", "action", "optimal_action")}
-    tasks = env.all_tasks()[store.row_tasks]  # a row for each
+    env, (columns, row_tasks) = make_env(config.env), columns_of(taught)
+    tasks = env.all_tasks()[row_tasks]  # a row for each
     assert len(tasks) == 12
     expert: Any = agents_of_teacher(config, "taught-expert", tasks)
     num_steps = columns["obs"].shape[1]
     for time in (0, 7, num_steps - 1):
         obs, zero = columns["obs"][:, time], torch.zeros(len(tasks))
-        step = Step(obs, zero, zero > 0, zero > 0, obs, zero.long(), env.spec.unknown_action(obs))
+        step = seen(env, obs)
         best = expert.act_in_evaluation(expert.remember((), step)[0], zero, 0.0)
         torch.testing.assert_close(columns["optimal_action"][:, time], best)
         blind = expert._agents.act_in_evaluation(step._replace(obs=torch.cat([obs, tasks.roll(1, 0)], 1)), zero, 0.0)
@@ -90,25 +112,18 @@ def test_labels_are_the_actions_of_an_expert_that_sees_the_task(taught: Path) ->
 def test_an_expert_that_is_told_a_wrong_task_still_labels_for_the_right_one(tmp_path: Path) -> None:
     """Episodes without noise are those of one task: mostly of another one at first, and of the right one in the end.
     Labels are the actions for the right one. Killed, it ends with the same bits."""
-    logs, env = tmp_path / "logs/taught/source", make_env(load_config([*TAUGHT, f"root={tmp_path}"]).env)
     options = (*TAUGHT, "source.noise=0", WRONG)
-    rows = list[dict[str, torch.Tensor]]()
-    for _ in range(2):
-        done("train_agents", tmp_path, preset=options)
-        store = open_histories(tmp_path / "histories/taught")
-        rows.append({name: torch.tensor(np.array(column)) for name, column in store.columns.items()})
-        kill_late(logs, min(step_of(path) for path in sidecars(logs, "last")))
-    assert all(column.equal(rows[1][name]) for name, column in rows[0].items())
-    config, numbers = load_config([*options, f"root={tmp_path}"]), env.all_tasks()[store.row_tasks]
-    expert: Any = agents_of_teacher(config, "taught-expert", numbers)
-    own, length = expert.own_tasks(12), 16
-    fits = torch.zeros(6, 12, rows[0]["obs"].shape[1], dtype=torch.bool)  # the expert of this task would act so
+    columns, row_tasks = recorded_twice(tmp_path, options)
+    config = load_config([*options, f"root={tmp_path}"])
+    env = make_env(config.env)
+    expert: Any = agents_of_teacher(config, "taught-expert", env.all_tasks()[row_tasks])
+    own, length, zero = expert.own_tasks(12), 16, torch.zeros(12)
+    fits = torch.zeros(6, 12, columns["obs"].shape[1], dtype=torch.bool)  # the expert of this task would act so
     for time in range(fits.shape[-1]):
-        obs, zero = rows[0]["obs"][:, time], torch.zeros(12)
-        step = Step(obs, zero, zero > 0, zero > 0, obs, zero.long(), env.spec.unknown_action(obs))
+        step = seen(env, columns["obs"][:, time])
         by_task = [expert.act_in_evaluation(expert.told(step, own.roll(2 * k)), zero, 0.0) for k in range(6)]
-        torch.testing.assert_close(rows[0]["optimal_action"][:, time], by_task[0])
-        fits[..., time] = torch.stack([(rows[0]["action"][:, time] - one).abs().sum(-1) < 1e-5 for one in by_task])
+        torch.testing.assert_close(columns["optimal_action"][:, time], by_task[0])
+        fits[..., time] = torch.stack([(columns["action"][:, time] - one).abs().sum(-1) < 1e-5 for one in by_task])
     of_one = fits.unflatten(2, (-1, length)).all(-1)  # [tasks, rows, episodes], in all steps of the episode
     assert of_one.any(0).all()
     wrong = (~of_one[0]).float()
@@ -122,22 +137,14 @@ def test_an_expert_with_a_memory_teaches_where_a_step_does_not_show_the_state(tm
     learner = (*LEARNER, "source.body=gru", "source.mini_batch_length=4")
     options = (*TAUGHT, "env.hide_velocity=true", f"source.expert=[{','.join(repr(one) for one in learner)}]")
     config = load_config([*options, f"root={tmp_path}"])
-    stores, logs, env = list[dict[str, torch.Tensor]](), tmp_path / "logs/taught/source", make_env(config.env)
-    for _ in range(2):
-        done("train_agents", tmp_path, preset=options)
-        store = open_histories(tmp_path / "histories/taught")
-        stores.append({name: torch.tensor(np.array(column)) for name, column in store.columns.items()})
-        kill_late(logs, min(step_of(path) for path in sidecars(logs, "last")))
-    columns = stores[0]
-    assert all(column.equal(stores[1][name]) for name, column in columns.items())
-    expert: Any = agents_of_teacher(config, "taught-expert", env.all_tasks()[store.row_tasks])
+    env, (columns, row_tasks) = make_env(config.env), recorded_twice(tmp_path, options)
+    expert: Any = agents_of_teacher(config, "taught-expert", env.all_tasks()[row_tasks])
     carry, zero, forgotten = expert.initial_carry(12), torch.zeros(12), list[float]()
     for time in range(columns["obs"].shape[1]):
-        obs, timestep = columns["obs"][:, time], columns["timestep"][:, time].long()
-        step = Step(obs, zero, zero > 0, zero > 0, obs, timestep, env.spec.unknown_action(obs))
-        (seen, carry), (alone, _) = expert.remember(carry, step), expert.remember(expert.initial_carry(12), step)
+        step = seen(env, columns["obs"][:, time], columns["timestep"][:, time].long())
+        (remembered, carry), (alone, _) = expert.remember(carry, step), expert.remember(expert.initial_carry(12), step)
         label = columns["optimal_action"][:, time]
-        torch.testing.assert_close(label, expert.act_in_evaluation(seen, zero, 0.0), rtol=0, atol=1e-5)
+        torch.testing.assert_close(label, expert.act_in_evaluation(remembered, zero, 0.0), rtol=0, atol=1e-5)
         forgotten.append(float((label - expert.act_in_evaluation(alone, zero, 0.0)).abs().max()))
     assert max(forgotten) > 0.01
 
@@ -152,10 +159,8 @@ def test_experts_and_agents_of_all_tasks_are_references(taught: Path) -> None:
 
 
 def test_a_stream_that_changes_its_task_has_no_such_expert(taught: Path) -> None:
-    told = refusal(
-        "train_agents", taught, "source.teacher=taught-expert", "source.task_change=0.5", "name=moved", preset=TAUGHT
-    )
-    assert "give source.task_change=0" in told
+    options = ("source.teacher=taught-expert", "source.task_change=0.5", "name=moved")
+    assert "give source.task_change=0" in refusal("train_agents", taught, *options, preset=TAUGHT)
 
 
 def test_in_another_world_there_is_no_expert(taught: Path) -> None:

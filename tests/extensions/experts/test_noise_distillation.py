@@ -1,5 +1,6 @@
 """Noise distillation: the mixture of expert and noise over a run, and its experts, planner or trained agents."""
 
+from contextlib import closing, nullcontext
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -7,9 +8,10 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from harness import run
+from harness import refusal, run
 from installed import needs
 from probes import CPU, START, alone_and_among_others, changed, learners_of, source_options, step_of
+from refusals import check_refusal, refusals
 
 from icrl import extensions
 from icrl.app.compose import load_config
@@ -17,6 +19,7 @@ from icrl.contracts import ConfigError, Step
 from icrl.data.history_store import open_histories
 from icrl.envs import make_env
 from icrl.envs.exact import noisy_exact
+from icrl.extensions.experts import teachers
 from icrl.extensions.experts.noise_distillation import least_noise
 from icrl.randomness import stream_seeds
 from icrl.sources import source_class
@@ -99,7 +102,7 @@ def optimal_at_the_end(root: Path, name: str, *options: str) -> float:
 
 
 @pytest.fixture(scope="module")
-def teachers(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A root with finished runs: agents that learned, agents that hardly learned, agents with a memory."""
     root = tmp_path_factory.mktemp("teachers")
     runs = [("learned", 3000, LEARNED), ("short", 40, LEARNED)]
@@ -109,24 +112,24 @@ def teachers(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return root
 
 
-def test_a_weak_planner_stays_weak_and_so_do_those_it_teaches(teachers: Path) -> None:
-    assert optimal_at_the_end(teachers, "best", *EXPERT) == 1.0
-    weak = optimal_at_the_end(teachers, "weak", *EXPERT, "source.max_performance=0.5")
-    taught = optimal_at_the_end(teachers, "taught", *EXPERT, "source.teacher=weak")
+def test_a_weak_planner_stays_weak_and_so_do_those_it_teaches(trained: Path) -> None:
+    assert optimal_at_the_end(trained, "best", *EXPERT) == 1.0
+    weak = optimal_at_the_end(trained, "weak", *EXPERT, "source.max_performance=0.5")
+    taught = optimal_at_the_end(trained, "taught", *EXPERT, "source.teacher=weak")
     assert 0.3 < weak < 0.9 and taught == pytest.approx(weak, abs=0.12)
-    refused = train(teachers, "x", *EXPERT, "source.teacher=taught").refusal
+    refused = train(trained, "x", *EXPERT, "source.teacher=taught").refusal
     assert "source.teacher=taught" in refused and "source.teacher=weak" in refused
 
 
-def test_trained_agents_teach(teachers: Path) -> None:
+def test_trained_agents_teach(trained: Path) -> None:
     """An agent that hardly learned is imitated too: it is no planner. Q-learning finds shortest paths, if not always
     the planner's, so learners that imitate it reach the goal as fast."""
-    by_learned = optimal_at_the_end(teachers, "pupil", *EXPERT, "source.teacher=learned")
-    by_short = optimal_at_the_end(teachers, "other", *EXPERT, "source.teacher=short")
+    by_learned = optimal_at_the_end(trained, "pupil", *EXPERT, "source.teacher=learned")
+    by_short = optimal_at_the_end(trained, "other", *EXPERT, "source.teacher=short")
     assert by_short < by_learned
     if "memory" in extensions.NAMES:
-        assert by_learned > optimal_at_the_end(teachers, "third", *EXPERT, "source.teacher=gru")
-    columns = open_histories(teachers / "histories" / "pupil").columns
+        assert by_learned > optimal_at_the_end(trained, "third", *EXPERT, "source.teacher=gru")
+    columns = open_histories(trained / "histories" / "pupil").columns
     assert columns["terminated"][:, -40:].any(axis=1).all()
 
 
@@ -139,15 +142,15 @@ def test_trained_agents_teach(teachers: Path) -> None:
         ("source.max_performance=0.5 source.teacher=learned", "source.max_performance=0.5 & source.teacher"),
     ],
 )
-def test_refused_teachers(teachers: Path, options: str, parts: str) -> None:
-    refused = train(teachers, "x", *EXPERT, *options.split()).refusal
+def test_refused_teachers(trained: Path, options: str, parts: str) -> None:
+    refused = train(trained, "x", *EXPERT, *options.split()).refusal
     assert all(part in refused for part in parts.split(" & ")), refused
 
 
 @needs("memory")
-def test_agents_that_act_on_their_past_cannot_teach(teachers: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_agents_that_act_on_their_past_cannot_teach(trained: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(A2CConfig, "in_context", True)
-    refused = train(teachers, "x", *EXPERT, "source.teacher=gru").refusal
+    refused = train(trained, "x", *EXPERT, "source.teacher=gru").refusal
     assert "source.teacher=gru" in refused and "its own past" in refused
 
 
@@ -171,3 +174,47 @@ def test_continuous_noise_by_hand() -> None:
     assert (found["random"] != found["random"].flip(1)).all() and found["random"].abs().max() <= 1
     half = (found["random"] + found["optimal"]) / 2
     assert found["noise_distillation"].allclose(half, atol=1e-6)
+
+
+# ---- options of teachers that do not fit, and the streams that they are evaluated on
+
+CART = "env=gymnasium_cart_pole"
+
+
+@pytest.mark.parametrize(("_", "overrides", "named"), refusals(Path(__file__).with_name("refusals.txt")))
+def test_conflicts_are_refused_in_one_line(_: str, overrides: list[str], named: list[str]) -> None:
+    check_refusal(load_config, overrides, named)
+
+
+@needs("from_gymnasium")
+def test_wrong_options_of_a_teacher_are_refused_before_any_work(tmp_path: Path) -> None:
+    for options, message in (
+        (("env=dark_room", "source=taught"), "env.name=dark_room has no env.task_visible"),
+        ((CART, "source=taught", "source.expert=['source=ppo','source.clipp=1']"), "source.clipp"),
+        ((CART, "source=taught", "source.expert=['source=taught']"), "a teacher must learn by itself"),
+        ((CART, "source=noise_distillation", "source.wrong_task=0.5"), "source.wrong_task=0.5 needs a teacher"),
+    ):
+        assert message in refusal("train_agents", tmp_path, *options, preset=())
+        assert not list(tmp_path.glob("histories/*"))
+
+
+@pytest.mark.parametrize(("num_teachers", "streams", "fits"), [(1, 3, True), (4, 2, True), (3, 6, True), (3, 2, False)])
+def test_streams_of_evaluations_divide_among_the_learners_of_a_teacher(
+    monkeypatch: pytest.MonkeyPatch, num_teachers: int, streams: int, fits: bool
+) -> None:
+    """Two learners per task imitate `num_teachers` teachers on each of two tasks."""
+    few = ("source.num_learners=2", "source.num_envs=6", "source.num_env_steps=12000", "source.history_steps=12000")
+    options = ("source=noise_distillation", "source.teacher=them", *few, "source.evaluate=true")
+    config = load_config([*options, f"evals.num_eval_environments={streams}"])
+    with closing(make_env(config.env)) as env:
+        seeds = torch.arange(2 * num_teachers)
+        agents = source_class("a2c")(load_config().source, env.spec, seeds, torch.device("cpu"))
+        monkeypatch.setattr(teachers, "agents_of_teacher", lambda *_: agents)
+        fields = "source.num_learners=2 x evals.num_eval_environments=2 .* 3 learners .*source.teacher=them"
+        with nullcontext() if fits else pytest.raises(ConfigError, match=fields):
+            assert teachers.trained_agents(config, "them", env.all_tasks()[:2]) is agents
+
+
+def test_without_its_teacher_a_pupil_cannot_live_on_another_task() -> None:
+    assert load_config(["source=noise_distillation"]).source.alone() == {}
+    assert load_config(["source=noise_distillation", "source.teacher=them"]).source.alone() is None

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from harness import STAGES, done
+from harness import SMALL, STAGES, done
 from installed import needs
 from masked_env import LEFT, RIGHT, corridor, options_of
 from own_vectors import check_told_by_its_returns
@@ -47,14 +47,10 @@ def test_returns_are_scaled_by_those_of_the_expert(stages: tuple[str, ...], tmp_
 # ---- sources that learn nothing, in environments with an expert of their own or with legal actions
 
 GUIDED = (*options_of([{"goal": goal} for goal in range(5)], "Guided"), "env.expert=info")
-SMALL = (
-    *("name=guided", "device=cpu", "num_threads=1", "source=noise_distillation", "objective=dpt", "tasks.num_train=3"),
-    *("source.num_env_steps=200", "source.history_steps=200", "source.num_envs=2", "source.num_learners=1"),
-    *("data.min_final_success=0", "data.num_development_tasks=1", "model.context_len=12", "model.embed_dim=8"),
-    *("model.num_layers=1", "model.num_heads=2", "model.ff_dim=16", "trainer.num_iterations=4"),
-    *("trainer.mini_batch_size=4", "evaluation.num_episodes=4", "evaluation.num_streams=2", "evaluation.videos=false"),
-    *("source.videos_per_task=0", "evaluation.ablations=false", "evaluation.num_bootstrap=100"),
-    "trainer.evaluate=false",
+OPTIONS = (
+    *("source=noise_distillation", "objective=dpt", "tasks.num_train=3", "source.num_learners=1"),
+    *("data.min_final_success=0", "trainer.evaluate=false", "evaluation.ablations=false"),
+    *("source.videos_per_task=0", "evaluation.videos=false"),
 )
 
 
@@ -62,12 +58,12 @@ SMALL = (
 @needs("vectors")
 def test_noise_distillation_and_labels_follow_it(tmp_path: Path) -> None:
     for stage in STAGES:
-        done(stage, tmp_path, *GUIDED, *SMALL, preset=())
-    store = open_histories(tmp_path / "histories/guided")
+        done(stage, tmp_path, *GUIDED, *OPTIONS, preset=SMALL)
+    store = open_histories(tmp_path / "histories/small")
     cell, best = np.array(store.columns["obs"])[..., 0], np.array(store.columns["optimal_action"])
     goals = np.repeat(store.manifest["tasks"]["train"], 2)[:, None]  # two streams of each task
     assert np.array_equal(best, np.where(goals > cell, RIGHT, LEFT))
-    curves = read_json(tmp_path / "logs/guided/evaluation/results.json")["curves"]
+    curves = read_json(tmp_path / "logs/small/evaluation/results.json")["curves"]
     assert curves["expert, sees the task"]["success"]["mean"] == [1.0] * 4 and "optimum" not in curves
 
 

@@ -16,16 +16,8 @@ from icrl.evaluation.in_context import play_steps
 from icrl.evaluation.references import Wiped, references_of
 from icrl.evaluation.report import read_results
 from icrl.evaluation.trained import policy_of
-from icrl.extensions.exploration.exploration import (
-    NUM_OFF_PLAN,
-    Exploration,
-    OffPlan,
-    coverage_table,
-    episodes_of,
-    exploration_numbers,
-    explored_by,
-    off_plan_table,
-)
+from icrl.extensions.exploration import exploration
+from icrl.extensions.exploration.exploration import NUM_OFF_PLAN, OffPlan, episodes_of, explored_by
 from icrl.extensions.searchers.explorers import Explorer, Memory
 from icrl.nn.gpt import GPT, context_of
 from icrl.plots import figures
@@ -43,21 +35,6 @@ def test_coverage_by_hand(terminate: bool) -> None:
     assert found.shape == (1, 2, episodes_of(env))
     assert found[0, 0].tolist() == pytest.approx([2 / 8, 3 / 8, 3 / 8, 3 / 8, 3 / 8, 3 / 8])
     assert found[0, 1].tolist() == [0] * episodes_of(env)  # the start is no goal
-
-
-def test_coverage_of_a_model_with_and_without_its_context() -> None:
-    """Equal in the first episode, where nothing was wiped. Coverage grows, and is a function of the seed."""
-    small = ("model.embed_dim=8", "model.num_layers=1", "model.num_heads=1", "model.ff_dim=8", "model.context_len=6")
-    config = load_config(["env.size=3", "env.max_episode_steps=4", *small])
-    env = DarkRoom(config.env)
-    policy = policy_of(config, GPT(config.model, env.spec))
-    kept, wiped, again = (
-        explored_by(player, env, 20, seed=0)["coverage"] for player in (policy, Wiped(policy), policy)
-    )
-    np.testing.assert_array_equal(kept[..., 0], wiped[..., 0])
-    np.testing.assert_array_equal(kept, again)
-    for shares in (kept, wiped):
-        assert (np.diff(shares, axis=2) >= 0).all() and (shares <= 1).all() and shares.mean() > 0.2
 
 
 # ---- off plan
@@ -163,7 +140,7 @@ OPTIONS = load_config(["evaluation.num_bootstrap=200"]).evaluation
 
 def explored(*runs: dict[str, Any]) -> dict[str, Any]:
     """Numbers of runs with these coverages by policy."""
-    return exploration_numbers([{"coverage": run} for run in runs], OPTIONS, 0)
+    return exploration.exploration_numbers([{"coverage": run} for run in runs], OPTIONS, 0)
 
 
 def test_coverage_of_several_runs() -> None:
@@ -177,7 +154,7 @@ def test_coverage_of_several_runs() -> None:
     assert both["model"]["mean"] == pytest.approx([0.55, 0.6])
     assert (both["model"]["low"], both["model"]["high"]) == ([0, 0], [1, 1])  # 12.7 standard errors
     assert both["plan"]["low"] == both["plan"]["high"] == [0.5, 0.5]
-    header, rule, *rows = coverage_table(both, {}).splitlines()
+    header, rule, *rows = exploration.coverage_table(both, {}).splitlines()
     assert header.split()[-2:] == ["1", "2"] and len(rule) == len(header) == len(rows[0])
     assert [row.split() for row in rows] == [["plan", "0.500", "0.500"], ["model", "0.550", "0.600"]]
 
@@ -186,15 +163,15 @@ def test_the_search_off_a_plan_is_compared_with_a_blind_replay() -> None:
     """Stream by stream; the second run has none for the walk of another version, so only what all have is there."""
     luck = np.random.default_rng(0).random((1, 6, 3)) / 2
     run = {"coverage": {"plan": luck}, "off_plan": {"plan": luck + 0.1}, "blind_replay": {"plan": luck}}
-    found = exploration_numbers([run], OPTIONS, 0)
+    found = exploration.exploration_numbers([run], OPTIONS, 0)
     assert list(found) == ["coverage", "off_plan", "blind_replay", "off_plan_gain"]
     gain = found["off_plan_gain"]["plan"]
     assert all(gain[name] == pytest.approx([0.1] * 3) for name in ("mean", "low", "high"))
-    header, _, row = off_plan_table(found).splitlines()
+    header, _, row = exploration.off_plan_table(found).splitlines()
     assert header.split()[-6:] == ["2", "3", "4", "blind", "replay", "difference"]
     expected = [*(f"{share:.3f}" for share in (luck + 0.1).mean((0, 1))), f"{luck.mean((0, 1))[-1]:.3f}"]
     assert row.split() == ["plan", *expected, "0.100", "[0.100,", "0.100]"]
-    assert list(exploration_numbers([run, {"coverage": {"plan": luck}}], OPTIONS, 0)) == ["coverage"]
+    assert list(exploration.exploration_numbers([run, {"coverage": {"plan": luck}}], OPTIONS, 0)) == ["coverage"]
 
 
 def test_coverage_that_memory_adds() -> None:
@@ -205,7 +182,7 @@ def test_coverage_that_memory_adds() -> None:
     found = explored({"model, context kept": kept, "model, context wiped at reset": wiped})
     (gain,) = found["coverage_gain"].values()
     assert all(gain[name] == pytest.approx([-0.05, 0.3]) for name in ("mean", "low", "high"))
-    last = coverage_table(found["coverage"], found["coverage_gain"]).splitlines()[-1]
+    last = exploration.coverage_table(found["coverage"], found["coverage_gain"]).splitlines()[-1]
     assert last == "model, context kept, minus wiped          -0.050  0.300"
 
 
@@ -216,12 +193,12 @@ def test_the_picture_has_references(monkeypatch: pytest.MonkeyPatch) -> None:
     drawn = []
     draw = lambda panels, **texts: drawn.append((panels, texts)) or adaptation_figure(panels, **texts)  # noqa: E731
     monkeypatch.setattr(figures, "adaptation_figure", draw)
-    assert list(Exploration().figures(results, ["random", "searcher", "expert"])) == ["coverage"]
+    assert list(exploration.Exploration().figures(results, ["random", "searcher", "expert"])) == ["coverage"]
     (((panel,), texts),) = drawn
     assert texts["title"] == "Cells visited in a room without a goal"
     assert [*panel.curves] == ["model, context kept"] and [*panel.references] == ["random", "searcher"]
     np.testing.assert_allclose(panel.curves["model, context kept"]["mean"], shares.mean((0, 1)))
-    assert Exploration().figures({}, ["random"]) == {}
+    assert exploration.Exploration().figures({}, ["random"]) == {}
 
 
 @pytest.mark.parametrize("changes", [{"coverage": {}}, {"coverage": {"plan": {"mean": 1}}}])

@@ -8,13 +8,14 @@ import gymnasium
 import numpy as np
 import pytest
 import torch
-from gymnasium.spaces import Box, Discrete, MultiDiscrete
+from gymnasium.spaces import Box, Discrete, MultiDiscrete, Space
 from harness import TINY, done, refusal
 from installed import needs
-from toy_env import ACTIONS, SHAPED, Shaped, played, shaped
+from own_vectors import OWN, check_told_by_its_returns
+from toy_env import ACTIONS, LAKES, SHAPED, lake, played, shaped, toy
 
 from icrl.app.compose import load_config
-from icrl.contracts import ConfigError, PipelineError
+from icrl.contracts import ConfigError
 from icrl.data.history_store import open_histories
 from icrl.envs import make_env
 from icrl.extensions.from_gymnasium.border import action_space, obs_space, write_action
@@ -28,8 +29,6 @@ NUM_STREAMS = 3
 TASKS, SEEDS = torch.tensor([[0], [1], [1]]), stream_seeds(0, NUM_STREAMS)
 KINDS = [("vector", "box"), ("vector", "discrete"), ("image", "multi"), ("multi", "multi"), ("dict", "box")]
 KINDS += [("mission", "discrete")]
-
-FLAT = {"action": "discrete"}
 
 
 def config_of(obs: str, action: str, **changes: Any) -> GymnasiumConfig:
@@ -91,21 +90,23 @@ def test_steps_are_those_of_the_environment_stepped_by_hand(num_workers: int, ob
         assert torch.equal(state.actions[:, :3], actions[-3:].transpose(0, 1)) and not state.actions[:, 3:].any()
 
 
-@pytest.mark.parametrize(("obs", "action"), KINDS)
-def test_any_state_is_restored_exactly(obs: str, action: str) -> None:
-    env, other = (GymnasiumEnv(config_of(obs, action)) for _ in range(2))
-    actions, played = random_actions(env.spec, 20), [env.reset(TASKS, SEEDS)]
+WORLDS = {f"{obs} {action}": config_of(obs, action) for obs, action in KINDS}
+WORLDS |= {"lakes": lake(), "toy": toy(), "slippery lake": lake(tasks=LAKES[2:])}
+
+
+@pytest.mark.parametrize("world", WORLDS)
+def test_any_state_is_restored_exactly(world: str) -> None:
+    """By an environment that is new or in another state, also in the middle of an episode."""
+    env, other = (GymnasiumEnv(WORLDS[world]) for _ in range(2))
+    actions, played = random_actions(env.spec, 20), [env.reset(TASKS % len(WORLDS[world].tasks), SEEDS)]
     for chosen in actions:
         played.append(env.step(played[-1][0], chosen))
-    for start in (9, 0, 16):
+    for start in (9, 0, 16, 17):
         state = PlayedState(*(field.clone() for field in played[start][0]))
         for expected, chosen in zip(played[start + 1 :], actions[start:], strict=True):
             state, step = other.step(state, chosen)
             pairs = zip((*state, *step), (*expected[0], *expected[1]), strict=True)
             assert all(torch.allclose(a, b, rtol=0, atol=0, equal_nan=True) for a, b in pairs)
-    changed = played[9][0]._replace(inner=played[9][0].inner + 1)
-    with pytest.raises(PipelineError, match="cannot be resumed"):
-        other.step(changed, actions[0])
 
 
 def test_actions_reach_the_environment_in_its_own_space() -> None:
@@ -119,26 +120,22 @@ def test_actions_reach_the_environment_in_its_own_space() -> None:
     assert ACTIONS["multi"].contains(write_action(np.array([1, 3]), ACTIONS["multi"]))
     with pytest.raises(ValueError, match="not finite"):
         write_action(np.array([np.nan, 0.0], np.float32), ACTIONS["box"])
-    Shaped.made.clear()
-    env = GymnasiumEnv(shaped(obs="vector", action="box"))
-    env.step(env.reset(TASKS[:1], SEEDS[:1])[0], torch.tensor([[9.0, 0.1]]))
-    assert Shaped.made[-1].acted[0].tolist() == [0.1, pytest.approx(0.1)]
 
 
-@pytest.mark.parametrize("space", [Box(0, 9, (3,), np.uint8), Box(-3, 3, (3,), np.int64), Box(-1, 1, (3,), np.float16)])
-def test_vectors_of_any_numbers_become_float32(space: Box) -> None:
-    found = obs_space(space)
-    assert isinstance(found, Box) and found.dtype == np.float32 and found.low.tolist() == space.low.tolist()
-
-
-def test_bounds_beyond_float32_are_none() -> None:
-    found = obs_space(Box(-1e300, 1e300, (2,), np.float64))
-    assert isinstance(found, Box) and not found.is_bounded("below") and not found.is_bounded("above")
-
-
-def test_spaces_of_integers_stay_as_they_are() -> None:
-    for space in (Discrete(4), MultiDiscrete([2, 3])):
-        assert obs_space(space) == action_space(space) == space
+@pytest.mark.parametrize(
+    ("space", "expected"),
+    [
+        (Box(0, 9, (3,), np.uint8), Box(0, 9, (3,))),
+        (Box(-3, 3, (3,), np.int64), Box(-3, 3, (3,))),
+        (Box(-1, 1, (3,), np.float16), Box(-1, 1, (3,))),
+        (Box(-1e300, 1e300, (2,), np.float64), Box(-np.inf, np.inf, (2,))),
+        *((space, space) for space in (Discrete(4), MultiDiscrete([2, 3]))),
+    ],
+)
+def test_vectors_become_float32_and_integers_stay(space: Space, expected: Space) -> None:
+    assert obs_space(space) == expected
+    if not isinstance(space, Box):
+        assert action_space(space) == expected
 
 
 @pytest.mark.parametrize(
@@ -150,65 +147,31 @@ def test_spaces_of_integers_stay_as_they_are() -> None:
         ({"obs": "text"}, ["observations Text", "env.wrappers=[FlattenObservation]"]),
         ({"obs": "list"}, ["observations Sequence", "needs one of your own"]),
         ({"obs": "mission"}, ["observations Dict", "env.wrappers=[minigrid.wrappers:ImgObsWrapper], which keeps the"]),
-        (
-            {"obs": "mission", "wrappers": ["RecordEpisodeStatistics"]},
-            ["give env.wrappers=[RecordEpisodeStatistics,minigrid.wrappers:ImgObsWrapper]"],
-        ),
-        (
-            {"obs": "mission", "wrappers": ["toy_env:Image"], "tasks": [{"obs": "mission"}, {"obs": "mission"} | FLAT]},
-            ["env.tasks[1]", "3 actions", "must agree"],
-        ),
+        ({"obs": "mission", "wrappers": ["ClipAction"]}, ["env.wrappers=[ClipAction,minigrid.wrappers:ImgObsWrapper]"]),
         ({"action": "free"}, ["actions Box(-inf, inf", "finite bounds"]),
         ({"action": "late"}, ["actions Discrete(3, start=1)", "from 0"]),
         ({"action": "whole"}, ["actions Box(0, 5", "a Box of floats"]),
         ({"wrappers": ["Flatten"]}, ["env.wrappers: there is no Flatten", "gymnasium.wrappers"]),
-        ({"wrappers": ["ClipReward"], "obs": "vector"}, ["InvalidBound", "max_reward"]),
         ({"wrappers": ["FrameStackObservation"]}, ["TypeError", "stack_size"]),
         ({"width": 2}, ["env.width=2", "number no cells", "give env.width=0"]),
         ({"tasks": [{}, {"action": "discrete"}]}, ["env.tasks[1]={'action': 'discrete'}", "3 actions", "must agree"]),
+        *(
+            ({"tasks": [{}, task]}, ["env.tasks[1]", said])
+            for task, said in (
+                ({"set.mass": 1.0}, "set.mass=1.0: Shaped has no attribute mass"),
+                ({"scale.mass": 1.0}, "scale.mass=1.0: Shaped has no attribute mass"),
+                ({"set.inner.mass": 1.0}, "set.inner.mass=1.0: type has no attribute mass"),
+                ({"set.gains": [1.0, 2.0, 3.0]}, "ValueError"),
+                ({"speed": 1.0}, "Shaped-v0 takes obs, action, fault, at, weight"),
+            )
+        ),
     ],
 )
-def test_spaces_without_a_place_are_refused_before_any_work(changes: dict[str, Any], parts: list[str]) -> None:
+def test_spaces_wrappers_and_attributes_that_cannot_be_are_refused(changes: dict[str, Any], parts: list[str]) -> None:
     with pytest.raises(ConfigError) as refused:
         GymnasiumEnv(shaped(**changes))
     message = str(refused.value)
     assert all(part in message for part in parts) and "\n" not in message, message
-
-
-@pytest.mark.parametrize("num_workers", [0, 1])
-@pytest.mark.parametrize(
-    ("changes", "part"),
-    [
-        ({"fault": "nan"}, "not finite"),
-        ({"fault": "inf"}, "not finite"),
-        ({"fault": "shape"}, "its observation"),
-        ({"fault": "reward"}, "its reward nan is not a finite"),
-        ({"fault": "range", "obs": "multi"}, "MultiDiscrete([3 7])"),
-    ],
-)
-def test_wrong_numbers_are_refused_with_task_episode_and_step(
-    num_workers: int, changes: dict[str, Any], part: str
-) -> None:
-    config = shaped(**changes)
-    config.tasks[1] |= {"at": 2}
-    with closing(played(config, num_workers)) as env, pytest.raises(PipelineError) as failed:
-        state, _ = env.reset(TASKS[1:2], SEEDS[1:2])
-        for _ in range(3):
-            state, _ = env.step(state, torch.zeros(1, 2))
-    where = "reset" if changes["fault"] == "range" else "step 2"
-    assert f"env.id={SHAPED}, env.tasks[1], episode 1, {where}: " in str(failed.value) and part in str(failed.value)
-
-
-@pytest.mark.parametrize(
-    ("source", "part"),
-    [
-        pytest.param("q_learning", "needs Discrete observations", marks=needs("value_sources")),
-        pytest.param("optimal", "optimal action", marks=[needs("experts"), needs("vectors")]),
-    ],
-)
-def test_sources_that_do_not_fit_are_refused_before_any_work(source: str, part: str, tmp_path: Path) -> None:
-    options = ("env=gymnasium_cart_pole", f"source={source}", "name=x", "evaluation.num_episodes=2")
-    assert part in refusal("train_agents", tmp_path, *options, preset=())
 
 
 PLAIN = tuple(option for option in TINY if not option.startswith(("env.", "source.hidden", "source.evaluate")))
@@ -226,14 +189,10 @@ def test_a_world_that_cannot_be_drawn_says_why(obs: str) -> None:
 @pytest.mark.parametrize("world", ["gymnasium_cart_pole", "gymnasium_pendulum"])
 def test_play_is_recorded_as_the_environment_says(world: str, tmp_path: Path) -> None:
     options = (
-        f"env={world}",
-        "source=a2c",
-        "source.num_learners=1",
-        "source.num_envs=1",
-        "tasks.num_train=5",
-        "env.max_episode_steps=20",
+        *(f"env={world}", "source=a2c", "source.num_learners=1", "source.num_envs=1", "tasks.num_train=5"),
+        *("env.max_episode_steps=20", "source.num_env_steps=80", "source.history_steps=80"),
     )
-    done("train_agents", tmp_path, *options, "source.num_env_steps=80", "source.history_steps=80", preset=PLAIN)
+    done("train_agents", tmp_path, *options, preset=PLAIN)
     (folder,) = (tmp_path / "histories").iterdir()
     histories = open_histories(folder)
     config = histories.manifest["config"]["env"]
@@ -252,3 +211,15 @@ def test_play_is_recorded_as_the_environment_says(world: str, tmp_path: Path) ->
             assert histories.rewards()[row, time] == step.reward.item()
             assert np.array_equal(columns["next_obs"][row, time], step.final_obs[0].numpy())
         assert (spec.action_space.low <= columns["action"][row]).all() if "pendulum" in world else True
+
+
+@needs("ppo")
+def test_a_world_of_ones_own_without_success_and_pictures_is_told_by_its_returns(tmp_path: Path) -> None:
+    source = ("source=ppo_vectors", "objective=ad", "source.hidden_size=8", "source.mini_batch_size=5")
+    check_told_by_its_returns(("train_agents", "train_gpt", "evaluate"), source, False, tmp_path)  # none can succeed
+    trials = ("finetune.trial_steps=12", "model.context_len=8", "finetune.num_iterations=1", "policy.model=finetuned")
+    said = refusal("finetune", tmp_path, *source, *trials, preset=OWN)
+    assert "finetune.bonus=0.25" in said and "give finetune.bonus=0" in said
+    for stage in ("finetune", "evaluate"):
+        done(stage, tmp_path, *source, *trials, "finetune.bonus=0", preset=OWN)
+    assert (tmp_path / "logs/tiny/evaluation-policy=finetuned/results.json").exists()

@@ -1,24 +1,33 @@
 """Gymnasium environments as worlds: their transition tables, maps and refusals."""
 
+import json
 import re
 import shlex
 from collections import Counter
+from contextlib import closing
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from installed import needs
+from other_worlds import changed, holding_out, played
+from refusals import check_refusal, refusals
 from toy_env import LAKES, TOY, lake, toy
 
 from icrl.app.compose import load_config
+from icrl.config.options import replace
 from icrl.contracts import ConfigError
 from icrl.envs import make_env
 from icrl.envs.exact import Chance, optimal_exact, random_exact
 from icrl.envs.render import render_cells
-from icrl.envs.tasks import development_of, split_tasks
+from icrl.envs.tasks import changing, development_of, split_tasks
 from icrl.evaluation.in_context import play_episodes
+from icrl.evaluation.trained import changes_of
 from icrl.extensions.from_gymnasium.gymnasium_env import GymnasiumConfig, GymnasiumEnv
 from icrl.randomness import stream_seeds
-from icrl.runs.files import PROJECT
+from icrl.runs.device import recorded
+from icrl.runs.files import PROJECT, check_same
 
 
 def test_outcomes_have_the_frequencies_of_play() -> None:
@@ -109,10 +118,9 @@ def test_observations_of_no_square_are_folded_into_rows(num_obs: int) -> None:
         ({"tasks": [*LAKES, {}, dict(LAKES[1])]}, ["env.tasks[1]", "env.tasks[4]", "must differ"]),
         ({"id": "CartPole-v1", "tasks": [{}]}, ["env.width=3", "Box", "number no cells"]),
         ({"id": TOY, "tasks": [{"first": 1}]}, ["env.tasks[0]={'first': 1}", "from 0"]),
-        ({"width": 2}, ["env.width=2", "number of observations, which is 9"]),
+        ({"width": 2}, ["env.width=2", "number of observations, which is 9", "give env.width=3"]),
         ({"reward_values": [0.0, 0.5]}, ["env.reward_values=[0.0, 0.5]", "lacks 1"]),
         ({"reward_values": [0.0, 1.0, 0.0]}, ["env.reward_values=[0.0, 1.0, 0.0]", "none twice"]),
-        ({"width": 2}, ["give env.width=3"]),
         ({"reward_values": [-1.0, 0.5]}, ["lacks 0, 1", "give env.reward_values=[0.0,1.0]"]),
         ({"id": TOY, "tasks": [{}], "width": 0, "reward_values": [-1.0, 0.0]}, ["env.success=goal", "env.success=end"]),
         ({"id": TOY, "tasks": [{"fault": "made"}]}, ["env.tasks[0]={'fault': 'made'}: SystemExit: os._exit(0)"]),
@@ -188,3 +196,66 @@ def test_the_commands_of_the_docs_satisfy_all_rules_and_the_cliffs_are_where_the
         float(cliffs.spec.reward_values[cliffs.outcomes(task, start, right).reward[0]]) for task in cliffs.all_tasks()
     ]
     assert falls == [-100, -1, -1, -1, -1]
+
+
+# ---- options: refusals, what follows from them, and how they are compared
+
+
+@pytest.mark.parametrize(("_", "overrides", "named"), refusals(Path(__file__).with_name("refusals.txt")))
+def test_a_refusal_names_field_value_and_what_is_allowed(_: str, overrides: list[str], named: list[str]) -> None:
+    check_refusal(load_config, overrides, named)
+
+
+def test_lists_of_mappings_are_kept_as_written() -> None:
+    tasks = "env.tasks=[{desc: [SF, FG], is_slippery: true}, {}]"
+    config: Any = load_config(["env=gymnasium", tasks, "env.reward_values=[-1, 0.5]", "env.id=m:A/B-v0"])
+    assert config.env.tasks == [{"desc": ["SF", "FG"], "is_slippery": True}, {}]
+    assert config.env.reward_values == [-1.0, 0.5] and config.env.id == "m:A/B-v0" and config.env.variant == "a_b_v0"
+    check_same(config, json.loads(json.dumps(recorded(config))), ["env"], "logs/here")
+
+
+def test_an_older_run_is_the_same_world_and_a_time_out_makes_no_other_one() -> None:
+    config: Any = load_config(["env=frozen_lake"])
+    before = recorded(config)
+    del before["env"]["timeout"], before["env"]["num_workers"]
+    assert changes_of(replace(config, env=replace(config.env, timeout=5.0, num_workers=2)), before) == {}
+
+
+def test_a_module_of_the_world_must_be_that_of_the_trained_one() -> None:
+    config: Any = load_config(["env=gymnasium", "env.id=m:A-v0"])
+    with pytest.raises(ConfigError, match=r"env\.id=n:A-v0: the model was trained in env\.id=m:A-v0"):
+        changes_of(changed(config, id="n:A-v0"), recorded(config))
+
+
+def test_tasks_are_compared_by_what_they_mean() -> None:
+    """A task is its environment with its arguments."""
+    lake = holding_out(load_config(["env=gymnasium", "env.width=0"]), 0)
+    one, two, three = ({"desc": desc, "is_slippery": False} for desc in (["SF", "FG"], ["SF", "GF"], ["SG", "FF"]))
+    wet, turned = {"is_slippery": True, "desc": ["SF", "FG"]}, dict(reversed(two.items()))
+    before = changed(lake, tasks=[one, two, three])
+    assert sorted(played(changed(lake, tasks=[wet, turned, one, three]), before, [0, 1])) == [[0], [3]]
+    other = changed(lake, tasks=[wet, turned, one], max_episode_steps=9)
+    assert sorted(played(other, before, [0, 1, 2])) == [[0]]
+
+
+@needs("changing_tasks")
+def test_a_stream_keeps_its_task() -> None:
+    config = load_config(["env=gymnasium", "source.task_change=0.5"])
+    with closing(make_env(config.env)) as env, pytest.raises(ConfigError, match=r"task_change=0\.5: a stream of env"):
+        changing(env, config, env.all_tasks(), [0, 1])
+
+
+WET_AND_DRY = ("env=gymnasium", "env.tasks=[{is_slippery: 1}, {is_slippery: 0}]")
+CARTS = ("env=gymnasium_cart_pole", "env.max_episode_steps=9")
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ((*WET_AND_DRY, "env.task_visible=true"), "needs vectors as observations, not Discrete"),
+        ((*CARTS, "env.task_visible=true", "env.tasks=[{set.gravity: [9.8]}, {}]"), "must be a number"),
+    ],
+)
+def test_worlds_that_cannot_show_their_tasks_are_refused(options: tuple[str, ...], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        make_env(load_config(options).env)

@@ -3,7 +3,6 @@
 import json
 from typing import Any
 
-import gymnasium
 import numpy as np
 import pytest
 import torch
@@ -14,7 +13,7 @@ from icrl.contracts import ConfigError
 from icrl.envs import make_env
 from icrl.envs.exact import optimal_exact
 from icrl.extensions.from_gymnasium.gymnasium_env import GymnasiumEnv
-from icrl.extensions.from_gymnasium.making import Maker, draw_tasks
+from icrl.extensions.from_gymnasium.making import draw_tasks
 from icrl.extensions.from_gymnasium.streams import PlayedState
 from icrl.randomness import stream_seeds
 
@@ -67,28 +66,6 @@ def test_with_a_seed_all_episodes_begin_alike_and_differ_in_their_steps() -> Non
     assert len(moved[:, :3].unique()) == 9  # of two streams on one level, too
 
 
-def test_tasks_that_are_made_alike_are_looked_at_once() -> None:
-    Shaped.made.clear()
-    tasks = [{"reset.seed": seed, "weight": weight} for weight in (1.0, 2.0) for seed in range(5)]
-    assert len(GymnasiumEnv(shaped(tasks=tasks)).all_tasks()) == 10
-    assert [toy.weight for toy in Shaped.made] == [1.0, 2.0]
-
-
-def test_a_set_attribute_is_the_physics_of_the_task() -> None:
-    """The pendulum of a task moves as one whose attributes were set by hand."""
-    config = load_config(["env=gymnasium_pendulum"]).env
-    ours, task = make_env(config), config.tasks[3]
-    state, step = ours.reset(torch.tensor([[3]]), stream_seeds(5, 1))
-    by_hand = gymnasium.make("Pendulum-v1", g=task["g"])
-    by_hand.reset(seed=0)
-    by_hand.unwrapped.m, by_hand.unwrapped.l = task["set.m"], task["set.l"]
-    cosine, sine, speed = step.obs[0].double().tolist()
-    by_hand.unwrapped.state = np.array([np.arctan2(sine, cosine), speed])
-    state, step = ours.step(state, torch.tensor([[1.5]]))
-    obs, reward, *_ = by_hand.step(np.array([1.5], np.float32))
-    assert np.allclose(step.obs[0].numpy(), obs, atol=1e-5) and step.reward.item() == pytest.approx(reward, rel=1e-5)
-
-
 def test_drawn_tasks_lie_in_their_ranges_and_do_not_depend_on_their_number() -> None:
     ranges = PENDULUM | {"steps": [3, 6], "map": ["a", "b", "c"], "fixed": True, "list": [[[1, 2]], [[3]], [[4]]]}
     tasks = draw_tasks({"random": ranges, "count": 100, "seed": 3})
@@ -111,20 +88,11 @@ def test_spaced_tasks_go_from_one_end_to_the_other_together() -> None:
 
 
 def test_values_of_a_function_are_functions_of_the_seed() -> None:
-    """Maps of the wanted size, all different, that a search of the cells shows to be solvable."""
+    """Maps of the wanted size, all different."""
     tasks = draw_tasks({"random": {"desc": MAPS | {"p": 0.6}, "is_slippery": False}, "count": 40, "seed": 2})
     assert tasks[:9] == draw_tasks({"random": {"desc": MAPS | {"p": 0.6}, "is_slippery": False}, "count": 9, "seed": 2})
     assert len({*map(json.dumps, tasks)}) == 40 and not any(task["is_slippery"] for task in tasks)
-    for desc in (task["desc"] for task in tasks):
-        cells = {(r, c): cell for r, line in enumerate(desc) for c, cell in enumerate(line)}
-        assert len(cells) == 16 and cells[0, 0] == "S" and cells[3, 3] == "G"
-        reached, fresh = {(0, 0)}, [(0, 0)]
-        while fresh:
-            r, c = fresh.pop()
-            near = {(r + 1, c), (r - 1, c), (r, c + 1), (r, c - 1)} - reached
-            more = [cell for cell in near if cells.get(cell, "H") != "H"]
-            reached, fresh = reached | {*more}, fresh + more
-        assert (3, 3) in reached
+    assert all([*map(len, task["desc"])] == [4] * 4 for task in tasks)
 
 
 @pytest.mark.parametrize(("options", "size"), [([], 6), (["env.tasks.random.desc.size=8", "env.tasks.count=12"], 8)])
@@ -142,9 +110,8 @@ def test_a_drawn_world_says_its_tasks_and_has_training_and_held_out_ones() -> No
     draw = "env.tasks={random: {g: [5.0, 15.0], set.m: [0.5, 1.5]}, count: 9}"
     config = load_config(["env=gymnasium", "env.id=Pendulum-v1", draw])
     assert config.env.tasks == draw_tasks({"random": PENDULUM, "count": 9}) and config.tasks.num_train == 6
-    again = load_config(
-        ["env=gymnasium", "env.id=Pendulum-v1", "env.tasks=" + json.dumps(config.env.tasks).replace('"', "")]
-    )
+    listed = "env.tasks=" + json.dumps(config.env.tasks).replace('"', "")
+    again = load_config(["env=gymnasium", "env.id=Pendulum-v1", listed])
     assert again.env == config.env
     assert len(set(make_env(config.env).fingerprint(torch.arange(9)[:, None]))) == 9
 
@@ -175,26 +142,3 @@ def test_wrong_draws_are_refused(given: dict[str, Any], part: str) -> None:
     with pytest.raises(ConfigError) as refused:
         draw_tasks(given)
     assert part in str(refused.value)
-
-
-@pytest.mark.parametrize(
-    ("task", "part"),
-    [
-        ({"set.mass": 1.0}, "set.mass=1.0: Shaped has no attribute mass"),
-        ({"scale.mass": 1.0}, "scale.mass=1.0: Shaped has no attribute mass"),
-        ({"set.inner.mass": 1.0}, "set.inner.mass=1.0: type has no attribute mass"),
-        ({"set.gains": [1.0, 2.0, 3.0]}, "ValueError"),
-        ({"speed": 1.0}, "Shaped-v0 takes obs, action, fault, at, weight"),
-    ],
-)
-def test_wrong_attributes_and_arguments_are_refused(task: dict[str, Any], part: str) -> None:
-    with pytest.raises(ConfigError) as refused:
-        GymnasiumEnv(shaped(tasks=[{}, task]))
-    assert "env.tasks[1]" in str(refused.value) and part in str(refused.value)
-
-
-def test_a_wrapper_of_ones_own_is_named_with_its_module() -> None:
-    maker = Maker("CartPole-v1", [{}], ["toy_env:Halved"], 9)
-    env = maker.make(0)
-    env.reset(seed=0)
-    assert env.step(0)[1] == 0.5

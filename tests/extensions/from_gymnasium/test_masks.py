@@ -1,25 +1,32 @@
-"""Worlds whose legal actions depend on the state: flags in observations, and policies that take legal actions alone."""
+"""Worlds that say which actions are legal, or which is the best: flags in observations, policies that take legal
+actions alone, and experts."""
 
 import re
+from contextlib import closing
+from typing import Any
 
 import gymnasium
 import numpy as np
 import pytest
 import torch
 from gymnasium.spaces import Box, Discrete, MultiDiscrete
-from harness import done, refusal
+from harness import SMALL, STAGES, done, refusal
 from installed import needs
-from masked_env import LENGTH, Corridor, corridor, options_of
+from masked_env import LEFT, LENGTH, RIGHT, Corridor, corridor, options_of
 from probes import Probe, learn_from, learners_of
 from torch import Tensor
+from toy_env import played
 
 import icrl
 from icrl import extensions
+from icrl.app.compose import load_config
 from icrl.collection.collect import EpsilonGreedy
-from icrl.contracts import Rollout, Sample
+from icrl.contracts import ConfigError, Rollout, Sample
 from icrl.data.history_store import open_histories
+from icrl.envs import make_env
 from icrl.envs.exact import Chance
 from icrl.envs.rollout import Streams, rollout, start_streams
+from icrl.extensions.from_gymnasium.border import read_expert
 from icrl.extensions.from_gymnasium.masks import ActionMask
 from icrl.randomness import Noise, stream_seeds
 from icrl.sources import source_options
@@ -131,23 +138,16 @@ def test_action_values_of_the_next_step_are_those_of_legal_actions() -> None:
 def test_all_stages(tmp_path) -> None:
     """The world fails after an illegal action, and none is recorded; an imported one is refused."""
     world = options_of([{"goal": goal} for goal in range(LENGTH)])
-    small = (
-        *("name=masked", "device=cpu", "num_threads=1", "tasks.num_train=3", "source.videos_per_task=0"),
-        *("source.num_envs=2", "source.num_learners=2", "source.num_env_steps=240", "source.history_steps=240"),
-        *("source.unroll_length=5", "data.min_final_success=0", "data.keep_every=1", "data.kept_steps=0"),
-        *("model.context_len=12", "model.embed_dim=8", "model.num_layers=1", "model.num_heads=2", "model.ff_dim=16"),
-        *("trainer.num_iterations=4", "trainer.mini_batch_size=4", "trainer.evaluate=false"),
-        *("evaluation.num_episodes=4", "evaluation.num_streams=2", "evaluation.num_probe_streams=1"),
-        *("evaluation.num_bootstrap=100", "evaluation.videos=false"),
-    )
-    for stage in ("train_agents", "train_gpt", "evaluate"):
-        done(stage, tmp_path, *world, "source=a2c", "source.body=gru", *small, preset=())
-    store = open_histories(tmp_path / "histories/masked")
+    options = ("source=a2c", "source.body=gru", "source.unroll_length=5", "source.videos_per_task=0")
+    options += ("tasks.num_train=3", "data.min_final_success=0", "trainer.evaluate=false", "evaluation.videos=false")
+    for stage in STAGES:
+        done(stage, tmp_path, *world, *options, preset=SMALL)
+    store = open_histories(tmp_path / "histories/small")
     obs, action = (torch.from_numpy(np.array(store.columns[name])).long() for name in ("obs", "action"))
     assert store.columns["obs"].dtype == np.uint8 and store.spec.action_mask
     assert store.spec.legal(obs).gather(-1, action[..., None]).all()
     world = ActionMask(gymnasium.wrappers.TimeLimit(Corridor(2), 8))
-    assert icrl.rollout(icrl.load(tmp_path / "logs/masked"), world, 3).shape == (1, 3)
+    assert icrl.rollout(icrl.load(tmp_path / "logs/small"), world, 3).shape == (1, 3)
 
 
 @pytest.mark.parametrize(
@@ -167,3 +167,54 @@ def test_actions_without_a_mask_are_refused() -> None:
     env.action_space = Box(-1, 1, (1,))
     with pytest.raises(ValueError, match="have no mask: must be Discrete"):
         ActionMask(env)
+
+
+# ---- actions that environments call the best, and shortest ways in levels of cells
+
+TASKS = [{"goal": goal} for goal in range(5)]
+GUIDED = (*options_of(TASKS, "Guided"), "env.expert=info")
+
+
+def test_the_best_action_is_what_the_environment_says() -> None:
+    """In this process and in workers, after resets and steps; whoever follows it goes straight."""
+    config: Any = load_config(GUIDED).env
+    tasks, goals = torch.arange(5)[:, None], torch.arange(5)
+    with closing(make_env(config)) as env, closing(played(config, 1)) as processes:
+        assert env.has_planner and not env.is_exact
+        (state, step), (other_state, other) = (world.reset(tasks, stream_seeds(0, 5)) for world in (env, processes))
+        for _ in range(30):
+            cell = step.obs[:, 0]
+            assert torch.equal(step.optimal_action, torch.where(goals > cell, RIGHT, LEFT))
+            assert all(torch.equal(*pair) for pair in zip(step, other, strict=True))
+            distance = (goals - cell).abs()
+            state, step = env.step(state, step.optimal_action)
+            other_state, other = processes.step(other_state, other.optimal_action)
+            assert torch.equal(step.reward, (distance == 1).float())
+
+
+@pytest.mark.parametrize(
+    ("told", "part"),
+    [(3, "is 3: must be an action"), ("left", "is left"), (2, "is 2, which info['action_mask'] forbids")],
+)
+def test_wrong_actions_are_refused_before_any_work(told: Any, part: str) -> None:
+    tasks = [{"goal": 0}, {"goal": 1, "told": told}]
+    with pytest.raises(ConfigError, match=r"env.tasks\[1\].*" + re.escape(part)):
+        make_env(load_config((*options_of(tasks, "Guided"), "env.expert=info")).env)
+    with pytest.raises(ConfigError, match="env.expert: there is no nobody: must be none, info, or module:Class"):
+        make_env(load_config((*options_of(TASKS), "env.expert=nobody")).env)
+    with pytest.raises(ConfigError, match="info\\['expert_action'\\] is missing"):
+        make_env(load_config((*options_of(TASKS), "env.expert=info")).env)
+
+
+def test_actions_of_every_space() -> None:
+    spaces = [
+        (Discrete(3), 2, 2),
+        (MultiDiscrete([2, 3]), [1, 2], [1, 2]),
+        (Box(-1, 2, (2,)), [9.0, -9.0], [2.0, -1.0]),
+    ]
+    for space, told, expected in spaces:
+        spec = EnvSpec(Discrete(2), space, (), 0, 5)
+        assert np.array_equal(read_expert({"expert_action": told}, spec, 0), expected)
+        for wrong in (np.nan, [0, 1, 2], None):
+            with pytest.raises(ValueError, match="must be an action in"):
+                read_expert({"expert_action": wrong}, spec, 0)

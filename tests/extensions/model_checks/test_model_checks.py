@@ -49,9 +49,8 @@ def test_a_share_of_the_actions_is_random_in_the_first_episodes_and_read_as_its_
     carry, same = plain.initial_carry(60), []
     for time, noise in enumerate(Noise(SEEDS).draw(40)):
         reward = played.reward[time - 1] if time else torch.zeros(60)
-        step = start_streams(plain, ENV, TASKS, SEEDS).step._replace(
-            obs=played.obs[time], reward=reward, timestep=played.timestep[time]
-        )
+        first = start_streams(plain, ENV, TASKS, SEEDS).step
+        step = first._replace(obs=played.obs[time], reward=reward, timestep=played.timestep[time])
         action, carry = plain.act(carry, step, noise)
         same.append(action == played.action[time])
         carry = plain.replace_action(carry, played.action[time])
@@ -111,9 +110,7 @@ def test_a_trained_model_is_checked(root: Path) -> None:
     late = np.array(found["curves"]["random actions 100%"]["mean"])[found["half"] :].mean()
     undisturbed = np.array(found["curves"]["random actions 0%"]["mean"])
     assert found["late"]["random actions 100%"]["mean"] == pytest.approx(late)
-    differences = [
-        found[f"late less {other}"]["random actions 100%"]["mean"] for other in ("undisturbed", "empty context")
-    ]
-    halves = undisturbed[found["half"] :].mean(), undisturbed[: found["half"]].mean()
-    assert differences == pytest.approx([late - half for half in halves])
+    for other, half in (("undisturbed", slice(found["half"], None)), ("empty context", slice(found["half"]))):
+        difference = found[f"late less {other}"]["random actions 100%"]["mean"]
+        assert difference == pytest.approx(late - undisturbed[half].mean())
     assert plt.imread(folder / "checks.png").shape[:2] == (700, 1200)

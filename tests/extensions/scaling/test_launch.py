@@ -66,16 +66,15 @@ def test_a_killed_worker_s_job_is_done_again_and_no_other(tmp_path, program, eng
     if not find_spec(PACKAGES[engine]):
         pytest.skip(f"{PACKAGES[engine]} is not installed")
     monkeypatch.setattr(os, "environ", os.environ.copy())
-    options = {"local": LOCAL, "dask": DaskLaunch(), "submitit": SubmititLaunch(executor="local", num_workers=4)}[
-        engine
-    ]
+    launches = {"local": LOCAL, "dask": DaskLaunch(), "submitit": SubmititLaunch(executor="local", num_workers=4)}
     paths = [tmp_path / f"cell-{number}" for number in range(12)]
     jobs = [Job(path.name, [["cell", str(path)]], "", 1) for path in paths]
     jobs[5].commands = [["kills", str(paths[5]), engine]]
     jobs[7].needs = jobs[5].name
     if engine == "local":  # the process is the worker, and leaves its mark behind
-        threading.Thread(target=lambda: (wait_until(jobs_mark(paths[5]).exists), jobs_mark(paths[5]).unlink())).start()
-    assert run_jobs(jobs, options, tmp_path, "study", program) == {}
+        mark = Path(f"{paths[5]}.alive")
+        threading.Thread(target=lambda: (wait_until(mark.exists), mark.unlink())).start()
+    assert run_jobs(jobs, launches[engine], tmp_path, "study", program) == {}
     assert [path.read_text() for path in paths] == [" ".join(job.commands[0][1:]) for job in jobs]
     starts = [Path(f"{path}.starts").read_text().count("start") for path in paths]
     again = {5} if engine != "dask" else {number for number, count in enumerate(starts) if count == 2}
@@ -84,10 +83,6 @@ def test_a_killed_worker_s_job_is_done_again_and_no_other(tmp_path, program, eng
     shown = capsys.readouterr().out
     assert all(f"{path.name}: done" in shown for path in paths)
     assert engine != "dask" or "dashboard http" in shown
-
-
-def jobs_mark(path: Path) -> Path:
-    return Path(f"{path}.alive")
 
 
 @pytest.mark.parametrize("engine", ["dask", "submitit"])

@@ -102,6 +102,7 @@ def test_a_pipeline_of_two_processes_survives_a_lost_one_and_a_signal(others, tm
         else:
             assert outcome.code == 143 and "SIGTERM: update " in outcome.err
     assert run("pipeline", tmp_path / "disturbed", *options).code == 0
+    assert not [*tmp_path.rglob("crash-*")]
     assert_same(*(trained_in(tmp_path / name) for name in ("whole", "disturbed")))
 
 

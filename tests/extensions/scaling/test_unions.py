@@ -8,20 +8,15 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from harness import done, flip, run
+from harness import flip
 from shards import union_of
 from stores import KINDS, NUM_STEPS, ROWS, assert_same_batches, mixture_of, written
 
-from icrl import extensions
 from icrl.contracts import ConfigError, Rollout
 from icrl.data import history_store
 from icrl.data.history_store import DamagedHistoriesError, Histories, HistoryWriter, open_histories
 from icrl.evaluation.in_context import source_adaptation
-from icrl.runs import checkpoint
 from icrl.runs.files import read_json, write_json
-
-if "curves" in extensions.NAMES:
-    pass
 
 
 @pytest.fixture(scope="module")
@@ -113,25 +108,3 @@ def test_a_union_of_another_kind_is_refused(store: Histories, tmp_path: Path, mo
     monkeypatch.setattr(history_store, "KINDS", {})
     with pytest.raises(DamagedHistoriesError, match="is not a manifest .*: shards may be of an extension that is not"):
         open_histories(folder)
-
-
-# ---- stages on a union of shards, in memory or on disk: the same as on one store
-
-
-def model_of(root: Path, name: str) -> dict[str, torch.Tensor]:
-    found = checkpoint.load_newest(root / "logs" / name / "gpt", "last", torch.device("cpu"))
-    assert found is not None
-    return found[0]["model"]
-
-
-def test_a_model_of_a_union_is_the_one_of_the_whole_store(root: Path) -> None:
-    """Bit for bit, with the same evaluation."""
-    union_of(open_histories(root / "histories/tiny"), root / "histories/united", [2, 1, 2])
-    options = ("name=other", "histories=united")
-    done("train_gpt", root, *options)
-    one, two = model_of(root, "other"), model_of(root, "tiny")
-    assert one.keys() == two.keys() and all(torch.equal(one[name], two[name]) for name in one)
-    done("evaluate", root, *options, "evaluation.ablations=false", "evaluation.temperatures=[]")
-    final = [read_json(root / "logs" / name / "evaluation/results.json")["final"] for name in ("other", "tiny")]
-    assert final[0] == final[1]
-    assert run("train_gpt", root, "name=other", "histories=tiny").code == 2  # other files, though with the same steps

@@ -130,46 +130,39 @@ def test_impossible_searches_are_refused(tmp_path, _, options, named):
 WHOLE = (  # a run of all stages that takes seconds
     *("source.num_env_steps=250", "source.history_steps=250", "source.videos_per_task=0", "data.keep_every=[1]"),
     *("data.kept_steps=0", "data.min_final_success=0", "model.context_len=20", "evaluation.num_episodes=3"),
-    *("trainer.num_iterations=2", "evaluation.videos=false", "evaluation.ablations=false"),
-    "evaluation.temperatures=[]",
-    *("evaluation.moved_goal=false", "evals.num_eval_episodes=4", "evaluation.num_bootstrap=100"),
-    "search.num_trials=2",
+    *("trainer.num_iterations=2", "evaluation.videos=false", "evaluation.ablations=false", "search.num_trials=2"),
+    *("evaluation.temperatures=[]", "evaluation.moved_goal=false", "evals.num_eval_episodes=4"),
 )
-BEFORE = {  # programs whose results a trial needs
-    "train_gpt": [train_agents.main],
-    "finetune": [train_agents.main, train_gpt.main],
-    "evaluate": [train_agents.main, train_gpt.main],
-}
+LATER = ("evaluation.tasks=development", "search.num_trials=1")
 
 
 @pytest.mark.parametrize(
-    ("program", "space", "more"),
+    ("program", "before", "space", "more"),
     [
-        ("train_gpt", "{optimizer.learning_rate.initial: {low: 1e-4, high: 1e-2, log: true}}", ()),
-        ("finetune", "{finetune.discount: [0.9, 0.99]}", ("finetune.num_iterations=1", "finetune.trial_steps=20")),
-        ("evaluate", "{policy.temperature: [0.5, 1.0]}", ("evaluation.tasks=development", "search.num_trials=1")),
-        ("pipeline", "{source.learning_rate: [0.01]}", ("evaluation.tasks=development", "search.num_trials=1")),
+        ("train_gpt", 1, "{optimizer.learning_rate.initial: {low: 1e-4, high: 1e-2, log: true}}", ()),
+        ("finetune", 2, "{finetune.discount: [0.9, 0.99]}", ("finetune.num_iterations=1", "finetune.trial_steps=20")),
+        ("evaluate", 2, "{policy.temperature: [0.5, 1.0]}", LATER),
+        ("pipeline", 0, "{source.learning_rate: [0.01]}", LATER),
     ],
 )
-def test_options_of_every_program_are_searched(tmp_path, program, space, more):
+def test_options_of_every_program_are_searched(tmp_path, program, before, space, more):
     """A trial is a run under a name of its own, whose value is that of the program's own files."""
     options = (*WHOLE, f"search.program={program}", f"search.space={space}", *more)
-    for stage in BEFORE.get(program, ()):
-        stage(tiny(tmp_path, *options))
+    for stage in (train_agents, train_gpt)[:before]:  # whose results a trial needs
+        stage.main(tiny(tmp_path, *options))
     results = read_json(main(tiny(tmp_path, *options)) / "results.json")
     keys = set(tiny(tmp_path, f"search.space={space}").search.space)
     assert {frozenset(trial) for trial in results["trials"]} == {frozenset(keys | {"value"})}
     for number, trial in enumerate(results["trials"]):
         folder = tmp_path / "logs" / f"tiny-trial-{number:03d}"
         if program in ("evaluate", "pipeline"):
-            expected = read_json(next(folder.glob("evaluation-*/results.json")))["final"]["development"]["success"][
-                "mean"
-            ]
+            final = read_json(next(folder.glob("evaluation-*/results.json")))["final"]
+            expected = final["development"]["success"]["mean"]
         else:
             expected = read_json(next(folder.glob("*/evaluations.json")))["evaluations"][-1]["score"]
         assert trial["value"] == pytest.approx(expected, abs=1e-12)
-    before = results["times"]
-    assert read_json(main(tiny(tmp_path, *options)) / "results.json")["times"] == before, "nothing is done twice"
+    again = read_json(main(tiny(tmp_path, *options)) / "results.json")
+    assert again["times"] == results["times"], "nothing is done twice"
 
 
 def test_a_trial_whose_options_conflict_is_the_worst(tmp_path, monkeypatch, capsys):
@@ -198,10 +191,8 @@ def test_the_searched_task_is_the_first_one_where_chance_is_not_known(tmp_path):
 def test_score_tells_learning_from_not_learning(tmp_path):
     life = ("source.num_learners=4", "source.num_env_steps=3000", "source.history_steps=3000")
     config = tiny(tmp_path, *life)
-    good, hopeless = (
-        score(replace(config, source=replace(config.source, learning_rate=rate)), torch.device("cpu"))
-        for rate in (0.01, 1e-8)
-    )
+    sources = (replace(config.source, learning_rate=rate) for rate in (0.01, 1e-8))
+    good, hopeless = (score(replace(config, source=source), torch.device("cpu")) for source in sources)
     assert 0 <= hopeless < 0.35 < good <= 1
     far = tiny(tmp_path)  # the corner, 4 steps away, in lives of 3 steps
     short = replace(far.source, num_env_steps=3 * far.source.num_envs, unroll_length=3.0)

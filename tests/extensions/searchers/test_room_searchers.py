@@ -6,7 +6,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scalar_search import ScalarPermutedSearcher, ScalarSearcher, check_search
+from scalar_search import ScalarPermutedSearcher, ScalarPosteriorSampler, ScalarSearcher, check_search
 from worlds import room
 
 from icrl.app.compose import load_config
@@ -14,21 +14,29 @@ from icrl.contracts import Step
 from icrl.envs import make_env
 from icrl.evaluation.references import references_of, searchers_in
 from icrl.extensions.searchers.rooms import PermutedSearcher, RoomSearcher
+from icrl.extensions.searchers.sampler import PosteriorSampler
 
 pytestmark = pytest.mark.quick
 
 
-@pytest.mark.parametrize("permuted", [False, True])
+@pytest.mark.parametrize(
+    ("kind", "scalar"),
+    [
+        (RoomSearcher, ScalarSearcher),
+        (PermutedSearcher, ScalarPermutedSearcher),
+        (PosteriorSampler, ScalarPosteriorSampler),
+    ],
+)
 @settings(max_examples=8, deadline=None)
 @given(st.integers(2, 5), st.booleans(), st.booleans(), st.integers(2, 16), st.integers(0, 10**6))
-def test_searchers_equal_a_scalar_search(permuted: bool, size: int, start: bool, end: bool, num_steps: int, seed: int):
+def test_searchers_equal_a_scalar_search(
+    kind: Any, scalar: Any, size: int, start: bool, end: bool, num_steps: int, seed: int
+) -> None:
     """Step by step, on a few tasks."""
     options: dict[str, Any] = {"size": size, "random_start": start, "max_episode_steps": num_steps}
-    env = room(terminate_on_goal=end, permute_actions=permuted, **options)
-    searcher, scalar = (PermutedSearcher, ScalarPermutedSearcher) if permuted else (RoomSearcher, ScalarSearcher)
-    found = searchers_in(env)["searcher"]
-    assert type(found) is searcher
-    check_search(env, found, scalar, 1, seed)
+    env = room(terminate_on_goal=end, permute_actions=kind is PermutedSearcher, **options)
+    assert kind is PosteriorSampler or type(searchers_in(env)["searcher"]) is kind
+    check_search(env, kind(env), scalar, 1, seed)
 
 
 def test_what_a_searcher_knows_where_the_goal_is_missed() -> None:
@@ -49,11 +57,8 @@ def test_what_a_searcher_knows_where_the_goal_is_missed() -> None:
     assert memory.candidate[0, 0].nonzero()[:, 0].tolist() == [0, 1, 3, 5, 6, 7, 8]
 
 
-ROOM = [
-    "searcher",
-    "covering plan",
-    *(f"{kind} walk with goal memory" for kind in ("persistent", "turning", "uniform")),
-]
+WALKS = [f"{kind} walk with goal memory" for kind in ("persistent", "turning", "uniform")]
+ROOM = ["searcher", "covering plan", *WALKS]
 REFERENCES = {"dark_room": ROOM, "dark_room_classic": ROOM, "dark_room_permuted": ["searcher"]}
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from harness import done, kill_late, refusal
+from harness import done, kill_late
 from installed import needs
 from pipelines import check_pipeline, options_of
 
@@ -73,9 +73,3 @@ def test_memories_are_in_the_checkpoint(tmp_path: Path) -> None:
     kill_late(logs, 23)
     assert list(logs.glob("last-*.json"))
     assert record() == expected
-
-
-@needs("from_gymnasium")
-def test_world_without_searcher_is_refused_before_anything_is_written(tmp_path: Path) -> None:
-    message = refusal("train_agents", tmp_path, preset=options_of("gymnasium", "searcher"))
-    assert "strategy=nearest: there is no such searcher with env.name=gymnasium" in message

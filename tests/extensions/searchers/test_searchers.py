@@ -10,35 +10,36 @@ from hypothesis import strategies as st
 from installed import needs
 from probes import CPU, START, alone_and_among_others
 from refusals import check_refusal, refusals
-from scalar_search import ScalarPosteriorSampler, check_search
-from searching import searcher_in
+from scalar_search import ScalarPosteriorSampler, ScalarSearcher, check_search
 from stage_one import play
 from toy import assert_same
 from worlds import room
 
 from icrl import extensions
 from icrl.app.compose import load_config
-from icrl.contracts import ConfigError
+from icrl.contracts import ConfigError, Rollout
+from icrl.envs import make_env
 from icrl.extensions.searchers.explorers import CoveringPlan
 from icrl.extensions.searchers.rooms import PermutedSearcher, RoomSearcher
 from icrl.extensions.searchers.sampler import PosteriorSampler
 from icrl.extensions.searchers.searcher import Searcher, relabelled, searcher_of
 from icrl.randomness import stream_seeds
 
+if "worlds" in extensions.NAMES:
+    from small_worlds import key_to_door
+
+    from icrl.extensions.worlds.learners import LinearThompsonSampling, PosteriorSamplingRL, ThompsonSampling
 if "exploration" in extensions.NAMES:
     from icrl.extensions.exploration.exploration import explored_by
 
 
-@settings(max_examples=8, deadline=None)
-@given(st.integers(2, 5), st.booleans(), st.booleans(), st.integers(2, 16), st.integers(0, 10**6))
-def test_posterior_sampling_equals_a_scalar_search(size: int, start: bool, end: bool, num_steps: int, seed: int):
-    """Step by step, on a few tasks."""
-    options: dict[str, Any] = {"size": size, "random_start": start, "max_episode_steps": num_steps}
-    env = room(terminate_on_goal=end, **options)
-    check_search(env, PosteriorSampler(env), ScalarPosteriorSampler, 1, seed)
+def searcher_in(*options: str, noise: str = "0.3") -> tuple[Searcher, Any]:
+    config: Any = load_config(["source=searcher", f"source.noise={noise}", *options])
+    env = make_env(config.env)
+    learner = Searcher.create(config, env, env.all_tasks()[:1], stream_seeds(0, 1), CPU)
+    learner.set_clock(START)
+    return learner, env
 
-
-# ---- the source
 
 ENV = room(size=5, max_episode_steps=10)
 SMALL, TASKS = ("env.size=5", "env.max_episode_steps=10"), ENV.all_tasks().repeat(2, 1)
@@ -74,18 +75,12 @@ def test_every_world_has_its_own_searcher_or_is_refused() -> None:
             searcher_in("source=covering_plan", world)
 
 
+COVERED = {"covering_plan": 1.0, "nearest": 0.872, "posterior_sampling": 0.697}
+COVERED |= {"turning_walk": 0.507, "persistent_walk": 0.458, "uniform_walk": 0.350}
+
+
 @needs("exploration")
-@pytest.mark.parametrize(
-    ("strategy", "covered"),
-    [
-        ("covering_plan", 1.0),
-        ("nearest", 0.872),
-        ("posterior_sampling", 0.697),
-        ("turning_walk", 0.507),
-        ("persistent_walk", 0.458),
-        ("uniform_walk", 0.350),
-    ],
-)
+@pytest.mark.parametrize(("strategy", "covered"), COVERED.items())
 def test_coverage_of_the_default_room_in_four_episodes(strategy: str, covered: float) -> None:
     """The numbers of the documentation, within four standard errors of the mean of 100 streams."""
     env = room()
@@ -107,6 +102,13 @@ def test_learners_of_a_task_have_the_levels_of_noise_in_turn() -> None:
     assert same.tolist() == [level == 0 for level in levels]
 
 
+def labels_of(played: Rollout, strategy: str) -> torch.Tensor:
+    """What a searcher of this strategy would have done, `[T, B]`."""
+    columns = {name: column.T.numpy() for name, column in played._asdict().items()}
+    config: Any = load_config([*SMALL, "source=searcher", f"source.strategy={strategy}"])
+    return torch.from_numpy(relabelled(searcher_of(strategy, config), columns, 5)).T
+
+
 @pytest.mark.parametrize("strategy", ["covering_plan", "nearest"])
 def test_labels_are_what_the_searcher_does_without_noise(strategy: str) -> None:
     """On its own histories without noise they are the actions that it took (a nearest cell is one of several, so there
@@ -114,10 +116,9 @@ def test_labels_are_what_the_searcher_does_without_noise(strategy: str) -> None:
     for noise, same in (("0.0", 1.0), ("0.5", 0.6)):
         learner = searcher_in(*SMALL, f"source.strategy={strategy}", noise=noise)[0]
         played, _ = play(learner, ENV, TASKS, 300)
-        columns = {name: column.T.numpy() for name, column in played._asdict().items()}
-        labels = torch.from_numpy(relabelled(searcher_of(strategy, learner_config(strategy)), columns, 5)).T
         known = (played.reward.cumsum(0) - played.reward > 0) | (strategy == "covering_plan")
-        assert (labels == played.action)[known].double().mean().item() == pytest.approx(same, abs=0.02 * (same < 1))
+        same_action = labels_of(played, strategy) == played.action
+        assert same_action[known].double().mean().item() == pytest.approx(same, abs=0.02 * (same < 1))
 
 
 def test_labels_of_a_random_walk_follow_what_was_done() -> None:
@@ -125,9 +126,7 @@ def test_labels_of_a_random_walk_follow_what_was_done() -> None:
     label, and each other move with 1/8; afterwards it is the step of a shortest path."""
     learner = searcher_in(*SMALL, "source.strategy=uniform_walk", noise="0.0")[0]
     played, _ = play(learner, ENV, TASKS, 400)
-    columns = {name: column.T.numpy() for name, column in played._asdict().items()}
-    walker = searcher_of("persistent_walk", learner_config("persistent_walk"))
-    labels = torch.from_numpy(relabelled(walker, columns, 5)).T
+    labels = labels_of(played, "persistent_walk")
     known = played.reward.cumsum(0) - played.reward > 0
     assert (labels == played.action)[known].all()
     moved = (~known & (played.timestep > 0))[1:] & (played.action[:-1] > 0)
@@ -149,5 +148,42 @@ def test_unknown_labels_are_refused() -> None:
     check_refusal(load_config, ["objective=dpt", "objective.labels=nearst"], ["did you mean nearest?", "an extension"])
 
 
-def learner_config(strategy: str) -> Any:
-    return load_config([*SMALL, "source=searcher", f"source.strategy={strategy}"])
+# ---- searchers of other worlds
+
+
+@needs("worlds")
+@pytest.mark.parametrize("sampled", [False, True])
+@settings(max_examples=8, deadline=None)
+@given(st.integers(2, 5), st.booleans(), st.booleans(), st.integers(2, 16), st.integers(0, 10**6))
+def test_searchers_equal_a_scalar_search(sampled: bool, size: int, start: bool, shown: bool, num_steps: int, seed: int):
+    """Step by step, on a few tasks with a key and a door."""
+    options: dict[str, Any] = {"size": size, "random_start": start, "max_episode_steps": num_steps}
+    env = key_to_door(show_key=shown, **options)
+    searcher, scalar = (PosteriorSampler, ScalarPosteriorSampler) if sampled else (RoomSearcher, ScalarSearcher)
+    check_search(env, searcher(env), scalar, 2, seed)
+
+
+@needs("worlds")
+def test_a_searcher_credits_rewards_to_the_arm_that_was_pulled() -> None:
+    """Also after random pulls."""
+    learner, env = searcher_in("env=bandit")
+    played, streams = play(learner, env, env.all_tasks()[:40], 50)
+    pulled = torch.nn.functional.one_hot(played.action[:-1], env.spec.num_actions)  # the last is not counted yet
+    assert torch.equal(streams.carry.count[:, 0], pulled.sum(0).float())
+    assert torch.equal(streams.carry.total[:, 0], (pulled * played.reward[:-1, :, None]).sum(0).float())
+
+
+@needs("worlds")
+def test_every_world_has_its_own_searcher_and_a_bandit_no_plan() -> None:
+    kinds = {"dark_key_to_door": RoomSearcher, "bandit": ThompsonSampling, "bandit_linear": LinearThompsonSampling}
+    kinds |= {"garnet": PosteriorSamplingRL, "anymdp": PosteriorSamplingRL}
+    for world, kind in kinds.items():
+        assert type(searcher_in(f"env={world}")[0].policy) is kind
+    with pytest.raises(ConfigError, match=r"strategy=covering_plan: there is no such searcher with env\.name=bandit"):
+        searcher_in("source=covering_plan", "env=bandit")
+
+
+@needs("vectors")
+def test_a_world_of_vectors_has_none() -> None:
+    with pytest.raises(ConfigError, match=r"there is no such searcher with env\.name=point_robot"):
+        searcher_in("env=point_robot")

@@ -10,15 +10,15 @@ import harness
 import pytest
 import torch
 from harness import TINY, files_of, kill_late, results_of
+from installed import needs
 
-from icrl import extensions
 from icrl.extensions.seeds.stack import Stack
 from icrl.runs import checkpoint
 from icrl.runs.files import read_json
 
 PLAIN = ("model.residual_dropout=0", "model.attention_dropout=0", "trainer.gradient_accumulation_steps=1")
 PLAIN += ("device.amp_dtype=none", "evals.async_eval=false", "checkpoints.keep_last=3", "histories=tiny")
-TOGETHER = ("name=many", "seeds=[4,0,7]")
+TOGETHER, CLIPPED = ("name=many", "seeds=[4,0,7]"), "optimizer.max_gradient_norm=0.1"
 go = partial(harness.done, preset=(*TINY, *PLAIN))
 refusal = partial(harness.refusal, preset=(*TINY, *PLAIN))
 
@@ -62,13 +62,7 @@ def assert_close(one: Any, two: Any, where: str = "", tolerance: float = 1e-5) -
     [
         (),
         ("optimizer=muon", "model.tokens=interleaved", "model.position=rope"),
-        (
-            "optimizer=sgd",
-            "model.tokens=cross",
-            "model.num_layers=2",
-            "objective=dpt",
-            "optimizer.max_gradient_norm=0.1",
-        ),
+        ("optimizer=sgd", "model.tokens=cross", "model.num_layers=2", "objective=dpt", CLIPPED),
         ("device.amp_dtype=bfloat16", "optimizer=adam", "objective.weighting=improvement"),
     ],
 )
@@ -117,11 +111,8 @@ def test_killed_runs_continue_to_the_same_models(stacked: Path, tmp_path: Path, 
 
 
 def test_a_signal_stops_all_runs_with_a_checkpoint(stacked: Path, histories: Path, tmp_path: Path, monkeypatch) -> None:
-    root, update, handler = (
-        Path(shutil.copytree(histories, tmp_path / "root")),
-        Stack.update,
-        signal.getsignal(signal.SIGTERM),
-    )
+    root = Path(shutil.copytree(histories, tmp_path / "root"))
+    update, handler = Stack.update, signal.getsignal(signal.SIGTERM)
 
     def signalled(self: Stack, batches: Any, clock: Any) -> Any:
         if clock.updates == 2:
@@ -151,10 +142,8 @@ def test_a_crash_ends_all_runs(histories: Path, tmp_path: Path, monkeypatch) -> 
         (("seeds=[1,1]",), "seeds=[1, 1]: must be one seed, or several that differ"),
         (("model.residual_dropout=0.1",), "seeds=[4, 0, 7] needs a model without dropout"),
         (("trainer.gradient_accumulation_steps=2",), "needs trainer.gradient_accumulation_steps=1"),
-        *(
-            [(("model.trunk=gru", "model.position=none"), "cannot be trained as one program")]
-            if "recurrent" in extensions.NAMES
-            else []
+        pytest.param(
+            ("model.trunk=gru", "model.position=none"), "cannot be trained as one program", marks=needs("recurrent")
         ),
         (("model.obs_encoding=framed",), "needs an encoding other than model.obs_encoding=framed"),
         (("model.position=learned",), "needs a model.position without parameters"),

@@ -100,10 +100,7 @@ def test_runs_on_several_splits_are_draws_of_one_interval(tmp_path: Path) -> Non
     success = found["final"]["held_out"]["success"]
     assert found["splits"] == [31, 32, 33] and "held_out_tasks" not in found and "references" not in found
     assert found["protocol"]["seeds"] == [
-        "split 31, seed 0",
-        "split 31, seed 1",
-        "split 32, seed 0",
-        "split 33, seed 0",
+        f"split {one}" for one in ("31, seed 0", "31, seed 1", "32, seed 0", "33, seed 0")
     ]
     assert success["mean"] == pytest.approx(np.mean(expected))
     half = 3.182 * np.std(expected, ddof=1) / 2  # t of 3 degrees of freedom, four runs
@@ -113,9 +110,6 @@ def test_runs_on_several_splits_are_draws_of_one_interval(tmp_path: Path) -> Non
     with pytest.raises(PipelineError, match="held-out tasks and training tasks differ"):
         other = {"config": {"env": {"size": 3}, "tasks": {"seed": 31}, "seed": 5}, "held_out_tasks": [[1], [2]]}
         combined([*folders, written(tmp_path / "other", 5, life(5), **other)], OPTIONS, 0)
-
-
-NOT_ITS = r"episodes\.npz is missing, damaged, or not the one of the results.json beside it"
 
 
 EPISODES = {
@@ -132,7 +126,7 @@ def test_folders_with_other_episodes_or_no_results_are_refused(tmp_path: Path, d
     folder = written(tmp_path, 0, life(0))
     combined([folder], OPTIONS, 0)
     EPISODES[damage](folder)
-    with pytest.raises(PipelineError, match=NOT_ITS):
+    with pytest.raises(PipelineError, match=r"episodes\.npz is missing, damaged, or not the one of"):
         combined([folder], OPTIONS, 0)
     (folder / "results.json").unlink()
     with pytest.raises(PipelineError, match=r"results\.json"):

@@ -72,10 +72,7 @@ REFUSED = {
     "a better end": (lambda found: success_of(found).update(mean=0.9), "mean of final, held_out, success is 0.9"),
     "a better curve": (lambda found: curve_of(found).append(1.0), "mean of curves, model, training tasks, returns"),
     "known tasks": (lambda found: found["held_out_tasks"].append(found["train_tasks"][0]), "are training or develop"),
-    "tasks to choose by": (
-        lambda found: found["development_tasks"].append(found["held_out_tasks"][1]),
-        "are training or development tasks",
-    ),
+    "choice": (lambda found: found["development_tasks"].append(found["held_out_tasks"][1]), "are training or develop"),
     "another world": (lambda found: found.pop("train_tasks"), "names no training tasks"),
     "another program": (lambda found: found["owner"].update(program="study"), "expected are those of evaluate"),
     "another run": (lambda found: found["owner"].update(run="beef"), "episodes.npz is from evaluate"),

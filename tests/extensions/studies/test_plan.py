@@ -1,12 +1,12 @@
 """Plan of a study: composed and checked before any work, each thing once."""
 
 import re
+from functools import cache
 from importlib import import_module
 from pathlib import Path
 
 import pytest
 from installed import ABSENT
-from plans import ONE_SEED, QUIET, modules, preset_plan, study, value, variant
 from refusals import check_refusal, refusals
 from results import write_results
 
@@ -18,12 +18,39 @@ from icrl.contracts import ConfigError, Json
 from icrl.envs import make_env
 from icrl.envs.rooms import DarkRoomConfig
 from icrl.envs.tasks import split_tasks
-from icrl.extensions.studies.plan import Row, plan, trained_for
+from icrl.extensions.scaling.units import Job
+from icrl.extensions.studies.plan import Plan, Row, plan, trained_for
 from icrl.nn.gpt_policy import PolicyConfig
 from icrl.runs.device import recorded
 from icrl.training.policy_gradient import FinetuneConfig
 
 PRESETS = sorted(name for name in presets_of("study") if name != "none")
+ONE_SEED = ("study.seeds=[0]",)
+QUIET = ("trainer.evaluate=false", "evaluation.checkpoint=last", *ONE_SEED)
+SMALL = ("experiment=tiny", "name=mine", "trainer.num_iterations=10")
+
+
+def study(*variants: str, options: tuple[str, ...] = (), root: Path = Path("/tmp/none")) -> Plan:
+    return plan([*SMALL, f"root={root}", f"study.variants=[{', '.join(variants)}]", *options])
+
+
+def variant(label: str, *options: str, more: str = "") -> str:
+    quoted = ", ".join(f"'{option}'" for option in options)
+    return f"{{label: {label}, set: [{quoted}]{more}}}"
+
+
+def modules(job: Job) -> list[str]:
+    return [command[0] for command in job.commands]
+
+
+def value(command: list[str], key: str) -> str:
+    """What the last of the options that set `key` says."""
+    return [option.partition("=")[2] for option in command if option.startswith(f"{key}=")][-1]
+
+
+@cache
+def preset_plan(preset: str) -> Plan:
+    return plan([f"study={preset}", "root=/tmp/none"])
 
 
 def refusal(*variants: str, options: tuple[str, ...] = ()) -> str:
@@ -73,9 +100,8 @@ def test_models_are_shared_if_only_the_evaluation_differs() -> None:
     assert [row.folders[0].parent.name for row in rows[:3]] == [name for name, _ in evaluated]
     assert {part.parent.name for row in rows[:3] for part in row.models[0]} == {"mine-warm-seed0"}
     assert value(shared.commands[2], "policy.temperature") == "0.5"
-    _, _, jobs = study(
-        variant("warm"), cold, options=(*ONE_SEED, "trainer.evaluate=true")
-    )  # checkpoints are chosen by evaluations
+    chosen = (*ONE_SEED, "trainer.evaluate=true")  # checkpoints are chosen by evaluations
+    _, _, jobs = study(variant("warm"), cold, options=chosen)
     assert [job.name for job in jobs if job.needs] == ["mine-warm-seed0", "mine-cold-seed0"]
 
 
@@ -147,19 +173,12 @@ def test_finished_work_is_not_repeated_and_must_be_the_same(tmp_path: Path) -> N
     assert [job.name for job in left if not job.needs] == [left[-1].needs], "histories that nothing needs any more"
     for row in rows:
         finish(row, 1, 1)
-    assert study(*variants, options=(*options, "launch.num_workers=1"), root=tmp_path).jobs == []
-    for other in ("trainer.num_iterations=11", "evaluation.num_streams=3", "policy.temperature=0.5"):
+    for not_theirs in ("launch.num_workers=1", "finetune.discount=0.3"):
+        assert study(*variants, options=(*options, not_theirs), root=tmp_path).jobs == []
+    own = ("trainer.num_iterations=11", "evaluation.num_streams=3", "policy.temperature=0.5", "device.dtype=float64")
+    for other in (*own, "objective.discount=0.1"):
         with pytest.raises(ConfigError, match=f"study.variants, a: .*{re.escape(other.partition('=')[0])}"):
             study(*variants, options=(*options, other), root=tmp_path)
-
-
-def test_results_count_as_long_as_their_own_options_are_the_same(tmp_path: Path) -> None:
-    for row in study(variant("plain"), options=QUIET, root=tmp_path).rows:
-        finish(row, 0, 0)
-    assert study(variant("plain"), options=(*QUIET, "finetune.discount=0.3"), root=tmp_path).jobs == []
-    for option in ("device.dtype=float64", "objective.discount=0.1"):
-        with pytest.raises(ConfigError, match=re.escape(option.partition("=")[0])):
-            study(variant("plain"), options=(*QUIET, option), root=tmp_path)
 
 
 @pytest.mark.parametrize("preset", PRESETS)
@@ -177,24 +196,20 @@ def test_every_preset_can_be_run(preset: str) -> None:
     few = dict.fromkeys((*once, "reference_recipe", "offline_settings"), 1) | {"search_parts": 5}
     seeds = ({"search": 5, "terminating": 5} | few).get(preset, 3)
     assert config.name == f"study-{preset}" and len(config.study.seeds) == seeds
+    assert description(presets_of("study")[preset])
     evaluations = [command for job in jobs for command in job.commands if command[0] == "evaluate"]
     worlds = ("env.size=", "env.opponents=")
     runs = {(value(one, "name"), tuple(option for option in one if option.startswith(worlds))) for one in evaluations}
     assert len(runs) == len(rows) * len(config.study.seeds) * max(1, len(config.study.splits))
-    found, expected = (
-        {key: value for key, value, _ in walk(one)} for one in (load_config(evaluations[0][1:]), rows[0].config)
-    )
-    assert {key for key in found if found[key] != expected[key]} <= {"source.teacher"}  # named after its histories
+    told = {key: value for key, value, _ in walk(load_config(evaluations[0][1:]))}
+    differ = {key for key, value, _ in walk(rows[0].config) if told[key] != value}
+    assert differ <= {"source.teacher"}  # named after its histories
     for one in (row.config for row in rows):
         assert not one.trainer.evaluate and not one.evaluation.videos and not one.source.videos_per_task
     chooses = preset in {"decoding", "objective", "offline_settings", "pace", "position", "tokens"}
     shown = {"development"} if chooses else {"test"}  # a recipe is chosen without a look at the test
     assert {row.config.evaluation.tasks for row in rows} == shown
     assert {folder.name.startswith("evaluation-development") for row in rows for folder in row.folders} == {chooses}
-
-
-def test_every_preset_says_what_it_is() -> None:
-    assert not [path for path in presets_of("study").values() if not description(path)]
 
 
 def test_presets_take_options_and_compare_what_they_promise() -> None:

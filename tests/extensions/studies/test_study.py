@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 from harness import TINY
-from kin import all_gone, family, killed_parent
+from kin import all_gone, family
 
 from icrl import extensions
 from icrl.app.compose import compose_config
@@ -25,12 +25,7 @@ from icrl.runs.files import PROJECT, read_json
 
 SMALL = [option for option in TINY if not option.startswith(("name=", "num_threads="))]
 SMALL += ["name=mine", "trainer.evaluate=false", "evaluation.checkpoint=last", "source.evaluate=false"]
-SMALL += [
-    "evaluation.temperatures=[]",
-    "evaluation.ablations=false",
-    "evaluation.moved_goal=false",
-    "device.amp_dtype=none",
-]
+SMALL += ["device.amp_dtype=none"]
 
 
 def options(root: Path, *more: str) -> list[str]:
@@ -107,33 +102,11 @@ def test_killed_study(finished, tmp_path):
     assert read_json(tmp_path / evaluation)["curves"] == read_json(finished / evaluation)["curves"]
 
 
-@pytest.mark.long
-@pytest.mark.timeout(900)
-@pytest.mark.parametrize(("engine", "package"), [("dask", "distributed"), ("submitit", "submitit")])
-def test_twelve_cells_on_two_workers_of_which_one_is_killed(tmp_path, capsys, monkeypatch, engine, package):
-    """Two variants with six seeds have the curves that they have in one process."""
-    pytest.importorskip(package)
-    monkeypatch.setattr(os, "environ", os.environ | {"OMP_NUM_THREADS": "1"})
-    local = ["launch.executor=local"] if engine == "submitit" else []
-    here, there = tmp_path / "here", tmp_path / "there"
-    main(options(here, "study.seeds=[0, 1, 2, 3, 4, 5]"), run_here)
-    with killed_parent(b"train_gpt", lambda: any(there.glob("logs/*/gpt/run.json"))):
-        main(options(there, "study.seeds=[0, 1, 2, 3, 4, 5]", f"launch={engine}", "launch.num_workers=2", *local))
-    cells = [f"mine-{variant}-seed{seed}" for variant in ("one", "wide") for seed in range(6)]
-    shown = capsys.readouterr().out
-    for cell in cells:
-        ours, theirs = (read_json(root / "logs" / cell / "evaluation/results.json") for root in (there, here))
-        assert ours["curves"] == theirs["curves"] and shown.count(f"{cell}: done") == 1, cell
-
-
 def wait_until(condition: Callable[[], bool]) -> None:
     end = time.monotonic() + 120
     while not condition():
         assert time.monotonic() < end
         time.sleep(0.02)
-
-
-# ---- a cell of a study whose models are trained by two processes of torchrun, of which one is killed
 
 
 def test_processes_that_cannot_share_a_batch_are_refused(tmp_path):

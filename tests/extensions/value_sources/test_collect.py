@@ -1,6 +1,5 @@
 """The loop of stage one against itself written out, and its clock against counting."""
 
-import itertools
 from pathlib import Path
 from typing import Any
 
@@ -8,14 +7,13 @@ import pytest
 import torch
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
-from probes import CPU, changed, step_of
+from probes import CPU, changed
 from small_histories import MARK
 from stage_one import root_with_others
 from torch import Tensor
-from toy import assert_same
 
 from icrl.app.compose import load_config
-from icrl.collection.collect import EpsilonGreedy, LocalUnrollWorker, collect, make_learners
+from icrl.collection.collect import LocalUnrollWorker, collect, make_learners
 from icrl.collection.experience import make_experience
 from icrl.config.schedules import Clock
 from icrl.contracts import Sample, Step, UpdateResult
@@ -51,22 +49,6 @@ class Recorder(Learner):
         self.updates.append((self.clock, sample))
         td_error = sample.rollout.obs.float().mean(0)
         return UpdateResult({"number": torch.full((self.num_learners,), len(self.updates))}, td_error)
-
-
-def test_collect_learns_from_each_rollout() -> None:
-    """The loop equals rollouts and updates written out, and learners stand on their own task."""
-    tasks = ENV.all_tasks()[[3, 12]]
-    learner, streams, noise = make_learners(CONFIG, ENV, tasks, CPU)
-    assert streams.state.task[:, 0].tolist() == [3] * 4 + [13] * 4  # the centre, cell 10, is no task
-    other, where, other_noise = make_learners(CONFIG, ENV, tasks, CPU)
-    experience = make_experience(CONFIG, ENV.spec, tasks, CPU)
-    loop = collect(learner, LocalUnrollWorker(CONFIG.source, ENV, learner, streams, noise), experience)
-    for iteration, (transitions, metrics, now) in enumerate(itertools.islice(loop, 3)):
-        expected, where = rollout(other, ENV, where, 4, other_noise)
-        assert_same(transitions, expected)
-        other.set_clock(clock_of(CONFIG.source, iteration))
-        assert_same(metrics, other.update(Sample(expected, torch.ones(16), {})).metrics)
-        assert len(metrics["entropy"]) == 4 and torch.equal(now.step.obs, where.step.obs)
 
 
 def test_learners_do_not_share_their_random_numbers() -> None:
@@ -166,15 +148,3 @@ def assert_mixed(source: Any, clock: Clock, sample: Sample, own: bool, offline: 
     if offline:
         expected += loss[:, num_own:].mean(1)
     torch.testing.assert_close((weight * loss).mean(1), expected)
-
-
-def test_evaluation_policies() -> None:
-    """Drawn from the learners' probabilities at epsilon 1, the most probable action at 0, by hand between them."""
-    noise = (torch.arange(1000) + 0.5) / 1000
-    step = step_of(torch.zeros(1000).long())
-    half = [0.05, 0.1, 0.7, 0, 0.15]
-    for epsilon, expected in ((1.0, [0.1, 0.2, 0.4, 0.0, 0.3]), (0.0, [0, 0, 1, 0, 0]), (0.5, half)):
-        policy = EpsilonGreedy(Recorder(1), epsilon)
-        action, carry = policy.act(policy.initial_carry(1000), step, noise)
-        assert carry == ()
-        assert (action.bincount(minlength=5) / 1000).tolist() == pytest.approx(expected, abs=0.002)

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 import torch
+from harness import SMALL
 from torch import Tensor
 
 from icrl.app.compose import load_config
@@ -25,9 +26,8 @@ ABOVE, BELOW, CENTRE = 1, 6, 4
 CPU = torch.device("cpu")
 CONFIG = load_config(
     [
-        *("device=cpu", "source=q_learning", "source.num_learners=2", "source.num_envs=4", "source.epsilon=0.5"),
+        *(*SMALL, "source=q_learning", "source.num_envs=4", "source.epsilon=0.5"),
         *("env.size=3", "env.random_start=false", "env.terminate_on_goal=true", "env.max_episode_steps=4"),
-        *("model.context_len=8", "model.embed_dim=8", "model.num_layers=1", "model.num_heads=2", "model.ff_dim=16"),
         *("policy.temperature=0.5", "policy.context_kept=0.25"),
     ]
 )

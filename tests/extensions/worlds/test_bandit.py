@@ -8,42 +8,42 @@ import torch
 from small_worlds import bandit
 from torch import Tensor
 
-from icrl.contracts import ConfigError, Step
+from icrl.contracts import ConfigError
 from icrl.envs.tasks import streams_of
-from icrl.extensions.worlds.bandit import Bandit
 from icrl.randomness import stream_seeds
 from icrl.spaces import discrete_spec
 
 KINDS = ["bernoulli", "gaussian"]
 
 
-def pulls(env: Bandit, tasks: Tensor, arms: Tensor) -> list[Step]:
-    """One step for each row of `arms` `[T, B]`."""
-    state, _ = env.reset(tasks, stream_seeds(0, len(tasks)))
-    steps = []
-    for action in arms:
-        state, step = env.step(state, action)
-        steps.append(step)
-    return steps
-
-
-@pytest.mark.parametrize("num_steps", [1, 6])
+@pytest.mark.parametrize("num_contexts", [1, 4])
+@pytest.mark.parametrize("num_steps", [1, 5])
 @pytest.mark.parametrize("kind", KINDS)
-def test_rewards_come_as_often_as_the_outcomes_say(kind: str, num_steps: int) -> None:
-    """Each reward value of each arm, over many streams and steps, within 5 standard deviations. A single pull is an
-    episode that ends, several are cut by the clock."""
-    env = bandit(num_arms=4, num_tasks=3, distribution=kind, max_episode_steps=num_steps)
-    tasks = streams_of(env.all_tasks(), 1000)
-    steps = pulls(env, tasks, torch.arange(4).repeat(6)[:, None].expand(-1, len(tasks)))
-    for time, step in enumerate(steps, 1):
+def test_rewards_come_as_often_as_the_outcomes_say(kind: str, num_steps: int, num_contexts: int) -> None:
+    """Each reward value of each arm in each context, over many streams and steps, within 5 standard deviations.
+    Contexts come equally often. A single pull is an episode that ends, several are cut by the clock."""
+    options = {"num_arms": 3, "num_contexts": num_contexts, "num_tasks": 3, "max_episode_steps": num_steps}
+    env = bandit(distribution=kind, **options)
+    assert env.means.shape == (3, num_contexts, 3) and env.spec.num_obs == num_contexts
+    tasks = streams_of(env.all_tasks(), 1500)
+    state, step = env.reset(tasks, stream_seeds(0, len(tasks)))
+    paid = torch.zeros(3, num_contexts, 3, env.spec.num_rewards)
+    for time in range(1, 13):
+        assert torch.equal(step.optimal_action, env.means[tasks[:, 0], step.obs].argmax(1))
+        shown, arm = step.obs, torch.full((len(tasks),), time % 3)
+        state, step = env.step(state, arm)
+        assert (step.terminated == (num_steps == 1)).all() and (num_steps > 1 or torch.equal(step.final_obs, shown))
         assert (step.timestep == time % num_steps).all() and (step.truncated == (time % num_steps == 0)).all()
-        assert (step.terminated == (num_steps == 1)).all()
-    for task in range(3):
-        chance = env.outcomes(torch.tensor([task]), torch.tensor(0), torch.arange(4)).probability
-        for arm in range(4):
-            paid = torch.cat([step.reward[task * 1000 : (task + 1) * 1000] for step in steps[arm::4]])
-            got = env.spec.reward_index(paid).bincount(minlength=env.spec.num_rewards) / 6000
-            assert ((got - chance[arm]).abs() <= 5 * (chance[arm] * (1 - chance[arm]) / 6000).sqrt() + 1e-3).all()
+        place = (tasks[:, 0], shown, arm, env.spec.reward_index(step.reward))
+        paid.index_put_(place, torch.ones(len(tasks)), accumulate=True)
+    assert (paid.sum((0, 2, 3)) / paid.sum() - 1 / num_contexts).abs().max() < 0.01
+    for task, context in np.ndindex(3, num_contexts):
+        found = env.outcomes(torch.tensor([task]), torch.tensor(context), torch.arange(3))
+        chance = torch.zeros(3, env.spec.num_rewards, dtype=found.probability.dtype)
+        chance.scatter_add_(1, found.reward.long(), found.probability)
+        pulls = paid[task, context].sum(-1, keepdim=True)
+        error = (paid[task, context] / pulls - chance).abs()
+        assert (error <= 5 * (chance * (1 - chance) / pulls).sqrt() + 1e-3).all()
 
 
 def test_gaussian_outcomes_are_a_rounded_normal() -> None:
@@ -76,8 +76,12 @@ def test_outcomes_differ_from_step_to_step_and_stream_to_stream(num_steps: int) 
     """No two streams and no two steps of fair coins show the same sides, within an episode and over episodes."""
     env = bandit(num_arms=2, num_tasks=2000, max_episode_steps=num_steps)
     task, arm = divmod(int((env.means - 0.5).abs().argmin()), 2)
-    steps = pulls(env, torch.full((50, 1), task), torch.full((50, 50), arm))
-    sides = torch.stack([step.reward for step in steps])
+    state, _ = env.reset(torch.full((50, 1), task), stream_seeds(0, 50))
+    rewards = list[Tensor]()
+    for _ in range(50):
+        state, step = env.step(state, torch.full((50,), arm))
+        rewards.append(step.reward)
+    sides = torch.stack(rewards)
     assert abs(sides.double().mean() - 0.5) < 0.05
     assert len(sides.unique(dim=0)) == len(sides.unique(dim=1).T) == 50
 
@@ -98,28 +102,6 @@ def test_sizes_descriptions_and_the_best_arm(kind: str) -> None:
 # ---- contexts and features
 
 
-@pytest.mark.parametrize("num_steps", [1, 5])
-@pytest.mark.parametrize("kind", KINDS)
-def test_contexts_come_equally_often_and_each_has_its_own_arms(kind: str, num_steps: int) -> None:
-    """Rewards of each arm in each context, over many pulls, within 5 standard deviations of its mean."""
-    env = bandit(num_arms=3, num_contexts=4, num_tasks=3, distribution=kind, max_episode_steps=num_steps)
-    assert env.means.shape == (3, 4, 3) and env.spec.num_obs == 4
-    tasks = streams_of(env.all_tasks(), 1500)
-    state, step = env.reset(tasks, stream_seeds(0, len(tasks)))
-    shown, chosen, paid = [], [], []
-    for time in range(12):
-        assert torch.equal(step.optimal_action, env.means[tasks[:, 0], step.obs].argmax(1))
-        before, action = step.obs, torch.full((len(tasks),), time % 3)
-        state, step = env.step(state, action)
-        assert (step.terminated == (num_steps == 1)).all() and (num_steps > 1 or torch.equal(step.final_obs, before))
-        shown.append(before), chosen.append(action), paid.append(step.reward)
-    context, arm, reward = (torch.stack(column, 1) for column in (shown, chosen, paid))
-    assert abs(context.flatten().bincount() / context.numel() - 0.25).max() < 0.01
-    for task, c, a in np.ndindex(3, 4, 3):
-        found = reward[(tasks == task) & (context == c) & (arm == a)]
-        assert abs(found.mean() - env.means[task, c, a]) < 5 * found.std() / len(found) ** 0.5
-
-
 def test_a_linear_bandit_by_hand() -> None:
     """Means are products with the features, which lie on the unit sphere and are the same in all tasks; two means with
     the features of two arms tell the third."""
@@ -131,9 +113,8 @@ def test_a_linear_bandit_by_hand() -> None:
         theta = ((x * d - b * y) / (a * d - b * c), (a * y - c * x) / (a * d - b * c))
         for context, arm in np.ndindex(2, 3):
             phi = env.features[context, arm].tolist()
-            assert float(env.means[task, context, arm]) == pytest.approx(
-                phi[0] * theta[0] + phi[1] * theta[1], abs=0.02
-            )
+            expected = phi[0] * theta[0] + phi[1] * theta[1]
+            assert float(env.means[task, context, arm]) == pytest.approx(expected, abs=0.02)
     many = bandit(num_tasks=3000, distribution="gaussian", num_features=3).means
     assert abs(many.mean()) < 0.05 and abs(many.std() - 1) < 0.05
 

@@ -1,44 +1,37 @@
 """References, tasks that are new to a model, and maps, in the worlds of this extension."""
 
+from importlib import import_module
+
 import pytest
 import torch
+from installed import needs
 from other_worlds import changed, holding_out, played
 from played_chance import check_chance
 from task_maps import figure_of, outlined, printed, world
 
-from icrl import extensions
 from icrl.app.compose import load_config
 from icrl.envs import make_env
 from icrl.evaluation.references import references_of
 from icrl.programs.train_agents import announce
 
 BANDIT = ["Thompson sampling", "UCB1"]
-REFERENCES = {"bandit": BANDIT, "bandit_gaussian": BANDIT, "bandit_contextual": BANDIT}
-REFERENCES |= {"bandit_linear": ["Thompson sampling", "LinUCB"], "dark_key_to_door": ["searcher"]}
-REFERENCES |= {"garnet": ["PSRL"], "anymdp": ["PSRL"]}
-WORLDS = {"bandit": ["env.num_arms=3"], "bandit_gaussian": ["env.num_arms=3"], "dark_key_to_door": ["env.size=3"]}
-WORLDS["anymdp"] = ["env.num_states=6"]
 
 
-@pytest.mark.parametrize("name", REFERENCES)
-def test_each_world_has_its_own(name: str) -> None:
-    config = load_config([f"env={name}", *WORLDS.get(name, [])])
-    assert list(references_of(make_env(config.env))) == REFERENCES[name]
-
-
-@pytest.mark.parametrize(("name", "deviation"), [("bandit", None), ("bandit_gaussian", 0.7)])
-def test_thompson_sampling_knows_the_distribution_of_rewards(name: str, deviation: float | None) -> None:
-    """Those of a coin are Beta, of a gaussian arm normal: only the latter may leave [0, 1]."""
-    config = load_config([f"env={name}", "env.deviation=0.7"])
-    policies = references_of(make_env(config.env))
-    assert vars(policies["Thompson sampling"])["_deviation"] == deviation
-    assert vars(policies["UCB1"])["_deviation"] == (deviation or 0.5)
-
-
-@pytest.mark.parametrize("name", REFERENCES)
-def test_played_chance_agrees_with_the_exact_one(name: str) -> None:
-    config = load_config([f"env={name}", *WORLDS.get(name, [])])
-    env = make_env(config.env)
+@pytest.mark.parametrize(
+    ("world", "references"),
+    [
+        (["env=bandit", "env.num_arms=3"], BANDIT),
+        (["env=bandit_gaussian", "env.num_arms=3"], BANDIT),
+        (["env=bandit_contextual"], BANDIT),
+        (["env=bandit_linear"], ["Thompson sampling", "LinUCB"]),
+        (["env=dark_key_to_door", "env.size=3"], ["searcher"]),
+        (["env=garnet"], ["PSRL"]),
+        (["env=anymdp", "env.num_states=6"], ["PSRL"]),
+    ],
+)
+def test_references_and_played_chance_that_agrees_with_the_exact_one(world: list[str], references: list[str]) -> None:
+    env = make_env(load_config(world).env)
+    assert list(references_of(env)) == references
     check_chance(env, env.all_tasks()[:4], 300)
 
 
@@ -83,12 +76,10 @@ def test_doors_show_the_mean_over_keys_and_are_outlined_if_all_are_held_out(show
     assert figure_of(env, one_key).get_suptitle() == "success", "one task for each door"
 
 
-@pytest.mark.skipif("offline_rl" not in extensions.NAMES, reason="the extension offline_rl is not installed")
+@needs("offline_rl")
 def test_key_and_door_are_marked_and_no_start_if_starts_vary() -> None:
     env = make_env(load_config(["env=dark_key_to_door", "env.size=3"]).env)
-    if "offline_rl" in extensions.NAMES:
-        from icrl.extensions.offline_rl.pictures import CellValues, maps_figure  # noqa: PLC0415
-
-        cells = CellValues(torch.arange(9.0), torch.ones(9, dtype=torch.long))
-        (stars,) = maps_figure(env, torch.tensor([[2, 3]]), [[cells] * 3], "values").axes[0].lines
-        assert stars.get_xydata().tolist() == [[2, 0], [0, 1]]
+    pictures = import_module("icrl.extensions.offline_rl.pictures")
+    cells = pictures.CellValues(torch.arange(9.0), torch.ones(9, dtype=torch.long))
+    (stars,) = pictures.maps_figure(env, torch.tensor([[2, 3]]), [[cells] * 3], "values").axes[0].lines
+    assert stars.get_xydata().tolist() == [[2, 0], [0, 1]]
