@@ -72,6 +72,7 @@ STUDIES += ("objective", "decoding", "tokens", "position", "tasks", "pace", "tru
 STUDIES += (
     "vectors",
     "world_trials",
+    "mdp_trials",
     "literature",
     "offline_settings",
     "offline",

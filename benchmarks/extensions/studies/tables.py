@@ -158,7 +158,8 @@ RANKS = [
     Rank("Bernoulli bandit, 200 pulls", "world_trials", "bandit", REGRET, "Thompson sampling"),
     Rank("contextual bandit, 200 pulls", "world_trials", "contextual bandit", REGRET, "Thompson sampling"),
     Rank("linear bandit, 200 pulls", "tables", "linear bandit", RETURN_END, "LinUCB"),
-    Rank("garnet", "tables", "garnet", RETURN_END, "PSRL"),
+    Rank("garnet", "mdp_trials", "garnet", RETURN_END, "PSRL"),
+    Rank("AnyMDP, 10 states", "mdp_trials", "AnyMDP", SUCCESS_END, "PSRL"),
     *(Rank(protocol, "literature", protocol, TOTAL, reference) for protocol, reference in _LITERATURE.items()),
     Rank("point robot", "vectors", "point robot", RETURN_END, "optimum"),
     Rank("cart pole", "vectors", "cart pole", RETURN_END, _EXPERT),
@@ -260,6 +261,11 @@ TABLES = {
     "worlds_in_context": Table(
         _beside("worlds", _WORLDS),
         [RETURN_FIRST, RETURN_END, SUCCESS_END, REGRET],
+        "world: policy",
+    ),
+    "mdp_trials": Table(
+        _beside("mdp_trials", dict.fromkeys(("garnet", "AnyMDP"), ("PSRL", "random", "optimum"))),
+        [RETURN_FIRST, RETURN_END, SUCCESS_END],
         "world: policy",
     ),
     "world_trials": Table(

@@ -192,7 +192,7 @@ def test_every_preset_can_be_run(preset: str) -> None:
         if not ABSENT or "an extension" not in str(error):
             raise
         pytest.skip(str(error))
-    once = ("regions", "region_parts", "source_trials", "trial_parts", "larger_rooms", "world_trials")
+    once = ("regions", "region_parts", "source_trials", "trial_parts", "larger_rooms", "world_trials", "mdp_trials")
     few = dict.fromkeys((*once, "reference_recipe", "offline_settings"), 1) | {"search_parts": 5}
     seeds = ({"search": 5, "terminating": 5} | few).get(preset, 3)
     assert config.name == f"study-{preset}" and len(config.study.seeds) == seeds
