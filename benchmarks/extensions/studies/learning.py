@@ -234,6 +234,7 @@ def leaderboard(folder: Path = FIGURES) -> str:
         kept = read_json(folder / f"{rank.study}.json")
         row = next(row for row in kept["rows"] if row["variant"] == rank.variant)
         figures, splits = row["figures"], len(kept.get("splits") or [0])
+        splits = min(splits, row.get("runs", splits))  # a row may be of one split alone
         reached, best, random = (
             figures.get(name, {}).get(rank.figure, "") for name in (MODEL, rank.reference, "random")
         )
