@@ -115,6 +115,7 @@ _RANDOM_TABLES = {
 _WORLD_TRIALS = {
     "bandit": ("model before trials", "Thompson sampling", "UCB1", "random"),
     "contextual bandit": ("model before trials", "Thompson sampling", "UCB1", "random"),
+    "linear bandit": ("model before trials", "Thompson sampling", "LinUCB", "random"),
     "permuted actions": ("model before trials", "searcher", "random"),
 }
 _WORLDS = {
@@ -157,7 +158,7 @@ RANKS = [
     Rank("FrozenLake 6 x 6", "tables", "frozen lake 6 x 6", SUCCESS_END, "optimum"),
     Rank("Bernoulli bandit, 200 pulls", "world_trials", "bandit", REGRET, "Thompson sampling"),
     Rank("contextual bandit, 200 pulls", "world_trials", "contextual bandit", REGRET, "Thompson sampling"),
-    Rank("linear bandit, 200 pulls", "tables", "linear bandit", RETURN_END, "LinUCB"),
+    Rank("linear bandit, 200 pulls", "world_trials", "linear bandit", REGRET, "Thompson sampling"),
     Rank("garnet", "mdp_trials", "garnet", RETURN_END, "PSRL"),
     Rank("AnyMDP, 10 states", "mdp_trials", "AnyMDP", SUCCESS_END, "PSRL"),
     *(Rank(protocol, "literature", protocol, TOTAL, reference) for protocol, reference in _LITERATURE.items()),
