@@ -129,10 +129,10 @@ def held_out_region(env: TensorEnv, config: Config, order: list[int]) -> set[int
         allowed = f"{largest} must be below {number}, the number of tasks of env.name={config.env.name}"
         refuse(largest >= number, f"tasks.held_out={options.held_out}: {allowed}")
         return set(options.held_out)
-    return _regions(env, config)[0]
+    return _region_of(env, config)[0]
 
 
-def _regions(env: TensorEnv, config: Config) -> tuple[set[int], set[int]]:
+def _region_of(env: TensorEnv, config: Config) -> tuple[set[int], set[int]]:
     """Held-out tasks by the rule of a region, and development tasks. Raises `ConfigError` if tasks have no place."""
     split, name = config.tasks.split, config.env.name
     found = _REGIONS[split](env, config.tasks.seed)
@@ -156,7 +156,7 @@ def development_of(env: TensorEnv, config: Config, train: list[int]) -> list[int
         fewer = f"give data.num_development_tasks={max(1, len(train) // 3)}"
         refuse(number >= len(train), f"data.num_development_tasks={number} {allowed}: {fewer}")
         return train[len(train) - number :]
-    given, chosen = f"data.development=region with tasks.split={config.tasks.split}", _regions(env, config)[1]
+    given, chosen = f"data.development=region with tasks.split={config.tasks.split}", _region_of(env, config)[1]
     tasks = [task for task in train if task in chosen]
     left = len(train) - len(tasks)
     refuse(
