@@ -85,13 +85,3 @@ def root_with_others(root: Path, config: Any, train: list[int], per_task: int) -
     ends = (torch.arange(16) % 4 == 3)[:, None].expand(-1, len(train) * per_task)
     write_histories(root, "others", config, train, per_task, ends)
     return root
-
-
-def check_second_alone(learn: Callable[[slice, slice], tuple[Rollout, Any]]) -> None:
-    """The second of three learners with two streams each lives and learns alone as it does among the others. `learn`
-    gives what the streams played, and the learners."""
-    together, everyone = learn(slice(None), slice(None))
-    alone, one = learn(slice(2, 4), slice(1, 2))
-    assert all(torch.equal(column, columns[:, 2:4]) for column, columns in zip(alone, together, strict=True))
-    for (_, own), (_, all_own) in zip(one.parameters(), everyone.parameters(), strict=True):
-        torch.testing.assert_close(own[0], all_own[1], rtol=1e-4, atol=1e-5)
