@@ -3,6 +3,8 @@
 Needs MiniGrid: `pip install minigrid`. W x H cells, 4 headings: right, down, left, up.
 """
 
+from functools import lru_cache
+from importlib import import_module
 from typing import Any
 
 import gymnasium
@@ -35,7 +37,7 @@ class ShortestWay(gymnasium.Wrapper[Any, Any, Any, Any]):
     def _with_action(self, info: dict[str, Any], changed: bool) -> dict[str, Any]:
         level: Any = self.env.unwrapped
         if changed:
-            self._actions = first_actions(*_read(level))
+            self._actions = _actions_of(level)
         column, row = level.agent_pos
         return info | {"expert_action": int(self._actions[column, row, level.agent_dir])}
 
@@ -57,22 +59,31 @@ def first_actions(free: NDArray[np.bool_], ready: NDArray[np.bool_], last: int) 
         distance = shorter
 
 
-def _read(level: Any) -> tuple[NDArray[np.bool_], NDArray[np.bool_], int]:
-    """Arguments of `first_actions` for a level."""
-    size = (level.width, level.height)
-    free, target = np.zeros(size, np.bool_), np.zeros(size, np.bool_)
-    door, last = getattr(level, "target_pos", None), _FORWARD
+def _actions_of(level: Any) -> NDArray[np.int64]:
+    """First actions `[W, H, 4]` in a level; those of levels seen before are remembered, because a level is the same in
+    all episodes of its task."""
     kind = (getattr(level, "targetType", "goal"), getattr(level, "targetColor", "green"))
-    for column, row in np.ndindex(size):
-        thing = level.grid.get(column, row)
-        free[column, row] = thing is None or (thing.can_overlap() and thing.type not in ("goal", "lava"))
-        target[column, row] = thing is not None and (thing.type, thing.color) == kind
+    door = getattr(level, "target_pos", None)
+    return _remembered(level.grid.encode().tobytes(), (level.width, level.height), kind, door and tuple(door))
+
+
+@lru_cache(maxsize=10_000)
+def _remembered(
+    encoded: bytes, size: tuple[int, int], kind: tuple[str, str], door: tuple[int, int] | None
+) -> NDArray[np.int64]:
+    """`_actions_of` the level with the encoded cells `[W, H, 3]`: kind, colour and state of the thing there."""
+    thing, colour, state = np.moveaxis(np.frombuffer(encoded, np.uint8).reshape(*size, 3), 2, 0)
+    codes = import_module("minigrid.core.constants")
+    number = codes.OBJECT_TO_IDX
+    opened = (thing == number["door"]) & (state == codes.STATE_TO_IDX["open"])
+    free = (thing == number["empty"]) | (thing == number["floor"]) | opened
+    target, last = (thing == number[kind[0]]) & (colour == codes.COLOR_TO_IDX[kind[1]]), _FORWARD
     if door is not None:
-        target[:], last = False, _DONE
-        target[tuple(door)] = True
+        target, last = np.zeros(size, np.bool_), _DONE
+        target[door] = True
     elif kind[0] != "goal":
         last = _PICKUP
     facing = np.stack([np.roll(target, (-right, -down), axis=(0, 1)) for right, down in _HEADINGS], axis=2)
     if last == _DONE:
         facing = facing | facing.any(2, keepdims=True)  # beside a door any heading will do
-    return free, facing & free[:, :, None], last
+    return first_actions(free, facing & free[:, :, None], last)
