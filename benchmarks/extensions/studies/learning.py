@@ -78,6 +78,7 @@ STUDIES += (
     "offline",
     "half_cheetah",
     "minigrid",
+    "minigrid_trials",
     "meta_world",
 )
 _EPISODES = (1, 4, 5, 10)

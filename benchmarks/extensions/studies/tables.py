@@ -117,6 +117,7 @@ _WORLD_TRIALS = {
     "contextual bandit": ("model before trials", "Thompson sampling", "UCB1", "random"),
     "linear bandit": ("model before trials", "Thompson sampling", "LinUCB", "random"),
     "permuted actions": ("model before trials", "searcher", "random"),
+    "FrozenLake 6 x 6": ("random", "optimum"),
 }
 _WORLDS = {
     "Key-to-Door": ("searcher", "random", "optimum"),
@@ -155,7 +156,7 @@ RANKS = [
     Rank("Key-to-Door", "worlds", "Key-to-Door", RETURN_END, "optimum"),
     Rank("Key-to-Door, key not seen", "worlds", "Key-to-Door, key not seen", RETURN_END, "searcher"),
     Rank("FrozenLake 4 x 4", "worlds", "FrozenLake", SUCCESS_END, "optimum"),
-    Rank("FrozenLake 6 x 6", "tables", "frozen lake 6 x 6", SUCCESS_END, "optimum"),
+    Rank("FrozenLake 6 x 6", "world_trials", "FrozenLake 6 x 6", SUCCESS_END, "optimum"),
     Rank("Bernoulli bandit, 200 pulls", "world_trials", "bandit", REGRET, "Thompson sampling"),
     Rank("contextual bandit, 200 pulls", "world_trials", "contextual bandit", REGRET, "Thompson sampling"),
     Rank("linear bandit, 200 pulls", "world_trials", "linear bandit", REGRET, "Thompson sampling"),
@@ -165,7 +166,7 @@ RANKS = [
     Rank("point robot", "vectors", "point robot", RETURN_END, "optimum"),
     Rank("cart pole", "vectors", "cart pole", RETURN_END, _EXPERT),
     Rank("pendulum", "vectors", "pendulum", RETURN_END, _EXPERT),
-    Rank("GoToDoor", "minigrid", "GoToDoor", RETURN_END, _EXPERT),
+    Rank("GoToDoor", "minigrid_trials", "GoToDoor", RETURN_END, _EXPERT),
     Rank("Fetch", "minigrid", "Fetch", RETURN_END, _EXPERT),
     Rank("ML1 reach", "meta_world", "reach", RETURN_END, _EXPERT),
     Rank("HalfCheetah-Vel", "half_cheetah", "HalfCheetah-Vel", RETURN_4, _EXPERT),
@@ -263,6 +264,11 @@ TABLES = {
         _beside("worlds", _WORLDS),
         [RETURN_FIRST, RETURN_END, SUCCESS_END, REGRET],
         "world: policy",
+    ),
+    "minigrid_trials": Table(
+        _beside("minigrid_trials", {"GoToDoor": ("model before trials", _EXPERT, "random")}),
+        [RETURN_FIRST, RETURN_4, RETURN_END, SUCCESS_END],
+        "level: policy",
     ),
     "mdp_trials": Table(
         _beside("mdp_trials", dict.fromkeys(("garnet", "AnyMDP"), ("PSRL", "random", "optimum"))),
