@@ -181,10 +181,14 @@ def test_finished_work_is_not_repeated_and_must_be_the_same(tmp_path: Path) -> N
             study(*variants, options=(*options, other), root=tmp_path)
 
 
+MINIGRID = ("minigrid", "minigrid_trials")
+
+
 @pytest.mark.parametrize("preset", PRESETS)
 def test_every_preset_can_be_run(preset: str) -> None:
     """The plan checks all its runs; the command line of a run gives the configuration of the row."""
-    if package := {"half_cheetah": "mujoco", "minigrid": "minigrid", "meta_world": "metaworld"}.get(preset):
+    packages = {"half_cheetah": "mujoco", "meta_world": "metaworld"} | dict.fromkeys(MINIGRID, "minigrid")
+    if package := packages.get(preset):
         pytest.importorskip(package)
     try:
         config, rows, jobs = preset_plan(preset)
@@ -192,7 +196,8 @@ def test_every_preset_can_be_run(preset: str) -> None:
         if not ABSENT or "an extension" not in str(error):
             raise
         pytest.skip(str(error))
-    once = ("regions", "region_parts", "source_trials", "trial_parts", "larger_rooms", "world_trials", "mdp_trials")
+    once = {"regions", "region_parts", "source_trials", "trial_parts", "larger_rooms", "world_trials", "mdp_trials"}
+    once.add("minigrid_trials")
     few = dict.fromkeys((*once, "reference_recipe", "offline_settings"), 1) | {"search_parts": 5}
     seeds = ({"search": 5, "terminating": 5} | few).get(preset, 3)
     assert config.name == f"study-{preset}" and len(config.study.seeds) == seeds

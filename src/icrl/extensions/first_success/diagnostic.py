@@ -60,7 +60,8 @@ class FirstSuccess(Diagnostic):
 
         beside = {PARTS["development"]} - {PARTS[shown_part(results["final"])]}  # their few streams tell little
         curves = {name: one for name, one in results["curves"].items() if name not in beside and "first_success" in one}
-        return {"first_success": first_success_figure(curves, [*references, "optimum"])} if curves else {}
+        lines = [*references, "optimum"]
+        return {"first_success": first_success_figure(curves, lines)} if curves.keys() - {*lines} else {}
 
 
 def _sections(results: Json, name: str) -> tuple[Json, Json]:

@@ -18,8 +18,7 @@ def first_success_figure(curves: Mapping[str, Curves], references: Sequence[str]
     panels = []
     for measure, (ylabel, xlabel) in labels.items():
         shown = {name: at_risk(of_policy[measure]) for name, of_policy in curves.items() if measure in of_policy}
-        lines = [name for name in references if name in shown]
-        if len(lines) < len(shown):  # a model that never succeeds keeps nothing
-            panel = panel_of(ylabel, shown, lines)
+        if shown.keys() - {*references}:  # a model that never succeeds keeps nothing
+            panel = panel_of(ylabel, shown, [name for name in references if name in shown])
             panels.append(panel._replace(xlabel=xlabel))
     return adaptation_figure(panels, title="Finding and keeping")
