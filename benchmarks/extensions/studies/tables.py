@@ -118,6 +118,7 @@ _WORLD_TRIALS = {
     "linear bandit": ("model before trials", "Thompson sampling", "LinUCB", "random"),
     "permuted actions": ("model before trials", "searcher", "random"),
     "FrozenLake 6 x 6": ("random", "optimum"),
+    "Key-to-Door, key not seen": ("model before trials", "searcher", "random"),
 }
 _WORLDS = {
     "Key-to-Door": ("searcher", "random", "optimum"),
@@ -154,7 +155,7 @@ RANKS = [
     Rank("DarkRoom 17 x 17", "worlds", "hard room", LATE, "searcher"),
     Rank("DarkRoom, permuted actions", "world_trials", "permuted actions", SUCCESS_END, "searcher"),
     Rank("Key-to-Door", "worlds", "Key-to-Door", RETURN_END, "optimum"),
-    Rank("Key-to-Door, key not seen", "worlds", "Key-to-Door, key not seen", RETURN_END, "searcher"),
+    Rank("Key-to-Door, key not seen", "world_trials", "Key-to-Door, key not seen", RETURN_END, "searcher"),
     Rank("FrozenLake 4 x 4", "worlds", "FrozenLake", SUCCESS_END, "optimum"),
     Rank("FrozenLake 6 x 6", "world_trials", "FrozenLake 6 x 6", SUCCESS_END, "optimum"),
     Rank("Bernoulli bandit, 200 pulls", "world_trials", "bandit", REGRET, "Thompson sampling"),
