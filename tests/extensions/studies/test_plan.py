@@ -181,13 +181,11 @@ def test_finished_work_is_not_repeated_and_must_be_the_same(tmp_path: Path) -> N
             study(*variants, options=(*options, other), root=tmp_path)
 
 
-MINIGRID = ("minigrid", "minigrid_trials")
-
-
 @pytest.mark.parametrize("preset", PRESETS)
 def test_every_preset_can_be_run(preset: str) -> None:
     """The plan checks all its runs; the command line of a run gives the configuration of the row."""
-    packages = {"half_cheetah": "mujoco", "meta_world": "metaworld"} | dict.fromkeys(MINIGRID, "minigrid")
+    packages = {"half_cheetah": "mujoco", "meta_world": "metaworld"}
+    packages |= dict.fromkeys(("minigrid", "minigrid_trials"), "minigrid")
     if package := packages.get(preset):
         pytest.importorskip(package)
     try:
@@ -196,9 +194,8 @@ def test_every_preset_can_be_run(preset: str) -> None:
         if not ABSENT or "an extension" not in str(error):
             raise
         pytest.skip(str(error))
-    once = {"regions", "region_parts", "source_trials", "trial_parts", "larger_rooms", "world_trials", "mdp_trials"}
-    once.add("minigrid_trials")
-    few = dict.fromkeys((*once, "reference_recipe", "offline_settings"), 1) | {"search_parts": 5}
+    once = ("regions", "region_parts", "source_trials", "trial_parts", "larger_rooms", "world_trials", "mdp_trials")
+    few = dict.fromkeys((*once, "minigrid_trials", "reference_recipe", "offline_settings"), 1) | {"search_parts": 5}
     seeds = ({"search": 5, "terminating": 5} | few).get(preset, 3)
     assert config.name == f"study-{preset}" and len(config.study.seeds) == seeds
     assert description(presets_of("study")[preset])

@@ -64,11 +64,11 @@ def _actions_of(level: Any) -> NDArray[np.int64]:
     all episodes of its task."""
     kind = (getattr(level, "targetType", "goal"), getattr(level, "targetColor", "green"))
     door = getattr(level, "target_pos", None)
-    return _remembered(level.grid.encode().tobytes(), (level.width, level.height), kind, door and tuple(door))
+    return _actions_in(level.grid.encode().tobytes(), (level.width, level.height), kind, door and tuple(door))
 
 
 @lru_cache(maxsize=10_000)
-def _remembered(
+def _actions_in(
     encoded: bytes, size: tuple[int, int], kind: tuple[str, str], door: tuple[int, int] | None
 ) -> NDArray[np.int64]:
     """`_actions_of` the level with the encoded cells `[W, H, 3]`: kind, colour and state of the thing there."""
