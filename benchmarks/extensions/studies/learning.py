@@ -21,12 +21,14 @@ from benchmarks.extensions.studies.tables import (
     AFTER,
     AFTER_MOVE,
     COVERED,
+    LAST,
     LATE,
     MEMORY,
     MINUTES,
     MODEL,
     OF_STUDY,
     OFF_PLAN,
+    OURS,
     PUBLISHED,
     RANKS,
     REGRET,
@@ -47,7 +49,7 @@ from icrl.contracts import Json
 from icrl.evaluation.protocol import PARTS, shown_part
 from icrl.evaluation.tables import interval_text
 from icrl.extensions.studies.programs import study
-from icrl.extensions.studies.report import COVERAGE_KEPT, LATER
+from icrl.extensions.studies.report import COVERAGE_KEPT, LATER, ours_beside
 from icrl.runs.files import PROJECT, read_json, write_json
 
 FIGURES = RESULTS / "studies"
@@ -156,11 +158,10 @@ def _cost(row: Json) -> dict[str, str]:
 
 
 def _add_published(figures: dict[str, dict[str, str]], row: Json) -> None:
-    """Add the total rewards of a life, ours and published."""
-    found = row["found"]
-    for name, curves in found["curves"].items():
-        figures[name][TOTAL] = f"{sum(curves['returns']['mean']):.1f}"
-    figures[MODEL][TOTAL] = interval_text(found["final"][shown_part(found["final"])]["total"], 1)
+    """Add published results, and ours in the same measure."""
+    measure = row["published"][0]["measure"]
+    for name, ours in ours_beside(row["found"], measure).items():
+        figures[name][OURS[measure]] = ours
     for one in row["published"]:
         figures.setdefault(one["label"], {})[PUBLISHED] = f"{one['value']} ({one['source']})"
 
@@ -264,7 +265,7 @@ def _whole(study: str, folder: Path) -> Table:
         for policy in (MODEL, *(name for name, of in row["figures"].items() if PUBLISHED in of or name in UNPUBLISHED))
     ]
     if len(cited) > len(rows):
-        return Table(cited, (TOTAL, PUBLISHED), "protocol: policy")
+        return Table(cited, (TOTAL, LAST, PUBLISHED), "protocol: policy")
     lines = [
         Line(study, row["variant"], test=row["test"], label=", ".join(filter(None, (row["variant"], row["test"]))))
         for row in rows

@@ -3,6 +3,8 @@
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
+from icrl.extensions.studies.report import PUBLISHED as OURS
+
 MODEL = "model"
 
 
@@ -28,7 +30,8 @@ LATE, RETURN, STEPS, AFTER = "success, 31 to 40", "return, 31 to 40", "steps to 
 COVERED, MEMORY = "cells visited in 4 episodes without a goal", "of these by memory"
 OFF_PLAN = "new cells above a blind replay"  # in the three episodes after a random one
 ABOVE_OPTIMUM, REGRET = "steps above the optimum", "regret"
-TOTAL, PUBLISHED, MINUTES = "total reward of a life", "published", "minutes"
+TOTAL, LAST = OURS.values()
+PUBLISHED, MINUTES = "published", "minutes"
 UNPUBLISHED = ("greedy planning",)  # references that stand beside published ones
 AFTER_MOVE = "ten episodes after the goal moved"
 _REFERENCES = (

@@ -142,19 +142,28 @@ def test_a_column_is_there_if_one_row_has_it() -> None:
         assert (first[header.index(column)], second[header.index(column)]) == ("-", value)
 
 
-def test_published_totals_stand_beside_ours() -> None:
-    """Policies of a row with published ones: the model, ours, and those that are published alone."""
+def test_published_results_stand_beside_ours() -> None:
+    """Policies of a row with published ones: the model, ours, and those that are published alone; total rewards of a
+    life, or returns of the last episode."""
     published = [{"label": name, "value": value, "source": "a paper"} for name, value in (("random", 1.0), ("RL^2", 7))]
-    one = result("a", 0.5, published=published)
+    one, other = (
+        result(name, 0.5, published=[cited | {"measure": measure} for cited in published])
+        for name, measure in (("a", "total"), ("b", "last"))
+    )
     one["found"]["final"]["held_out"]["total"] = interval(6.5)
-    assert published_cells([result("b", 0.5, published=[])]) == []
-    assert published_cells([result("b", 0.5, published=[]), one]) == [
-        ["variant", "policy", "total reward", "published", "source"],
-        ["a", "model", "6.5 [6.4, 6.5]", "-", "-"],
-        ["a", "random", "1.2", "1.0", "a paper"],  # 0.1 in each of 12 episodes
-        ["a", "searcher", "12.0", "-", "-"],
-        ["a", "optimum", "12.0", "-", "-"],
-        ["a", "RL^2", "-", "7.0", "a paper"],
+    assert published_cells([result("c", 0.5, published=[])]) == []
+    assert published_cells([result("c", 0.5, published=[]), one, other]) == [
+        ["variant", "policy", "measure", "ours", "published", "source"],
+        ["a", "model", "total reward of a life", "6.5 [6.4, 6.5]", "-", "-"],
+        ["a", "random", "total reward of a life", "1.2", "1", "a paper"],  # 0.1 in each of 12 episodes
+        ["a", "searcher", "total reward of a life", "12.0", "-", "-"],
+        ["a", "optimum", "total reward of a life", "12.0", "-", "-"],
+        ["a", "RL^2", "total reward of a life", "-", "7", "a paper"],
+        ["b", "model", "return, last episode", "1.00 [0.90, 1.05]", "-", "-"],
+        ["b", "random", "return, last episode", "0.10", "1", "a paper"],
+        ["b", "searcher", "return, last episode", "1.00", "-", "-"],
+        ["b", "optimum", "return, last episode", "1.00", "-", "-"],
+        ["b", "RL^2", "return, last episode", "-", "7", "a paper"],
     ]
 
 

@@ -11,7 +11,7 @@ from contextlib import closing, suppress
 from functools import cache
 from importlib import import_module
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple
 
 from pydantic import BaseModel, Field, ValidationError
 
@@ -68,11 +68,12 @@ class Plan(NamedTuple):
 
 
 class _Published(BaseModel, strict=True, extra="forbid"):
-    """Total reward of a life in a publication."""
+    """Result of a publication: the total reward of a life, or the return of its last episode."""
 
     label: Annotated[str, "the name of a policy, ours if it is the same"]
     value: Annotated[float, "a number"]
     source: Annotated[str, "a publication"]
+    measure: Literal["total", "last"] = "total"
 
 
 class _Variant(BaseModel, strict=True, extra="forbid"):
@@ -83,7 +84,7 @@ class _Variant(BaseModel, strict=True, extra="forbid"):
     test: Annotated[dict[Any, list[str]], Field(min_length=1), "worlds, a label and a list of KEY=VALUE each"] = {
         "": []
     }
-    published: Annotated[list[_Published], "a list of `label`, `value` and `source`"] = []
+    published: Annotated[list[_Published], "a list of `label`, `value`, `source` and `measure`"] = []
 
     @property
     def slug(self) -> str:

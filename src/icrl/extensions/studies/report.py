@@ -17,7 +17,7 @@ import torch
 from icrl.config.options import replace
 from icrl.contracts import Json, PipelineError
 from icrl.evaluation.measures import SCALED, measure_of
-from icrl.evaluation.protocol import shown_part
+from icrl.evaluation.protocol import PARTS, shown_part
 from icrl.evaluation.report import Result, read_results, shown_curve
 from icrl.evaluation.tables import LABELS, aligned, interval_text
 from icrl.extensions.studies.combined import combined
@@ -36,6 +36,7 @@ LATER = 10  # episodes after the goal moved
 COVERAGE_KEPT = "model, context kept"  # the model, in the section `coverage`
 COVERED = 4  # the episode by the end of which a covering plan has seen the default room
 NOTHING = "-"
+PUBLISHED = {"total": "total reward of a life", "last": "return, last episode"}  # names of the measures
 ENOUGH = 3  # runs of a variant: the interval of fewer says little of others
 _STYLE = """body { font: 16px/1.5 system-ui, sans-serif; max-width: 1200px; margin: 24px auto; padding: 0 16px }
 h1 { font-size: 24px; margin: 0 } img { max-width: 100%; display: block } div { overflow-x: auto }
@@ -177,19 +178,28 @@ def study_cells(results: Sequence[Result], measure: str) -> Cells:
 
 
 def published_cells(results: Sequence[Result]) -> Cells:
-    """Table of total rewards of a life, ours and published, of all policies in each row that has published ones; empty
-    if none has."""
+    """Table of our results and published ones, of all policies in each row that has published ones; empty if none
+    has."""
     rows: Cells = []
     for result in (one for one in results if one["published"]):
         published = {one["label"]: one for one in result["published"]}
-        curves, part = result["found"]["curves"], shown_part(result["found"]["final"])
-        ours = {name: f"{sum(of['returns']['mean']):.1f}" for name, of in curves.items() if "tasks" not in name}
-        ours = {"model": _interval(result["found"]["final"][part]["total"], 1)} | ours
+        measure = result["published"][0]["measure"]
+        ours = ours_beside(result["found"], measure)
         for name in dict.fromkeys([*ours, *published]):
             other = published.get(name)
-            cited = [f"{other['value']:.1f}", other["source"]] if other else [NOTHING, NOTHING]
-            rows.append([result["variant"], name, ours.get(name, NOTHING), *cited])
-    return [["variant", "policy", "total reward", "published", "source"], *rows] if rows else []
+            cited = [f"{other['value']:g}", other["source"]] if other else [NOTHING, NOTHING]
+            rows.append([result["variant"], name, PUBLISHED[measure], ours.get(name, NOTHING), *cited])
+    return [["variant", "policy", "measure", "ours", "published", "source"], *rows] if rows else []
+
+
+def ours_beside(found: Mapping[str, Any], measure: str) -> dict[str, str]:
+    """Our results in the `measure` of published ones, by policy, first the model."""
+    curves, part = {name: of for name, of in found["curves"].items() if "tasks" not in name}, shown_part(found["final"])
+    if measure == "total":
+        ours = {name: f"{sum(of['returns']['mean']):.1f}" for name, of in curves.items()}
+        return {"model": _interval(found["final"][part]["total"], 1)} | ours
+    last = {end: values[-1] for end, values in found["curves"][PARTS[part]]["returns"].items()}
+    return {"model": _interval(last, 2)} | {name: f"{of['returns']['mean'][-1]:.2f}" for name, of in curves.items()}
 
 
 def study_table(table: Cells) -> str:
