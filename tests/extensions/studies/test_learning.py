@@ -59,9 +59,7 @@ def test_totals_stand_beside_published_ones(tmp_path: Path, monkeypatch: pytest.
         "curves": {"model, held-out tasks": curves, "random": curves},
         "final": {"held_out": {"success": late, "total": {"mean": 3.5, "low": 3, "high": 4}}},
     }
-    published = [
-        {"label": name, "value": 9.9, "source": "RL^2", "measure": "total"} for name in ("random", "SNAIL")
-    ]
+    published = [{"label": name, "value": 9.9, "source": "RL^2", "measure": "total"} for name in ("random", "SNAIL")]
     row = {"variant": "arms", "test": "", "updates": 7, "found": found, "trained_at": ["abcdefghij"]}
     row |= {"published": published, "training_seconds": 150.0}
     row["runs"] = ["one", "two", "three"]  # more than the seeds of the newest command
