@@ -78,6 +78,7 @@ STUDIES += (
     "literature",
     "offline_settings",
     "offline",
+    "q_histories",
     "half_cheetah",
     "minigrid",
     "minigrid_trials",

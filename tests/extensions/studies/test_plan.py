@@ -195,7 +195,8 @@ def test_every_preset_can_be_run(preset: str) -> None:
             raise
         pytest.skip(str(error))
     once = ("regions", "region_parts", "source_trials", "trial_parts", "larger_rooms", "world_trials", "mdp_trials")
-    few = dict.fromkeys((*once, "minigrid_trials", "reference_recipe", "offline_settings"), 1) | {"search_parts": 5}
+    once += ("minigrid_trials", "reference_recipe", "offline_settings", "q_histories")
+    few = dict.fromkeys(once, 1) | {"search_parts": 5}
     seeds = ({"search": 5, "terminating": 5} | few).get(preset, 3)
     assert config.name == f"study-{preset}" and len(config.study.seeds) == seeds
     assert description(presets_of("study")[preset])
