@@ -43,6 +43,7 @@ _REFERENCES = (
     "random",
 )
 VISITED = [f"cells by {episode}" for episode in range(1, 7)]
+AREA = "normalised area"
 RETURN_4, RETURN_FIRST, RETURN_END = "return, episode 4", "return, episode 1", "return, last quarter"
 SUCCESS_END = "success, last quarter"
 OF_STUDY = (
@@ -106,6 +107,8 @@ _PARTS = ("rows and columns apart", "without other rooms", "without a bonus, fro
 _SHORT = "150 of 22 000 updates"
 _SPOILED = ("context wiped at reset", "rewards blanked", "another task's context", "context shuffled", "greedy")
 _SPOILED += ("temperature 0.5",)
+_Q_HISTORIES = ("70 goals", "first third of the lives")
+_Q_METHODS = ("distilled, then trials", "in-context CQL", "in-context DQN", "plain distillation")
 _EXPERT = "expert, sees the task"
 _HIDDEN, _GRU = "cart pole, velocities hidden", "memory of the episode"
 _VECTORS = {"point robot": ("optimum",), "cart pole": (_EXPERT,), "pendulum": (_EXPERT,), _HIDDEN: (_EXPERT,)}
@@ -156,6 +159,8 @@ RANKS = [
     Rank("DarkRoom 9 x 9, a quadrant", "regions", "a quadrant", LATE, "covering plan"),
     Rank("DarkRoom 9 x 9, the ring", "regions", "the ring", LATE, "covering plan"),
     Rank("DarkRoom 17 x 17", "worlds", "hard room", LATE, "searcher"),
+    Rank("DarkRoom 9 x 9, 70 goals, Q-learning", "q_histories", f"70 goals: {_Q_METHODS[0]}", LAST, "optimum"),
+    Rank("the same, first third of the lives", "q_histories", f"{_Q_HISTORIES[1]}: {_Q_METHODS[0]}", LAST, "optimum"),
     Rank("DarkRoom, permuted actions", "world_trials", "permuted actions", SUCCESS_END, "searcher"),
     Rank("Key-to-Door", "worlds", "Key-to-Door", RETURN_END, "optimum"),
     Rank("Key-to-Door, key not seen", "world_trials", "Key-to-Door, key not seen", RETURN_END, "searcher"),
@@ -202,6 +207,14 @@ TABLES = {
     "reference_recipe": Table(
         [Line("reference_recipe", _SHORT, policy) for policy in (MODEL, *_REFERENCES[2:4], "random")],
         [LATE, STEPS, "episode 5", COVERED, MEMORY],
+    ),
+    "q_histories": Table(
+        [
+            *(Line("q_histories", f"{histories}: {method}") for histories in _Q_HISTORIES for method in _Q_METHODS),
+            *(Line("q_histories", f"70 goals: {_Q_METHODS[0]}", policy) for policy in (*_REFERENCES[2:4], "random")),
+        ],
+        [LAST, PUBLISHED, "episode 10", STEPS, AREA, "updates", MINUTES],
+        "histories: method",
     ),
     "larger_rooms": Table(
         [
