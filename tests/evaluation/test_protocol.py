@@ -119,7 +119,7 @@ def test_runs_on_the_same_tasks_are_no_further_draws_and_splits_are() -> None:
     runs = {seed: {"held_out": solving(23, 23)} for seed in range(4)}
     for setting, low in (
         (Setting(references, "1", False), 0.8518),
-        (Setting(references, "1", False, apart=[references] * 4, num_splits=2), 0.9229),
+        (Setting(references, "1", False, apart=[references] * 4, splits=[0, 0, 1, 1]), 0.9229),
     ):
         found = summarise(runs, setting, OPTIONS, 0)["final"]["held_out"]
         for name in ("success", "fraction_solved"):
@@ -183,11 +183,24 @@ def test_differences_over_splits_have_the_t_interval_of_the_runs() -> None:
         walk = solving(2, 2)
         ours = walk._replace(steps_to_goal=walk.steps_to_goal + more)
         runs[seed] = {"held_out": ours, "covering plan": walk}
-    setting = Setting(references, "1", False, apart=[references] * 3, num_splits=3)
+    setting = Setting(references, "1", False, apart=[references] * 3, splits=[0, 1, 2])
     options = OPTIONS.model_copy(update={"num_bootstrap": 20_000})
     found = summarise(runs, setting, options, 0)["differences"]["covering plan"]["steps_to_goal"]
     ends = [3 - 4.303 * (7 / 3) ** 0.5, 3 + 4.303 * (7 / 3) ** 0.5]
     assert [found["low"], found["high"]] == pytest.approx(ends, abs=0.5) and found["mean"] == 3
+
+
+def test_splits_with_other_numbers_of_paid_tasks_are_joined() -> None:
+    """The fraction of the optimum is one of tasks that pay: two on the first split, one on the other."""
+    optima, runs = ([2.0, 2.0], [4.0, 0.0]), {}
+    for split, optimum in enumerate(optima):
+        runs[split] = {"held_out": paying(np.full((2, 2, 8), 1.0))}
+    apart = [{"held_out": exact([0.0, 0.0], optimum)} for optimum in optima]
+    found = summarise(runs, Setting(apart[0], "1", False, apart=apart, splits=[0, 1]), OPTIONS, 0)
+    assert found["final"]["held_out"]["fraction_of_optimum"]["mean"] == pytest.approx((1 / 2 + 1 / 4) / 2)
+    apart[1] = {"held_out": exact([0.0, 0.0], [0.0, 0.0])}
+    found = summarise(runs, Setting(apart[0], "1", False, apart=apart, splits=[0, 1]), OPTIONS, 0)
+    assert "fraction_of_optimum" not in found["final"]["held_out"], "one split has no task that pays"
 
 
 def test_several_runs_are_averaged() -> None:

@@ -37,6 +37,25 @@ def test_runs_that_differ_alone_have_a_t_interval():
     np.testing.assert_allclose(np.abs(moved[:, 1] - 4), 2 * np.abs(moved[:, 0] - 3))
 
 
+def test_runs_of_one_split_are_one_draw():
+    """Splits differ, seeds do not: three seeds of each of two splits tell no more than one, and cover the truth."""
+    splits = [7, 7, 7, 4, 4, 4]
+    of_splits = np.array([1.0, 5.0])[:, None, None].repeat(3, axis=1)
+    of_runs = of_splits.repeat(3, axis=0)
+    apart = bootstrap_means(of_splits, 500, 0, [7, 4])
+    np.testing.assert_allclose(bootstrap_means(of_runs, 500, 0, splits), apart)
+    ratios = bootstrap_ratios(of_runs, np.ones_like(of_runs), 500, 0, splits)
+    np.testing.assert_allclose(ratios, apart)
+    rng = np.random.default_rng(0)
+    truth = rng.normal(size=(2, 1, 1, 300)).repeat(3, axis=0) + 0.3 * rng.normal(size=(6, 1, 1, 300))
+    low, high = percentile_interval(bootstrap_means(truth.repeat(4, axis=1), 400, 0, splits), 0.95)
+    assert ((low < 0) & (high > 0)).mean() >= 0.93
+    nothing = of_runs.copy()
+    nothing[:3] = 0  # in one split
+    low, high = percentile_interval(bootstrap_ratios(nothing, nothing, 500, 0, splits), 0.95)
+    assert low < -1e8 and high > 1e8
+
+
 @pytest.mark.parametrize("num_runs", [1, 3])
 def test_resamples_equal_a_plain_loop(num_runs):
     """One draw of tasks for all runs, new streams for each task and run; several runs also draw t."""

@@ -46,7 +46,7 @@ class Runs(NamedTuple):
 
     options: EvaluationConfig
     seed: int  # of the resamples
-    num_splits: int  # of the tasks
+    splits: Sequence[int]  # of the tasks of each run, if there are several
     possible: Mapping[str, tuple[float, float]]  # least and largest mean of a measure
     episodes: Episodes  # `[R, G, S, E]`
     arrays: Sequence[Arrays]  # of each run

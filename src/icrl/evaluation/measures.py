@@ -88,8 +88,13 @@ def cells_of(played: Adaptation, exact: Exact, regrets: bool) -> Cells:
     return {(key, name): cell for key, cells in (("curves", curves), ("final", final)) for name, cell in cells.items()}
 
 
+def number_of(splits: Sequence[int]) -> int:
+    """Number of splits of the tasks, given that of each run; one if there is none."""
+    return len({*splits}) or 1
+
+
 def intervals(
-    cells: Cells, config: EvaluationConfig, seed: int, num_splits: int = 1, bounds: Bounds | None = None
+    cells: Cells, config: EvaluationConfig, seed: int, splits: Sequence[int] = (), bounds: Bounds | None = None
 ) -> dict[str, Any]:
     """Cells as `results.json` has them: means with intervals within `bounds`, and means per task unless the tasks of
     the runs differ, because they are on several splits.
@@ -101,7 +106,7 @@ def intervals(
         names = list(group)
         flat = [cells[name].reshape(*shape, -1).astype(np.float64) for name in names]
         both = np.concatenate(flat, axis=-1)
-        together = statistics.bootstrap_means(both, config.num_bootstrap, seed, num_splits > 1)
+        together = statistics.bootstrap_means(both, config.num_bootstrap, seed, splits)
         ends = np.cumsum([values.shape[-1] for values in flat])[:-1]
         for name, part in zip(names, np.split(together, ends, axis=-1), strict=True):
             means[name] = part.reshape(-1, *cells[name].shape[3:])
@@ -114,9 +119,9 @@ def intervals(
         numbers[name] = interval(values, resampled, statistics.CONFIDENCE)
         if limits := (bounds or {}).get(name):
             if section == "final" and 0 < limits[1] - limits[0] < math.inf:
-                widen(numbers[name], values.mean(2), limits, num_splits, statistics.CONFIDENCE, exact=name in _SOLVED)
+                widen(numbers[name], values.mean(2), limits, splits, statistics.CONFIDENCE, exact=name in _SOLVED)
             _clip(numbers[name], limits)
-        if section == "final" and name in (*MEASURES, "regret") and num_splits == 1:
+        if section == "final" and name in (*MEASURES, "regret") and not splits:
             numbers[f"{name}_per_task"] = values.mean((0, 2)).tolist()
     return written
 
@@ -125,7 +130,7 @@ def widen(
     number: dict[str, Any],
     scores: Floats,
     limits: tuple[float, float],
-    num_splits: int,
+    splits: Sequence[int],
     confidence: float,
     exact: bool = False,
 ) -> None:
@@ -137,7 +142,7 @@ def widen(
     split, in however many runs it was played. An `exact` number is a share of tasks, and has the exact interval, with
     several runs the wider of both."""
     low, high = limits
-    tasks = num_splits * int((~np.isnan(scores)).sum() / len(scores))
+    tasks = number_of(splits) * int((~np.isnan(scores)).sum() / len(scores))
     reached, ends = (scores - low) / (high - low), (number["low"], number["high"])
     if exact:
         exact_ends = statistics.proportion_interval(tasks * number["mean"], tasks, confidence)
@@ -169,7 +174,7 @@ def differences(
     others: Mapping[str, Mapping[str, Floats]],
     config: EvaluationConfig,
     seed: int,
-    num_splits: int = 1,
+    splits: Sequence[int] = (),
     optimum_is_bound: bool = False,
 ) -> dict[str, Any]:
     """Paired differences of the model from others on the same tasks, by policy and measure, given `task_means` of all.
@@ -177,10 +182,10 @@ def differences(
     If no task has another success, the interval is that of other tasks of which 0 of n were drawn, won or lost."""
     names = list(others)
     cells: Cells = {(name, key): (ours[key] - others[name][key])[..., None] for name in names for key in PAIRED}
-    numbers = intervals(cells, config, seed, num_splits, {"success": (-1.0, 1.0)})
+    numbers = intervals(cells, config, seed, splits, {"success": (-1.0, 1.0)})
     for name in names:
         if not cells[name, "success"].any():
-            tasks = num_splits * ours["success"].shape[1]
+            tasks = number_of(splits) * ours["success"].shape[1]
             _, most = statistics.proportion_interval(0, tasks, statistics.CONFIDENCE)
             numbers[name]["success"] |= {"low": -most, "high": most}
     if optimum_is_bound and "optimum" in numbers:

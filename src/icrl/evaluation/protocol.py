@@ -57,7 +57,7 @@ class Setting(NamedTuple):
     possible: Bounds = {}  # of an episode
     optimum_is_bound: bool = False  # whether no episode has a higher return or fewer steps than the exact optimum
     apart: Sequence[Mapping[str, Exact]] = ()  # references of each run, if the runs have different tasks
-    num_splits: int = 1  # that the runs have
+    splits: Sequence[int] = ()  # of each run, if there are several
 
     def bounds(self, part: str) -> Bounds:
         """Least and largest possible means of measures on the tasks of `part`."""
@@ -82,8 +82,13 @@ class Setting(NamedTuple):
         each: list[Cells] = []
         for run, references in enumerate(self.apart):
             own = Adaptation(*(column[run : run + 1] for column in played))
-            each.append(cells_of(own, references[part], self.regrets))
-        return {key: np.concatenate([np.asarray(cells[key], np.float64) for cells in each]) for key in each[0]}
+            cells = cells_of(own, references[part], self.regrets)
+            each.append({key: np.asarray(cell, np.float64) for key, cell in cells.items()})
+        shared = {key: [cells[key] for cells in each] for key in each[0] if all(key in cells for cells in each)}
+        for key, own in shared.items():
+            if len({cell.shape for cell in own}) > 1:  # of some tasks alone, whose number differs
+                shared[key] = [cell.mean((1, 2), keepdims=True) for cell in own]
+        return {key: np.concatenate(own) for key, own in shared.items()}
 
 
 def decoding_name(temperature: float, epsilon: float) -> str:
@@ -153,7 +158,7 @@ def summarise(
     for name, adaptation in played.items():
         label = label_of(name)
         part = "train" if "training tasks" in label else name if name in PARTS else shown
-        numbers = intervals(setting.cells(adaptation, part), config, seed, setting.num_splits, setting.bounds(part))
+        numbers = intervals(setting.cells(adaptation, part), config, seed, setting.splits, setting.bounds(part))
         measured[name] = {"label": label, **numbers}
     num_episodes = played[shown].returns.shape[-1]
     others = {name.removeprefix(TEMPERATURE): name for name in names if name.startswith(TEMPERATURE)}
@@ -168,7 +173,7 @@ def summarise(
         for section in (*(one[key] for one in measured.values() for key in ("curves", "final")), *exact_ones):
             section[SCALED] = scaled(section["returns"], scale)
     bound = setting.optimum_is_bound
-    paired = differences(task_means(played[shown]), compared, config, seed, setting.num_splits, bound)
+    paired = differences(task_means(played[shown]), compared, config, seed, setting.splits, bound)
     results = {
         "protocol": {
             "seeds": list(map(str, runs)) if setting.apart else list(runs),
@@ -181,7 +186,7 @@ def summarise(
         "ablations": {name: measured[name] for name in ABLATIONS if name in measured},
     }
     success = {name: one["success"] for name, one in exact.items()}
-    all_runs = Runs(config, seed, setting.num_splits, setting.possible, episodes, arrays, success)
+    all_runs = Runs(config, seed, setting.splits, setting.possible, episodes, arrays, success)
     for diagnostic in diagnostics():
         diagnostic.add(results, all_runs)
     return results

@@ -7,14 +7,15 @@ are not drawn, because a few runs drawn with replacement spread too little. Inst
 by t * sqrt(variance of the runs' own values / R), with the unbiased variance and one t per resample from Student's
 distribution with R - 1 degrees of freedom. For values that vary between runs alone this is the t interval.
 
-Runs on different splits of the tasks have their own tasks each (`apart`). A run is then one draw of a split, a seed and
-a model, and its mean one number: the interval is the t interval of these numbers.
+Runs on several `splits` of the tasks, one number for each run, have tasks of their own. Those of one split share these
+and are no independent draws, so the mean of a split is one number: the interval is the t interval of these numbers.
 
 Where all tasks are solved, no resample holds one that is not, so such an interval has no width. `proportion_interval`
 is exact there.
 """
 
 import math
+from collections.abc import Sequence
 from functools import cache
 from typing import Any
 
@@ -26,23 +27,37 @@ Floats = NDArray[np.float64]
 CONFIDENCE = 0.95  # coverage of all intervals
 
 _ROUNDING = 1e-9
+_FAR = 1e9  # from any ratio
 _CHUNK_BYTES = 1 << 25  # memory for the table of draws
 
 
-def bootstrap_means(values: Values, num_resamples: int, seed: int, apart: bool = False) -> Floats:
-    """Means of resamples of `values` `[R, N, S, ...]`, `[B, ...]`; `apart`: the tasks of the runs differ."""
-    means = _resampled_means(values, num_resamples, seed) if not apart else values.mean((0, 1, 2), dtype=np.float64)
-    return means + _run_offsets(values.mean((1, 2), dtype=np.float64), num_resamples, seed)
+def bootstrap_means(values: Values, num_resamples: int, seed: int, splits: Sequence[int] = ()) -> Floats:
+    """Means of resamples of `values` `[R, N, S, ...]`, `[B, ...]`; `splits`: of each run, if there are several."""
+    of_runs = values.mean((1, 2), dtype=np.float64)
+    means = of_runs.mean(0) if splits else _resampled_means(values, num_resamples, seed)
+    sizes = _sums_of_splits(np.ones(len(of_runs)), splits).reshape(-1, *[1] * (of_runs.ndim - 1))
+    return means + _offsets(_sums_of_splits(of_runs, splits) / sizes, num_resamples, seed)
 
 
-def bootstrap_ratios(above: Floats, below: Floats, num_resamples: int, seed: int, apart: bool = False) -> Floats:
+def bootstrap_ratios(above: Floats, below: Floats, num_resamples: int, seed: int, splits: Sequence[int] = ()) -> Floats:
     """Sum of `above` over sum of `below`, `[R, N, S, ...]` each, in resamples, `[B, ...]`; NaN in a resample in which
-    `below` sums to 0. Runs in which it does are left out. `apart`: the tasks of the runs differ."""
+    `below` sums to 0. Runs, or splits, in which it does are left out; if one split is left, resamples are far off.
+    `splits`: as in `bootstrap_means`."""
     both = np.stack([above, below], axis=-1)
-    sums = _resampled_means(both, num_resamples, seed) if not apart else both.mean((0, 1, 2))
-    return _quotient(sums[..., 0], sums[..., 1]) + _run_offsets(
-        _quotient(above.sum((1, 2)), below.sum((1, 2))), num_resamples, seed
-    )
+    sums = both.mean((0, 1, 2)) if splits else _resampled_means(both, num_resamples, seed)
+    own = _sums_of_splits(both.sum((1, 2)), splits)
+    of_each = _quotient(own[..., 0], own[..., 1])
+    offsets = _offsets(of_each, num_resamples, seed)
+    if splits:  # one that has a value alone tells nothing of the others
+        alone = (~np.isnan(of_each)).sum(0) == 1
+        offsets[::2, alone], offsets[1::2, alone] = -_FAR, _FAR
+    return _quotient(sums[..., 0], sums[..., 1]) + offsets
+
+
+def _sums_of_splits(of_runs: Floats, splits: Sequence[int]) -> Floats:
+    """Sums over the runs of each split, `[R, ...] -> [number of splits, ...]`; without `splits` those of the runs."""
+    each = [of_runs[np.array(splits) == split].sum(0) for split in dict.fromkeys(splits)]
+    return np.stack(each) if each else of_runs
 
 
 def _quotient(above: Floats, below: Floats) -> Floats:
@@ -67,9 +82,9 @@ def _resampled_means(values: Values, num_resamples: int, seed: int) -> Floats:
     return means.reshape(num_resamples, *values.shape[3:])
 
 
-def _run_offsets(of_runs: Floats, num_resamples: int, seed: int) -> Floats:
-    """The t * standard error by which each resample is moved, `[B, ...]`, given each run's own value `[R, ...]`; a run
-    whose value is NaN has none."""
+def _offsets(of_runs: Floats, num_resamples: int, seed: int) -> Floats:
+    """The t * standard error by which each resample is moved, `[B, ...]`, given the own value of each run or split,
+    `[R, ...]`; one whose value is NaN has none."""
     flat = of_runs.reshape(len(of_runs), -1)
     num_runs, offsets = (~np.isnan(flat)).sum(axis=0), np.zeros((num_resamples, flat.shape[1]))
     for number in np.unique(num_runs[num_runs > 1]).tolist():

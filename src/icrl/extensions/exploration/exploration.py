@@ -60,7 +60,7 @@ class Exploration(Diagnostic):
         return {}, {kind: {name: of[kind] for name, (of,) in own.items() if kind in of} for kind in KINDS}
 
     def add(self, results: Json, runs: Runs) -> None:
-        results |= exploration_numbers(runs.arrays, runs.options, runs.seed, runs.num_splits)
+        results |= exploration_numbers(runs.arrays, runs.options, runs.seed, runs.splits)
 
     def tables(self, results: Json) -> list[str]:
         found = list[str]()
@@ -132,7 +132,7 @@ def _visits(policy: Policy[Any], env: DarkRoom, num_episodes: int, num_streams: 
 
 
 def exploration_numbers(
-    runs: Sequence[Arrays], config: EvaluationConfig, seed: int, num_splits: int = 1
+    runs: Sequence[Arrays], config: EvaluationConfig, seed: int, splits: Sequence[int] = ()
 ) -> dict[str, dict[str, Any]]:
     """Sections of `results.json` for each of `KINDS`, and for what memory adds to coverage (`coverage_gain`) and what
     was seen to a blind replay (`off_plan_gain`), given the shares by kind and policy of each run. A section is left out
@@ -149,7 +149,7 @@ def exploration_numbers(
         if {more, less} <= shares.keys()
     }
     possible = {name: (0.0, 1.0) for _, name in shares}
-    return intervals(shares, config, seed, num_splits, possible) | intervals(gains, config, seed, num_splits)
+    return intervals(shares, config, seed, splits, possible) | intervals(gains, config, seed, splits)
 
 
 def coverage_table(coverage: Mapping[str, Mapping[str, list[float]]], gain: Mapping[str, Any]) -> str:

@@ -34,7 +34,7 @@ class FirstSuccess(Diagnostic):
     def add(self, results: Json, runs: Runs) -> None:
         if measure_of(results["curves"]) == "returns":
             return
-        given = runs.options.num_bootstrap, CONFIDENCE, runs.seed, runs.num_splits
+        given = runs.options.num_bootstrap, CONFIDENCE, runs.seed, runs.splits
         for name, episodes in runs.episodes.items():
             if OF_DIAGNOSTIC not in name:
                 curves, final = _sections(results, name)

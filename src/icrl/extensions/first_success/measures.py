@@ -5,6 +5,7 @@ e is P(first success in episode e | none before), so it shows the search alone. 
 shows the memory alone. R runs, G tasks, S streams, E episodes.
 """
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -18,10 +19,10 @@ CURVES = ("first_success", "after_first_success")
 
 
 def measures_of(
-    success: Values, num_resamples: int, confidence: float, seed: int, num_splits: int = 1
+    success: Values, num_resamples: int, confidence: float, seed: int, splits: Sequence[int] = ()
 ) -> dict[str, dict[str, Any]]:
-    """Shares with bootstrap intervals, by section and name, of the successes `[R, G, S, E]`, of runs on
-    `num_splits` splits of the tasks.
+    """Shares with bootstrap intervals, by section and name, of the successes `[R, G, S, E]`; `splits`: of
+    the tasks of each run, if there are several.
 
     In `curves`: `first_success` of episodes 1, 2, ..., up to the last before which some stream has none, with
     `at_risk`, the share of streams that have none before an episode; `after_first_success` of the episodes 1 to `LAGS`
@@ -32,7 +33,7 @@ def measures_of(
     after, exists = _after_first(won)
     above = np.concatenate([won * ~later, after, (won * later).sum(-1, keepdims=True)], axis=-1)
     below = np.concatenate([~later, exists, later.sum(-1, keepdims=True)], axis=-1, dtype=np.float64)
-    resampled = statistics.bootstrap_ratios(above, below, num_resamples, seed, num_splits > 1).clip(0, 1)
+    resampled = statistics.bootstrap_ratios(above, below, num_resamples, seed, splits).clip(0, 1)
     known = below.sum((0, 1, 2)) > 0
     mean = above.sum((0, 1, 2))[known] / below.sum((0, 1, 2))[known]
     low, high = statistics.percentile_interval(resampled[:, known], confidence)
@@ -48,7 +49,7 @@ def measures_of(
         numbers["final"]["success_after_first"] = {key: float(values[-1]) for key, values in columns.items()}
         with np.errstate(invalid="ignore"):
             scores = above[..., -1].sum(-1) / below[..., -1].sum(-1)
-        widen(numbers["final"]["success_after_first"], scores, (0.0, 1.0), num_splits, confidence)
+        widen(numbers["final"]["success_after_first"], scores, (0.0, 1.0), splits, confidence)
     return numbers
 
 

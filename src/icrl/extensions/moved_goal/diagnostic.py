@@ -62,7 +62,7 @@ class MovedGoalDiagnostic(Diagnostic):
         visits = [arrays.get(VISITS, {}) for arrays in runs.arrays]
         known = [name for name in runs.episodes if visits and all(name in run for run in visits)]
         misled = {name: np.stack([run[name] for run in visits]) for name in known}
-        given, bounds = (runs.options, runs.seed, runs.num_splits), _POSSIBLE | dict(runs.possible)
+        given, bounds = (runs.options, runs.seed, runs.splits), _POSSIBLE | dict(runs.possible)
         for name in (one for one in results["ablations"] if one in misled):
             for section, numbers in intervals(forgetting(misled[name]), *given, bounds).items():
                 results["ablations"][name][section] |= numbers

@@ -15,23 +15,24 @@ def combined(folders: Sequence[Path], config: EvaluationConfig, seed: int) -> Js
     """Results over several runs, from the evaluations in `folders`.
 
     Runs on several splits of the tasks (`tasks.seed`) have their own tasks each. Raises `PipelineError` if a folder has
-    no complete results, or if its world, decoding or policies, or on one split its tasks, differ from those of the
-    first."""
+    no complete results, if its world, decoding or policies differ from those of the first, or its tasks from those of
+    the first on its split."""
     evaluations: list[tuple[Json, Json]] = []
+    tasks: dict[int, dict[str, Any]] = {}  # by split
     runs: dict[tuple[int, int], dict[str, Adaptation]] = {}
     measured: list[dict[str, dict[str, Floats]]] = []
     for folder in folders:
         results, _ = read_results(folder)
         episodes, further = load_episodes(folder, results["episodes"])
         split = _split_of(results)
-        shared: dict[str, Any] = {}
-        if not evaluations or split == _split_of(evaluations[0][0]):
-            shared = {label.removeprefix("model, "): results.get(f"{part}_tasks") for part, label in PARTS.items()}
+        own = {label.removeprefix("model, "): results.get(f"{part}_tasks") for part, label in PARTS.items()}
+        same = tasks.setdefault(split, own)
         world = {key: value for key, value in results["config"]["env"].items() if key != "timeout"}
-        shared |= {"worlds": world, "decodings": results["protocol"]["decoding"]}
+        shared: dict[str, Any] = {"worlds": world, "decodings": results["protocol"]["decoding"]}
         shared["policies, streams or episodes"] = {name: played.returns.shape for name, played in episodes.items()}
         evaluations.append((results, shared))
-        if differ := [key for key, value in shared.items() if value != evaluations[0][1][key]]:
+        differ = [key for key, value in own.items() if value != same[key]]
+        if differ := [*differ, *(key for key, value in shared.items() if value != evaluations[0][1][key])]:
             raise PipelineError(f"{folders[0]} and {folder} cannot be combined: their {' and '.join(differ)} differ")
         runs[split, results["config"]["seed"]] = episodes
         measured.append(further)
@@ -43,7 +44,8 @@ def combined(folders: Sequence[Path], config: EvaluationConfig, seed: int) -> Js
     regrets = "regret" in first["final"][shown_part(first["final"])]
     about = first["protocol"]
     bounds = about.get("possible", {}), about.get("optimum_is_bound", False)  # earlier versions had none
-    setting = Setting(first["references"], about["decoding"], regrets, *bounds, apart, len(splits))
+    of_runs = [split for split, _ in runs] if apart else []
+    setting = Setting(first["references"], about["decoding"], regrets, *bounds, apart, of_runs)
     if apart:
         kept = {"splits": sorted(splits)}
         by_run = {f"split {split}, seed {seed}": episodes for (split, seed), episodes in runs.items()}
