@@ -1,6 +1,7 @@
 """Public front of the library, its examples and the scripts in `examples/`."""
 
 import doctest
+import math
 import multiprocessing
 import re
 import runpy
@@ -89,6 +90,11 @@ def test_wrong_steps_are_refused(finished):
     for tasks, said in (([[0.5]], "tasks has 0.5: must be whole numbers"), ([1], r"shape \(1,\): must be \(1, 1\)")):
         with pytest.raises(ValueError, match=said):
             icrl.evaluate(policy, env, tasks)
+    numbers = {"num_episodes": 0, "num_streams": -1}
+    for wrong in ({"tasks": [[25]]}, *({"tasks": [[1]], name: number} for name, number in numbers.items())):
+        *_, name = wrong
+        with pytest.raises(ConfigError, match=f"{name}=.*must be"):
+            icrl.evaluate(policy, env, **wrong)
 
 
 def test_folders_that_do_not_exist_are_named(finished, monkeypatch, tmp_path):
@@ -97,6 +103,10 @@ def test_folders_that_do_not_exist_are_named(finished, monkeypatch, tmp_path):
         (lambda: icrl.load("logs/gone"), f"^{tmp_path}/logs/gone: there is no such folder$"),
         (lambda: icrl.open_histories("gone"), f"^no histories in {tmp_path}/gone, which does not exist: "),
         (lambda: icrl.load(finished / "logs/tiny", model="gone"), f"no finished training in {finished}/logs/tiny/gone"),
+        (lambda: icrl.load(finished / "logs/tiny", temperature=-1), "temperature=-1: must be None, 0, or "),
+        (lambda: icrl.load(finished / "logs/tiny", temperature=math.nan), "temperature=nan: must be"),
+        (lambda: icrl.load(finished / "logs/tiny", checkpoint="first"), "checkpoint=first: must be last, best, or"),
+        (lambda: icrl.load(finished / "logs/tiny", seed=1.5), "seed=1.5: must be an int"),
     ):
         with pytest.raises(ConfigError, match=said):
             call()

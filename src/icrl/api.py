@@ -11,6 +11,7 @@ NumPy, Gymnasium, safetensors and pydantic. `icrl.__version__` is the version of
 `world`, `source`, `objective`, `encoder` and `trunk` are decorators of classes of the user's own.
 """
 
+import math
 import multiprocessing
 from pathlib import Path
 from typing import Any, Literal, get_args
@@ -27,7 +28,7 @@ from icrl.contracts import ConfigError
 from icrl.data.history_store import open_histories
 from icrl.envs import make_env as make_world
 from icrl.envs.core import EnvConfig, TensorEnv, world
-from icrl.evaluation.in_context import Adaptation, play_episodes
+from icrl.evaluation.in_context import LEAST_TEMPERATURE, Adaptation, play_episodes
 from icrl.evaluation.kinds import READERS, plain_gpt
 from icrl.nn.encoders import encoder
 from icrl.nn.gpt_policy import GPTPolicy, InContextPolicy, column_of
@@ -79,6 +80,11 @@ def load(
     `PipelineError`, with the name of the file, for files that are damaged, were changed, or need a module that was not
     imported."""
     device, folder = torch.device("cpu"), Path(run_folder).absolute()
+    sound = temperature is None or temperature == 0 or LEAST_TEMPERATURE <= temperature < math.inf
+    refuse(not sound, f"temperature={temperature}: must be None, 0, or at least {LEAST_TEMPERATURE}")
+    known = checkpoint in ("last", "best") or (isinstance(checkpoint, int) and checkpoint >= 0)
+    refuse(not known, f"checkpoint={checkpoint}: must be last, best, or the number of an update")
+    refuse(not isinstance(seed, int), f"seed={seed}: must be an int")
     refuse(not folder.is_dir(), f"{folder}: there is no such folder")
     load_plugins()
     if read := next((read for file, read in READERS.items() if (folder / file).exists()), None):
@@ -155,6 +161,7 @@ def rollout(
 
     Returns the returns `[B, num_episodes]`. A vector environment must reset in SAME_STEP mode. Raises `ConfigError`
     otherwise."""
+    refuse(num_episodes < 1, f"num_episodes={num_episodes}: must be at least 1")
     same_step = AutoresetMode.SAME_STEP
     batch = env if isinstance(env, VectorEnv) else SyncVectorEnv([lambda: env], autoreset_mode=same_step)
     if batch.metadata.get("autoreset_mode") != same_step:
@@ -178,6 +185,11 @@ def evaluate(
 
     Returns what each episode came to, `[G, num_streams, num_episodes]` each: `returns`, `success`, `steps_to_goal`,
     `lengths`. The tables of a run with references, ablations and intervals are written by the program `evaluate`."""
+    for name, number in (("num_episodes", num_episodes), ("num_streams", num_streams)):
+        refuse(number < 1, f"{name}={number}: must be at least 1")
     known = env.all_tasks()
     rows = column_of("tasks", tasks, (*np.shape(tasks)[:1], *known.shape[1:]), known.dtype, "task")
+    if not known.is_floating_point():  # else a task may be any vector
+        strange = rows[~(rows[:, None] == known).all(-1).any(1)].tolist()
+        refuse(strange, f"tasks={strange[:1]}: must be rows of env.all_tasks(), which has {len(known)}")
     return play_episodes(policy.policy, env, rows, num_streams, num_episodes, policy.seed)[0]

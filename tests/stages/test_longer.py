@@ -91,3 +91,4 @@ def test_trials_can_be_extended(root, tmp_path):
     other = (*TRIALS, schedule, "finetune.experiment_name=other")
     done("finetune", root, *other, "finetune.num_iterations=1")
     assert "the schedule finetune.bonus={" in refusal("finetune", root, *other, "finetune.num_iterations=2")
+    assert "updates of tiny are done" in done("finetune", root, *other, "finetune.num_iterations=1", LONGER)

@@ -13,6 +13,7 @@ from toy import CONFIG, CPU, Naming, assert_same, batch_at, config_of, dying, mo
 
 from icrl.config.options import replace
 from icrl.config.schedules import Clock
+from icrl.contracts import Batch
 from icrl.nn.gpt import GPT
 from icrl.objectives.imitation import AlgorithmDistillation
 from icrl.runs.distributed import Ranks
@@ -41,17 +42,20 @@ def flat_gradient(model: nn.Module) -> Tensor:
 
 
 @pytest.mark.parametrize("parts", [2, 8])
-def test_accumulation_equals_one_batch(parts: int) -> None:
+@pytest.mark.parametrize("size", [8, 7])
+def test_accumulation_equals_one_batch(parts: int, size: int) -> None:
+    """Also where parts differ in size, as those of trials do."""
     whole, dealt, seen = model_of(0, dropout=0.0), model_of(0, dropout=0.0), []
     dealt.register_forward_hook(lambda module, inputs, output: seen.append(tuple(output.shape)))
-    one = updater_of(whole).update(batch_at(0), START)
-    several = updater_of(dealt, trainer={"gradient_accumulation_steps": parts}).update(batch_at(0), START)
+    batch = Batch(*(column[:size] for column in batch_at(0)))
+    one = updater_of(whole).update(batch, START)
+    several = updater_of(dealt, trainer={"gradient_accumulation_steps": parts}).update(batch, START)
     assert one.keys() == several.keys() == {"loss", "accuracy", "gradient_norm"}
     for name, value in one.items():
         assert several[name] == pytest.approx(value.item(), rel=1e-5), name
     torch.testing.assert_close(flat_gradient(dealt), flat_gradient(whole), rtol=1e-5, atol=1e-7)
     torch.testing.assert_close(flat(dealt.parameters()), flat(whole.parameters()), rtol=1e-4, atol=1e-5)
-    assert seen == [(8 // parts, 5, 3)] * parts
+    assert [shape[0] for shape in seen] == [len(part) for part in batch.obs.chunk(parts)]
 
 
 @pytest.mark.parametrize("amp_dtype", ["none", "bfloat16", "float16"])

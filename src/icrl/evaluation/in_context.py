@@ -25,7 +25,7 @@ from icrl.randomness import Noise, stream_seeds
 from icrl.sources.pace import BLOCK
 from icrl.spaces import EnvSpec
 
-_LEAST_TEMPERATURE = 0.001  # a colder one overflows, and is greedy
+LEAST_TEMPERATURE = 0.001  # a colder one overflows, and is greedy
 
 
 def _check_which(value: Any) -> str | int:
@@ -71,8 +71,8 @@ class EvaluationConfig(Options):
     @model_validator(mode="after")
     def _check(self) -> Self:
         given, must = self.temperatures, f"evaluation.temperatures={self.temperatures}: must"
-        low = any(0 < temperature < _LEAST_TEMPERATURE for temperature in given)
-        refuse(low, f"{must} be 0 or at least {_LEAST_TEMPERATURE}")
+        low = any(0 < temperature < LEAST_TEMPERATURE for temperature in given)
+        refuse(low, f"{must} be 0 or at least {LEAST_TEMPERATURE}")
         refuse(len(set(given)) < len(given), f"{must} have no number twice")
         return self
 

@@ -103,7 +103,8 @@ class GPTPolicy:
         if isinstance(model, GPT) and not isinstance(model.head, Categorical):
             numbers = several(noise, model.head.num_noise + 1)
             drawn = model.head.sample(logits, numbers[:, 1:], self.temperature)
-            return torch.where(numbers[:, :1] < self.epsilon, drawn, model.head.mode(logits))
+            chosen = torch.where(numbers[:, :1] < self.epsilon, drawn, model.head.mode(logits))
+            return chosen.to(model.spec.action_dtype)  # of parameters in float64, too
         logits = model.spec.legal_of(logits, obs)
         return draw_possible(epsilon_greedy((logits / self.temperature).softmax(-1), self.epsilon), noise)
 

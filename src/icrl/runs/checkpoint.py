@@ -224,6 +224,8 @@ def open_model(folder: Path, kind: str | int, program: str, device: torch.device
         check_run(folder, opened[1], Identity(program, opened[1]["description"].get("run")))
     else:
         opened = open_finished(folder, kind, program, device)
+    if opened is None and kind == "best" and (folder / FINISHED).exists():
+        raise ConfigError(f"evaluation.checkpoint=best: {folder} has none; give last (trainer.evaluate=true makes one)")
     if opened is None:
         raise ConfigError(f"no finished training in {folder}: run `{command_of(program)}` with the same options")
     check_described(opened[1]["description"], folder)

@@ -19,6 +19,7 @@ from torch import Tensor
 from icrl.config.options import OR_ELSEWHERE, OneOf, option
 from icrl.contracts import Rollout, Sample, Step, UpdateResult
 from icrl.nn.networks import StackedAdam
+from icrl.randomness import several
 from icrl.rl.returns import n_step_returns
 from icrl.sources import source
 from icrl.sources.heads import bodies, heads_of
@@ -90,7 +91,8 @@ class ActorCritic(Learner):
     def act_in_evaluation(self, step: Step, noise: Tensor, sample_probability: float) -> Tensor:
         if isinstance(self._spec.action_space, Discrete):
             return super().act_in_evaluation(step, noise, sample_probability)
-        sampled = (noise < sample_probability).view(-1, *(1 for _ in self._spec.action_shape))
+        sampled = several(noise, 1, purpose=2) < sample_probability  # by luck of its own, as `act` draws by the noise
+        sampled = sampled.view(-1, *(1 for _ in self._spec.action_shape))
         return torch.where(sampled, self.heads.act(step.obs, noise), self.heads.mode(step.obs))
 
     @torch.no_grad()

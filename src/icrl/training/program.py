@@ -192,6 +192,8 @@ def check_length(config: Config, before: Json, groups: Sequence[str], rates: str
     """True if a run with the configuration `before` gets another length now. Raises `ConfigError` if a schedule in the
     group `rates` depends on its length, because then the updates so far would have had other rates."""
     budgets = {key: value for key, value, field in walk(config) if field.is_budget and key.split(".")[0] in groups}
+    own = {key: value for key, value in budgets.items() if key.startswith(f"{rates}.")}
+    budgets = own or budgets  # trials have a length of their own
     changed = [key for key, value in budgets.items() if recorded_value(before, key) != value]
     for name, rate in getattr(config, rates):
         if changed and needs_length(rate):

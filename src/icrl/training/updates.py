@@ -91,10 +91,14 @@ class Updater:
                 last = number == len(parts)  # ranks exchange their gradients once, with the last part
                 with nullcontext() if last or self.parallel is None else self.parallel.no_sync():
                     loss, _, metrics_of_part = self.loss(self.forward, part)
-                    self.scaler.scale(loss / len(parts)).backward()
+                    self.scaler.scale(loss / (len(batch[0]) / len(part[0]))).backward()
                 each.append(metrics_of_part)
             norm = self._descend(max_norm)
-        metrics = {name: torch.stack([part[name] for part in each]).mean() for name in each[0]}
+        shares = [len(part[0]) * len(parts) / len(batch[0]) for part in parts]  # the last part may be smaller
+        metrics = {
+            name: torch.stack([found[name] * share for found, share in zip(each, shares, strict=True)]).mean()
+            for name in each[0]
+        }
         return metrics | {"gradient_norm": norm}
 
     def _descend(self, max_norm: float) -> Tensor:

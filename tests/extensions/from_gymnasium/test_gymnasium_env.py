@@ -96,6 +96,11 @@ def test_names_and_maps() -> None:
     assert view.goals == (2, 3, 7, 8) and len(render_cells(torch.arange(9).numpy(), view)) == 9
 
 
+def test_a_wrapped_environment_has_no_planner() -> None:
+    """A wrapper may change the rules, which the table inside does not show."""
+    assert GymnasiumEnv(lake()).has_planner and not GymnasiumEnv(lake(wrappers=["RecordEpisodeStatistics"])).has_planner
+
+
 @pytest.mark.parametrize("num_obs", [*range(2, 40), 97, 300])
 def test_observations_of_no_square_are_folded_into_rows(num_obs: int) -> None:
     """Each has a cell of its own, and the grid is no strip."""

@@ -1,6 +1,7 @@
 """Tasks of Gymnasium environments: arguments, attributes, options of resets, wrappers, and drawn tasks."""
 
 import json
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,7 @@ from icrl.contracts import ConfigError
 from icrl.envs import make_env
 from icrl.envs.exact import optimal_exact
 from icrl.extensions.from_gymnasium.gymnasium_env import GymnasiumEnv
-from icrl.extensions.from_gymnasium.making import draw_tasks
+from icrl.extensions.from_gymnasium.making import draw_tasks, set_attribute
 from icrl.extensions.from_gymnasium.streams import PlayedState
 from icrl.randomness import stream_seeds
 
@@ -36,6 +37,13 @@ def test_attributes_are_set_inside_all_wrappers_and_options_reach_every_reset() 
     other = GymnasiumEnv(shaped(tasks=[{}, task]))
     other.reset(torch.tensor([[0]]), stream_seeds(0, 1))
     assert Shaped.made[-1].options == [None] and Shaped.made[-1].gains.tolist() == [1.0, 1.0]
+
+
+def test_an_attribute_may_have_the_name_of_its_owner() -> None:
+    inner = SimpleNamespace(a=1.0)
+    outer = SimpleNamespace(a=inner)
+    set_attribute(outer, "set.a.a", 5.0)
+    assert outer.a is inner and inner.a == 5.0
 
 
 def test_factors_multiply_attributes_in_the_order_of_the_task() -> None:

@@ -20,6 +20,7 @@ from icrl.config.options import replace
 from icrl.contracts import ConfigError, Rollout, Sample, UpdateResult
 from icrl.envs import make_env
 from icrl.extensions.value_sources.memory import OfflineWindows
+from icrl.runs.files import read_json, write_json
 from icrl.sources.pace import num_iterations
 
 SIZES = ("env=dark_room", "env.size=4", "env.max_episode_steps=6", "source.num_learners=2", "source.num_envs=2")
@@ -234,3 +235,13 @@ def test_refused_histories(tmp_path: Path, tasks: list[int], changes: Any, episo
     write_histories(tmp_path, "others", recorded, [1, 2], 1, torch.zeros(30, 2).bool())
     with pytest.raises(ConfigError, match=message):
         open_windows(tmp_path, tasks, 1, **changes)
+
+
+def test_histories_of_streams_that_changed_their_task_are_refused(tmp_path: Path) -> None:
+    """Their rewards are of other tasks than their rows are named by."""
+    write_histories(tmp_path, "others", TABULAR, [1, 2], 1, torch.zeros(30, 2).bool())
+    manifest = read_json(tmp_path / "histories/others/manifest.json")
+    manifest["config"]["source"]["task_change"] = 0.5
+    write_json(tmp_path / "histories/others/manifest.json", manifest)
+    with pytest.raises(ConfigError, match=r"source\.offline_buffer_dir=others: .* source\.task_change=0"):
+        open_windows(tmp_path, [1], 1)

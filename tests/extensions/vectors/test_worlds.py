@@ -22,6 +22,8 @@ from icrl.evaluation.references import references_of
 from icrl.extensions.vectors.control import CartPole, CartPoleConfig, Pendulum, PendulumConfig
 from icrl.extensions.vectors.point_robot import PointRobot, PointRobotConfig
 from icrl.extensions.vectors.world import VectorEnv
+from icrl.nn.gpt import GPT
+from icrl.nn.gpt_policy import GPTPolicy
 from icrl.randomness import stream_seeds
 
 
@@ -205,3 +207,12 @@ def test_pictures_of_an_episode_change(name: str) -> None:
     seen = torch.stack([steps[0].obs[0], *(step.final_obs[0] for step in steps[1:])])
     frames = env.pictures(env.all_tasks()[0], 0, 0, seen, actions[:, 0])
     assert len(frames) == 5 and not any(np.array_equal(a, b) for a, b in itertools.pairwise(frames))
+
+
+def test_models_of_double_precision_act() -> None:
+    """Actions have the dtype of the space, whatever the parameters have."""
+    config = load_config(["env=point_robot", "model.context_len=20", "model.embed_dim=8", "model.num_layers=1"])
+    env = make_env(config.env)
+    policy = GPTPolicy(GPT(config.model, env.spec).double(), 1.0, 1.0, 0.5)
+    played, steps = play_episodes(policy, env, env.all_tasks()[:2], 2, 1, seed=0)
+    assert steps.action.dtype == torch.float32 and np.isfinite(played.returns).all()

@@ -130,6 +130,7 @@ def test_one_context_without_features_is_the_plain_bandit_and_a_map_has_a_row_fo
 @pytest.mark.parametrize(
     ("options", "message"),
     [
+        ({"deviation": 3.0}, "env.deviation=3.0 with env.distribution=bernoulli: .*give 0.5"),
         ({"num_features": 2}, "env.num_features=2 with env.distribution=bernoulli: .*env.distribution=gaussian"),
         ({"num_contexts": 1000}, "must be at most 1000000 arms"),
     ],

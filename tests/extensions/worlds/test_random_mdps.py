@@ -78,6 +78,14 @@ def test_places_of_an_anymdp_by_the_formula() -> None:
         assert env.map_view(torch.tensor([task])).goals == (name[6],)
 
 
+@pytest.mark.parametrize("options", [{"leap": 20}, {"deviation": 0.02}, {"fall": 100}])
+def test_actions_of_an_anymdp_stay_on_the_line_however_far_they_aim(options: dict[str, Any]) -> None:
+    outcomes = anymdp(num_states=5, **options).outcomes(
+        torch.zeros(5, 1).long(), torch.arange(5), torch.zeros(5).long()
+    )
+    assert torch.allclose(outcomes.probability.sum(-1), torch.ones(5).double(), atol=1e-6)
+
+
 def test_no_two_pitfalls_are_neighbours_so_every_goal_can_be_reached() -> None:
     env = anymdp(pitfall_share=0.9, num_tasks=50, max_episode_steps=40)
     assert (optimal_exact(env, env.all_tasks()).success > 0).all()
@@ -139,6 +147,11 @@ def test_a_task_is_a_function_of_its_number_and_the_seed(name: str) -> None:
     [
         (garnet, {"num_states": 4, "branching": 5}, "env.branching=5: must be at most env.num_states=4"),
         (garnet, {"num_states": 100, "num_tasks": 5000}, "num_tasks . num_states.2 . num_actions must be at most"),
+        (
+            anymdp,
+            {"num_states": 3, "num_tasks": 10**6, "leap": 100},
+            r"env.leap=100, env.fall=2: .*\+ 1\) must be at most",
+        ),
     ],
 )
 def test_tables_that_do_not_fit_are_refused(make: Any, options: dict[str, Any], message: str) -> None:

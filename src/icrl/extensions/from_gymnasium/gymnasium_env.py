@@ -297,7 +297,8 @@ def _inspect(maker: Maker, number: int) -> _Rules:
         except ValueError as error:
             raise ConfigError(f"env.id={maker.env_id}: {error}") from error
         table, starts = None, ()
-        if isinstance(obs, Discrete) and isinstance(actions, Discrete):
+        plain = not maker.wrappers  # else its rules may be others than those of its table
+        if plain and isinstance(obs, Discrete) and isinstance(actions, Discrete):
             table, starts = _table_of(env.unwrapped, int(obs.n), int(actions.n))
         return _Rules(obs, actions, table, starts)
 

@@ -57,7 +57,7 @@ class Maker:
         env = gymnasium.make(registered(self.env_id), disable_env_checker=True, **arguments)  # `border.read_obs` checks
         for key, value in self.tasks[task].items():
             if key.startswith((SET, SCALE)):
-                _set_attribute(env.unwrapped, key, value)
+                set_attribute(env.unwrapped, key, value)
         experts = [] if self.expert in (NO_EXPERT, INFO) else [self.expert]
         env = reduce(lambda inner, name: wrapper_of(name)(inner), [*experts, *self.wrappers], env)
         env = VisibleTask(env, numbers_in(self.tasks[task])) if self.task_visible else env
@@ -194,16 +194,14 @@ def _called(values: Mapping[str, Any], seed: int) -> Any:
         return arguments
 
 
-def _set_attribute(env: Any, key: str, value: Any) -> None:
+def set_attribute(env: Any, key: str, value: Any) -> None:
     """Set the attribute that `key` names, or multiply it by `value`; dots go deeper, and numbers of an array are
     replaced in place."""
     how, *parents, name = key.split(".")
-    owner = env
+    owner, old = env, env
     for each in (*parents, name):
-        kind = type(owner).__name__
+        kind, owner, old = type(old).__name__, old, getattr(old, each, None)
         refuse(not hasattr(owner, each), f"{key}={value}: {kind} has no attribute {each}")
-        owner = getattr(owner, each) if each is not name else owner
-    old = getattr(owner, name)
     new = old * np.asarray(value) if f"{how}." == SCALE else value
     if isinstance(old, np.ndarray):
         old[...] = new

@@ -85,13 +85,14 @@ def step_by_term(updater: Updater, parts: list[AnyBatch], max_norm: float) -> tu
     assert isinstance(optimizer, MTAdam)
     found: list[dict[str, Tensor]] = []
     gradients: dict[str, Gradients] = {}
+    size = sum(len(part[0]) for part in parts)
     for part in parts:
         _, terms, metrics = updater.loss(updater.forward, part)
         found.append(metrics)
         *_, last = terms
         for name, term in terms.items():
             new = torch.autograd.grad(
-                term / len(parts), optimizer.parameters, retain_graph=name != last, allow_unused=True
+                term / (size / len(part[0])), optimizer.parameters, retain_graph=name != last, allow_unused=True
             )
             pairs = zip(gradients.get(name, [None] * len(new)), new, strict=True)
             gradients[name] = [one if two is None else two if one is None else one + two for one, two in pairs]

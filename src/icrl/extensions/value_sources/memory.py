@@ -145,7 +145,10 @@ def _steps_of(config: Config, tasks: Tensor, name: str) -> tuple[list[Tensor], n
     `tasks`."""
     histories = open_histories(PROJECT / config.root / "histories" / name)
     where = f"source.offline_buffer_dir={name}: {histories.folder}"
-    check_same(config, histories.manifest["config"], ("env",), where)
+    recorded = histories.manifest["config"]
+    check_same(config, recorded, ("env",), where)
+    moved = f"{where} has streams that changed their tasks: name histories with source.task_change=0"
+    refuse(recorded["source"].get("task_change"), moved)
     rows = _rows_of(histories, tasks, where)  # [G * R]
     used: dict[str, list[Tensor]] = {name: [] for name in Rollout._fields}
     row_len = histories.columns["reward"].shape[1]

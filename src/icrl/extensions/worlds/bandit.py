@@ -56,6 +56,8 @@ class BanditConfig(EnvConfig):
         arms = f"env.num_tasks={self.num_tasks} x env.num_contexts={self.num_contexts} x env.num_arms={self.num_arms}"
         number = self.num_tasks * self.num_contexts * self.num_arms
         refuse(number > _MOST_ARMS, f"{arms} must be at most {_MOST_ARMS} arms")
+        idle = f"env.deviation={self.deviation} with env.distribution={self.distribution}: only gaussian arms have one"
+        refuse(self.deviation != 0.5 and self.distribution != "gaussian", f"{idle}; give 0.5")
         coins = f"env.num_features={self.num_features} with env.distribution={self.distribution}"
         unlike = self.num_features and self.distribution != "gaussian"
         refuse(unlike, f"{coins}: means of a linear bandit are any numbers; give env.distribution=gaussian")

@@ -55,6 +55,16 @@ class AnyMDPConfig(RandomMDPConfig):
         0.15, "probability that a place is a pitfall if the one before it was not drawn as one", ge=0, lt=1
     )
 
+    @model_validator(mode="after")
+    def _check_reach(self) -> Self:
+        reach = self.leap + self.fall + 1
+        numbers = self.num_tasks * self.num_states * self.num_actions * reach
+        many = (
+            f"num_tasks * num_states * num_actions * (leap + fall + 1) must be at most {_MOST_NUMBERS}, not {numbers}"
+        )
+        refuse(numbers > _MOST_NUMBERS, f"env.leap={self.leap}, env.fall={self.fall}: {many}")
+        return self
+
 
 class RandomMDP(TableEnv):
     """MDPs drawn from a seed. Every episode starts in state 0. A state pays 1 or 0 when it is entered."""
@@ -130,9 +140,12 @@ class AnyMDP(RandomMDP):
         centre = part / num_actions * (config.leap + config.fall) - config.fall  # [N, S, A], by place
         offset = torch.arange(-config.fall, config.leap + 1)
         place = torch.arange(num_states)[:, None, None] + offset  # [S, 1, K]
-        weight = (-((offset - centre[..., None]) ** 2) / (2 * config.deviation**2)).softmax(dim=-1)
-        weight = weight * ((place >= 0) & (place < num_states))
-        probability = weight / weight.sum(dim=-1, keepdim=True)
+        log_weight = -((offset - centre[..., None]) ** 2) / (2 * config.deviation**2)
+        inside = (place >= 0) & (place < num_states)
+        weight = log_weight.softmax(dim=-1) * inside
+        total = weight.sum(dim=-1, keepdim=True)
+        within = log_weight.masked_fill(~inside, -torch.inf).softmax(dim=-1)  # where all of the weight is off the line
+        probability = torch.where(total > 0, weight / total, within)
         low = self.draw(2, num_states) < config.pitfall_share
         low[:, 0] = False
         ends = low & ~low.roll(1, dims=1)
