@@ -76,19 +76,20 @@ class Setting(NamedTuple):
 
     def cells(self, played: Adaptation, part: str) -> Cells:
         """`measures.cells_of` episodes `[R, G, S, E]` on the tasks of `part`. Each run is measured against the
-        references of its own tasks."""
+        references of its own tasks, and what one of them lacks is left out."""
         if not self.apart:
             return cells_of(played, self.references[part], self.regrets)
         each: list[Cells] = []
         for run, references in enumerate(self.apart):
             own = Adaptation(*(column[run : run + 1] for column in played))
-            cells = cells_of(own, references[part], self.regrets)
-            each.append({key: np.asarray(cell, np.float64) for key, cell in cells.items()})
-        shared = {key: [cells[key] for cells in each] for key in each[0] if all(key in cells for cells in each)}
-        for key, own in shared.items():
-            if len({cell.shape for cell in own}) > 1:  # of some tasks alone, whose number differs
-                shared[key] = [cell.mean((1, 2), keepdims=True) for cell in own]
-        return {key: np.concatenate(own) for key, own in shared.items()}
+            each.append(cells_of(own, references[part], self.regrets))
+        joined: Cells = {}
+        for key in (key for key in each[0] if all(key in cells for cells in each)):
+            of_runs = [np.asarray(cells[key], np.float64) for cells in each]
+            if len({cell.shape for cell in of_runs}) > 1:  # of some tasks alone, whose number differs
+                of_runs = [cell.mean((1, 2), keepdims=True) for cell in of_runs]
+            joined[key] = np.concatenate(of_runs)
+        return joined
 
 
 def decoding_name(temperature: float, epsilon: float) -> str:
