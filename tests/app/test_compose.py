@@ -245,3 +245,11 @@ def test_the_page_in_the_docs_has_every_option_with_its_meaning_and_stages_and_e
         named = {name for name in choices if f"with `{group}.name={name}`" in whole}
         ours = {choice for choice in choices.values() if choice.__module__.startswith("icrl.")}  # not of other tests
         assert {choices[name] for name in named} >= ours
+
+
+@pytest.mark.parametrize("length", [1.5, 3.5, 12.5])
+@pytest.mark.parametrize("num_envs", [1, 7, 16])
+def test_lives_fit_unrolls_of_fractions_of_steps(length: float, num_envs: int) -> None:
+    options = ("source=a3c", f"source.unroll_length={length}", f"source.num_envs={num_envs}")
+    source = load_config(options).source
+    assert 30_000 <= source.num_env_steps < 30_000 + num_envs * (length + 1)

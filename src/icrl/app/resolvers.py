@@ -4,6 +4,7 @@ They get whatever a user wrote, before it is checked, so none may raise."""
 
 import math
 from collections.abc import Callable
+from fractions import Fraction
 from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
@@ -27,11 +28,13 @@ def _kind(source: Any) -> type[SourceConfig]:
 
 
 def _life(horizon: Any, num_envs: Any, unroll_length: Any) -> int:
-    """Env steps of a learner: so many that an evaluation of the default length fits, in whole unrolls."""
+    """Env steps of a learner: so many that an evaluation of the default length fits, in whole unrolls, whose fractions
+    are carried over."""
     if not numbers_of(horizon, num_envs, unroll_length):
         return _LIFE
-    unroll = num_envs * math.ceil(unroll_length)
-    return math.ceil(max(_LIFE, (_EPISODES + 1) * horizon * num_envs) / unroll) * unroll
+    unroll = Fraction(str(float(unroll_length)))
+    unrolls = math.ceil(math.ceil(max(_LIFE, (_EPISODES + 1) * horizon * num_envs) / num_envs) / unroll)
+    return math.floor(unrolls * unroll) * num_envs
 
 
 def _recorded(horizon: Any, num_envs: Any, made: Any) -> int:
