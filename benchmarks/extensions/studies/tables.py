@@ -211,8 +211,7 @@ TABLES = {
     ),
     "q_histories": Table(
         [
-            *(Line("q_histories", f"{_Q_HISTORIES[0]}: {method}") for method in _Q_METHODS),
-            *(Line("q_histories", f"{_Q_HISTORIES[1]}: {method}") for method in _Q_METHODS[:1]),
+            *(Line("q_histories", f"{histories}: {method}") for histories in _Q_HISTORIES for method in _Q_METHODS),
             *(Line("q_histories", f"70 goals: {_Q_METHODS[0]}", policy) for policy in (*_REFERENCES[2:4], "random")),
         ],
         [LAST, PUBLISHED, "episode 10", STEPS, AREA, "updates", MINUTES],
