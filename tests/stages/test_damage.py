@@ -9,7 +9,6 @@ from io import StringIO
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 from harness import DAMAGES, TINY, done, flip, kill_late, refusal, results_of
 
@@ -17,7 +16,6 @@ from icrl.app.compose import load_config
 from icrl.app.root import Config
 from icrl.config.options import replace
 from icrl.contracts import PipelineError
-from icrl.plots import style
 from icrl.programs import evaluate, finetune, train_agents, train_gpt
 from icrl.runs import record as run_record
 from icrl.runs.files import read_json, write_json
@@ -29,11 +27,9 @@ STAGES = {"train_agents": SOURCE, "train_gpt": GPT}
 
 @pytest.fixture(scope="module", autouse=True)
 def cheap() -> Iterator[None]:
-    """Without git and pictures."""
+    """Without git."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(run_record, "git_state", lambda _: {"revision": "0", "dirty": False, "diff": ""})
-        # Not the functions that make figures: a module that is first imported here would keep what stands for them.
-        patch.setattr(style, "figure_to_array", lambda _: np.zeros((2, 2, 3), np.uint8))
         yield
 
 
