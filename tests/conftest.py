@@ -10,10 +10,11 @@ from pathlib import Path
 
 import omegaconf.base
 import pytest
-from harness import STAGES, blank, done
+from harness import STAGES, blank, done, still
 from installed import ABSENT
 from tensorboard.summary.writer import event_file_writer
 
+from icrl import extensions
 from icrl.app import compose
 from icrl.plots import style
 
@@ -71,11 +72,14 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(scope="module", autouse=True)
 def blank_pictures(request: pytest.FixtureRequest) -> Iterator[None]:
-    """Pictures of the right size with nothing on them: to draw them takes longer than all other work of an evaluation
-    with the options `harness.TINY`. A file whose tests look at what is drawn has a line `DRAWS = True`."""
+    """Pictures of the right size with nothing on them, and videos of one frame: to draw them takes longer than all
+    other work of an evaluation with the options `harness.TINY`. A file whose tests look at what is drawn has a line
+    `DRAWS = True`."""
     with pytest.MonkeyPatch.context() as patch:
         if not getattr(request.module, "DRAWS", False):
             patch.setattr(style, "figure_to_array", blank)
+            if "films" in extensions.NAMES:
+                patch.setattr("icrl.extensions.films.films.write_video", still)
         yield
 
 

@@ -7,7 +7,7 @@ import os
 import resource
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from importlib import import_module
 from pathlib import Path
@@ -17,6 +17,7 @@ from unittest.mock import patch
 import numpy as np
 import torch
 from matplotlib.figure import Figure
+from PIL import Image
 from toy import curves, plain
 
 from icrl import extensions
@@ -136,6 +137,14 @@ def blank(figure: Figure) -> style.Frame:
     picture = np.full((height, width, 3), 255, np.uint8)
     picture[:20] = np.random.default_rng(0).integers(256, size=(20, width, 3))
     return picture
+
+
+def still(path: Path, frames: Iterable[style.Frame], fps: float) -> None:
+    """The first frame in place of a video, which `ffmpeg` would refuse if a side were odd."""
+    first = next(iter(frames))
+    assert fps > 0 and first.shape[0] % 2 == first.shape[1] % 2 == 0
+    path.parent.mkdir(parents=True, exist_ok=True)
+    Image.fromarray(first).save(path, format="png")
 
 
 def flip(path: Path, position: int) -> None:
