@@ -35,7 +35,7 @@ check: .venv/dev.stamp
 
 notebooks: .venv/dev.stamp
 	root=$$(mktemp -d) && trap 'rm -rf "$$root"' EXIT INT TERM && \
-	OMP_NUM_THREADS=1 ICRL_OVERRIDES="experiment=tiny root=$$root" $(BIN)/python -m pytest -q -x -p nbmake --nbmake --nbmake-timeout=300 notebooks
+	OMP_NUM_THREADS=1 ICRL_OVERRIDES="experiment=tiny trainer.num_iterations=60 finetune.num_iterations=4 evaluation.num_episodes=4 root=$$root" $(BIN)/python -m pytest -q -x -p nbmake --nbmake --nbmake-timeout=300 notebooks
 
 results: .venv/dev.stamp
 	$(BIN)/python -m benchmarks.extensions.studies.learning

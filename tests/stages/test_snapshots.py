@@ -30,7 +30,10 @@ def trained(finished: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return root
 
 
-@pytest.mark.parametrize(("folder", "player"), [("gpt", ()), ("finetuned", ("policy.model=finetuned", *TRIALS))])
+@pytest.mark.parametrize(
+    ("folder", "player"),
+    [("gpt", ()), pytest.param("finetuned", ("policy.model=finetuned", *TRIALS), marks=pytest.mark.long)],
+)
 def test_a_snapshot_is_played_whether_its_run_is_finished_or_not(trained, tmp_path, folder, player):
     root = Path(shutil.copytree(trained, tmp_path / "root"))
     options = (*LAST, *player, "trainer.evaluate=false")

@@ -109,6 +109,7 @@ def test_labels_are_the_actions_of_an_expert_that_sees_the_task(taught: Path) ->
     assert (columns["action"][:, 0] - columns["optimal_action"][:, 0]).abs().mean() > 0.1
 
 
+@pytest.mark.long
 def test_an_expert_that_is_told_a_wrong_task_still_labels_for_the_right_one(tmp_path: Path) -> None:
     """Episodes without noise are those of one task: mostly of another one at first, and of the right one in the end.
     Labels are the actions for the right one. Killed, it ends with the same bits."""

@@ -70,6 +70,7 @@ def test_memory_equals_a_scalar_count(name: str) -> None:
     np.testing.assert_allclose(streams.carry.total, total, rtol=1e-5)
 
 
+@pytest.mark.long
 def test_total_rewards_are_the_published_ones() -> None:
     """Duan et al., 2016, table 2, after 10 and after 50 episodes. After few episodes the published ones are up to 4 %
     better, whose hyperparameters are the best of a grid. Who never explores falls behind."""

@@ -280,7 +280,8 @@ def exact_values(config: OfflineConfig, value_of: Callable[[list[float]], float]
 
 
 @pytest.mark.parametrize(
-    ("backup", "horizon", "expectile"), [("max", "episode", 0.5), ("expectile", "across_episodes", 0.9)]
+    ("backup", "horizon", "expectile"),
+    [pytest.param("max", "episode", 0.5, marks=pytest.mark.long), ("expectile", "across_episodes", 0.9)],
 )
 def test_values_of_a_small_world_become_the_true_ones(backup: str, horizon: str, expectile: float) -> None:
     """Error over the actions, cells and times of random play: 2 % of the largest value on average, at most 8 %."""

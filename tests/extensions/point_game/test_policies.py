@@ -73,7 +73,7 @@ def test_a_learner_alone_equals_itself_among_others(role: str, kind: str) -> Non
     check_alone_and_among_others(kind, WORLDS[role])
 
 
-@every_kind
+@pytest.mark.parametrize("kind", ["a2c", *(pytest.param(one, marks=pytest.mark.long) for one in ("a3c", "ppo"))])
 def test_a_host_learns_to_win_sooner_than_the_best_players_that_do_not_know_the_agent(kind: str) -> None:
     env = point_game(clouds=[{"max_num_points": 4, "max_value": 3}], opponents=["table_5"], max_episode_steps=12)
     options = {"learning_rate": 0.01, "discount": 0.8, "hidden_size": 32, "entropy_coefficient": 0.01}

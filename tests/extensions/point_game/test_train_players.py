@@ -135,7 +135,11 @@ LEAGUE = ("training.phase_length=2", "training.league_size=2", "training.league_
 
 @pytest.mark.parametrize(
     ("options", "step"),
-    [((), 5), (("replay.kind=prioritised",), 11), (LEAGUE, 7)],  # 7 is in the agent's second phase
+    [
+        pytest.param((), 5, marks=pytest.mark.long),
+        pytest.param(("replay.kind=prioritised",), 11, marks=pytest.mark.long),
+        (LEAGUE, 7),
+    ],  # 7 is in the agent's second phase
 )
 def test_killed_after_any_checkpoint_it_ends_with_the_same_bits(tmp_path, options, step):
     """A kill leaves what the last checkpoint says, and the best players of a later update: going on from each gives the

@@ -117,7 +117,7 @@ def test_a_refusal_names_field_value_and_what_is_allowed(section: str, overrides
 # ---- stages two and three with a recurrent trunk: a killed run
 
 
-@pytest.mark.parametrize("trunk", ["delta", "gru"])
+@pytest.mark.parametrize("trunk", [pytest.param("delta", marks=pytest.mark.long), "gru"])
 def test_a_continued_run_ends_with_the_same_bits_and_its_model_acts(root: Path, trunk: str) -> None:
     options = ("name=recurrent", "histories=tiny", "run=recurrent", f"model.trunk={trunk}", "optimizer=muon")
     done("train_gpt", root, *options)

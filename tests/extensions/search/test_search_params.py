@@ -140,8 +140,12 @@ LATER = ("evaluation.tasks=development", "search.num_trials=1")
     ("program", "before", "space", "more"),
     [
         ("train_gpt", 1, "{optimizer.learning_rate.initial: {low: 1e-4, high: 1e-2, log: true}}", ()),
-        ("finetune", 2, "{finetune.discount: [0.9, 0.99]}", ("finetune.num_iterations=1", "finetune.trial_steps=20")),
-        ("evaluate", 2, "{policy.temperature: [0.5, 1.0]}", LATER),
+        pytest.param(
+            *("finetune", 2, "{finetune.discount: [0.9, 0.99]}"),
+            ("finetune.num_iterations=1", "finetune.trial_steps=20"),
+            marks=pytest.mark.long,
+        ),
+        pytest.param("evaluate", 2, "{policy.temperature: [0.5, 1.0]}", LATER, marks=pytest.mark.long),
         ("pipeline", 0, "{source.learning_rate: [0.01]}", LATER),
     ],
 )

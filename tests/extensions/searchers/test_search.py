@@ -25,6 +25,7 @@ SMALL = (
 )
 
 
+@pytest.mark.long
 def test_a_model_of_the_covering_plan_searches_with_its_memory(tmp_path: Path) -> None:
     """It covers a room without a goal nearly as the plan does (0.417, 0.833, 1 of the cells), and with its context
     wiped only what one path covers."""
