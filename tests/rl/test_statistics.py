@@ -56,6 +56,24 @@ def test_runs_of_one_split_are_one_draw():
     assert low < -1e8 and high > 1e8
 
 
+def test_splits_that_share_their_seeds_cover_the_truth():
+    """Seeds differ, and splits too: an interval over the splits alone is too narrow. What does not depend on the split
+    has the t interval of its seeds."""
+    rng, splits = np.random.default_rng(0), [split for split in range(5) for _ in range(3)]
+    of_split, of_seed = rng.normal(size=(5, 1, 300)), rng.normal(size=(1, 3, 300))
+    runs = (0.5 * of_split + of_seed + 0.3 * rng.normal(size=(5, 3, 300))).reshape(15, 1, 1, 300)
+    low, high = percentile_interval(bootstrap_means(runs, 400, 0, splits), 0.95)
+    assert ((low < 0) & (high > 0)).mean() >= 0.93
+    low, high = percentile_interval(bootstrap_means(runs.reshape(5, 3, 1, 300), 400, 0), 0.95)
+    assert ((low < 0) & (high > 0)).mean() < 0.9
+    walks = np.tile([1.0, 2.0, 6.0], 5)[:, None, None]
+    for resampled in (bootstrap_means(walks, 40_000, 0, splits), bootstrap_ratios(walks, walks**0, 40_000, 0, splits)):
+        low, high = percentile_interval(resampled, 0.95)
+        assert (3 - low, high - 3) == pytest.approx([4.303 * (7 / 3) ** 0.5] * 2, rel=0.06)
+    few = bootstrap_means(walks[:4], 500, 0, splits[:4]) - 2.5  # of the second split there is one run
+    np.testing.assert_allclose(few, bootstrap_means(np.array([3.0, 1.0])[:, None, None], 500, 0, [0, 1]) - 2)
+
+
 @pytest.mark.parametrize("num_runs", [1, 3])
 def test_resamples_equal_a_plain_loop(num_runs):
     """One draw of tasks for all runs, new streams for each task and run; several runs also draw t."""

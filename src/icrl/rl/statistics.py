@@ -8,7 +8,9 @@ by t * sqrt(variance of the runs' own values / R), with the unbiased variance an
 distribution with R - 1 degrees of freedom. For values that vary between runs alone this is the t interval.
 
 Runs on several `splits` of the tasks, one number for each run, have tasks of their own. Those of one split share these
-and are no independent draws, so the mean of a split is one number: the interval is the t interval of these numbers.
+and are no independent draws, so the mean of a split is one number. If all splits have as many runs, the k-th runs share
+a seed, and the mean of a seed is one number too. Each resample is moved by one t for the splits and by another for the
+seeds. What a split and a seed make together is counted in both, so the interval is rather too wide.
 
 Where all tasks are solved, no resample holds one that is not, so such an interval has no width. `proportion_interval`
 is exact there.
@@ -35,29 +37,38 @@ def bootstrap_means(values: Values, num_resamples: int, seed: int, splits: Seque
     """Means of resamples of `values` `[R, N, S, ...]`, `[B, ...]`; `splits`: of each run, if there are several."""
     of_runs = values.mean((1, 2), dtype=np.float64)
     means = of_runs.mean(0) if splits else _resampled_means(values, num_resamples, seed)
-    sizes = _sums_of_splits(np.ones(len(of_runs)), splits).reshape(-1, *[1] * (of_runs.ndim - 1))
-    return means + _offsets(_sums_of_splits(of_runs, splits) / sizes, num_resamples, seed)
+    for factor, levels in enumerate(_factors(len(of_runs), splits)):
+        of_levels = np.stack([of_runs[level].mean(0) for level in levels])
+        means = means + _offsets(of_levels, num_resamples, seed, factor)
+    return means
 
 
 def bootstrap_ratios(above: Floats, below: Floats, num_resamples: int, seed: int, splits: Sequence[int] = ()) -> Floats:
     """Sum of `above` over sum of `below`, `[R, N, S, ...]` each, in resamples, `[B, ...]`; NaN in a resample in which
-    `below` sums to 0. Runs, or splits, in which it does are left out; if one split is left, resamples are far off.
+    `below` sums to 0. Runs, splits or seeds in which it does are left out; if one split is left, resamples are far off.
     `splits`: as in `bootstrap_means`."""
     both = np.stack([above, below], axis=-1)
     sums = both.mean((0, 1, 2)) if splits else _resampled_means(both, num_resamples, seed)
-    own = _sums_of_splits(both.sum((1, 2)), splits)
-    of_each = _quotient(own[..., 0], own[..., 1])
-    offsets = _offsets(of_each, num_resamples, seed)
-    if splits:  # one that has a value alone tells nothing of the others
-        alone = (~np.isnan(of_each)).sum(0) == 1
-        offsets[::2, alone], offsets[1::2, alone] = -_FAR, _FAR
-    return _quotient(sums[..., 0], sums[..., 1]) + offsets
+    of_runs, ratios = both.sum((1, 2)), _quotient(sums[..., 0], sums[..., 1])
+    for factor, levels in enumerate(_factors(len(of_runs), splits)):
+        own = np.stack([of_runs[level].sum(0) for level in levels])
+        of_levels = _quotient(own[..., 0], own[..., 1])
+        offsets = _offsets(of_levels, num_resamples, seed, factor)
+        if splits and not factor:  # one that has a value alone tells nothing of the others
+            alone = (~np.isnan(of_levels)).sum(0) == 1
+            offsets[::2, alone], offsets[1::2, alone] = -_FAR, _FAR
+        ratios = ratios + offsets
+    return ratios
 
 
-def _sums_of_splits(of_runs: Floats, splits: Sequence[int]) -> Floats:
-    """Sums over the runs of each split, `[R, ...] -> [number of splits, ...]`; without `splits` those of the runs."""
-    each = [of_runs[np.array(splits) == split].sum(0) for split in dict.fromkeys(splits)]
-    return np.stack(each) if each else of_runs
+def _factors(num_runs: int, splits: Sequence[int]) -> list[list[list[int]]]:
+    """What runs are draws of, and for each level of it the numbers of its runs: each is a draw by itself, or splits are
+    drawn, and seeds if all splits have as many runs."""
+    if not splits:
+        return [[[run] for run in range(num_runs)]]
+    of_splits = [[run for run, own in enumerate(splits) if own == split] for split in dict.fromkeys(splits)]
+    equal = len({len(runs) for runs in of_splits}) == 1
+    return [of_splits, *([[list(runs) for runs in zip(*of_splits, strict=True)]] if equal else [])]
 
 
 def _quotient(above: Floats, below: Floats) -> Floats:
@@ -82,14 +93,14 @@ def _resampled_means(values: Values, num_resamples: int, seed: int) -> Floats:
     return means.reshape(num_resamples, *values.shape[3:])
 
 
-def _offsets(of_runs: Floats, num_resamples: int, seed: int) -> Floats:
-    """The t * standard error by which each resample is moved, `[B, ...]`, given the own value of each run or split,
-    `[R, ...]`; one whose value is NaN has none."""
+def _offsets(of_runs: Floats, num_resamples: int, seed: int, factor: int) -> Floats:
+    """The t * standard error by which each resample is moved, `[B, ...]`, given the own value of each run, split or
+    seed, `[R, ...]`; one whose value is NaN has none. Each `factor` has a t of its own."""
     flat = of_runs.reshape(len(of_runs), -1)
     num_runs, offsets = (~np.isnan(flat)).sum(axis=0), np.zeros((num_resamples, flat.shape[1]))
     for number in np.unique(num_runs[num_runs > 1]).tolist():
         t, columns = (
-            np.random.default_rng((seed, number)).standard_t(number - 1, size=num_resamples),
+            np.random.default_rng((seed, number, *[factor] * (factor > 0))).standard_t(number - 1, size=num_resamples),
             num_runs == number,
         )
         offsets[:, columns] = t[:, None] * np.sqrt(np.nanvar(flat[:, columns], axis=0, ddof=1) / number)
