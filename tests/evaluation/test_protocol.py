@@ -114,12 +114,16 @@ def test_a_few_lost_episodes_do_not_make_a_share_more_certain() -> None:
 
 
 def test_runs_on_the_same_tasks_are_no_further_draws_and_splits_are() -> None:
-    """Three runs on 23 tasks tell of 23; on two splits with 23 tasks each, 46."""
+    """Three runs on 23 tasks tell of 23; on two splits with 23 tasks each, 46, or fewer if they share some."""
     references = {"held_out": exact([0] * 23, [1] * 23)}
     runs = {seed: {"held_out": solving(23, 23)} for seed in range(4)}
     for setting, low in (
         (Setting(references, "1", False), 0.8518),
         (Setting(references, "1", False, apart=[references] * 4, splits=[0, 0, 1, 1]), 0.9229),
+        (
+            Setting(references, "1", False, apart=[references] * 4, splits=[0, 0, 1, 1], different={"held_out": 23}),
+            0.8518,
+        ),
     ):
         found = summarise(runs, setting, OPTIONS, 0)["final"]["held_out"]
         for name in ("success", "fraction_solved"):

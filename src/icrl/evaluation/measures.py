@@ -94,10 +94,16 @@ def number_of(splits: Sequence[int]) -> int:
 
 
 def intervals(
-    cells: Cells, config: EvaluationConfig, seed: int, splits: Sequence[int] = (), bounds: Bounds | None = None
+    cells: Cells,
+    config: EvaluationConfig,
+    seed: int,
+    splits: Sequence[int] = (),
+    bounds: Bounds | None = None,
+    num_tasks: int = 0,
 ) -> dict[str, Any]:
     """Cells as `results.json` has them: means with intervals within `bounds`, and means per task unless the tasks of
-    the runs differ, because they are on several splits.
+    the runs differ, because they are on several splits. `num_tasks`: how many differ on these together, for they may
+    overlap (0: all).
 
     Cells with equal R, G and S share their resamples, because drawing these takes the time."""
     means: dict[tuple[str, str], Floats] = {}
@@ -119,7 +125,8 @@ def intervals(
         numbers[name] = interval(values, resampled, statistics.CONFIDENCE)
         if limits := (bounds or {}).get(name):
             if section == "final" and 0 < limits[1] - limits[0] < math.inf:
-                widen(numbers[name], values.mean(2), limits, splits, statistics.CONFIDENCE, exact=name in _SOLVED)
+                scores, most = values.mean(2), min(num_tasks or math.inf, number_of(splits) * values.shape[1])
+                widen(numbers[name], scores, limits, most, statistics.CONFIDENCE, exact=name in _SOLVED)
             _clip(numbers[name], limits)
         if section == "final" and name in (*MEASURES, "regret") and not splits:
             numbers[f"{name}_per_task"] = values.mean((0, 2)).tolist()
@@ -130,7 +137,7 @@ def widen(
     number: dict[str, Any],
     scores: Floats,
     limits: tuple[float, float],
-    splits: Sequence[int],
+    num_tasks: float,
     confidence: float,
     exact: bool = False,
 ) -> None:
@@ -138,11 +145,11 @@ def widen(
     resamples of the tasks cannot tell how many others fail.
 
     If all scores reach `SURE` of what is possible, n of n tasks do, and the low end is at most the exact one of that
-    share; if all are as near to the other limit, the high end is at least that of 0 of n. A task is one draw on each
-    split, in however many runs it was played. An `exact` number is a share of tasks, and has the exact interval, with
-    several runs the wider of both."""
+    share; if all are as near to the other limit, the high end is at least that of 0 of n. A task is one draw, in
+    however many runs it was played, so n are the `num_tasks` that differ, or those of them with a score. An `exact`
+    number is a share of tasks, and has the exact interval, with several runs the wider of both."""
     low, high = limits
-    tasks = number_of(splits) * int((~np.isnan(scores)).sum() / len(scores))
+    tasks = int(num_tasks * (~np.isnan(scores)).mean() + _ROUNDING)
     reached, ends = (scores - low) / (high - low), (number["low"], number["high"])
     if exact:
         exact_ends = statistics.proportion_interval(tasks * number["mean"], tasks, confidence)
@@ -176,16 +183,18 @@ def differences(
     seed: int,
     splits: Sequence[int] = (),
     optimum_is_bound: bool = False,
+    num_tasks: int = 0,
 ) -> dict[str, Any]:
     """Paired differences of the model from others on the same tasks, by policy and measure, given `task_means` of all.
+    `num_tasks`: as in `intervals`.
 
     If no task has another success, the interval is that of other tasks of which 0 of n were drawn, won or lost."""
     names = list(others)
     cells: Cells = {(name, key): (ours[key] - others[name][key])[..., None] for name in names for key in PAIRED}
-    numbers = intervals(cells, config, seed, splits, {"success": (-1.0, 1.0)})
+    numbers = intervals(cells, config, seed, splits, {"success": (-1.0, 1.0)}, num_tasks)
     for name in names:
         if not cells[name, "success"].any():
-            tasks = number_of(splits) * ours["success"].shape[1]
+            tasks = num_tasks or number_of(splits) * ours["success"].shape[1]
             _, most = statistics.proportion_interval(0, tasks, statistics.CONFIDENCE)
             numbers[name]["success"] |= {"low": -most, "high": most}
     if optimum_is_bound and "optimum" in numbers:

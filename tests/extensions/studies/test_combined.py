@@ -116,6 +116,19 @@ def test_runs_on_several_splits_are_draws_of_one_interval(tmp_path: Path) -> Non
         combined([*folders, written(tmp_path / "other", 5, life(5), **other)], OPTIONS, 0)
 
 
+def test_a_task_that_several_splits_hold_out_is_one_draw(tmp_path: Path) -> None:
+    """All are solved: three of four tasks in the exact interval, not four of four."""
+    solved = {name: played._replace(success=np.ones_like(played.success)) for name, played in life(0).items()}
+    folders = []
+    for split in (31, 32):
+        config = {"env": {"size": 3}, "tasks": {"seed": split}, "seed": 0}
+        tasks = {"held_out_tasks": [[split], [split + 1]], "train_tasks": [[1], [2]]}
+        folders.append(written(tmp_path / str(split), 0, solved, config=config, **tasks))
+    final = combined(folders, OPTIONS, 0)["final"]
+    assert final["held_out"]["success"]["low"] == pytest.approx(0.025 ** (1 / 3))
+    assert final["train"]["success"]["low"] == pytest.approx(0.025 ** (1 / 2))
+
+
 EPISODES = {
     "another run's": lambda folder: save_episodes(folder, life(0, 2), OWNER, measured(0)),
     "no coverage": lambda folder: save_episodes(folder, life(0), OWNER),

@@ -25,13 +25,13 @@ def combined(folders: Sequence[Path], config: EvaluationConfig, seed: int) -> Js
         results, _ = read_results(folder)
         episodes, further = load_episodes(folder, results["episodes"])
         split = _split_of(results)
-        own = {label.removeprefix("model, "): results.get(f"{part}_tasks") for part, label in PARTS.items()}
+        own = {part: results.get(f"{part}_tasks") for part in PARTS}
         same = tasks.setdefault(split, own)
         world = {key: value for key, value in results["config"]["env"].items() if key != "timeout"}
         shared: dict[str, Any] = {"worlds": world, "decodings": results["protocol"]["decoding"]}
         shared["policies, streams or episodes"] = {name: played.returns.shape for name, played in episodes.items()}
         evaluations.append((results, shared))
-        differ = [key for key, value in own.items() if value != same[key]]
+        differ = [PARTS[part].removeprefix("model, ") for part, value in own.items() if value != same[part]]
         if differ := [*differ, *(key for key, value in shared.items() if value != evaluations[0][1][key])]:
             raise PipelineError(f"{folders[0]} and {folder} cannot be combined: their {' and '.join(differ)} differ")
         runs[split, results["config"]["seed"]] = episodes
@@ -45,7 +45,8 @@ def combined(folders: Sequence[Path], config: EvaluationConfig, seed: int) -> Js
     about = first["protocol"]
     bounds = about.get("possible", {}), about.get("optimum_is_bound", False)  # earlier versions had none
     of_runs = [split for split, _ in runs] if apart else []
-    setting = Setting(first["references"], about["decoding"], regrets, *bounds, apart, of_runs)
+    different = {part: len({str(task) for own in tasks.values() for task in own[part] or ()}) for part in PARTS}
+    setting = Setting(first["references"], about["decoding"], regrets, *bounds, apart, of_runs, different)
     if apart:
         kept = {"splits": sorted(splits)}
         by_run = {f"split {split}, seed {seed}": episodes for (split, seed), episodes in runs.items()}
