@@ -114,6 +114,20 @@ def test_an_interrupted_writer_continues(tmp_path: Path, resumed_from: int) -> N
     assert_holds(open_histories(tmp_path), lived)
 
 
+def test_a_writer_killed_before_it_says_what_it_wrote_anew_continues(tmp_path: Path, monkeypatch) -> None:
+    """On another machine the steps after the checkpoint may come out otherwise."""
+    lived = life()
+    write(writer_of(tmp_path), lived, 0)
+    writer = writer_of(tmp_path)
+    writer.keep(5)
+    writer.add(steps(lived, 6, 16))
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr("icrl.data.history_store.write_json", Mock(side_effect=KeyboardInterrupt))
+        writer.commit(5)
+    write(writer_of(tmp_path), lived, 5)
+    assert_holds(open_histories(tmp_path), lived)
+
+
 @pytest.mark.parametrize(
     ("num_obs", "num_actions", "num_rewards", "limit", "dtypes"),  # the action after the last says that it is unknown
     [

@@ -2,6 +2,7 @@
 
 import json
 import re
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -11,11 +12,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from icrl.app.compose import load_config
+from icrl.envs import make_env
 from icrl.envs.exact import Expectation
 from icrl.evaluation import protocol
 from icrl.evaluation.in_context import Adaptation
 from icrl.evaluation.protocol import Setting, decoding_name, exact_numbers, summarise
 from icrl.evaluation.report import all_curves, probes_of, source_label
+from icrl.evaluation.setup import setting_of
 from icrl.evaluation.tables import differences_table, solved, summary, table
 from icrl.rl.statistics import CONFIDENCE, bootstrap_means, percentile_interval
 from icrl.spaces import discrete_spec
@@ -148,8 +151,20 @@ def test_intervals_stay_within_what_is_possible() -> None:
                 assert np.ravel([section[name]["low"], section[name]["high"]])[[0, -1]] == pytest.approx(limits)
     assert numbers["final"]["held_out"]["fraction_of_optimum"]["high"] == 1
     assert numbers["protocol"]["possible"] == {"steps_to_goal": [0, 20], "returns": [0, 20]}
+    once = paying(np.ones((2, 1, 8)))  # in a world whose episodes end with the first reward
+    found = summarise({0: {"held_out": once}}, setting._replace(optimum_is_bound=False), OPTIONS, 0)["final"][
+        "held_out"
+    ]
+    assert found["returns"]["low"] == found["returns"]["high"] == 1
     lucky = summarise({0: {"held_out": paying(np.full((2, 1, 8), 3.0))}}, setting, OPTIONS, 0)["final"]["held_out"]
     assert lucky["returns"]["high"] == lucky["returns"]["mean"] == 3  # of a world in which luck pays
+
+
+@pytest.mark.parametrize("random_start", [False, True])
+def test_an_episode_may_be_shorter_than_the_mean_of_the_best_from_all_starts(random_start: bool) -> None:
+    env = make_env(load_config(["env=dark_room", f"env.random_start={random_start}"]).env)
+    setup: Any = SimpleNamespace(env=env, policy=SimpleNamespace(temperature=1.0, epsilon=1.0))
+    assert setting_of(setup, {}).optimum_is_bound == (not random_start)
 
 
 def test_differences_are_those_of_each_task() -> None:

@@ -304,6 +304,7 @@ class HistoryWriter:
         self.manifest |= {"blocks": blocks, "committed": steps, "complete": False}
         for column in self.manifest["columns"].values():
             column["sha256"] = None
+        write_json(self.folder / MANIFEST, self.manifest)  # before any of what comes after is written
 
     def finish(self) -> None:
         """Mark the store as complete, if it is what was committed: checksums of columns replace those of blocks."""

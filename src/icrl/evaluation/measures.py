@@ -100,10 +100,13 @@ def intervals(
     splits: Sequence[int] = (),
     bounds: Bounds | None = None,
     num_tasks: int = 0,
+    *,
+    best_is_known: bool = False,
 ) -> dict[str, Any]:
     """Cells as `results.json` has them: means with intervals within `bounds`, and means per task unless the tasks of
     the runs differ, because they are on several splits. `num_tasks`: how many differ on these together, for they may
-    overlap (0: all).
+    overlap (0: all). Intervals of returns are widened if their bound is the return of the best policy
+    (`best_is_known`), for no episode may reach another one.
 
     Cells with equal R, G and S share their resamples, because drawing these takes the time."""
     means: dict[tuple[str, str], Floats] = {}
@@ -124,7 +127,8 @@ def intervals(
             continue
         numbers[name] = interval(values, resampled, statistics.CONFIDENCE)
         if limits := (bounds or {}).get(name):
-            if section == "final" and 0 < limits[1] - limits[0] < math.inf:
+            reachable = best_is_known or name != "returns"
+            if section == "final" and reachable and 0 < limits[1] - limits[0] < math.inf:
                 scores, most = values.mean(2), min(num_tasks or math.inf, number_of(splits) * values.shape[1])
                 widen(numbers[name], scores, limits, most, statistics.CONFIDENCE, exact=name in _SOLVED)
             _clip(numbers[name], limits)

@@ -160,8 +160,8 @@ def summarise(
     for name, adaptation in played.items():
         label = label_of(name)
         part = "train" if "training tasks" in label else name if name in PARTS else shown
-        bounds, different = setting.bounds(part), setting.different.get(part, 0)
-        numbers = intervals(setting.cells(adaptation, part), config, seed, setting.splits, bounds, different)
+        cells, given = setting.cells(adaptation, part), (setting.bounds(part), setting.different.get(part, 0))
+        numbers = intervals(cells, config, seed, setting.splits, *given, best_is_known=setting.optimum_is_bound)
         measured[name] = {"label": label, **numbers}
     num_episodes = played[shown].returns.shape[-1]
     others = {name.removeprefix(TEMPERATURE): name for name in names if name.startswith(TEMPERATURE)}

@@ -208,8 +208,8 @@ def _source_episodes(setup: Setup, store: Histories) -> dict[str, Adaptation]:
 
 
 def setting_of(setup: Setup, exact: Mapping[str, Mapping[str, Expectation]]) -> protocol.Setting:
-    """Setting of an evaluation with these `exact` references by part of the tasks. In rooms nothing is drawn, so no
-    episode is better than the optimum."""
+    """Setting of an evaluation with these `exact` references by part of the tasks. In rooms with one start nothing is
+    drawn, so no episode is better than the optimum."""
     env, rewards, num_steps = setup.env, setup.env.spec.reward_values, setup.env.spec.max_episode_steps
     possible = {"steps_to_goal": (0.0, float(num_steps))}
     possible |= {"returns": (min(0.0, *rewards) * num_steps, max(0.0, *rewards) * num_steps)} if rewards else {}
@@ -218,7 +218,7 @@ def setting_of(setup: Setup, exact: Mapping[str, Mapping[str, Expectation]]) -> 
         protocol.decoding_name(setup.policy.temperature, setup.policy.epsilon),
         env.has_planner and env.spec.success == "best_action",
         possible,
-        isinstance(env, Room) and env.is_exact,
+        isinstance(env, Room) and env.is_exact and len(env.starts) == 1,
     )
 
 

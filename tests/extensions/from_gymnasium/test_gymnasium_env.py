@@ -258,9 +258,25 @@ CARTS = ("env=gymnasium_cart_pole", "env.max_episode_steps=9")
     ("options", "message"),
     [
         ((*WET_AND_DRY, "env.task_visible=true"), "needs vectors as observations, not Discrete"),
-        ((*CARTS, "env.task_visible=true", "env.tasks=[{set.gravity: [9.8]}, {}]"), "must be a number"),
+        ((*CARTS, "env.task_visible=true", "env.tasks=[{set.gravity: [9.8]}, {set.gravity: 9}]"), "must be a number"),
+        (
+            (
+                *CARTS,
+                "env.task_visible=true",
+                "env.tasks=[{set.gravity: 9, set.length: 1}, {set.length: 2, set.gravity: 8}]",
+            ),
+            "must have the same, in one order",
+        ),
     ],
 )
 def test_worlds_that_cannot_show_their_tasks_are_refused(options: tuple[str, ...], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         make_env(load_config(options).env)
+
+
+def test_a_seed_of_the_resets_leaves_one_of_many_starts_to_which_no_mean_over_all_applies() -> None:
+    for tasks, is_exact in (("[{}, {is_rainy: true}]", True), ("[{reset.seed: 4}, {reset.seed: 5}]", False)):
+        env = make_env(
+            load_config(["env=gymnasium", "env.id=Taxi-v4", "env.max_episode_steps=20", f"env.tasks={tasks}"]).env
+        )
+        assert env.has_planner and env.is_exact == is_exact

@@ -46,6 +46,16 @@ def test_an_attribute_may_have_the_name_of_its_owner() -> None:
     assert outer.a is inner and inner.a == 5.0
 
 
+def test_an_array_of_the_class_is_changed_for_one_task_alone() -> None:
+    kind = type("Kind", (), {"weights": np.ones(2), "counts": np.arange(2)})
+    for factor in (2.0, 3.0):
+        made = kind()
+        set_attribute(made, "scale.weights", factor)
+        assert made.weights.tolist() == [factor] * 2 and kind.weights.tolist() == [1, 1]  # type: ignore[attr-defined]
+    with pytest.raises(ConfigError, match="counts holds integers"):
+        set_attribute(kind(), "scale.counts", 0.5)
+
+
 def test_factors_multiply_attributes_in_the_order_of_the_task() -> None:
     Shaped.made.clear()
     task = {"scale.gains": [0.5, -1.0], "scale.weight": 3.0, "set.weight": 2.0}

@@ -90,6 +90,13 @@ def test_histories_come_first_and_are_shared_where_world_tasks_source_and_seed_a
         assert load_config(command[1:]).name == job.name and job.name.endswith(f"-seed{value(command, 'seed')}")
 
 
+def test_histories_of_streams_that_change_tasks_are_those_of_their_development_tasks() -> None:
+    for change, number in ((0.0, 1), (0.1, 2)):
+        others = variant("b", "data.num_development_tasks=3")
+        jobs = study(variant("a"), others, options=(*ONE_SEED, f"source.task_change={change}")).jobs
+        assert len([job for job in jobs if not job.needs]) == number
+
+
 def test_models_are_shared_if_only_the_evaluation_differs() -> None:
     cold, greedy = variant("cold", "policy.temperature=0.5"), variant("greedy", "evaluation.sample_probability=0.0")
     _, rows, jobs = study(variant("warm"), cold, greedy, variant("other", "model.num_layers=1"), options=QUIET)
@@ -111,7 +118,8 @@ def test_a_variant_may_be_evaluated_in_other_worlds_and_with_another_policy() ->
         study(variant("a", more=more), options=QUIET)  # two labels are numbers
     _, rows, jobs = study(variant("a", more=more.replace("greedy", "9")), options=QUIET)
     assert [(row.variant, row.test, row.x, row.line) for row in rows] == [("a", n, float(n), "a") for n in "579"]
-    assert [row.folders[0].name for row in rows] == ["evaluation", "evaluation-size=7", "evaluation"]
+    folders = ["mine-a-seed0/evaluation", "mine-a-seed0/evaluation-size=7", "mine-a-seed0-9/evaluation"]
+    assert ["/".join(row.folders[0].parts[-2:]) for row in rows] == folders
     assert [[part.name for part in row.models[0]] for row in rows] == [["gpt"], ["gpt"], ["gpt"]]
     (job,) = [job for job in jobs if job.needs]
     assert modules(job) == ["train_gpt", "evaluate", "evaluate", "evaluate"]

@@ -28,7 +28,16 @@ from icrl.envs.core import EXPERT, NAME, TASK_VISIBLE, EnvConfig, MapView, Outco
 from icrl.envs.exact import TableEnv
 from icrl.extensions.from_gymnasium.border import action_space, described, obs_space, read_expert, read_obs, rows_of
 from icrl.extensions.from_gymnasium.guard import SECONDS, Guard
-from icrl.extensions.from_gymnasium.making import INFO, NO_EXPERT, Maker, Task, draw_tasks, numbers_in, wrapper_of
+from icrl.extensions.from_gymnasium.making import (
+    INFO,
+    NO_EXPERT,
+    RESET,
+    Maker,
+    Task,
+    draw_tasks,
+    numbers_in,
+    wrapper_of,
+)
 from icrl.extensions.from_gymnasium.registered import registered
 from icrl.extensions.from_gymnasium.streams import GymnasiumStreams, PlayedState, reward_indices
 from icrl.extensions.from_gymnasium.workers import WorkerStreams
@@ -153,7 +162,9 @@ class GymnasiumEnv(TableEnv):
 
     @property
     def is_exact(self) -> bool:
-        return self._has_table and super().is_exact
+        # Of several starts a seed of the resets plays one alone, over which the table would take the mean.
+        seeded = any(key.startswith(RESET) for task in self._config.tasks for key in task)
+        return self._has_table and super().is_exact and not (seeded and len(self.starts) > 1)
 
     def all_tasks(self) -> Tensor:
         return torch.arange(len(self._config.tasks))[:, None]
@@ -241,6 +252,11 @@ def _check_options(config: GymnasiumConfig) -> None:
         clock = "give env.max_episode_steps for all tasks instead of here"
         refuse("max_episode_steps" in task, f"{here}={task}: {clock}")
         refuse(first < number, f"env.tasks[{first}] and {here} are both {task}: must differ")
+    orders = [list(task) for task in tasks if config.task_visible]
+    mixed = next((order for order in orders if order != orders[0]), None)
+    refuse(
+        mixed, f"env.task_visible=true: env.tasks with keys {orders[:1]} and {mixed}: must have the same, in one order"
+    )
     try:
         registered(config.id)
     except gymnasium.error.Error as error:

@@ -196,7 +196,7 @@ def _called(values: Mapping[str, Any], seed: int) -> Any:
 
 def set_attribute(env: Any, key: str, value: Any) -> None:
     """Set the attribute that `key` names, or multiply it by `value`; dots go deeper, and numbers of an array are
-    replaced in place."""
+    replaced in place, or in a copy if it belongs to the class, and so to other environments."""
     how, *parents, name = key.split(".")
     owner, old = env, env
     for each in (*parents, name):
@@ -204,7 +204,11 @@ def set_attribute(env: Any, key: str, value: Any) -> None:
         refuse(not hasattr(owner, each), f"{key}={value}: {kind} has no attribute {each}")
     new = old * np.asarray(value) if f"{how}." == SCALE else value
     if isinstance(old, np.ndarray):
+        if old is getattr(type(owner), name, None):
+            old = old.copy()
+            setattr(owner, name, old)
         old[...] = new
+        refuse(old.dtype.kind in "iu" and (old != new).any(), f"{key}={value}: {name} holds integers, of {old.dtype}")
     else:
         setattr(owner, name, new)
 

@@ -186,9 +186,9 @@ def read_rows(folder: Path) -> list[Json]:
 
 
 def add_rows(folder: Path, rows: Sequence[Json]) -> None:
-    """Add `rows` to the leaderboard in `folder`, in place of those whose runs are all in one of them."""
+    """Add `rows` to the leaderboard in `folder`, in place of those that share a run with one of them."""
     with only_writer(folder):
-        kept = [old for old in read_rows(folder) if not any({*old["runs"]} <= {*row["runs"]} for row in rows)]
+        kept = [old for old in read_rows(folder) if not any({*old["runs"]} & {*row["runs"]} for row in rows)]
         every = sorted([*kept, *rows], key=lambda row: (row["world"], row["measure"], -row["model"]["mean"]))
         write_json(folder / TABLE, {"rows": every})
         write_atomically(folder / MARKDOWN, f"# Leaderboard\n\n{study_table(cells_of(every))}\n".encode())

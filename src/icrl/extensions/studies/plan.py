@@ -89,7 +89,11 @@ class _Variant(BaseModel, strict=True, extra="forbid"):
     @property
     def slug(self) -> str:
         """The label as part of a folder's name."""
-        return re.sub(r"[^a-z0-9.]+", "-", self.label.lower()).strip("-.")
+        return _slug(self.label)
+
+
+def _slug(text: str) -> str:
+    return re.sub(r"[^a-z0-9.]+", "-", text.lower()).strip("-.")
 
 
 class _Run(NamedTuple):
@@ -172,14 +176,20 @@ class _Planner:
         draws = [(f"{name}-seed{seed}", seed, given) for name, given in options.items() for seed in study.seeds]
         runs = [self._trained(self._composed(given), given, seed, name) for name, seed, given in draws]
         first, composed = draws[0][2], self._composed(draws[0][2])
+        suffixes = set[str]()
         for test, changes in variant.test.items():
             there = self._composed((*first, *changes))
             parts = trained_for(there.policy, there.finetune)
             suffix = suffix_of(_changes(there, composed) | policy_suffixes(there), there.evaluation.tasks)
+            # What differs in no suffix, such as a temperature, is evaluated under a name of its own.
+            more = f"-{_slug(str(test))}" if suffix in suffixes else ""
+            suffixes.add(suffix)
             evaluated: list[Config] = []
             for (name, seed, given), run in zip(draws, runs, strict=True):
                 world = (*given, *changes)
-                played = self._run(self._composed(world), world, seed, name, run.config.histories[0], run.config.run)
+                played = self._run(
+                    self._composed(world), world, seed, name + more, run.config.histories[0], run.config.run
+                )
                 evaluated.append(played.config)
                 self._add(run, parts, played, played.config.folder("logs") / f"evaluation{suffix}")
             folders = [config.folder("logs") / f"evaluation{suffix}" for config in evaluated]
@@ -195,7 +205,10 @@ class _Planner:
     def _trained(self, composed: Config, options: Sequence[str], seed: int, name: str) -> _Run:
         """Run of the models for the run `name`: its own, or an earlier one with the same training. Adds the collection
         of its histories."""
-        source = {group: recorded(composed)[group] for group in _OF_HISTORIES} | {"seed": seed}
+        kept = recorded(composed)
+        source = {group: kept[group] for group in _OF_HISTORIES} | {"seed": seed}
+        if kept["source"].get("task_change"):  # streams move between the training tasks that `data` leaves
+            source |= {"data": kept["data"]}
         histories = f"{self._study.name}-histories-{digest(source)[:8]}-seed{seed}"
         collected = self._run(composed, options, seed, histories, histories, histories)
         command = ["train_agents", *_read_by("train_agents", collected.options)]
