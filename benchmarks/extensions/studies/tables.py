@@ -140,6 +140,7 @@ _LITERATURE = {
     "10 arms, 100 pulls": "Gittins index",
     "ten gaussian arms, one fixed": "Thompson sampling",
     "random MDPs, 10 episodes": "UCRL2",
+    "random MDPs, 25 episodes": "UCRL2",
     "treasure rooms, values from 0": "First-Explore",
     "treasure rooms, values from -4": "First-Explore",
 }
