@@ -124,7 +124,9 @@ def test_runs_on_the_same_tasks_are_no_further_draws_and_splits_are() -> None:
         (Setting(references, "1", False), 0.8518),
         (Setting(references, "1", False, apart=[references] * 4, splits=[0, 0, 1, 1]), 0.9229),
         (
-            Setting(references, "1", False, apart=[references] * 4, splits=[0, 0, 1, 1], different={"held_out": 23}),
+            Setting(
+                references, "1", False, apart=[references] * 4, splits=[0, 0, 1, 1], num_different={"held_out": 23}
+            ),
             0.8518,
         ),
     ):

@@ -88,9 +88,11 @@ def cells_of(played: Adaptation, exact: Exact, regrets: bool) -> Cells:
     return {(key, name): cell for key, cells in (("curves", curves), ("final", final)) for name, cell in cells.items()}
 
 
-def number_of(splits: Sequence[int]) -> int:
-    """Number of splits of the tasks, given that of each run; one if there is none."""
-    return len({*splits}) or 1
+def num_drawn(tasks_of_run: int, splits: Sequence[int], num_different: int = 0) -> int:
+    """Number of tasks that were drawn: `tasks_of_run` for each of the `splits` of the runs, once if there are none, but
+    at most `num_different`, where it is known how many differ."""
+    drawn = tasks_of_run * (len({*splits}) or 1)
+    return min(drawn, num_different or drawn)
 
 
 def intervals(
@@ -99,14 +101,13 @@ def intervals(
     seed: int,
     splits: Sequence[int] = (),
     bounds: Bounds | None = None,
-    num_tasks: int = 0,
+    num_different: int = 0,
     *,
-    best_is_known: bool = False,
+    optimum_is_bound: bool = False,
 ) -> dict[str, Any]:
     """Cells as `results.json` has them: means with intervals within `bounds`, and means per task unless the tasks of
-    the runs differ, because they are on several splits. `num_tasks`: how many differ on these together, for they may
-    overlap (0: all). Intervals of returns are widened if their bound is the return of the best policy
-    (`best_is_known`), for no episode may reach another one.
+    the runs differ, because they are on several splits. `num_different`: how many tasks of these differ, for splits may
+    overlap (0: all). Returns are widened only if the optimum is their bound: others may be out of reach.
 
     Cells with equal R, G and S share their resamples, because drawing these takes the time."""
     means: dict[tuple[str, str], Floats] = {}
@@ -127,10 +128,10 @@ def intervals(
             continue
         numbers[name] = interval(values, resampled, statistics.CONFIDENCE)
         if limits := (bounds or {}).get(name):
-            reachable = best_is_known or name != "returns"
+            reachable = optimum_is_bound or name != "returns"
             if section == "final" and reachable and 0 < limits[1] - limits[0] < math.inf:
-                scores, most = values.mean(2), min(num_tasks or math.inf, number_of(splits) * values.shape[1])
-                widen(numbers[name], scores, limits, most, statistics.CONFIDENCE, exact=name in _SOLVED)
+                scores, tasks = values.mean(2), num_drawn(values.shape[1], splits, num_different)
+                widen(numbers[name], scores, limits, tasks, statistics.CONFIDENCE, exact=name in _SOLVED)
             _clip(numbers[name], limits)
         if section == "final" and name in (*MEASURES, "regret") and not splits:
             numbers[f"{name}_per_task"] = values.mean((0, 2)).tolist()
@@ -141,7 +142,7 @@ def widen(
     number: dict[str, Any],
     scores: Floats,
     limits: tuple[float, float],
-    num_tasks: float,
+    num_tasks: int,
     confidence: float,
     exact: bool = False,
 ) -> None:
@@ -150,7 +151,7 @@ def widen(
 
     If all scores reach `SURE` of what is possible, n of n tasks do, and the low end is at most the exact one of that
     share; if all are as near to the other limit, the high end is at least that of 0 of n. A task is one draw, in
-    however many runs it was played, so n are the `num_tasks` that differ, or those of them with a score. An `exact`
+    however many runs it was played, so n are the `num_tasks` drawn, or those of them with a score. An `exact`
     number is a share of tasks, and has the exact interval, with several runs the wider of both."""
     low, high = limits
     tasks = int(num_tasks * (~np.isnan(scores)).mean() + _ROUNDING)
@@ -187,18 +188,18 @@ def differences(
     seed: int,
     splits: Sequence[int] = (),
     optimum_is_bound: bool = False,
-    num_tasks: int = 0,
+    num_different: int = 0,
 ) -> dict[str, Any]:
     """Paired differences of the model from others on the same tasks, by policy and measure, given `task_means` of all.
-    `num_tasks`: as in `intervals`.
+    `num_different`: as in `intervals`.
 
     If no task has another success, the interval is that of other tasks of which 0 of n were drawn, won or lost."""
     names = list(others)
     cells: Cells = {(name, key): (ours[key] - others[name][key])[..., None] for name in names for key in PAIRED}
-    numbers = intervals(cells, config, seed, splits, {"success": (-1.0, 1.0)}, num_tasks)
+    numbers = intervals(cells, config, seed, splits, {"success": (-1.0, 1.0)}, num_different)
     for name in names:
         if not cells[name, "success"].any():
-            tasks = num_tasks or number_of(splits) * ours["success"].shape[1]
+            tasks = num_drawn(ours["success"].shape[1], splits, num_different)
             _, most = statistics.proportion_interval(0, tasks, statistics.CONFIDENCE)
             numbers[name]["success"] |= {"low": -most, "high": most}
     if optimum_is_bound and "optimum" in numbers:

@@ -58,7 +58,7 @@ class Setting(NamedTuple):
     optimum_is_bound: bool = False  # whether no episode has a higher return or fewer steps than the exact optimum
     apart: Sequence[Mapping[str, Exact]] = ()  # references of each run, if the runs have different tasks
     splits: Sequence[int] = ()  # of each run, if there are several
-    different: Mapping[str, int] = {}  # how many tasks of each part differ, if several splits may share some
+    num_different: Mapping[str, int] = {}  # tasks of each part that differ, where splits may share some
 
     def bounds(self, part: str) -> Bounds:
         """Least and largest possible means of measures on the tasks of `part`."""
@@ -160,8 +160,8 @@ def summarise(
     for name, adaptation in played.items():
         label = label_of(name)
         part = "train" if "training tasks" in label else name if name in PARTS else shown
-        cells, given = setting.cells(adaptation, part), (setting.bounds(part), setting.different.get(part, 0))
-        numbers = intervals(cells, config, seed, setting.splits, *given, best_is_known=setting.optimum_is_bound)
+        cells, given = setting.cells(adaptation, part), (setting.bounds(part), setting.num_different.get(part, 0))
+        numbers = intervals(cells, config, seed, setting.splits, *given, optimum_is_bound=setting.optimum_is_bound)
         measured[name] = {"label": label, **numbers}
     num_episodes = played[shown].returns.shape[-1]
     others = {name.removeprefix(TEMPERATURE): name for name in names if name.startswith(TEMPERATURE)}
@@ -175,8 +175,8 @@ def summarise(
         exact_ones = [curves[name] for name in setting.references[shown]]
         for section in (*(one[key] for one in measured.values() for key in ("curves", "final")), *exact_ones):
             section[SCALED] = scaled(section["returns"], scale)
-    bound, different = setting.optimum_is_bound, setting.different.get(shown, 0)
-    paired = differences(task_means(played[shown]), compared, config, seed, setting.splits, bound, different)
+    given = setting.optimum_is_bound, setting.num_different.get(shown, 0)
+    paired = differences(task_means(played[shown]), compared, config, seed, setting.splits, *given)
     results = {
         "protocol": {
             "seeds": list(map(str, runs)) if setting.apart else list(runs),

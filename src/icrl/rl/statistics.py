@@ -100,7 +100,7 @@ def _offsets(of_runs: Floats, num_resamples: int, seed: int, factor: int) -> Flo
     num_runs, offsets = (~np.isnan(flat)).sum(axis=0), np.zeros((num_resamples, flat.shape[1]))
     for number in np.unique(num_runs[num_runs > 1]).tolist():
         t, columns = (
-            np.random.default_rng((seed, number, *[factor] * (factor > 0))).standard_t(number - 1, size=num_resamples),
+            np.random.default_rng((seed, number, factor)).standard_t(number - 1, size=num_resamples),
             num_runs == number,
         )
         offsets[:, columns] = t[:, None] * np.sqrt(np.nanvar(flat[:, columns], axis=0, ddof=1) / number)

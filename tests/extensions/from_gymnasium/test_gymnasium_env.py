@@ -265,7 +265,11 @@ CARTS = ("env=gymnasium_cart_pole", "env.max_episode_steps=9")
                 "env.task_visible=true",
                 "env.tasks=[{set.gravity: 9, set.length: 1}, {set.length: 2, set.gravity: 8}]",
             ),
-            "must have the same, in one order",
+            "must have the same keys, in one order",
+        ),
+        (
+            (*CARTS, "env.task_visible=true", "env.tasks=[{set.gravity: 9}, {}]"),
+            "must have the same keys, in one order",
         ),
     ],
 )

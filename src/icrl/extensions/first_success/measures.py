@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from icrl.evaluation.measures import number_of, widen
+from icrl.evaluation.measures import num_drawn, widen
 from icrl.rl import statistics
 from icrl.rl.statistics import Floats, Values
 
@@ -49,7 +49,7 @@ def measures_of(
         numbers["final"]["success_after_first"] = {key: float(values[-1]) for key, values in columns.items()}
         with np.errstate(invalid="ignore"):
             scores = above[..., -1].sum(-1) / below[..., -1].sum(-1)
-        tasks = number_of(splits) * scores.shape[1]
+        tasks = num_drawn(scores.shape[1], splits)
         widen(numbers["final"]["success_after_first"], scores, (0.0, 1.0), tasks, confidence)
     return numbers
 

@@ -252,11 +252,9 @@ def _check_options(config: GymnasiumConfig) -> None:
         clock = "give env.max_episode_steps for all tasks instead of here"
         refuse("max_episode_steps" in task, f"{here}={task}: {clock}")
         refuse(first < number, f"env.tasks[{first}] and {here} are both {task}: must differ")
-    orders = [list(task) for task in tasks if config.task_visible]
-    mixed = next((order for order in orders if order != orders[0]), None)
-    refuse(
-        mixed, f"env.task_visible=true: env.tasks with keys {orders[:1]} and {mixed}: must have the same, in one order"
-    )
+    other = next((task for task in tasks if config.task_visible and list(task) != list(tasks[0])), None)
+    both = f"env.tasks with {tasks[0]} and {other}"
+    refuse(other is not None, f"env.task_visible=true: {both}: all must have the same keys, in one order")
     try:
         registered(config.id)
     except gymnasium.error.Error as error:

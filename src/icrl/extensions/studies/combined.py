@@ -45,8 +45,8 @@ def combined(folders: Sequence[Path], config: EvaluationConfig, seed: int) -> Js
     about = first["protocol"]
     bounds = about.get("possible", {}), about.get("optimum_is_bound", False)  # earlier versions had none
     of_runs = [split for split, _ in runs] if apart else []
-    different = {part: len({str(task) for own in tasks.values() for task in own[part] or ()}) for part in PARTS}
-    setting = Setting(first["references"], about["decoding"], regrets, *bounds, apart, of_runs, different)
+    num_different = {part: len({str(task) for own in tasks.values() for task in own[part] or ()}) for part in PARTS}
+    setting = Setting(first["references"], about["decoding"], regrets, *bounds, apart, of_runs, num_different)
     if apart:
         kept = {"splits": sorted(splits)}
         by_run = {f"split {split}, seed {seed}": episodes for (split, seed), episodes in runs.items()}

@@ -186,10 +186,8 @@ class _Planner:
             suffixes.add(suffix)
             evaluated: list[Config] = []
             for (name, seed, given), run in zip(draws, runs, strict=True):
-                world = (*given, *changes)
-                played = self._run(
-                    self._composed(world), world, seed, name + more, run.config.histories[0], run.config.run
-                )
+                world, learned = (*given, *changes), (run.config.histories[0], run.config.run)
+                played = self._run(self._composed(world), world, seed, name + more, *learned)
                 evaluated.append(played.config)
                 self._add(run, parts, played, played.config.folder("logs") / f"evaluation{suffix}")
             folders = [config.folder("logs") / f"evaluation{suffix}" for config in evaluated]
