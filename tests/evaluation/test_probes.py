@@ -179,13 +179,10 @@ def test_ablations_act_as_the_model_does() -> None:
     assert list(probes("evaluation.temperatures=[]", num_tasks=1)) == ["blank", "shuffled", "wiped"]
 
 
-@pytest.mark.parametrize("name", ["terminating room", *(name for name in WORLDS if name == "key to door")])
-def test_a_room_without_its_goal_has_no_success(name: str) -> None:
-    env: Any = WORLDS[name]()
-    tasks = env.all_tasks()[:6]
-    found, played = play_episodes(Chance(env.spec), env, env.without_goal(tasks), 5, 8, seed=0)
-    assert not found.success.any() and not played.terminated.any()
-    assert (played.reward.sum() > 0) == (len(env.goal_columns) == 2)  # keys are still there
+def test_a_room_without_its_goal_has_no_success() -> None:
+    env: Any = WORLDS["terminating room"]()
+    found, played = play_episodes(Chance(env.spec), env, env.unsolvable(env.all_tasks()[:6]), 5, 8, seed=0)
+    assert not found.success.any() and not played.terminated.any() and not played.reward.any()
 
 
 def test_worlds_without_searchers_have_exact_references_or_play_chance(monkeypatch: pytest.MonkeyPatch) -> None:

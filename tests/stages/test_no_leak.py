@@ -257,7 +257,7 @@ HELD_OUT_AGENTS = planted(record, "make_learners", lambda f, *at: f(*at[:2], at[
 HELD_OUT_TRIALS = planted(Trials, "__init__", lambda init, *at: init(*at[:3], TASKS, *at[4:]))
 OPTIMUM = planted(trials, "discoveries", lambda _, spec, steps: steps.action == steps.optimal_action)
 KNOWN = planted(RoomFamily, "optimal_action", lambda _, world, state: DarkRoom.optimal_action(SIDE, state))
-OTHER_ROOMS = planted(RoomFamily, "draw", lambda draw, *at: draw(*at[:3], at[3][:0]))
+OTHER_ROOMS = planted(RoomFamily, "__init__", lambda init, *at: init(*at[:-1], at[-1][:0]))
 PAID = planted(trials, "discoveries", lambda new, *at: new(*at) | torch.isin(at[1].next_obs, GRID.own(HELD_OUT)[:, 0]))
 SCRIPTED = planted(A2C, "act", lambda act, *at: (mixed(at[3], at[2].obs % 5, act(*at)[0]), at[1]))
 SCRIPTED_TRIALS = planted(GPTPolicy, "choose", lambda choose, *at: mixed(at[3], at[2] % 5, choose(*at)))

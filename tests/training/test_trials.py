@@ -164,7 +164,7 @@ def test_trials_visit_other_rooms_in_the_coordinates_of_the_model(encoding, corn
     hidden, form = ENV.all_tasks()[:2], replace(MODEL, obs_encoding=encoding)
     family = ENV.family(MODEL.max_size, corner, (2, 4), hidden)
     options, tasks = replace(OPTIONS, num_rooms=2), ENV.all_tasks()[2:]
-    model, plain = (outspoken(GPT(form, spec)) for spec in (family.env.spec, ENV.spec))
+    model, plain = (outspoken(GPT(form, spec)) for spec in (family.spec, ENV.spec))
     plain.load_state_dict(model.state_dict())
     trials = Trials(options, ENV, tasks, model, 5, family=family)
     rooms = [trials.tasks_of(iteration)[12:] for iteration in (0, 1)]

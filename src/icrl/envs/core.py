@@ -78,14 +78,6 @@ class Outcomes(NamedTuple):
     terminated: Tensor  # bool
 
 
-class Family(NamedTuple):
-    """World that holds another one and further tasks like its own, for trials."""
-
-    env: "TensorEnv"
-    own: Callable[[Tensor], Tensor]  # tasks `[N, task_dim]` of the other world as tasks here
-    draw: Callable[[Tensor], Tensor]  # a further task for each of `seeds` `[N]`
-
-
 class MapView(NamedTuple):
     """Map of a task for pictures: a grid of cells, some of them marked."""
 
@@ -164,7 +156,7 @@ class TensorEnv:
     def unsolvable(self, tasks: Tensor) -> Tensor | None:
         """Rules of `tasks` `[N, task_dim]` without any reward, as tasks; None if this world has no such tasks."""
 
-    def family(self, side: int, corner: int, sizes: tuple[int, int], hidden: Tensor) -> Family | None:
+    def family(self, side: int, corner: int, sizes: tuple[int, int], hidden: Tensor) -> "Family | None":
         """Rooms of other `sizes` in a grid of `side` cells that holds this world at row and column `corner`, without
         goals where the tasks `hidden` `[N, task_dim]` have theirs; None if this world has no such family."""
 
@@ -256,6 +248,18 @@ class TensorEnv:
         state = self.next_episode(state, terminated | truncated)
         obs, best = self.observation(state), self.optimal_action(state)
         return state, Step(obs, reward, terminated, truncated, final_obs, state.timestep, best)
+
+
+class Family(TensorEnv):
+    """World that holds another one and further tasks like its own, for trials."""
+
+    def own(self, tasks: Tensor) -> Tensor:
+        """`tasks` `[N, task_dim]` of the other world as tasks here."""
+        raise NotImplementedError
+
+    def draw(self, seeds: Tensor) -> Tensor:
+        """A further task for each of `seeds` `[N]`."""
+        raise NotImplementedError
 
 
 def choose_rows(where: Tensor, new: Tensor, old: Tensor) -> Tensor:

@@ -56,10 +56,6 @@ class Room(TensorEnv):
     def goal_cell(self, tasks: Tensor) -> Tensor:
         return tasks[:, len(self.goal_columns) - 1]
 
-    def without_goal(self, tasks: Tensor) -> Tensor:
-        """`tasks` `[N, task_dim]` whose last goal is outside the room, so that no episode succeeds."""
-        return tasks.index_fill(1, torch.tensor(len(self.goal_columns) - 1, device=tasks.device), self.num_cells)
-
 
 @world("dark_room", DarkRoomConfig)
 class DarkRoom(Room):
@@ -85,10 +81,11 @@ class DarkRoom(Room):
         return torch.cartesian_prod(goals, torch.arange(len(self._meaning))) if self.permute_actions else goals[:, None]
 
     def unsolvable(self, tasks: Tensor) -> Tensor:
-        return self.without_goal(tasks)
+        """`tasks` `[N, task_dim]` with a goal outside the room."""
+        return tasks.index_fill(1, torch.tensor(0, device=tasks.device), self.num_cells)
 
     def family(self, side: int, corner: int, sizes: tuple[int, int], hidden: Tensor) -> Family | None:
-        return None if self.permute_actions else family_of(self, side, corner, sizes, hidden)
+        return None if self.permute_actions else RoomFamily(self, side, corner, sizes, hidden)
 
     def outcomes(self, task: Tensor, state_index: Tensor, action: Tensor) -> Outcomes:
         if self.permute_actions:
@@ -145,8 +142,9 @@ def moves() -> Tensor:
     return torch.tensor([(0, 0), (-1, 0), (0, 1), (1, 0), (0, -1)])
 
 
-class RoomFamily(TensorEnv):
-    """Dark rooms in a square grid of `side` cells. Observations are cells of the grid (row * side + column).
+class RoomFamily(Family):
+    """Dark rooms in a square grid of `side` cells, which has the `room` at row and column `corner`. Observations are
+    cells of the grid (row * side + column).
 
     A task is `[goal, top, left, size, start]`: the room covers `size` rows from `top` and `size` columns from `left`.
     Goal and start are cells of the grid; a goal of `side**2` is nowhere, a start of it is anywhere in the room. Actions
@@ -155,11 +153,26 @@ class RoomFamily(TensorEnv):
     task_columns = ("goal", "top", "left", "size", "start")
     has_planner = False
 
-    def __init__(self, side: int, max_episode_steps: int, terminate_on_goal: bool) -> None:
-        self.side, self.num_cells, self.terminate_on_goal = side, side**2, terminate_on_goal
-        self._moves = moves()
-        success = "goal" if terminate_on_goal else "reward"
-        self.spec = discrete_spec(self.num_cells, len(self._moves), (0.0, 1.0), side, max_episode_steps, success)
+    def __init__(self, room: DarkRoom, side: int, corner: int, sizes: tuple[int, int], hidden: Tensor) -> None:
+        """Drawn rooms have between both `sizes` rows, and no goal where the `room` has one of the tasks `hidden`
+        `[N, 1]`."""
+        self.side, self.num_cells, self.terminate_on_goal = side, side**2, room.terminate_on_goal
+        self._room, self._corner, self._sizes = room, corner, sizes
+        self._moves, self._closed = moves(), self._in_grid(hidden[:, 0])
+        success, num_steps = room.spec.success, room.spec.max_episode_steps
+        self.spec = discrete_spec(self.num_cells, NUM_ACTIONS, (0.0, 1.0), side, num_steps, success)
+        self.to(hidden.device)
+
+    def _in_grid(self, cells: Tensor) -> Tensor:
+        """Cells of the grid for cells of the room; the one outside of it is nowhere."""
+        size, corner = self._room.size, self._corner
+        inside = (corner + cells // size) * self.side + corner + cells % size
+        return torch.where(cells < self._room.num_cells, inside, self.num_cells)
+
+    def own(self, tasks: Tensor) -> Tensor:
+        start = self.num_cells if self._room.random_start else int(self._in_grid(self._room.starts))
+        place = tasks.new_tensor([self._corner, self._corner, self._room.size, start])
+        return torch.cat([self._in_grid(tasks[:, :1]), place.expand(len(tasks), -1)], dim=1)
 
     def start(self, task: Tensor, seed: Tensor, episode: Tensor) -> Tensor:
         start = task[:, _START]
@@ -180,42 +193,18 @@ class RoomFamily(TensorEnv):
     def unsolvable(self, tasks: Tensor) -> Tensor:
         return tasks.index_fill(1, torch.tensor(_GOAL, device=tasks.device), self.num_cells)
 
-    def draw(self, seeds: Tensor, sizes: tuple[int, int], closed: Tensor) -> Tensor:
-        """A room for each of `seeds` `[N]`: its size between both `sizes`, its place, its start and its goal uniform.
-
-        The goal is nowhere if it would be on one of the `closed` cells of the grid, or on the start."""
-        size = sizes[0] + integers(seeds, 0, sizes[1] - sizes[0] + 1)
+    def draw(self, seeds: Tensor) -> Tensor:
+        """A room for each of `seeds` `[N]`: its size, its place, its start and its goal uniform. The goal is nowhere if
+        it would be on a hidden goal or on the start."""
+        least, most = self._sizes
+        size = least + integers(seeds, 0, most - least + 1)
         top, left = (integers(seeds, counter, self.side - size + 1) for counter in (1, 2))
         room = torch.stack([size, top, left, size], dim=1)
         start, goal = (self._any_cell(room, mix(seeds, counter)) for counter in (3, 4))
-        goal = goal.masked_fill(torch.isin(goal, closed) | (goal == start), self.num_cells)
+        goal = goal.masked_fill(torch.isin(goal, self._closed) | (goal == start), self.num_cells)
         return torch.stack([goal, top, left, size, start], dim=1)
 
     def _any_cell(self, task: Tensor, seed: Tensor) -> Tensor:
         """A uniform cell `[N]` of the room of each `task` `[N, 4 or more]`."""
         row, column = (task[:, 1 + axis] + integers(seed, axis, task[:, _SIZE]) for axis in (0, 1))
         return row * self.side + column
-
-
-def family_of(room: DarkRoom, side: int, corner: int, sizes: tuple[int, int], hidden: Tensor) -> Family:
-    """Rooms of other `sizes` in a grid of `side` cells, which has the `room` at row and column `corner`. No goal of
-    them is where the `room` has a goal of the tasks `hidden` `[N, 1]`."""
-    world = RoomFamily(side, room.spec.max_episode_steps, room.terminate_on_goal).to(hidden.device)
-
-    def place(cells: Tensor) -> Tensor:
-        """Cells of the grid for cells of the room; the one outside of it is nowhere."""
-        inside = (corner + cells // room.size) * side + corner + cells % room.size
-        return torch.where(cells < room.num_cells, inside, world.num_cells)
-
-    def own(tasks: Tensor) -> Tensor:
-        about = torch.stack([tasks.new_tensor(corner), tasks.new_tensor(corner), tasks.new_tensor(room.size)])
-        start = tasks.new_tensor(world.num_cells) if room.random_start else place(room.starts.to(tasks.device))
-        start = start.expand(len(tasks))[:, None]
-        return torch.cat([place(tasks[:, :1]), about.expand(len(tasks), -1), start], dim=1)
-
-    closed = place(hidden[:, 0])
-
-    def draw(seeds: Tensor) -> Tensor:
-        return world.draw(seeds, sizes, closed)
-
-    return Family(world, own, draw)

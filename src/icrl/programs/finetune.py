@@ -56,7 +56,7 @@ def main(config: Config) -> Path:
                 hidden = all_tasks[[*split["held_out"], *split["development"]]]
                 run = adapted(context, env, tasks)
                 family = rooms_beside(config, env, hidden)
-                spec = family.env.spec if family else env.spec
+                spec = (family or env).spec
                 model = GPT(config.model, spec).to(context.device, dtype_of(config))
                 if start:
                     model.load_state_dict(plain_gpt(config, spec, start[0]["model"], context.device).state_dict())

@@ -81,7 +81,7 @@ class Trials:
         low_precision: bool = False,
     ) -> None:
         if family:
-            env, tasks = family.env, family.own(tasks)
+            env, tasks = family, family.own(tasks)
         self.config, self.env, self.tasks, self.seed = config, env, tasks, seed
         self.ranks, self._family = ranks or Ranks(), family
         self.metrics: dict[str, Tensor] = {}  # of the newest trials

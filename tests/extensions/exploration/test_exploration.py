@@ -76,7 +76,7 @@ def test_the_search_off_a_plan_by_walking_cell_by_cell(name: str) -> None:
     env, num_streams, steps = DarkRoom(config.env), 7, 6
     policy = players(env, config)[name]
     found = explored_by(policy, env, num_streams, seed=3)
-    nowhere, after = env.without_goal(torch.tensor([[0]])), next_cells(5).view(25, NUM_ACTIONS)
+    nowhere, after = env.unsolvable(torch.tensor([[0]])), next_cells(5).view(25, NUM_ACTIONS)
     plain, off = Recorded(policy), Recorded(OffPlan(policy, steps, NUM_ACTIONS))
     for player in (plain, off):
         play_steps(player, env, nowhere, num_streams, NUM_OFF_PLAN * steps, seed=3)
@@ -114,7 +114,7 @@ def test_a_model_reads_the_random_actions_as_its_own() -> None:
     env = DarkRoom(config.env)
     policy = policy_of(config, GPT(config.model, env.spec))
     player, noise = OffPlan(policy, 6, NUM_ACTIONS), torch.rand(20, 3)
-    state, step = env.reset(env.without_goal(torch.zeros(3, 1, dtype=torch.long)), torch.arange(3))
+    state, step = env.reset(env.unsolvable(torch.zeros(3, 1, dtype=torch.long)), torch.arange(3))
     carry = player.initial_carry(3)
     for t in range(20):
         action, carry = player.act(carry, step, noise[t])

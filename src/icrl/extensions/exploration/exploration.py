@@ -124,7 +124,7 @@ def _visits(policy: Policy[Any], env: DarkRoom, num_episodes: int, num_streams: 
     """True for the possible goal cells that each episode of each stream visits, `[E, S, C]`. The same actions visit the
     same cells in any stream, because all episodes begin on one cell."""
     cells = env.all_tasks().unique().to(env.starts.device)
-    nowhere = env.without_goal(cells[:1, None])
+    nowhere = env.unsolvable(cells[:1, None])
     steps = play_steps(policy, env, nowhere, num_streams, num_episodes * env.spec.max_episode_steps, seed)
     visited = torch.zeros(num_episodes, num_streams, env.size**2, dtype=torch.bool, device=cells.device)
     by_episode = steps.next_obs.view(num_episodes, -1, num_streams).transpose(1, 2)  # only the clock ends them
