@@ -38,13 +38,12 @@ def step_of(
     num_streams = tuple(getattr(obs, "shape", ()))[:1] or (1,)
     _check("obs", obs, (*num_streams, *spec.obs_shape), spec.obs_dtype)
     zero = torch.zeros(num_streams, dtype=torch.long, device=obs.device)
-    ends = {"terminated": terminated, "truncated": truncated, "final_obs": final_obs}
-    given = {"reward": reward, "timestep": timestep} | ends
     first = Step(obs, zero.float(), zero.bool(), zero.bool(), obs, zero, spec.unknown_action(zero))
+    given = {"reward": reward, "timestep": timestep, "terminated": terminated, "truncated": truncated}
+    given |= {"final_obs": final_obs}
     step = first._replace(**{name: value for name, value in given.items() if value is not None})
-    check_form(spec, step, len(zero))
-    for name in ends:
-        _check(name, getattr(step, name), getattr(first, name).shape, getattr(first, name).dtype)
+    for name, value, right in zip(Step._fields, step, first, strict=True):
+        _check(name, value, right.shape, right.dtype)
     check_ranges(spec, step)
     _check_obs("final_obs", step.final_obs, spec)
     late = step.timestep[step.terminated | step.truncated]
