@@ -5,7 +5,7 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from tempfile import NamedTemporaryFile
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
@@ -22,47 +22,30 @@ _CHUNK = 2**27  # bytes that are in memory at a time when all of a store are rea
 BEFORE_READS: list[Callable[[Sequence[tuple[np.ndarray, np.ndarray]]], object]] = []
 
 
-class Column(NamedTuple):
-    """Declaration of a column: what a step of it is."""
-
-    space: str = ""  # "obs" or "action": its shape and dtype are those of this space; "": it is one number
-    dtype: torch.dtype = torch.int64  # of a number, while it is played
-    below: str = ""  # property of `EnvSpec`: recorded integers are less than it, or 0 and 1 without one
-    more: int = 0  # further integers, for what is unknown
-
-
-COLUMNS = {  # by the names of `Rollout`, in its order
-    "obs": Column("obs", below="num_obs"),
-    "action": Column("action", below="num_actions"),
-    "reward": Column(dtype=torch.float32, below="num_rewards"),  # an index into the spec's reward values, if it has any
-    "next_obs": Column("obs", below="num_obs"),
-    "timestep": Column(below="max_episode_steps"),
-    "terminated": Column(dtype=torch.bool),
-    "truncated": Column(dtype=torch.bool),
-    "optimal_action": Column("action", below="num_actions", more=1),
-}
-OBSERVATIONS, ACTIONS = ([name for name, one in COLUMNS.items() if one.space == space] for space in ("obs", "action"))
-
-
-def column_forms(spec: EnvSpec) -> dict[str, tuple[str, tuple[int, ...]]]:
-    """dtype and shape of a step in each recorded column: those of its space, and for integers the smallest dtype that
-    holds them. Rewards are float32 if the spec does not list their values."""
-    shapes = {"obs": spec.obs_shape, "action": spec.action_shape, "": ()}
-    forms = dict[str, tuple[str, tuple[int, ...]]]()
-    for name, dtype in step_dtypes(spec).items():
-        column = COLUMNS[name]
-        is_integer = bool(spec.reward_values) if name == "reward" else dtype in (torch.int64, torch.bool)
-        kept = str(dtype).removeprefix("torch.")
-        if is_integer:
-            kept = str(np.min_scalar_type((getattr(spec, column.below) if column.below else 2) + column.more - 1))
-        forms[name] = (kept, shapes[column.space])
-    return forms
+OBSERVATIONS, ACTIONS = ("obs", "next_obs"), ("action", "optimal_action")
 
 
 def step_dtypes(spec: EnvSpec) -> dict[str, torch.dtype]:
     """dtype of each column of a `Rollout` while it is played."""
-    spaces = {"obs": spec.obs_dtype, "action": spec.action_dtype}
-    return {name: spaces.get(column.space, column.dtype) for name, column in COLUMNS.items()}
+    dtypes = dict.fromkeys(Rollout._fields, torch.int64)
+    dtypes |= dict.fromkeys(OBSERVATIONS, spec.obs_dtype) | dict.fromkeys(ACTIONS, spec.action_dtype)
+    return dtypes | {"reward": torch.float32, "terminated": torch.bool, "truncated": torch.bool}
+
+
+def column_forms(spec: EnvSpec) -> dict[str, tuple[str, tuple[int, ...]]]:
+    """dtype and shape of a step in each recorded column: those of its space, and for integers the smallest dtype that
+    holds them. Rewards are indices into the spec's reward values, or float32 if it does not list them."""
+    dtypes = {name: str(dtype).removeprefix("torch.") for name, dtype in step_dtypes(spec).items()}
+    shapes = dict.fromkeys(OBSERVATIONS, spec.obs_shape) | dict.fromkeys(ACTIONS, spec.action_shape)
+    counts = {"timestep": spec.max_episode_steps, "terminated": 2, "truncated": 2}  # of the integers from 0 on
+    if spec.reward_values:
+        counts["reward"] = spec.num_rewards
+    if spec.obs_dtype == torch.int64:
+        counts |= dict.fromkeys(OBSERVATIONS, spec.num_obs)
+    if spec.action_dtype == torch.int64:
+        counts |= {"action": spec.num_actions, "optimal_action": spec.num_actions + 1}  # the last one: unknown
+    dtypes |= {name: str(np.min_scalar_type(count - 1)) for name, count in counts.items()}
+    return {name: (dtype, shapes.get(name, ())) for name, dtype in dtypes.items()}
 
 
 def rollout_of(spec: EnvSpec, columns: Mapping[str, np.ndarray]) -> Rollout:
