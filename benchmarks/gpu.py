@@ -36,7 +36,6 @@ from icrl.app.root import Config
 from icrl.contracts import Json
 from icrl.envs import make_env
 from icrl.envs.rollout import rollout, start_streams
-from icrl.envs.tasks import streams_of
 from icrl.nn.gpt import GPT
 from icrl.nn.gpt_policy import GPTPolicy
 from icrl.randomness import Noise
@@ -125,7 +124,7 @@ def generation(config: Config, device: torch.device, streams: int, as_graph: boo
         start = start_streams(policy, env, tasks, seeds)
         return [*rollout(policy, env, start, config.model.context_len, Noise(seeds))[0]]
 
-    tasks, way = streams_of(env.all_tasks()[:10].to(device), streams), Captured(play) if as_graph else play
+    tasks, way = env.all_tasks()[:10].to(device).repeat_interleave(streams, dim=0), Captured(play) if as_graph else play
 
     def steps() -> int:
         return way(tasks)[0].numel()

@@ -28,7 +28,7 @@ from icrl.app.root import Config
 from icrl.contracts import Rollout
 from icrl.envs import make_env
 from icrl.envs.rooms import DarkRoom
-from icrl.envs.tasks import split_tasks, streams_of
+from icrl.envs.tasks import split_tasks
 from icrl.recording.source_agents import SOLVED, EpisodeStatistics
 from icrl.sources.a2c import A2CConfig
 from icrl.sources.pace import num_iterations
@@ -45,7 +45,7 @@ class Peer:
         assert isinstance(env, DarkRoom)
         assert isinstance(options, A2CConfig)
         tasks = env.all_tasks()
-        self.goals = streams_of(tasks[split_tasks(env, config).train], options.num_learners)  # [L, 1]
+        self.goals = tasks[split_tasks(env, config).train].repeat_interleave(options.num_learners, dim=0)  # [L, 1]
         self._key, initial = jax.random.split(jax.random.key(config.seed))
         self._agents = new_agents(options, env, len(self.goals), initial)
         start, self._done = time.perf_counter(), np.int32(0)
@@ -84,7 +84,7 @@ def solved(config: Config, num_agents: int, parts: Iterable[Rollout]) -> float:
 def check_rules(config: Config, goals: Tensor, played: Rollout) -> None:
     """Raise `AssertionError` unless `played` `[T, L * N]` follows the rules of the world."""
     env, (obs, action) = make_env(config.env), played[:2]
-    task = streams_of(goals, config.source.num_envs).expand(len(obs), -1, -1)
+    task = goals.repeat_interleave(config.source.num_envs, dim=0).expand(len(obs), -1, -1)
     _, next_obs, reward, terminated = (column[..., -1] for column in env.outcomes(task, obs, action))
     truncated = played.timestep + 1 >= env.spec.max_episode_steps
     ended = terminated | truncated

@@ -12,7 +12,6 @@ from icrl.collection.experience import Experience
 from icrl.contracts import Env, Policy, Rollout, Step
 from icrl.envs.core import State
 from icrl.envs.rollout import Streams, rollout, start_streams
-from icrl.envs.tasks import streams_of
 from icrl.randomness import Noise, stream_seeds
 from icrl.runs.divergence import DivergedError, Watch, bad_rows, diverged
 from icrl.sources import source_class
@@ -53,7 +52,7 @@ def make_learners(
     parameters = parameters[: source.learners_for(len(tasks))]
     learner: Learner = source_class(source.name).create(config, env, tasks, parameters, device)
     learner.set_clock(clock_of(source, 0))
-    streams = start_streams(learner, env, streams_of(tasks, source.num_learners * source.num_envs), starts)
+    streams = start_streams(learner, env, tasks.repeat_interleave(per_task, dim=0), starts)
     return learner, streams, Noise(noise)
 
 

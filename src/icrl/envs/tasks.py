@@ -163,8 +163,3 @@ def development_of(env: TensorEnv, config: Config, train: list[int]) -> list[int
         not tasks or not left, f"{given} sets aside {len(tasks)} training tasks and leaves {left}; both must be above 0"
     )
     return tasks
-
-
-def streams_of(tasks: Tensor, streams_per_task: int) -> Tensor:
-    """Repeat each task for its streams, task by task: `[num_tasks, task_dim] -> [num_tasks * streams, task_dim]`."""
-    return tasks.repeat_interleave(streams_per_task, dim=0)

@@ -19,7 +19,6 @@ from icrl.contracts import Carry, Env, Policy, Rollout, State
 from icrl.data.columns import rollout_of
 from icrl.data.history_store import Histories
 from icrl.envs.rollout import OpenEpisodes, Streams, finished_episodes, numbered, rollout, start_streams
-from icrl.envs.tasks import streams_of
 from icrl.nn.gpt_policy import GPTPolicy
 from icrl.randomness import Noise, stream_seeds
 from icrl.sources.pace import BLOCK
@@ -162,7 +161,7 @@ def _new_streams(
     """Streams at their start, and their noise; both differ from those of source agents in training."""
     first, end = first_task * num_streams, (first_task + len(tasks)) * num_streams
     seeds, noise = seeds_of_play(seed, end)[first:], stream_seeds(seed, end, 4)[first:]
-    streams = start_streams(policy, env, streams_of(tasks, num_streams), seeds.to(tasks.device))
+    streams = start_streams(policy, env, tasks.repeat_interleave(num_streams, dim=0), seeds.to(tasks.device))
     return streams, Noise(noise.to(tasks.device))
 
 

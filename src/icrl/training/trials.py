@@ -22,7 +22,6 @@ from icrl.contracts import Rollout
 from icrl.envs import make_env
 from icrl.envs.core import Family, TensorEnv, check_playable
 from icrl.envs.rollout import OpenEpisodes, finished_episodes, numbered, rollout, start_streams
-from icrl.envs.tasks import streams_of
 from icrl.nn.encoders import OF_ROWS, ObsEmbedding
 from icrl.nn.gpt import GPT
 from icrl.nn.gpt_policy import GPTPolicy, kept_of
@@ -137,7 +136,7 @@ class Trials:
             seeds = mix(stream_seeds(self.seed, self.config.num_rooms, _ROOMS), iteration)
             rooms = self._family.draw(seeds.to(self.tasks.device))
         parts = torch.cat([self.tasks[drawn[: self._num_tasks]], unsolvable, rooms])
-        return streams_of(parts, self.config.num_streams)
+        return parts.repeat_interleave(self.config.num_streams, dim=0)
 
     def play(self, iteration: int) -> tuple[Rollout, Tensor]:
         """Transitions `[T, B / R]` of this rank's trials of `iteration` on `tasks_of` it, and the log-probabilities of

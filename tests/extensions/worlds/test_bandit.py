@@ -9,7 +9,6 @@ from small_worlds import bandit
 from torch import Tensor
 
 from icrl.contracts import ConfigError
-from icrl.envs.tasks import streams_of
 from icrl.randomness import stream_seeds
 from icrl.spaces import discrete_spec
 
@@ -25,7 +24,7 @@ def test_rewards_come_as_often_as_the_outcomes_say(kind: str, num_steps: int, nu
     options = {"num_arms": 3, "num_contexts": num_contexts, "num_tasks": 3, "max_episode_steps": num_steps}
     env = bandit(distribution=kind, **options)
     assert env.means.shape == (3, num_contexts, 3) and env.spec.num_obs == num_contexts
-    tasks = streams_of(env.all_tasks(), 1500)
+    tasks = env.all_tasks().repeat_interleave(1500, dim=0)
     state, step = env.reset(tasks, stream_seeds(0, len(tasks)))
     paid = torch.zeros(3, num_contexts, 3, env.spec.num_rewards)
     for time in range(1, 13):
