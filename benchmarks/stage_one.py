@@ -8,8 +8,7 @@ import torch
 
 from icrl.app.compose import load_config
 from icrl.app.root import Config
-from icrl.collection.collect import LocalUnrollWorker, collect, make_learners
-from icrl.collection.experience import make_experience
+from icrl.collection.collect import UnrollWorker, collect, make_experience, make_learners
 from icrl.contracts import Rollout
 from icrl.envs import make_env
 from icrl.envs.tasks import split_tasks
@@ -25,7 +24,7 @@ def unrolls(config: Config, device: torch.device) -> Iterator[Rollout]:
     train = tasks[split_tasks(env, config).train]
     learner, streams, noise = make_learners(config, env, train, device)
     experience = make_experience(config, env.spec, train, device)
-    worker = LocalUnrollWorker(config.source, env, learner, streams, noise)
+    worker = UnrollWorker(config.source, env, learner, streams, noise)
     return (transitions for transitions, _, _ in collect(learner, worker, experience))
 
 

@@ -12,8 +12,7 @@ from small_histories import write_histories
 from toy import plain
 
 from icrl.collection.async_unroll import make_unroll_worker
-from icrl.collection.collect import collect, make_learners
-from icrl.collection.experience import make_experience
+from icrl.collection.collect import collect, make_experience, make_learners
 from icrl.contracts import Rollout
 from icrl.envs.rollout import rollout, start_streams
 from icrl.randomness import Noise, stream_seeds

@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 from toy import CPU, config_of, curves, doing, left_in, model_of, run, steps_of, use_worker_here
 
 from icrl.app.compose import load_config
-from icrl.collection.collect import LocalUnrollWorker, collect, make_learners
-from icrl.collection.experience import make_experience
+from icrl.collection.collect import UnrollWorker, collect, make_experience, make_learners
 from icrl.contracts import Batch
 from icrl.data.history_store import read_manifest
 from icrl.envs import make_env
@@ -135,7 +134,7 @@ def test_source_agents_that_diverge_are_named(source, broken):
     env = make_env(config.env)
     tasks = env.all_tasks()[[3, 12]]
     learner, streams, noise = make_learners(config, env, tasks, CPU)
-    player = LocalUnrollWorker(config.source, env, learner, streams, noise)
+    player = UnrollWorker(config.source, env, learner, streams, noise)
     loop = collect(learner, player, make_experience(config, env.spec, tasks, CPU))
     metrics = next(metrics for _, metrics, _ in loop if metrics)
     assert broken <= metrics.keys()

@@ -24,7 +24,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from icrl.collection.collect import LocalUnrollWorker, UnrollWorker, make_learners
+from icrl.collection.collect import UnrollWorker, make_learners
 from icrl.contracts import Env, PipelineError, Rollout, Step
 from icrl.envs import make_env
 from icrl.envs.core import State
@@ -48,11 +48,6 @@ Arrays = list[list[NDArray[Any]]]  # fields of named tuples; each tensor would n
 Answer = tuple[Arrays, dict[str, NDArray[Any]]]  # transitions, states and steps; columns that the policy computed
 
 
-def thread_pool(size: int, _: Any, initializer: Callable[..., None], initargs: tuple[Any, ...]) -> Executor:
-    """Thread of this process in place of a separate process: the same unrolls, and it starts at once."""
-    return ThreadPoolExecutor(size, initializer=initializer, initargs=(*initargs, False))
-
-
 def make_unroll_worker(
     config: Config,
     env: Env[State],
@@ -60,12 +55,12 @@ def make_unroll_worker(
     streams: Streams[State, Any],
     noise: Noise,
     first: int,
-    make_pool: Callable[..., Executor] = ProcessPoolExecutor,
+    in_thread: bool = False,
 ) -> UnrollWorker:
-    """Worker for `collect` from iteration `first`. Asynchronous unrolls are played in a pool of `make_pool`."""
+    """Worker for `collect` from iteration `first`; `in_thread` is as in `AsyncUnrollWorker`."""
     if config.source.async_unroll:
-        return AsyncUnrollWorker(config, learner, streams, noise, first, make_pool)
-    return LocalUnrollWorker(config.source, env, learner, streams, noise, first)
+        return AsyncUnrollWorker(config, learner, streams, noise, first, in_thread)
+    return UnrollWorker(config.source, env, learner, streams, noise, first)
 
 
 def version_of(source: SourceConfig, unroll: int) -> int:
@@ -83,8 +78,9 @@ def set_up(trainer: Connection, alone: bool = True) -> None:
 
 
 class AsyncUnrollWorker(UnrollWorker):
-    """Worker in a separate process, which starts with the first `play` and ignores signals. `play` raises a
-    `PipelineError` if the process died, or else the error raised there."""
+    """Worker in a separate process, which starts with the first `play` and ignores signals; `in_thread` of this process
+    the same unrolls start at once. `play` raises a `PipelineError` if the process died, or else the error raised
+    there."""
 
     def __init__(
         self,
@@ -93,13 +89,13 @@ class AsyncUnrollWorker(UnrollWorker):
         streams: Streams[State, Any],
         noise: Noise,
         first: int,
-        make_pool: Callable[..., Executor] = ProcessPoolExecutor,
+        in_thread: bool = False,
     ) -> None:
         """Continue with `streams` after `first` iterations; unless `first` is 0, call `load_state_dict` next."""
         self._config, self._learner, self._streams, self._noise, self._done = config, learner, streams, noise, first
         self._versions = {first: copy.deepcopy(learner.playing_state())}  # needed later, by iterations done
         self._ours, self._theirs = _SPAWN.Pipe()  # not an event, which could block once its waiter is killed
-        self._make_pool = make_pool
+        self._in_thread = in_thread
         self._pool: Executor | None = None
         self._requests: deque[Future[Answer]] = deque()
         self._targets: dict[str, Tensor] = {}  # of the last unroll
@@ -156,7 +152,11 @@ class AsyncUnrollWorker(UnrollWorker):
         tasks = self._streams.state.task[:: source.num_learners * source.num_envs]
         given = [tasks, self._noise.seeds], self._streams.state, self._streams.step
         start = [_arrays(fields) for fields in given]
-        self._pool = pool = self._make_pool(1, _SPAWN, set_up, (self._theirs,))
+        if self._in_thread:
+            pool = ThreadPoolExecutor(1, initializer=set_up, initargs=(self._theirs, False))
+        else:
+            pool = ProcessPoolExecutor(1, _SPAWN, set_up, (self._theirs,))
+        self._pool = pool
         with without_signals():
             self._request(self._done, (self._config, start))
         self.processes = [process for process in active_children() if process not in before]
@@ -185,7 +185,7 @@ class _Player:
         self.learner, fresh, _ = make_learners(config, self.env, tasks, _CPU)
         self.initial_carry, self.targets = self.learner.initial_carry, self.learner.targets
         streams = Streams(type(fresh.state)(*state), Step(*step), fresh.carry)
-        self.worker = LocalUnrollWorker(self.source, self.env, self, streams, Noise(seeds), first)
+        self.worker = UnrollWorker(self.source, self.env, self, streams, Noise(seeds), first)
 
     def act(self, carry: Any, step: Step, noise: Tensor) -> tuple[Tensor, Any]:
         """Action of the learners."""

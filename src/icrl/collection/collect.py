@@ -1,26 +1,33 @@
-"""Loop of stage one: learners alternate between playing an unroll and learning from it."""
+"""Loop of stage one: learners alternate between playing an unroll and learning from samples of it.
+
+T steps in a window, G tasks, L learners (task by task), N environments of each, W windows per learner.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from itertools import islice
 from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
 from torch import Tensor
 
-from icrl.collection.experience import Experience
-from icrl.contracts import Env, Policy, Rollout, Step
+from icrl.config.schedules import Clock
+from icrl.contracts import Env, Policy, Rollout, Sample, Step, UpdateResult
 from icrl.envs.core import State
 from icrl.envs.rollout import Streams, rollout, start_streams
-from icrl.randomness import Noise, stream_seeds
+from icrl.randomness import Noise, integers, mix, stream_seeds
 from icrl.runs.divergence import DivergedError, Watch, bad_rows, diverged
 from icrl.sources import source_class
 from icrl.sources.learners import Learner
 from icrl.sources.options import SourceConfig
-from icrl.sources.pace import clock_of, num_iterations, unrolled
+from icrl.sources.pace import clock_of, num_iterations, own_windows, unrolled
+from icrl.spaces import EnvSpec
 
 if TYPE_CHECKING:
     from icrl.app.root import Config
+
+Columns = dict[str, Tensor]
 
 
 class EpsilonGreedy:
@@ -63,35 +70,9 @@ class Actor(Policy[Any], Protocol):
 
 
 class UnrollWorker:
-    """Producer of one unroll per iteration; the default methods are those of a stateless worker."""
+    """Producer of one unroll per iteration, here in this process by the current policy."""
 
     before: Any = ()  # carry of the policy before the unroll that `play` returned last
-
-    def play(self) -> tuple[Rollout, Streams[State, Any]]:
-        """Transitions `[T, B]` of the next iteration, and the streams after it."""
-        raise NotImplementedError
-
-    def targets(self, rollout: Rollout) -> dict[str, Tensor]:
-        """Columns `[T, B]` of the `rollout` that `play` returned last, by the policy that played it. Call it before the
-        learners change."""
-        raise NotImplementedError
-
-    def learned(self) -> None:
-        """Notify the worker that the learner has learned from the last unroll."""
-
-    def state_dict(self) -> dict[str, Any]:
-        """State, beside learner and streams, that later unrolls depend on. Call it after `learned`."""
-        return {}
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Restore a state. Call it before the first `play`."""
-
-    def close(self) -> None:
-        """Release processes. Calling it twice is fine."""
-
-
-class LocalUnrollWorker(UnrollWorker):
-    """Worker in this process, which plays with the current policy."""
 
     def __init__(
         self,
@@ -107,6 +88,7 @@ class LocalUnrollWorker(UnrollWorker):
         self._done, self.before = first, streams.carry
 
     def play(self) -> tuple[Rollout, Streams[State, Any]]:
+        """Transitions `[T, B]` of the next iteration, and the streams after it."""
         self._noise.time = unrolled(self._source, self._done)
         self._done += 1
         num_steps, step = unrolled(self._source, self._done) - self._noise.time, self._streams.step
@@ -118,15 +100,96 @@ class LocalUnrollWorker(UnrollWorker):
         transitions, self._streams = rollout(self._policy, self._env, self._streams, num_steps, self._noise)
         return transitions, self._streams
 
-    def targets(self, rollout: Rollout) -> dict[str, Tensor]:
+    def targets(self, rollout: Rollout) -> Columns:
+        """Columns `[T, B]` of the `rollout` that `play` returned last, by the policy that played it. Call it before the
+        learners change."""
         return self._policy.targets(rollout, self.before)
+
+    def learned(self) -> None:
+        """Notify the worker that the learner has learned from the last unroll."""
+
+    def state_dict(self) -> dict[str, Any]:
+        """State, beside learner and streams, that later unrolls depend on. Call it after `learned`."""
+        return {}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Restore a state. Call it before the first `play`."""
+
+    def close(self) -> None:
+        """Release processes. Calling it twice is fine."""
+
+
+class Experience:
+    """Training samples of each iteration, with windows that are a function of (seed, iteration, update)."""
+
+    def __init__(self, config: Config, spec: EnvSpec, tasks: Tensor, device: torch.device) -> None:
+        """Samples for `source.num_learners` learners on each of `tasks` `[G, task_dim]`."""
+        self.source = config.source
+        self.num_learners = config.source.learners_for(len(tasks))
+        self._seed = torch.tensor(config.seed, device=device)
+
+    def samples(
+        self, iteration: int, transitions: Rollout, targets: Callable[[Rollout], Columns]
+    ) -> Iterator[tuple[Clock, Sample]]:
+        """Samples of `iteration` (from 1) with the new `transitions` `[T, L * N]`: one per update, each with its clock.
+        Call `learned` after each update. `targets` is called once, if the learners learn from the unroll."""
+        if not own_windows(self.source, iteration):
+            return
+        now, key = clock_of(self.source, iteration - 1), mix(self._seed, iteration)
+        samples = mini_batches(self.source, transitions, targets(transitions), self.num_learners, key)
+        for update, sample in enumerate(samples):
+            yield now._replace(updates=now.updates + update), sample
+
+    def learned(self, clock: Clock, learned: UpdateResult) -> None:
+        """Record the result of the update on the last sample."""
+
+    def state_dict(self) -> dict[str, Any]:
+        return {}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None: ...
+
+
+def make_experience(config: Config, spec: EnvSpec, tasks: Tensor, device: torch.device) -> Experience:
+    """Training samples of the configured source, by the class `experience` of its learners if they have one."""
+    kind = source_class(config.source.name).experience or Experience
+    return kind(config, spec, tasks, device)
+
+
+def mini_batches(
+    source: SourceConfig, transitions: Rollout, targets: Columns, num_learners: int, key: Tensor
+) -> Iterator[Sample]:
+    """Mini-batches of an unroll `[T, L * N]` and its `targets`, one per update, in an order given by `key` (one int64).
+
+    Each of `source.num_updates_per_train_iter` sweeps cuts it into windows of `source.mini_batch_length` steps. It
+    draws them without replacement, `source.mini_batch_size` for each learner, and for each task if it is shared. All
+    learners draw the same window numbers, so learner k does not depend on the others."""
+    for sweep in range(source.num_updates_per_train_iter):
+        if not source.mini_batch_length and not source.mini_batch_size:
+            yield evenly_weighted(transitions, targets)
+            continue
+        length = source.mini_batch_length or len(transitions.obs)
+        cut = (column.unflatten(0, (-1, length)) for column in (*transitions, *targets.values()))
+        # [T / length, length, L * N] -> [length, L, W] with the W = T / length * N windows of each learner
+        windows = [column.unflatten(2, (num_learners, -1)).movedim(0, 2).flatten(2, 3) for column in cut]
+        num_windows = windows[0].shape[2]
+        each = num_windows * source.mini_batch_size // (len(transitions.obs) // length * source.num_envs) or num_windows
+        for chosen in shuffled(num_windows, mix(key, sweep)).split(each):
+            columns = iter([column[:, :, chosen].flatten(1, 2) for column in windows])
+            yield evenly_weighted(Rollout(*islice(columns, len(transitions))), dict(zip(targets, columns, strict=True)))
+
+
+def evenly_weighted(rollout: Rollout, targets: Columns) -> Sample:
+    """Sample of `[T, L * W]` transitions whose windows have weight 1."""
+    return Sample(rollout, torch.ones(rollout.obs.shape[1], device=rollout.obs.device), targets)
+
+
+def shuffled(count: int, key: Tensor) -> Tensor:
+    """Permutation of 0 .. count - 1, a function of `key` (one int64)."""
+    return integers(key.expand(count), torch.arange(count, device=key.device), 1 << 30).argsort()
 
 
 def collect(
-    learner: Learner,
-    worker: UnrollWorker,
-    experience: Experience,
-    first: int = 0,
+    learner: Learner, worker: UnrollWorker, experience: Experience, first: int = 0
 ) -> Iterator[tuple[Rollout, dict[str, Tensor], Streams[State, Any]]]:
     """Run the iterations from `first` to the end: take an unroll, learn from the samples of `experience`, and yield the
     transitions `[T, B]` (no steps during pretraining), the metrics of the last update (empty if there was none) and the

@@ -18,7 +18,7 @@ from torch import Tensor
 from toy_env import LAKES, TOY, Toy, lake, shaped, toy
 from toy_env import played as played_in
 
-from icrl.collection.collect import LocalUnrollWorker
+from icrl.collection.collect import UnrollWorker
 from icrl.config.options import replace
 from icrl.contracts import PipelineError, Step
 from icrl.extensions.from_gymnasium.guard import Guard
@@ -187,7 +187,7 @@ SMALL = (
 
 def test_an_interrupted_run_equals_an_uninterrupted_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """In the middle of episodes: 5 steps an unroll, 4 an episode."""
-    calls, play_on = itertools.count(1), LocalUnrollWorker.play
+    calls, play_on = itertools.count(1), UnrollWorker.play
 
     def play_until(self: Any) -> Any:
         if next(calls) == 4:
@@ -197,7 +197,7 @@ def test_an_interrupted_run_equals_an_uninterrupted_one(tmp_path: Path, monkeypa
     done("train_agents", tmp_path / "whole", *SMALL, preset=PRESET)
     expected = results_of(tmp_path / "whole")
     assert any(name.endswith("obs.npy") for name in expected) and any(name.endswith(".pt") for name in expected)
-    monkeypatch.setattr(LocalUnrollWorker, "play", play_until)
+    monkeypatch.setattr(UnrollWorker, "play", play_until)
     for workers in (0, 2):
         calls, root, options = itertools.count(1), tmp_path / str(workers), (*SMALL, f"env.num_workers={workers}")
         with pytest.raises(BaseException, match="killed"):

@@ -8,9 +8,8 @@ from stage_one import CPU, joined
 
 from icrl import extensions
 from icrl.app.compose import compose_config, load_config
-from icrl.collection.async_unroll import make_unroll_worker, thread_pool
-from icrl.collection.collect import collect, make_learners
-from icrl.collection.experience import make_experience
+from icrl.collection.async_unroll import make_unroll_worker
+from icrl.collection.collect import collect, make_experience, make_learners
 from icrl.contracts import ConfigError, Rollout
 from icrl.envs import make_env
 from icrl.envs.tasks import changing, split_tasks
@@ -56,7 +55,7 @@ def lives(config: Any, block: slice) -> tuple[Rollout, list[torch.Tensor]]:
     all_tasks, split = env.all_tasks(), split_tasks(env, config)
     tasks, world = all_tasks[split.train[block]], changing(env, config, all_tasks, split.train)
     learner, streams, noise = make_learners(config, env, tasks, CPU, block.start)
-    worker = make_unroll_worker(config, world, learner, streams, noise, 0, thread_pool)
+    worker = make_unroll_worker(config, world, learner, streams, noise, 0, in_thread=True)
     played = [part[0] for part in collect(learner, worker, make_experience(config, env.spec, tasks, CPU))]
     worker.close()
     return joined(played), [parameter.detach().clone() for _, parameter in learner.parameters()]

@@ -20,9 +20,8 @@ from stage_one import joined, live
 from toy import assert_same
 
 from icrl.app.compose import load_config
-from icrl.collection.async_unroll import AsyncUnrollWorker, make_unroll_worker, thread_pool
-from icrl.collection.collect import LocalUnrollWorker, collect, make_learners
-from icrl.collection.experience import make_experience, mini_batches
+from icrl.collection.async_unroll import AsyncUnrollWorker, make_unroll_worker
+from icrl.collection.collect import UnrollWorker, collect, make_experience, make_learners, mini_batches
 from icrl.contracts import PipelineError
 from icrl.envs import make_env
 from icrl.extensions.value_sources.q_learning import QLearning
@@ -62,7 +61,7 @@ def config_of(name: str = "q_learning", **changes: Any) -> Any:
 
 
 def in_a_thread(config: Any, _: Any, learner: Any, streams: Any, noise: Any, first: int) -> AsyncUnrollWorker:
-    return AsyncUnrollWorker(config, learner, streams, noise, first, thread_pool)
+    return AsyncUnrollWorker(config, learner, streams, noise, first, in_thread=True)
 
 
 def worker_and_loop(config: Any, make_worker: Any = in_a_thread) -> tuple[Any, Any]:
@@ -76,7 +75,7 @@ def written_out(config: Any) -> tuple[list[Any], dict[str, Any]]:
     """In this process: unroll i with the learners as they were after max(0, i - q) iterations."""
     source = config.source
     (learner, streams, noise), (behind, *_) = (make_learners(config, ENV, TASKS, CPU) for _ in range(2))
-    worker = LocalUnrollWorker(source, ENV, behind, streams, noise)
+    worker = UnrollWorker(source, ENV, behind, streams, noise)
     learned, played = [copy.deepcopy(learner.state_dict())], []
     for i in range(TOTAL):
         behind.load_state_dict(learned[max(0, i - source.unroll_queue_size)])
@@ -129,8 +128,8 @@ def test_it_equals_the_rule_written_out_and_goes_on_where_it_stopped(queue: int,
 def test_it_is_never_further_ahead_than_the_queue(monkeypatch: pytest.MonkeyPatch) -> None:
     """However long it has time to; and no state is kept that no unroll will need."""
     played: list[int] = []
-    local_play = LocalUnrollWorker.play
-    monkeypatch.setattr(LocalUnrollWorker, "play", lambda self: (played.append(1), local_play(self))[1])
+    local_play = UnrollWorker.play
+    monkeypatch.setattr(UnrollWorker, "play", lambda self: (played.append(1), local_play(self))[1])
     worker, loop = worker_and_loop(lagging(3))
     with closing(worker):
         for iteration, _ in enumerate(loop, 1):
@@ -141,14 +140,14 @@ def test_it_is_never_further_ahead_than_the_queue(monkeypatch: pytest.MonkeyPatc
 
 @pytest.mark.parametrize("error", [PipelineError("door 3 is shut"), ValueError("odd")])
 def test_errors_come_after_the_unrolls_before_them(error: Exception, monkeypatch: pytest.MonkeyPatch) -> None:
-    local_play, turn = LocalUnrollWorker.play, itertools.count()
+    local_play, turn = UnrollWorker.play, itertools.count()
 
-    def broken(self: LocalUnrollWorker) -> Any:
+    def broken(self: UnrollWorker) -> Any:
         if next(turn) == 4:
             raise error
         return local_play(self)
 
-    monkeypatch.setattr(LocalUnrollWorker, "play", broken)
+    monkeypatch.setattr(UnrollWorker, "play", broken)
     worker, loop = worker_and_loop(config_of())
     with closing(worker):
         assert len(list(itertools.islice(loop, 4))) == 4

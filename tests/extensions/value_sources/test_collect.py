@@ -13,8 +13,7 @@ from stage_one import root_with_others
 from torch import Tensor
 
 from icrl.app.compose import load_config
-from icrl.collection.collect import LocalUnrollWorker, collect, make_learners
-from icrl.collection.experience import make_experience
+from icrl.collection.collect import UnrollWorker, collect, make_experience, make_learners
 from icrl.config.schedules import Clock
 from icrl.contracts import Sample, Step, UpdateResult
 from icrl.envs import make_env
@@ -108,7 +107,7 @@ def test_the_clock_counts_what_is_done(others: Path, source: Any) -> None:
     learner, env_steps, updates, kept = Recorder(2), 0, 0, 0
     config, task = changed(TABULAR, source=source, root=str(others)), ENV.all_tasks()[:1]
     _, streams, noise = make_learners(config, ENV, task, CPU)
-    worker = LocalUnrollWorker(source, ENV, learner, streams, noise)
+    worker = UnrollWorker(source, ENV, learner, streams, noise)
     loop = collect(learner, worker, make_experience(config, ENV.spec, task, CPU))
     offline, pretraining = bool(source.offline_buffer_dir), source.rl_train_after_update_steps
     for iteration, (transitions, metrics, _) in enumerate(loop, 1):

@@ -15,7 +15,7 @@ from stage_one import joined, live, root_with_others
 from toy import assert_same
 
 from icrl.app.compose import load_config
-from icrl.collection.experience import make_experience, mini_batches
+from icrl.collection.collect import make_experience, mini_batches
 from icrl.config.options import replace
 from icrl.contracts import ConfigError, Rollout, Sample, UpdateResult
 from icrl.envs import make_env

@@ -17,9 +17,8 @@ import torch
 from torch import Tensor
 
 from icrl.app.root import Config
-from icrl.collection.async_unroll import make_unroll_worker, thread_pool
-from icrl.collection.collect import collect, make_learners
-from icrl.collection.experience import make_experience
+from icrl.collection.async_unroll import make_unroll_worker
+from icrl.collection.collect import collect, make_experience, make_learners
 from icrl.config.options import replace
 from icrl.contracts import Rollout
 from icrl.envs.core import TensorEnv
@@ -135,7 +134,7 @@ def _source_life(config: Config, env: TensorEnv, task: Tensor, device: torch.dev
     """Whole life of a source agent of `task` `[1, task_dim]` in its first environment, `[T, 1]`, and its seed."""
     learner, streams, noise = make_learners(config, env, task, device)
     seed = int(streams.state.seed[0])
-    with closing(make_unroll_worker(config, env, learner, streams, noise, 0, thread_pool)) as worker:
+    with closing(make_unroll_worker(config, env, learner, streams, noise, 0, in_thread=True)) as worker:
         loop = collect(learner, worker, make_experience(config, env.spec, task, device))
         life = [transitions.each(lambda column: column[:, :1]) for transitions, _, _ in loop]
     return Rollout.joined(life), seed

@@ -5,15 +5,16 @@ T steps in a window, G tasks, L learners (task by task), N environments of each,
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator
+from itertools import repeat
+from typing import Any, cast
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from icrl.app.root import Config
-from icrl.collection.experience import Columns, Experience, evenly_weighted
+from icrl.collection.collect import Columns, Experience, evenly_weighted, mini_batches
 from icrl.config.options import refuse
 from icrl.config.schedules import Clock
 from icrl.contracts import ConfigError, Rollout, Sample, UpdateResult
@@ -23,7 +24,7 @@ from icrl.extensions.value_sources.options import ReplayConfig
 from icrl.extensions.value_sources.replay import Drawn, Replay, indexable, restored, rollout_replay, stratified
 from icrl.randomness import mix
 from icrl.runs.files import PROJECT, check_same
-from icrl.sources.pace import window_length
+from icrl.sources.pace import batches_of_a_sweep, clock_of, own_windows, window_length
 from icrl.spaces import EnvSpec
 
 
@@ -46,9 +47,16 @@ class Memory(Experience):
     def samples(
         self, iteration: int, transitions: Rollout, targets: Callable[[Rollout], Columns]
     ) -> Iterator[tuple[Clock, Sample]]:
+        source, now, key = self._options, clock_of(self.source, iteration - 1), mix(self._seed, iteration)
         if self._replay and len(transitions.obs):
             self._replay.add(transitions)
-        yield from super().samples(iteration, transitions, targets)
+        num_updates = batches_of_a_sweep(source, iteration) * source.num_updates_per_train_iter
+        parts: Iterable[Sample | None] = repeat(None, num_updates)
+        if own_windows(source, iteration):
+            parts = self._own(num_updates, transitions, targets, now, key)
+        for update, own in enumerate(parts):
+            clock = now._replace(updates=now.updates + update)
+            yield clock, self._with_others(own, mix(mix(key, update), 1))
 
     def learned(self, clock: Clock, learned: UpdateResult) -> None:
         """Record the result of the update on the last sample."""
@@ -64,12 +72,13 @@ class Memory(Experience):
         if self._replay:
             self._replay.load_state_dict(state["replay"])
 
-    def own(
+    def _own(
         self, num_updates: int, transitions: Rollout, targets: Callable[[Rollout], Columns], now: Clock, key: Tensor
     ) -> Iterator[Sample]:
+        """Samples from the learners' own experience, `num_updates` of them from `now` on."""
         source, replay, num_sweeps = self._options, self._replay, self.source.num_updates_per_train_iter
         if replay is None:
-            yield from super().own(num_updates, transitions, targets, now, key)
+            yield from mini_batches(source, transitions, targets(transitions), self.num_learners, key)
             return
         for sweep in range(num_sweeps):
             if source.draws:
@@ -79,11 +88,11 @@ class Memory(Experience):
             else:
                 yield from (evenly_weighted(p, {}) for p in replay.sweep(num_updates // num_sweeps, mix(key, sweep)))
 
-    def with_others(self, own: Sample | None, key: Tensor, clock: Clock) -> Sample:
-        """Sample of `own` and `source.mini_batch_size` windows of recorded histories. Weights make a learner's mean
-        loss that of its own windows plus that of the histories."""
+    def _with_others(self, own: Sample | None, key: Tensor) -> Sample:
+        """Sample of `own` and `source.mini_batch_size` windows of recorded histories, one of which must be there.
+        Weights make a learner's mean loss that of its own windows plus that of the histories."""
         if self._offline is None:
-            return super().with_others(own, key, clock)
+            return cast(Sample, own)
         others = self._offline.draw(self.source.mini_batch_size, key)
         weight = torch.ones(others.obs.shape[1], device=others.obs.device)
         if own is None:

@@ -13,7 +13,7 @@ from typing import Any, Generic, NamedTuple, TypeVar
 import torch
 from torch import Tensor, nn
 
-from icrl.collection.experience import shuffled
+from icrl.collection.collect import shuffled
 from icrl.config.schedules import Clock, make_schedule
 from icrl.contracts import Rollout
 from icrl.data.columns import column_forms, step_dtypes

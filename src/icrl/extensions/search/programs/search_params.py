@@ -26,8 +26,7 @@ from torch import Tensor
 from tqdm import tqdm
 
 from icrl.app.root import Config
-from icrl.collection.collect import LocalUnrollWorker, collect, make_learners
-from icrl.collection.experience import make_experience
+from icrl.collection.collect import UnrollWorker, collect, make_experience, make_learners
 from icrl.config.options import refuse, replace, walk
 from icrl.config.schedules import nearest
 from icrl.contracts import ConfigError
@@ -213,7 +212,7 @@ def score(config: Config, device: torch.device) -> float:
     with closing(make_env(config.env, device)) as env:
         task = searched_task(config, env)
         learner, streams, noise = make_learners(config, env, task, device)
-        worker = LocalUnrollWorker(source, env, learner, streams, noise)
+        worker = UnrollWorker(source, env, learner, streams, noise)
         lives = collect(learner, worker, make_experience(config, env.spec, task, device))
         for transitions, _, _ in progress_bar(lives, "trial", num_iterations(source), unit="iteration", leave=False):
             episodes, still_open = finished_episodes(transitions, still_open, env.spec)
