@@ -93,16 +93,14 @@ def check_form(manifest: Json, path: Path) -> None:
     """Raise `DamagedHistoriesError` unless the manifest has this version's form, the row count matches its learners
     and environments, and its blocks are contiguous up to the last committed step."""
     form = _FORM | ({kind[0]: kind[1].form} if (kind := kind_of(manifest)) else {})
-    keys = (
-        manifest.keys() == form.keys() and has_form(manifest, form) and manifest["columns"].keys() == {*Rollout._fields}
-    )
-    if manifest.get("schema_version") != SCHEMA_VERSION or not keys:
+    alike = manifest.keys() == form.keys() and has_form(manifest, form)
+    alike = alike and manifest["columns"].keys() == {*Rollout._fields}
+    if manifest.get("schema_version") != SCHEMA_VERSION or not alike:
         more = ", ".join(sorted(manifest.keys() - form.keys()))
         other = f": {more} may be of an extension that is not installed" if more else ""
         raise DamagedHistoriesError(f"{path} is not a manifest of schema version {SCHEMA_VERSION}{other}")
     rows, blocks, tasks = manifest["rows"], manifest["blocks"], manifest["tasks"]
-    known = all(0 <= task < len(tasks["all"]) for task in (*tasks["train"], *tasks["held_out"]))
-    if not known:
+    if not all(0 <= task < len(tasks["all"]) for task in (*tasks["train"], *tasks["held_out"])):
         raise DamagedHistoriesError(f"{path}: its split has unknown tasks")
     num_rows = len(tasks["train"]) * rows["num_learners"] * rows["num_envs"]
     if any(column["shape"][:1] != [num_rows] for column in manifest["columns"].values()):
@@ -124,9 +122,7 @@ class Histories:
 
     folder: Path
     manifest: Json
-    columns: dict[
-        str, Any
-    ]  # by the names of `Rollout`, arrays or what reads like them: `[rows, time, ...]`, as recorded
+    columns: dict[str, Any]  # by the names of `Rollout`: arrays `[rows, time, ...]`, or what reads like them
 
     @property
     def spec(self) -> EnvSpec:

@@ -6,7 +6,7 @@ N rows, T steps.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -46,14 +46,11 @@ class RowColumns(NamedTuple):
     def steps(self) -> tuple[MappedSteps, list[list[Stretches]]]:
         """Columns of all steps, and the stretches that are kept. They are as on disk, with further files for those that
         options change. The weight is missing if all are 1, the training reward if it is the recorded one."""
-        changed = {"optimal_action"} if self.labels else set[str]()
-        changed |= {"weight"} if self.objective.weighting != "none" else set()
-        changed |= {"training_reward"} if self.rewards else set()
-        read = {*ENDS, *(changed & {*RECORDED})} | ({*RECORDED} if self.labels else set())
-        read |= {"reward"} if "weight" in changed else set()
-        read |= {"optimal_action"} if self.objective.name == "dpt" else set()
+        weighted, needs_labels = self.objective.weighting != "none", self.objective.name == "dpt"
+        is_changed = {"optimal_action": self.labels, "training_reward": self.rewards, "weight": weighted}
+        changed = [name for name, change in is_changed.items() if change]
         recorded = {name: self.histories.columns[name] for name in RECORDED}
-        if not changed and self.config.keep_every == [1] and self.objective.name != "dpt":  # nothing has to be read
+        if not changed and self.config.keep_every == [1] and not needs_labels:  # nothing has to be read
             no_end = np.broadcast_to(np.False_, (len(self.rows), self.num_steps))
             return MappedSteps(recorded, {}, self.rows, self.num_steps), [self._stretches(no_end)]
         size = bytes_of(self.histories.columns.values(), self.num_steps)
@@ -64,16 +61,17 @@ class RowColumns(NamedTuple):
         forms = {name: (column.dtype, column.shape[2:]) for name, column in self.histories.columns.items()}
         forms |= {"weight": (np.float16, ()), "training_reward": (np.float32, ())}
         shape, folder = (len(self.rows), self.num_steps), self.histories.folder
-        made = {name: scratch(folder, (*shape, *forms[name][1]), forms[name][0]) for name in sorted(changed)}
+        made = {name: scratch(folder, (*shape, *forms[name][1]), forms[name][0]) for name in changed}
+        read = {*ENDS} | ({"reward"} if weighted else set()) | ({"optimal_action"} if needs_labels else set())
         kept: list[list[Stretches]] = []
         for chunk in chunks:
-            columns, done = self._columns(chunk, sorted(read), ages)
+            columns, done = self._columns(chunk, RECORDED if self.labels else read, ages)
             kept.append(self._stretches(done, chunk.start))
             for name, array in made.items():
                 array[chunk] = columns[name]
         return MappedSteps(recorded, made, self.rows, self.num_steps), kept
 
-    def _columns(self, chunk: slice, names: Any, ages: Ages | None = None) -> tuple[Columns, Booleans]:
+    def _columns(self, chunk: slice, names: Iterable[str], ages: Ages | None) -> tuple[Columns, Booleans]:
         """Columns with these `names` of a part of the rows, those that are computed, and the ends of episodes."""
         histories, rows, steps = self.histories, self.rows[chunk], self.num_steps
         spec = histories.spec
@@ -90,9 +88,7 @@ class RowColumns(NamedTuple):
         done = (columns["terminated"] | columns["truncated"]) > 0
         if self.rewards:
             columns["training_reward"] = self.rewards(histories, rows, steps)
-        elif "reward" in columns:
-            columns["training_reward"] = columns["reward"]
-        if "reward" in columns:
+        if self.objective.weighting != "none":
             how = self.objective.weighting, self.objective.discount
             columns["weight"] = step_weights(*how, spec, columns["reward"], done, ages).astype(np.float16)
         return columns, done
@@ -103,7 +99,7 @@ class RowColumns(NamedTuple):
         terminated, truncated = (self.histories.columns[name][rows, steps] for name in ENDS)
         reward = self.histories.rewards(rows, steps)
         gains = _gains(self.objective.discount, reward, (terminated | truncated) > 0)
-        return [(each.min(), each.mean(), each.size) for each in _by_age(gains, self.histories.spec)]
+        return _ages_of(gains, self.histories.spec)
 
     def _stretches(self, done: Booleans, first_row: int = 0) -> list[Stretches]:
         return [stretches(done, k, self.config.kept_steps, first_row) for k in self.config.keep_every]
@@ -182,12 +178,15 @@ def step_weights(
     if weighting == "recency":
         return np.tile(2 * np.arange(1, num_steps + 1, dtype=np.float32) / (num_steps + 1), (num_rows, 1))
     gains = _gains(discount, reward, done)
-    ages = ages or [(each.min(), each.mean(), each.size) for each in _by_age(gains, spec)]
-    for alike, (lowest, middle, _) in zip(_by_age(gains, spec), ages, strict=True):
+    for alike, (lowest, middle, _) in zip(_by_age(gains, spec), ages or _ages_of(gains, spec), strict=True):
         least = min(lowest, 0)
         mean = middle - least
         alike[:] = np.minimum((alike - least) / mean, MOST) if mean > 0 else 1
     return np.ascontiguousarray(gains.T)
+
+
+def _ages_of(gains: Floats, spec: EnvSpec) -> Ages:
+    return [(each.min(), each.mean(), each.size) for each in _by_age(gains, spec)]
 
 
 def all_ages(parts: Sequence[Ages]) -> Ages:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import reprlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal, Self
 
@@ -136,11 +135,6 @@ class Windows:
         """Rewards of recorded ones."""
         return self.spec.reward_of(reward.long()) if self.spec.reward_values else reward
 
-    @cached_property
-    def largest_reward(self) -> float:
-        """Largest absolute training reward of a step."""
-        return max(float(part.abs().max()) for part in self.split("training_reward", 2**20))
-
 
 def _selected_rows(histories: Histories, config: DataConfig, tasks: list[int]) -> np.ndarray:
     """Indices of the rows of `tasks` whose learner reached `data.min_final_success`; all if no success is defined."""
@@ -171,11 +165,6 @@ class Mixture:
         self.shares: list[float] = (shares / shares.sum()).tolist()  # [S]
         self._steps_up = cumulative(shares / shares.sum())
         self.num_windows = sum(part.num_windows for part in parts)
-
-    @property
-    def largest_reward(self) -> float:
-        """Largest absolute training reward of a step."""
-        return max(part.largest_reward for part in self.parts)
 
     def batch(self, seed: int, t: int, size: int, rank: int = 0, num_ranks: int = 1) -> Batch:
         """Batch `t` of the endless sequence of `seed`, `size` windows; rank r of n gets the windows r, r + n, ..."""

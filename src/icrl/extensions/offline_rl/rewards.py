@@ -17,6 +17,7 @@ from icrl.config.options import refuse
 from icrl.contracts import ConfigError, Json, PipelineError
 from icrl.data.columns import Booleans, Floats, Integers, rollout_of
 from icrl.data.history_store import Histories
+from icrl.data.windows import Mixture
 from icrl.runs.files import has_form
 from icrl.spaces import EnvSpec
 
@@ -148,6 +149,12 @@ def _life(histories: Histories, row: int, num_steps: int) -> History:
     for array in arrays.values():
         array.flags.writeable = False
     return History(**arrays, spec=histories.spec, world=histories.manifest["config"]["env"]["name"])
+
+
+def largest_reward(mixture: Mixture) -> float:
+    """Largest absolute training reward of a step."""
+    parts = [part.split("training_reward", 2**20) for part in mixture.parts]
+    return max(float(steps.abs().max()) for part in parts for steps in part)
 
 
 def described(plugin: RewardPlugin) -> Json:

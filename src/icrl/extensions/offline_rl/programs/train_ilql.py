@@ -16,7 +16,7 @@ from icrl.extensions.offline_rl.acting import lone_critic
 from icrl.extensions.offline_rl.critics import make_critic
 from icrl.extensions.offline_rl.ilql import ImplicitQLearning, value_bound
 from icrl.extensions.offline_rl.options import OfflineConfig
-from icrl.extensions.offline_rl.rewards import check_plugin, described, load_plugin, training_rewards
+from icrl.extensions.offline_rl.rewards import check_plugin, described, largest_reward, load_plugin, training_rewards
 from icrl.runs.device import dtype_of
 from icrl.runs.evaluations import last_score
 from icrl.training.fit import fit
@@ -46,7 +46,7 @@ def main(config: OfflineConfig) -> Path:
             mixture = context.windows(unweighted(config.objective), partial(training_rewards, plugin))
             critic = make_critic(config, spec, config.trainer.activation_checkpointing)
             critic = critic.to(context.device, dtype_of(config))
-            bound = value_bound(config.critic, mixture.largest_reward, spec.max_episode_steps)
+            bound = value_bound(config.critic, largest_reward(mixture), spec.max_episode_steps)
             unbounded = "without a bound: critic.discount_factor below 1 would give one"
             limit = f"at most {bound:g}" if bound < math.inf else unbounded
             announce(f"values are {limit}, in absolute value", context.ranks)
