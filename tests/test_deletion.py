@@ -49,12 +49,18 @@ def wrong_in(copy: Path, names: list[str], collects: bool = False) -> dict[str, 
     return json.loads(run(copy, deletion.__file__, given=json.dumps(arguments)))
 
 
+def with_those_on(name: str) -> list[str]:
+    """The extension, and those that build on it or on one of these."""
+    direct = [other for other in extensions.NAMES if name in extensions.needs(other)]
+    return [*dict.fromkeys([name, *(one for other in direct for one in with_those_on(other))])]
+
+
 def had_by(name: str) -> dict[str, Any]:
     """What an extension has that no other has, with the `extensions` that build on it: `options` that choose one of its
     choices or presets or set one of its options, those of them that are `chosen` by name, its `programs`, and `words`
     that stand for these in help; and of the presets that stay those whose text names a part of the extension: `kept`
     presets of groups, and `pages` that choose presets."""
-    names = [name, *(other for other in extensions.NAMES if name in extensions.needs(other))]
+    names = with_those_on(name)
     packages, folders = tuple(f"icrl.extensions.{one}." for one in names), [extensions.FOLDER / one for one in names]
     choices = {
         (group, one)

@@ -7,11 +7,10 @@ import numpy as np
 import pytest
 
 from icrl.contracts import PipelineError
-from icrl.envs.render import Frames
 from icrl.plots.style import write_video
 
 
-def clip_of(num_frames: int) -> Frames:
+def clip_of(num_frames: int) -> np.ndarray:
     """A blank clip whose brightness counts the frames."""
     brightness = np.arange(num_frames, dtype=np.uint8)[:, None, None, None] * 4
     return np.broadcast_to(brightness, (num_frames, 40, 60, 3))

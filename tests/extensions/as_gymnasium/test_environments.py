@@ -22,7 +22,6 @@ from stable_baselines3.common.evaluation import evaluate_policy
 from worlds import WORLDS
 
 from icrl.envs.core import MapView
-from icrl.envs.render import render_cells
 from icrl.extensions.as_gymnasium.environments import (
     BatchedEnv,
     SingleEnv,
@@ -31,6 +30,7 @@ from icrl.extensions.as_gymnasium.environments import (
     started,
     stream_seeds,
 )
+from icrl.extensions.maps.render import render_cells
 
 ROOMS = [f"icrl/DarkRoom{kind}-v0" for kind in ("", "Classic", "Hard", "Permuted")]
 KEYS = "icrl/DarkKeyToDoor-v0"

@@ -11,9 +11,9 @@ from installed import needs
 from icrl import extensions
 from icrl.contracts import Rollout
 from icrl.envs.exact import Chance, Planner
-from icrl.envs.render import REWARDED
 from icrl.evaluation.in_context import play_episodes, seeds_of_play
 from icrl.extensions.films.walks import HOLD, Walk, film, frame_pictures, play, walks_of
+from icrl.extensions.maps.render import REWARDED
 
 if "from_gymnasium" in extensions.NAMES:
     from toy_env import DRAWN, lake, toy

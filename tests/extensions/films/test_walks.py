@@ -12,13 +12,13 @@ from icrl.app.compose import load_config
 from icrl.envs import make_env
 from icrl.envs.core import MapView
 from icrl.envs.exact import Chance
-from icrl.envs.render import AGENT, Frames, render_cells
 from icrl.envs.rooms import STAY, UP
 from icrl.evaluation.in_context import play_episodes
 from icrl.extensions.films import films, walks
 from icrl.extensions.films.films import film_agents, write_lives
 from icrl.extensions.films.growing_curve import GrowingCurve
 from icrl.extensions.films.walks import BACKGROUND, CELL, HOLD, MARGIN, Walk, film, film_of_life, play, tile, walks_of
+from icrl.extensions.maps.render import AGENT, Frames, render_cells
 from icrl.sources.a3c import A3CConfig
 
 ROOM = MapView(3, 3, (5,))

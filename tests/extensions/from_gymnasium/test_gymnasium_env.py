@@ -20,7 +20,6 @@ from icrl.config.options import replace
 from icrl.contracts import ConfigError
 from icrl.envs import make_env
 from icrl.envs.exact import Chance, optimal_exact, random_exact
-from icrl.envs.render import render_cells
 from icrl.envs.tasks import changing, development_of, split_tasks
 from icrl.evaluation.in_context import play_episodes
 from icrl.evaluation.trained import changes_of
@@ -93,7 +92,7 @@ def test_names_and_maps() -> None:
     assert [env.map_view(task) for task in env.all_tasks()] == [(3, 3, (8,)), (3, 3, (2,)), (3, 3, (8,))]
     assert env.goal_cell(env.all_tasks()) is None and len(set(env.fingerprint(env.all_tasks()))) == 3
     view = GymnasiumEnv(lake(tasks=[{"desc": ["SFG", "GFF", "FGG"], "is_slippery": False}])).map_view(torch.tensor([0]))
-    assert view.goals == (2, 3, 7, 8) and len(render_cells(torch.arange(9).numpy(), view)) == 9
+    assert view.goals == (2, 3, 7, 8)
 
 
 def test_a_wrapped_environment_has_no_planner() -> None:

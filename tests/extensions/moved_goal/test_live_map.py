@@ -14,8 +14,8 @@ from icrl.app.compose import load_config
 from icrl.contracts import ConfigError
 from icrl.envs import make_env
 from icrl.envs.exact import Chance
-from icrl.envs.render import AGENT, GOALS, REWARDED, WALL
 from icrl.evaluation.in_context import play_episodes
+from icrl.extensions.maps.render import AGENT, GOALS, REWARDED, WALL
 from icrl.extensions.moved_goal import live_map
 from icrl.extensions.moved_goal.live_map import HOLD, live_frames, watch
 from icrl.plots.style import PALETTE, Frame

@@ -15,10 +15,10 @@ from torch import Tensor
 from icrl.app.compose import load_config
 from icrl.contracts import ConfigError, Step
 from icrl.envs import make_env
-from icrl.envs.render import AGENT, FLOOR, GOALS
 from icrl.envs.tasks import split_tasks
 from icrl.evaluation.in_context import play_episodes
 from icrl.evaluation.references import references_of
+from icrl.extensions.vectors.canvas import AGENT, FLOOR, GOALS
 from icrl.extensions.vectors.control import CartPole, CartPoleConfig, Pendulum, PendulumConfig
 from icrl.extensions.vectors.point_robot import PointRobot, PointRobotConfig
 from icrl.extensions.vectors.world import VectorEnv

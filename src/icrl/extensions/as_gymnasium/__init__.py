@@ -7,6 +7,8 @@ from typing import Any
 
 import gymnasium
 
+NEEDS = ("maps",)
+
 _ROOM = {"name": "dark_room", "size": 9, "random_start": False, "terminate_on_goal": True, "permute_actions": False}
 MAKES = "icrl.extensions.as_gymnasium.environments"
 

@@ -23,8 +23,8 @@ from torch import Tensor
 from icrl.config.options import in_words
 from icrl.envs import env_options, make_env
 from icrl.envs.core import State, TensorEnv, choose_rows
-from icrl.envs.render import Frames, render_cells
 from icrl.envs.rollout import reward_values
+from icrl.extensions.maps.render import Frames, render_cells
 from icrl.randomness import integers
 
 Bools = NDArray[np.bool_]

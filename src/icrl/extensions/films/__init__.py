@@ -1,1 +1,3 @@
 """Extension: videos of source agents, and of lives of a model beside a source agent."""
+
+NEEDS = ("maps",)

@@ -6,7 +6,7 @@ from typing import NamedTuple
 import numpy as np
 from PIL import Image, ImageDraw, ImageFont
 
-from icrl.envs.render import AGENT, FLOOR, GRID, WALL, Color
+from icrl.extensions.maps.render import AGENT, FLOOR, GRID, WALL, Color
 from icrl.plots.style import Frame
 
 _SINGLE = 50  # episodes of which each has a point of its own

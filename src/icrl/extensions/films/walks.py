@@ -18,9 +18,9 @@ from tqdm import tqdm
 
 from icrl.contracts import PipelineError, Rollout
 from icrl.envs.core import MapView, TensorEnv
-from icrl.envs.render import REWARDED, WALL, Frames, caption, render_cells
 from icrl.envs.rollout import is_success, returns_so_far, reward_values
 from icrl.extensions.films.growing_curve import GrowingCurve
+from icrl.extensions.maps.render import REWARDED, WALL, Frames, caption, render_cells
 from icrl.plots.style import Frame
 
 HOLD = 4  # frames for which the end of an episode stays: half a second of a life

@@ -19,9 +19,9 @@ from PIL import Image
 from icrl.config.options import refuse
 from icrl.contracts import ConfigError, Env, Policy
 from icrl.envs.core import TensorEnv
-from icrl.envs.render import caption, render_cells
 from icrl.envs.rollout import Episodes, OpenEpisodes, Streams, finished_episodes, rollout, start_streams
 from icrl.evaluation.in_context import seeds_of_play
+from icrl.extensions.maps.render import caption, render_cells
 from icrl.extensions.moved_goal.world import MovedGoal
 from icrl.plots import style
 from icrl.randomness import Noise, stream_seeds

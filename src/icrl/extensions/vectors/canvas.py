@@ -7,8 +7,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from icrl.config.modules import extra_module
-from icrl.envs.render import FLOOR, Color
 
+Color = tuple[int, int, int]
+
+FLOOR: Color = (247, 245, 240)
+GRID: Color = (221, 218, 209)
+TRAIL: Color = (205, 222, 240)
+GOALS: tuple[Color, ...] = ((240, 180, 41), (196, 85, 65))
+AGENT: Color = (35, 87, 160)
+WALL: Color = (68, 74, 86)
 CANVAS = 240  # pixels of a side
 
 

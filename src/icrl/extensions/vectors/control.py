@@ -13,8 +13,7 @@ from torch import Tensor
 
 from icrl.config.options import option
 from icrl.envs.core import NAME, State, world
-from icrl.envs.render import AGENT, GOALS, GRID, TRAIL, WALL
-from icrl.extensions.vectors.canvas import Canvas
+from icrl.extensions.vectors.canvas import AGENT, GOALS, GRID, TRAIL, WALL, Canvas
 from icrl.extensions.vectors.world import VectorConfig, VectorEnv
 from icrl.spaces import EnvSpec
 

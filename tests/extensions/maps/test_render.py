@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from icrl.envs.core import MapView
-from icrl.envs.render import AGENT, CAPTION, FLOOR, GOALS, REWARDED, TRAIL, WALL, caption, render_cells
+from icrl.extensions.maps.render import AGENT, CAPTION, FLOOR, GOALS, REWARDED, TRAIL, WALL, caption, render_cells
 
 
 @given(st.data(), st.integers(1, 7), st.integers(1, 9), st.integers(8, 25))
