@@ -1,4 +1,4 @@
-"""Windows against a list of all of them made in plain loops, and the weights of their steps."""
+"""Windows against a list of all of them made in plain loops, the weights of their steps, and reading from disk."""
 
 import itertools
 from collections import Counter
@@ -10,10 +10,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from lives import ALIKE, CONFIG, CPU, NUM_ENVS, NUM_ROWS, PER_TASK, TRAIN, Code, codes_of, histories_of, random_done
-from stores import rewards_of_a_row
+from stores import KINDS, assert_same_batches, mixture_of, rewards_of_a_row, written
 
 from icrl.config.options import replace
 from icrl.contracts import Batch, ConfigError
+from icrl.data import columns, lives
 from icrl.data.history_store import Histories
 from icrl.data.lives import MOST, step_weights
 from icrl.data.windows import Windows, mean_and_std
@@ -169,3 +170,39 @@ def test_moments_of_numbers_far_from_zero_lose_no_digits() -> None:
     mean, std = mean_and_std(lambda: [column])
     assert std.item() == pytest.approx(column.std(correction=0).item(), rel=1e-4)
     assert mean.item() == pytest.approx(1e6)
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory) -> Histories:
+    return written(tmp_path_factory.mktemp("histories") / "whole")
+
+
+@pytest.mark.parametrize(("options", "objective", "plugin"), KINDS)
+def test_rows_are_prepared_a_few_at_a_time(store: Histories, options, objective, plugin, monkeypatch) -> None:
+    """With the batches of those that are prepared at once; on disk nothing is left behind."""
+    at_once = mixture_of(store, options, objective, plugin)
+    monkeypatch.setattr(columns, "_CHUNK", 40_000)
+    monkeypatch.setattr(lives, "_AT_ONCE", 40_000)
+    assert_same_batches(at_once, mixture_of(store, options, objective, plugin))
+    assert not [*store.folder.glob(".scratch*")]
+
+
+class Unread:
+    """Column that may not be read."""
+
+    def __init__(self, column: np.ndarray) -> None:
+        self.shape, self.dtype = column.shape, column.dtype
+
+    def __len__(self) -> int:
+        return self.shape[0]
+
+
+def test_plain_windows_start_without_reading_a_row(store: Histories) -> None:
+    """So the start of training does not depend on the size of the histories; with weights it does."""
+    plain, tasks = replace(CONFIG, keep_every=[1], kept_steps=0, min_final_success=0.0), store.tasks["train"][:3]
+    whole = Windows(store, plain, ALIKE, tasks, 12, CPU)
+    unread = Histories(store.folder, store.manifest, {name: Unread(part) for name, part in store.columns.items()})
+    windows = Windows(unread, plain, ALIKE, tasks, 12, CPU)
+    assert (windows.num_windows, windows.num_rows) == (whole.num_windows, whole.num_rows) == (18 * 119, 18)
+    with pytest.raises(TypeError, match="Unread"):
+        Windows(unread, plain, replace(ALIKE, weighting="recency"), tasks, 12, CPU)
