@@ -4,6 +4,7 @@ Public front, all in `icrl.api`: `train`, `finetune`, `load`, `make_env`, `rollo
 the decorators of what one adds: `world`, `source`, `objective`, `encoder`, `trunk`. The rest may change. Importing this
 package also registers `icrl/DarkRoom-v0` and the other worlds of extensions with Gymnasium; it does not import PyTorch.
 """
+# ruff: noqa: F403, F405 - checkers of types find the front in `icrl.api`
 
 import os
 from importlib import import_module
@@ -21,21 +22,7 @@ from icrl import extensions  # noqa: E402
 os.environ.setdefault("GOMP_SPINCOUNT", "10000")
 
 if TYPE_CHECKING:
-    from icrl.api import (
-        InContextPolicy,
-        encoder,
-        evaluate,
-        finetune,
-        load,
-        make_env,
-        objective,
-        open_histories,
-        rollout,
-        source,
-        train,
-        trunk,
-        world,
-    )
+    from icrl.api import *
 
 __all__ = [
     "InContextPolicy",

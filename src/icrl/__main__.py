@@ -19,13 +19,11 @@ def run(name: str, extension: str = "") -> None:
     Its module has `main(config)` or, if it starts commands with the same options, `start(config, options)`; `OPTIONS`,
     the class of `config`, if it is not `Config`; and `LARGE`, the options that determine most of its memory. With
     `command(options)` it reads them itself."""
-    if name not in PROGRAMS:
-        lost = extensions.missing(extension)
-        needed = f"needs the extension {lost}, which " if lost != extension else ""
-        what = f"{name} is a program of the extension {extension}, which {needed}is not installed"
-        print(f"error: {what}", file=sys.stderr)
-        sys.exit(2)
     try:
+        if name not in PROGRAMS:
+            lost = extensions.missing(extension)
+            needed = f"needs the extension {lost}, which " if lost != extension else ""
+            raise ConfigError(f"{name} is a program of the extension {extension}, which {needed}is not installed")
         modules = (PROGRAMS[name], "icrl.app.command_line", "icrl.app.root")
         program, line, root = (extra_module(one, f"icrl {name}") for one in modules)
     except ConfigError as error:

@@ -24,7 +24,6 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv, VectorEnv
 from icrl.app.root import Config
 from icrl.config.modules import extra_module, load_plugins, recorded_options
 from icrl.config.options import refuse
-from icrl.contracts import ConfigError
 from icrl.data.history_store import open_histories
 from icrl.envs import make_env as make_world
 from icrl.envs.core import EnvConfig, TensorEnv, world
@@ -124,9 +123,9 @@ def train(*options: str, stage: Stage = "all") -> Path:
     It starts processes, so a script needs `if __name__ == "__main__":` around the call. Raises `ConfigError` for
     options as the command line does, and if the extra `[train]` is not installed."""
     refuse(stage not in get_args(Stage), f"stage={stage}: must be one of {', '.join(get_args(Stage))}")
-    if getattr(multiprocessing.current_process(), "_inheriting", False):  # as multiprocessing itself asks
-        again = "training starts processes, and each imports the script again: put the call below"
-        raise ConfigError(f'icrl.train: {again} `if __name__ == "__main__":`')
+    started = getattr(multiprocessing.current_process(), "_inheriting", False)  # as multiprocessing itself asks
+    again = "training starts processes, and each imports the script again: put the call below"
+    refuse(started, f'icrl.train: {again} `if __name__ == "__main__":`')
     config = extra_module("icrl.app.compose", "icrl.train").load_config(options)
     program = "pipeline" if stage == "all" else stage
     made = extra_module(f"icrl.programs.{program}", "icrl.train").main(config)
@@ -146,9 +145,8 @@ def make_env(preset: str | EnvConfig = "dark_room", *overrides: str) -> TensorEn
     torch.Size([24, 1])
     """
     if isinstance(preset, EnvConfig):
-        refuse(
-            overrides, f'{" ".join(overrides)}: change options of a preset, such as "dark_room", not those of a model'
-        )
+        what = 'change options of a preset, such as "dark_room", not those of a model'
+        refuse(overrides, f"{' '.join(overrides)}: {what}")
         return make_world(preset)
     options = [f"env={preset}", "source.num_envs=1", *overrides]  # one long row, so that all lengths fit
     return make_world(extra_module("icrl.app.compose", "icrl.make_env of a preset").load_config(options).env)
@@ -164,8 +162,8 @@ def rollout(
     refuse(num_episodes < 1, f"num_episodes={num_episodes}: must be at least 1")
     same_step = AutoresetMode.SAME_STEP
     batch = env if isinstance(env, VectorEnv) else SyncVectorEnv([lambda: env], autoreset_mode=same_step)
-    if batch.metadata.get("autoreset_mode") != same_step:
-        raise ConfigError("autoreset_mode of the vector environment must be AutoresetMode.SAME_STEP")
+    other_mode = batch.metadata.get("autoreset_mode") != same_step
+    refuse(other_mode, "autoreset_mode of the vector environment must be AutoresetMode.SAME_STEP")
     policy.reset(batch.num_envs)
     obs, _ = batch.reset(seed=seed)
     returns, number = np.zeros((batch.num_envs, num_episodes)), np.zeros(batch.num_envs, dtype=int)

@@ -26,8 +26,7 @@ from icrl.nn.gpt import GPTConfig
 from icrl.runs.device import recorded
 from icrl.runs.files import PROJECT, check_same, write_json
 from icrl.sources import source_options
-from icrl.sources.a2c import A2CConfig
-from icrl.sources.a3c import A3CConfig
+from icrl.sources.a2c import A2CConfig, A3CConfig
 
 PACKAGES = {  # of worlds by how the names of their presets begin
     **dict.fromkeys(("half_cheetah", "ant", "hopper", "walker"), "mujoco"),

@@ -1,4 +1,4 @@
-"""Source algorithms, one file each; one object holds all learners, batched.
+"""Source algorithms; one object holds all learners, batched.
 
 This folder is scanned for them. To add a source, write a `Learner` with the decorator `@source(name, options)` in a
 file here, and a preset `conf/source/<name>.yaml`; or write such a file anywhere and name it by `module=`.

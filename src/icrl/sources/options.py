@@ -39,6 +39,12 @@ class SourceConfig(Options):
 
     learns: ClassVar[bool] = True  # by updates
     in_context: ClassVar[bool] = False  # acts on all that its stream has shown, so evaluations must not cut its past
+    # Sources that learn from more than the newest unroll have properties in place of these.
+    replays: ClassVar[bool] = False  # learns from all steps that are kept
+    kept_steps: ClassVar[int] = 0  # newest env steps of each environment that are kept, if it replays
+    draws: ClassVar[bool] = False  # draws mini-batches from them, in place of sweeps
+    has_offline: ClassVar[bool] = False  # learns from histories of other learners too
+    pretraining: ClassVar[int] = 0  # iterations before the first env step
 
     name: str = named("")
     num_learners: int = option(10, "independent learners per training task", ge=1, le=10**5)
@@ -91,34 +97,9 @@ class SourceConfig(Options):
         return self
 
     @property
-    def replays(self) -> bool:
-        """True if the source learns from all that is kept, not from the newest unroll alone."""
-        return False
-
-    @property
-    def draws(self) -> bool:
-        """True if mini-batches are drawn from what is kept, not dealt out in sweeps."""
-        return False
-
-    @property
-    def has_offline(self) -> bool:
-        """True if the source learns from histories of other learners too."""
-        return False
-
-    @property
-    def kept_steps(self) -> int:
-        """Newest env steps of each environment that are kept, if it `replays`."""
-        return 0
-
-    @property
     def trains_on(self) -> bool:
         """True if env steps end at `num_env_steps`, and updates may go on from the replay up to `num_iterations`."""
         return bool(self.num_env_steps and self.num_iterations and self.replays)
-
-    @property
-    def pretraining(self) -> int:
-        """Iterations before the first env step."""
-        return 0
 
     def inputs(self, config: Config) -> dict[str, str]:
         """Checksums of what learners with these options read, by the option that names it. Raises `ConfigError` if one

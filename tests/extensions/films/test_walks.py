@@ -19,7 +19,7 @@ from icrl.extensions.films.films import film_agents, write_lives
 from icrl.extensions.films.growing_curve import GrowingCurve
 from icrl.extensions.films.walks import BACKGROUND, CELL, HOLD, MARGIN, Walk, film, film_of_life, play, tile, walks_of
 from icrl.extensions.maps.render import AGENT, Frames, render_cells
-from icrl.sources.a3c import A3CConfig
+from icrl.sources.a2c import A3CConfig
 
 ROOM = MapView(3, 3, (5,))
 WALKS = [

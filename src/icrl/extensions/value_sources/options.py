@@ -33,23 +33,23 @@ class ReplayConfig(SourceConfig):
     }
 
     @property
-    def replays(self) -> bool:
+    def replays(self) -> bool:  # pyrefly: ignore[bad-override]
         return not self.clear_replay_buffer
 
     @property
-    def draws(self) -> bool:
+    def draws(self) -> bool:  # pyrefly: ignore[bad-override]
         return not self.whole_replay_buffer_training
 
     @property
-    def has_offline(self) -> bool:
+    def has_offline(self) -> bool:  # pyrefly: ignore[bad-override]
         return bool(self.offline_buffer_dir)
 
     @property
-    def kept_steps(self) -> int:
+    def kept_steps(self) -> int:  # pyrefly: ignore[bad-override]
         return self.replay_buffer_length
 
     @property
-    def pretraining(self) -> int:
+    def pretraining(self) -> int:  # pyrefly: ignore[bad-override]
         return self.rl_train_after_update_steps
 
     def alone(self) -> dict[str, Any]:
