@@ -89,20 +89,20 @@ def had_by(name: str) -> dict[str, Any]:
         if (extensions.FOLDER / one / "resolvers.py").exists()
         for key in import_module(f"icrl.extensions.{one}.resolvers").RESOLVERS
     }
-    parts = {*names, *keys, *(one for group, one in choices | presets if group in groups_of(Config))}
+    parts = {*names, *keys, *(one for group, one in choices | presets if group in groups_of("config"))}
     named_part = re.compile(rf"\b({'|'.join(map(re.escape, parts))})\b|\$\{{({'|'.join(resolvers) or '-'}):")
 
     def naming(pattern: str) -> list[Path]:
         return sorted(path for conf in confs for path in conf.glob(pattern) if named_part.search(path.read_text()))
 
-    of_config = [one for one in chosen if one.partition("=")[0] in groups_of(Config)]
+    of_config = [one for one in chosen if one.partition("=")[0] in groups_of("config")]
     return {
         "extensions": names,
         "chosen": [*of_config, *plain],
         "options": [*chosen, *plain, *sorted(keys)],
         "programs": programs,
         "words": [*chosen, *plain, *sorted(keys | named)],
-        "kept": [(path.parent.name, path.stem) for group in groups_of(Config) for path in naming(f"{group}/*.yaml")],
+        "kept": [(path.parent.name, path.stem) for group in groups_of("config") for path in naming(f"{group}/*.yaml")],
         "pages": [path.stem for path in naming("*.yaml")],
     }
 

@@ -18,7 +18,7 @@ class EnvSpec(NamedTuple):
 
     With `points` = (N, n) an observation is K integers: N points of n coordinates, each stored as the coordinate plus
     one and 0 for no point, then n + num_actions flags. The last num_actions flags mark legal actions. With
-    `action_mask` an observation is integers or a vector that ends with such flags (`with_flags`).
+    `action_mask` an observation is integers or a vector that ends with such flags.
     """
 
     observation_space: Space[Any]  # Discrete, MultiDiscrete, Box of float32, or Box of uint8 [height, width, channels]
@@ -159,18 +159,6 @@ def num_channels(space: Space[Any]) -> int:
     """Numbers of an observation that have a mean and a deviation of their own: its channels, if it is an image."""
     shape = space.shape or ()
     return shape[-1] if is_image(space) else math.prod(shape)
-
-
-def with_flags(space: Space[Any], num_actions: int) -> Space[Any]:
-    """Space of observations in `space` that end with a flag for each action, see `EnvSpec.action_mask`. Raises
-    `ValueError` for images."""
-    if isinstance(space, Discrete | MultiDiscrete):
-        sizes = np.atleast_1d(space.nvec if isinstance(space, MultiDiscrete) else space.n)
-        return MultiDiscrete([*sizes, *[2] * num_actions])
-    if isinstance(space, Box) and len(space.shape) == 1:
-        low, high = (np.append(bound, [end] * num_actions) for bound, end in ((space.low, 0), (space.high, 1)))
-        return Box(low.astype(np.float32), high.astype(np.float32))
-    raise ValueError(f"observations {space} cannot hold flags of legal actions: must be integers or a vector")
 
 
 _MOST_NUMBERS = 10**7  # of a Box

@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from gymnasium.spaces import Discrete
+from gymnasium.spaces import MultiDiscrete
 from installed import INDUCTION
 from policies import (
     CONTEXT_LEN,
@@ -26,7 +26,7 @@ from icrl.envs.rollout import rollout, start_streams
 from icrl.envs.rooms import NUM_ACTIONS, DarkRoom, DarkRoomConfig
 from icrl.nn.gpt_policy import GPTPolicy
 from icrl.randomness import Noise, stream_seeds
-from icrl.spaces import EnvSpec, with_flags
+from icrl.spaces import EnvSpec
 
 
 class MaskedRoom(DarkRoom):
@@ -34,7 +34,7 @@ class MaskedRoom(DarkRoom):
 
     def __init__(self, size: int, max_episode_steps: int) -> None:
         super().__init__(DarkRoomConfig(size=size, max_episode_steps=max_episode_steps, random_start=True))
-        obs = with_flags(Discrete(self.num_cells), NUM_ACTIONS)
+        obs = MultiDiscrete([self.num_cells, *[2] * NUM_ACTIONS])
         about = (self.spec.reward_values, 0, max_episode_steps, self.spec.success)
         self.spec = EnvSpec(obs, self.spec.action_space, *about, action_mask=True)
 

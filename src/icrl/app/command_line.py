@@ -24,7 +24,6 @@ from icrl.contracts import ConfigError, PipelineError, Stopped
 from icrl.runs.device import ran_out
 from icrl.runs.distributed import process_group
 
-_BAD_INPUT = 2
 _WIDTH = 100  # of help
 
 
@@ -109,7 +108,7 @@ def _refuse(message: str, *further: str) -> NoReturn:
     for line in (f"error: {' '.join(message.splitlines())}", *further):
         shown = "".join(one if one.isprintable() else ascii(one)[1:-1] for one in line)  # no control characters
         tqdm.write(shown, file=sys.stderr)  # not inside a progress bar
-    sys.exit(_BAD_INPUT)
+    sys.exit(2)
 
 
 def _report_of_thread(failure: threading.ExceptHookArgs) -> None:
@@ -123,7 +122,7 @@ def help_text(program: str, meaning: str, root: type[AnyRoot], arguments: Sequen
     its presets, each with the first comment of its file), a choice `GROUP=PRESET` (its group), or `all`, after the
     whole `meaning` of the program."""
     config = compose_config(root, [argument for argument in arguments if "=" in argument])
-    options, presets, own = list(walk(config)), groups_of(root), own_presets(arguments)
+    options, presets, own = list(walk(config)), groups_of(root.page), own_presets(arguments)
     alone = {*presets} - {*root.model_fields}  # presets that are not of a group of options
     named = {argument.partition("=")[0] for argument in arguments} - alone
     known = {"all", *presets, *root.model_fields, *(key for key, _, _ in options)}

@@ -23,7 +23,7 @@ from icrl import extensions
 from icrl.app.resolvers import RESOLVERS
 from icrl.app.root import CHOICES, Config
 from icrl.config.modules import checksums, load_module
-from icrl.config.options import OR_ELSEWHERE, AnyRoot, Options, RootOptions, first_of, in_words, quoted, refuse
+from icrl.config.options import OR_ELSEWHERE, AnyRoot, Options, first_of, in_words, quoted, refuse
 from icrl.config.schedules import nearest
 from icrl.contracts import ConfigError
 from icrl.runs.files import PROJECT
@@ -44,18 +44,14 @@ def load_config(overrides: Iterable[str] = ()) -> Config:
 
 
 @cache
-def groups_of(root: type[RootOptions]) -> list[str]:
-    """Groups with presets, in the order of the defaults list of `root`."""
-    return _groups_in(root.page)
-
-
-def _groups_in(page: str) -> list[str]:
+def groups_of(page: str) -> list[str]:
+    """Groups with presets, in the order of the defaults list of the `page` of a root."""
     groups = list[str]()
     for entry in OmegaConf.load(_folder_of(page) / f"{page}.yaml").defaults:
         if OmegaConf.is_config(entry):
             groups.append(next(iter(entry)))
         elif entry != "_self_":  # a page that this one begins with
-            groups += _groups_in(entry)
+            groups += groups_of(entry)
     return groups
 
 
@@ -140,7 +136,7 @@ def _chosen_and_written(
     chosen, written = list[str](), dict[str, Any]()
     for override in overrides:
         key, _, value = override.lstrip("+").partition("=")
-        if key not in groups_of(root):
+        if key not in groups_of(root.page):
             written |= _parsed(override)
             continue
         registered = CHOICES[key]() if key in CHOICES else {}

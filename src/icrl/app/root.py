@@ -85,9 +85,7 @@ class Config(RootOptions):
         stages="2, 3, finetune",
     )
     run: Name = option(
-        "dark_room-a2c",
-        "name of the run whose models are rolled out or fine-tuned",
-        stages="3, finetune",
+        "dark_room-a2c", "name of the run whose models are rolled out or fine-tuned", stages="3, finetune"
     )
     root: PathName = option(".", "folder of histories/, logs/ and videos/; relative to the project", stages="all")
     presets: PathName = presets_option("all")

@@ -103,12 +103,10 @@ def quoted(value: Any) -> str:
     return text if len(text) <= _MOST_SHOWN else f"{text[:_MOST_SHOWN]}..."
 
 
-def refuse_both(section: str, number: tuple[str, int], interval: tuple[str, int]) -> None:
-    """Raise `ConfigError` if both a number of events and an interval are given."""
-    refuse(
-        number[1] and interval[1],
-        f"{section}.{number[0]}={number[1]} and {section}.{interval[0]}={interval[1]}: one of them must be 0",
-    )
+def refuse_both(section: str, **given: int) -> None:
+    """Raise `ConfigError` if both a number of events and an interval are given, by the names of their options."""
+    named = " and ".join(f"{section}.{name}={value}" for name, value in given.items())
+    refuse(all(given.values()), f"{named}: one of them must be 0")
 
 
 def group(default: Any, meaning: str, stages: str) -> Any:
@@ -185,16 +183,12 @@ def _check_text(value: Any, pattern: str = "(?s:.+)") -> str:
     return str(value)
 
 
-# A text among the marks of a type describes what is allowed.
+# The last text among the marks of a type describes what is allowed.
 NAME_WORDS = "a name without '/' or a leading dot"
-_AnyText = Annotated[str, PlainValidator(_check_text)]
-Name = Annotated[
-    str, PlainValidator(partial(_check_text, pattern=r"(?!\.)[^/\x00-\x1f\x7f]+")), NAME_WORDS
-]  # names a folder
-PathName = Annotated[_AnyText, "a path"]
-Text = Annotated[_AnyText, "a text"]
-PluginName = Annotated[_AnyText, "a name or a path"]
-DeviceName = Annotated[_AnyText, "auto, cpu, cuda or cuda:N"]
+_check_name = partial(_check_text, pattern=r"(?!\.)[^/\x00-\x1f\x7f]+")
+Name = Annotated[str, PlainValidator(_check_name), NAME_WORDS]  # names a folder
+Text = Annotated[str, PlainValidator(_check_text), "a text"]
+PathName = Annotated[Text, "a path"]
 MOST_SEEDS = 10**9
 Seed = Annotated[int, f"null, or int >= 0 and <= {MOST_SEEDS}"]  # null: `compose` puts a number in its place
 OneOrMore = BeforeValidator(lambda value: value if isinstance(value, list) or value is None else [value])
@@ -247,7 +241,7 @@ def replace(options: AnyOptions, **changes: Any) -> AnyOptions:
 
 def allowed(field: FieldInfo) -> str:
     """Words for the type and range of a declaration."""
-    for mark in field.metadata:
+    for mark in reversed(field.metadata):
         if words := mark if isinstance(mark, str) else getattr(mark, "words", ""):
             return words
     kind, parts = field.annotation, get_args(field.annotation)
@@ -292,6 +286,5 @@ def in_words(
     if first["type"] == "missing":
         return f"{prefix}{name} is missing: must be {allowed(field)}"
     given = str(values.get(name))
-    return (
-        f"{prefix}{name}={given if len(given) < _MOST_SHOWN else f'{given[:_MOST_SHOWN]}...'}: must be {allowed(field)}"
-    )
+    shown = given if len(given) < _MOST_SHOWN else f"{given[:_MOST_SHOWN]}..."
+    return f"{prefix}{name}={shown}: must be {allowed(field)}"

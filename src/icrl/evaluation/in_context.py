@@ -21,10 +21,10 @@ from icrl.data.history_store import Histories
 from icrl.envs.rollout import OpenEpisodes, Streams, finished_episodes, numbered, rollout, start_streams
 from icrl.nn.gpt_policy import GPTPolicy
 from icrl.randomness import Noise, stream_seeds
-from icrl.sources.pace import BLOCK
 from icrl.spaces import EnvSpec
 
 LEAST_TEMPERATURE = 0.001  # a colder one overflows, and is greedy
+BLOCK = 64  # env steps that an evaluation plays between two checks whether all streams have played enough
 
 
 def _check_which(value: Any) -> str | int:

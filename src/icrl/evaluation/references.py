@@ -22,14 +22,13 @@ from icrl.config.modules import load_plugins
 from icrl.contracts import Policy, Rollout, Step
 from icrl.envs.core import TensorEnv
 from icrl.envs.exact import Chance, Expectation, Planner, optimal_exact, random_exact
-from icrl.evaluation.in_context import play_steps
+from icrl.evaluation.in_context import BLOCK, play_steps
 from icrl.evaluation.protocol import TEMPERATURE, decoding_name
 from icrl.evaluation.trained import policy_of
 from icrl.nn.gpt import GPT, Window, context_of
 from icrl.nn.gpt_policy import Acting, GPTCarry, GPTPolicy
 from icrl.randomness import mix, seeds_of
 from icrl.sources.learners import open_agents, restored
-from icrl.sources.pace import BLOCK
 
 if TYPE_CHECKING:
     from icrl.app.root import Config

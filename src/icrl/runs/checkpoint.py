@@ -63,7 +63,7 @@ class SavingConfig(Options):
     @model_validator(mode="after")
     def _check(self) -> Self:
         number, interval = self.num_checkpoints, self.checkpoint_interval
-        refuse_both("checkpoints", ("num_checkpoints", number), ("checkpoint_interval", interval))
+        refuse_both("checkpoints", num_checkpoints=number, checkpoint_interval=interval)
         return self
 
 

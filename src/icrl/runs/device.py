@@ -7,12 +7,12 @@ import math
 import re
 import sys
 import time
-from typing import Literal, Protocol, Self
+from typing import Annotated, Literal, Protocol, Self
 
 import torch
 from pydantic import model_validator
 
-from icrl.config.options import DeviceName, Options, option, refuse
+from icrl.config.options import Options, Text, option, refuse
 from icrl.contracts import ConfigError, Json
 
 _MMAP_MAX, _TRIM_THRESHOLD = -4, -1  # parameters of glibc's mallopt
@@ -25,7 +25,7 @@ _SIGNS = (  # of errors of PyTorch, NumPy and Python that have no class of their
 class DeviceConfig(Options):
     """Device and precision of a run."""
 
-    type: DeviceName = option(
+    type: Annotated[Text, "auto, cpu, cuda or cuda:N"] = option(
         "auto", "where tensors live: auto (a GPU where there is one), cpu, cuda, or cuda:N for GPU N", may_change=True
     )
     dtype: Literal["float32", "float64"] = option("float32", "dtype of parameters", stages="2, 3")

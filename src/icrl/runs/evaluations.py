@@ -43,7 +43,7 @@ class EvalsConfig(Options):
 
     @model_validator(mode="after")
     def _check(self) -> Self:
-        refuse_both("evals", ("num_evals", self.num_evals), ("eval_interval", self.eval_interval))
+        refuse_both("evals", num_evals=self.num_evals, eval_interval=self.eval_interval)
         refuse(
             self.num_eval_environments > self.num_eval_episodes,
             f"evals.num_eval_environments={self.num_eval_environments} must be at most "

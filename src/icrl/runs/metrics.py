@@ -51,7 +51,7 @@ class CurvesConfig(Options):
 
     @model_validator(mode="after")
     def _check(self) -> Self:
-        refuse_both("summaries", ("num_summaries", self.num_summaries), ("summary_interval", self.summary_interval))
+        refuse_both("summaries", num_summaries=self.num_summaries, summary_interval=self.summary_interval)
         known, given = ", ".join(names := [*writer_classes()]), f"summaries.writer={','.join(self.writer)}"
         refuse(not self.writer, f"summaries.writer=[]: must name at least one of {known}")
         refuse({*self.writer} - {*names}, f"{given}: must be of {known}{OR_ELSEWHERE}")

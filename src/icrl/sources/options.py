@@ -131,29 +131,22 @@ class SourceConfig(Options):
         more = f"{{num_env_steps}} must be a multiple of {factors}: give source.num_env_steps={made}"
         yield steps and made != steps and not asked, more
         given = f"{{num_iterations}} of {factors} env steps make {made}, not {{num_env_steps}}"
-        given += f"; give source.num_env_steps={made}, or 0" + (
-            "" if self.replays else " (more need a replay to learn from)"
-        )
+        more = "" if self.replays else " (more need a replay to learn from)"
+        given += f"; give source.num_env_steps={made}, or 0{more}"
         yield steps and asked and made != steps, given
         given = f"{{initial_collect_steps}} leaves no steps to train: source.num_env_steps is {made}"
         yield self.initial_collect_steps >= made, given
         if not self.learns:
-            yield from self.unused(
-                ("async_", "initial_", "num_updates_", "mini_"), "has no effect: {name} learns nothing"
-            )
+            of_learning = ("async_", "initial_", "num_updates_", "mini_")
+            yield from self.unused(of_learning, "has no effect: {name} learns nothing")
         alone = "{shared} is one learner for all tasks: give source.num_learners=1"
         yield self.shared and self.num_learners > 1, alone
-        own = "{shared} needs a learner that learns from its newest unroll alone, such as ppo, not {name}"
+        own = "{shared} needs a learner that learns from its newest unroll alone, such as a2c, not {name}"
         yield self.shared and (not self.learns or self.name == "a3c" or self.replays or self.has_offline), own
         yield self.task_change and self.async_unroll, "{task_change} needs source.async_unroll=false"
-        yield (
-            self.history_steps > made,
-            f"{{history_steps}} is more than source.num_env_steps={made}: give source.history_steps={fits}",
-        )
-        yield (
-            self.history_steps % self.num_envs,
-            f"{{history_steps}} must be a multiple of {{num_envs}}: give source.history_steps={fits}",
-        )
+        fewer = f"give source.history_steps={fits}"
+        yield self.history_steps > made, f"{{history_steps}} is more than source.num_env_steps={made}: {fewer}"
+        yield self.history_steps % self.num_envs, f"{{history_steps}} must be a multiple of {{num_envs}}: {fewer}"
         fewer = f"give source.videos_per_task={self.num_learners}"
         yield self.videos_per_task > self.num_learners, f"{{videos_per_task}} is more than {{num_learners}}: {fewer}"
         if not self.replays:  # an unroll is cut up

@@ -13,8 +13,6 @@ from icrl.config.schedules import Clock
 if TYPE_CHECKING:
     from icrl.sources.options import SourceConfig
 
-BLOCK = 64  # env steps that an evaluation plays between two checks whether all streams have played enough
-
 
 def unrolled(source: SourceConfig, iterations: int) -> int:
     """Env steps of each environment in the first `iterations`; a fraction is carried over and never lost."""

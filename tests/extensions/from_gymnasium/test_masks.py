@@ -27,10 +27,10 @@ from icrl.envs import make_env
 from icrl.envs.exact import Chance
 from icrl.envs.rollout import Streams, rollout, start_streams
 from icrl.extensions.from_gymnasium.border import read_expert
-from icrl.extensions.from_gymnasium.masks import ActionMask
+from icrl.extensions.from_gymnasium.masks import ActionMask, with_flags
 from icrl.randomness import Noise, stream_seeds
 from icrl.sources import source_options
-from icrl.spaces import EnvSpec, with_flags
+from icrl.spaces import EnvSpec
 
 SOURCES = {"q_learning": {"epsilon": 0.5}, "dqn": {"epsilon": 0.5}}  # options of learners that explore all they can
 SOURCES |= {"a2c": {}, "ppo": {}, "a3c": {}} if "vectors" in extensions.NAMES else {}

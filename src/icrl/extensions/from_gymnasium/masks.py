@@ -4,11 +4,10 @@ from typing import Any
 
 import gymnasium
 import numpy as np
-from gymnasium.spaces import Discrete
+from gymnasium.spaces import Box, Discrete, MultiDiscrete, Space
 from numpy.typing import NDArray
 
 from icrl.extensions.from_gymnasium.border import obs_space, read_obs
-from icrl.spaces import with_flags
 
 
 class ActionMask(gymnasium.Wrapper[Any, Any, Any, Any]):
@@ -42,3 +41,15 @@ class ActionMask(gymnasium.Wrapper[Any, Any, Any, Any]):
                 raise ValueError(f"env.action_mask=true: info['action_mask'] is {given}: {allowed}")
             flags = np.ones(self._num_actions, dtype=bool)  # no action follows, but a best value must exist
         return np.append(read_obs(obs, self._plain), flags).astype(self.observation_space.dtype)
+
+
+def with_flags(space: Space[Any], num_actions: int) -> Space[Any]:
+    """Space of observations in `space` that end with a flag for each action, see `EnvSpec.action_mask`. Raises
+    `ValueError` for images."""
+    if isinstance(space, Discrete | MultiDiscrete):
+        sizes = np.atleast_1d(space.nvec if isinstance(space, MultiDiscrete) else space.n)
+        return MultiDiscrete([*sizes, *[2] * num_actions])
+    if isinstance(space, Box) and len(space.shape) == 1:
+        low, high = (np.append(bound, [end] * num_actions) for bound, end in ((space.low, 0), (space.high, 1)))
+        return Box(low.astype(np.float32), high.astype(np.float32))
+    raise ValueError(f"observations {space} cannot hold flags of legal actions: must be integers or a vector")

@@ -6,13 +6,13 @@ B windows, T steps, D width, A actions.
 from collections.abc import Sequence
 from copy import deepcopy
 from itertools import pairwise
-from typing import Literal, NamedTuple, Self
+from typing import Annotated, Literal, NamedTuple, Self
 
 import torch
 from pydantic import model_validator
 from torch import Tensor, nn
 
-from icrl.config.options import NO_EFFECT, Options, PluginName, option, refuse, replace
+from icrl.config.options import NO_EFFECT, Options, Text, option, refuse, replace
 from icrl.nn.cache import Cache, TokenCache
 from icrl.nn.gpt import Context, GPTConfig, Trunk, check_discrete, check_heads
 from icrl.nn.networks import in_float32
@@ -77,7 +77,7 @@ class CriticConfig(Options):
     return_lambda: float = option(
         0.9, "lambda of the returns: 0 bootstraps after one step; 1 is faster, but values the source", ge=0, le=1
     )
-    reward_plugin: PluginName = option(
+    reward_plugin: Annotated[Text, "a name or a path"] = option(
         "identity", "reward to learn from: identity, step_penalty, distance, improvement, or a file with get_reward"
     )
     reward_scale: float = option(1.0, "factor of the reward", gt=0)

@@ -295,7 +295,7 @@ def _group_of(option: str) -> str:
 
 
 def _groups(kind: type[Config]) -> set[str]:
-    return {*kind.model_fields, *groups_of(kind)}
+    return {*kind.model_fields, *groups_of(kind.page)}
 
 
 def _changes(there: Config, trained: Config) -> dict[str, Any]:

@@ -159,7 +159,7 @@ class MatchesConfig(Options):
 
     @model_validator(mode="after")
     def _check(self) -> Self:
-        refuse_both("evaluation", ("num_evals", self.num_evals), ("eval_interval", self.eval_interval))
+        refuse_both("evaluation", num_evals=self.num_evals, eval_interval=self.eval_interval)
         return self
 
 
