@@ -78,13 +78,14 @@ def without_former(kind: type[Options], values: Any, prefix: str = "") -> Any:
     had another value than this version has; names of options begin with `prefix`."""
     if not isinstance(values, Mapping):
         return values
-    former = {name: value for base in reversed(kind.__mro__) for name, value in getattr(base, "former", {}).items()}
-    for name in [name for name in values if name in former and name not in kind.model_fields]:
+    of_bases = (getattr(base, "former", {}) for base in reversed(kind.__mro__))
+    former = {name: usual for one in of_bases for name, usual in one.items() if name not in kind.model_fields}
+    for name in [name for name in values if name in former]:
         usual = former[name] if isinstance(former[name], tuple) else (former[name],)
         if former[name] is not NO_EFFECT and values[name] not in usual:
             only = f"this version has no such option, and always {quoted(usual[0])}"
             raise PipelineError(f"{prefix}{name}={quoted(values[name])}: {only}")
-    return {name: value for name, value in values.items() if name not in former or name in kind.model_fields}
+    return {name: value for name, value in values.items() if name not in former}
 
 
 def group_class(root: type[Options], group: str, values: Any) -> type[Options] | None:
@@ -139,21 +140,18 @@ class Rate:
 
 @dataclass(frozen=True)
 class OneOf:
-    """Annotation of an option that is one of `names`, if these are not in a `Literal`, or matches `pattern`, of which
-    `others` says what it is."""
+    """Annotation of an option that is one of `names`, or matches `pattern`, of which `others` says what it is."""
 
     names: tuple[str, ...]
-    pattern: str = ""
-    others: str = ""
+    pattern: str
+    others: str
 
     @property
     def words(self) -> str:
-        return f"one of {', '.join(self.names)}" + f", or {self.others}" * bool(self.others)
+        return f"one of {', '.join(self.names)}, or {self.others}"
 
     def __get_pydantic_core_schema__(self, source: Any, handler: Any) -> core_schema.CoreSchema:
         names = core_schema.literal_schema(list(self.names))
-        if not self.pattern:
-            return names
         return core_schema.union_schema([names, core_schema.str_schema(pattern=self.pattern, strict=True)])
 
 

@@ -137,10 +137,10 @@ def make_schedule(rate: Any) -> Schedule:
     except ValidationError as error:
         number = f"{rate!r}: must be a finite number or a mapping with kind, progress and the kind's keys"
         raise ValueError(_in_words(error, written) if written is rate else number) from error
-    times = {key: written.get(key, 0) for key in ("time", "half_cycle")} | {
-        "warmup.until": warmup.until if warmup else 0
-    }
-    for key, time in (*times.items(), *((f"points[{i}][0]", p[0]) for i, p in enumerate(written.get("points", [])))):
+    times = {key: written.get(key, 0) for key in ("time", "half_cycle")}
+    times |= {"warmup.until": warmup.until if warmup else 0}
+    times |= {f"points[{i}][0]": point[0] for i, point in enumerate(written.get("points", []))}
+    for key, time in times.items():
         if progress == "percent" and time > 1:
             raise ValueError(f"{key}={time:g}: must be <= 1, since progress is percent")
 

@@ -16,7 +16,7 @@ from pkgutil import walk_packages
 from typing import TYPE_CHECKING, Any
 
 from icrl.config.modules import load_plugins, recorded_options, registrar
-from icrl.contracts import ConfigError
+from icrl.config.options import refuse
 
 if TYPE_CHECKING:
     from icrl.sources.options import SourceConfig
@@ -32,8 +32,8 @@ def source(name: str, options: type[Any]) -> Callable[[Any], Any]:
 
 def source_class(name: str) -> Any:
     """Class of the source algorithm `name`. Raises `ConfigError` if there is none."""
-    if name not in _CLASSES and name not in source_options():
-        raise ConfigError(f"source.name={name} is unknown: it must be one of {', '.join(sorted(_CLASSES))}")
+    _scan()
+    refuse(name not in _CLASSES, f"source.name={name} is unknown: it must be one of {', '.join(sorted(_CLASSES))}")
     return _CLASSES[name]
 
 
