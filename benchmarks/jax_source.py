@@ -31,7 +31,7 @@ from icrl.envs.rooms import DarkRoom
 from icrl.envs.tasks import split_tasks
 from icrl.recording.source_agents import SOLVED, EpisodeStatistics
 from icrl.sources.a2c import A2CConfig
-from icrl.sources.pace import num_iterations
+from icrl.sources.options import num_iterations
 
 PEER, OURS = "JAX", "ours"
 EXPERIMENTS = ("reference", "default")

@@ -33,8 +33,7 @@ from icrl.randomness import Noise
 from icrl.runs._parent import end_with_parent
 from icrl.runs.processes import killed_at_the_end, without_signals
 from icrl.sources.learners import Learner
-from icrl.sources.options import SourceConfig
-from icrl.sources.pace import clock_of, num_iterations
+from icrl.sources.options import SourceConfig, clock_of, num_iterations
 
 if TYPE_CHECKING:
     from icrl.app.root import Config

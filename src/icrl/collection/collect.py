@@ -20,8 +20,7 @@ from icrl.randomness import Noise, integers, mix, stream_seeds
 from icrl.runs.divergence import DivergedError, Watch, bad_rows, diverged
 from icrl.sources import source_class
 from icrl.sources.learners import Learner
-from icrl.sources.options import SourceConfig
-from icrl.sources.pace import clock_of, num_iterations, own_windows, unrolled
+from icrl.sources.options import SourceConfig, clock_of, num_iterations, own_windows, unrolled
 from icrl.spaces import EnvSpec
 
 if TYPE_CHECKING:

@@ -44,7 +44,7 @@ from icrl.runs.metrics import MetricLogger, check_writers, profiled
 from icrl.runs.record import record_session
 from icrl.runs.run_state import RunState
 from icrl.sources import source_class
-from icrl.sources.pace import clock_of, due_steps, num_iterations, unrolled
+from icrl.sources.options import clock_of, due_steps, num_iterations, unrolled
 from icrl.spaces import EnvSpec
 from icrl.training.program import check_stage_two
 

@@ -21,7 +21,7 @@ from icrl.plots import style
 from icrl.plots.figures import success_figure
 from icrl.runs.metrics import MetricLogger, distribution, shown
 from icrl.runs.processes import Progress
-from icrl.sources.pace import due_steps, env_steps, num_iterations
+from icrl.sources.options import due_steps, env_steps, num_iterations
 from icrl.spaces import EnvSpec
 from icrl.training.curves import inspect
 

@@ -27,7 +27,7 @@ from icrl.envs import make_env
 from icrl.extensions.value_sources.q_learning import QLearning
 from icrl.randomness import mix
 from icrl.runs.files import PROJECT
-from icrl.sources.pace import clock_of
+from icrl.sources.options import clock_of
 
 TOTAL = 14  # iterations
 SIZES = ("env.size=4", "env.max_episode_steps=9", "source.num_learners=1", "source.num_envs=2")

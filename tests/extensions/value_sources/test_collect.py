@@ -20,8 +20,7 @@ from icrl.envs import make_env
 from icrl.envs.rollout import rollout
 from icrl.randomness import stream_seeds
 from icrl.sources.learners import Learner
-from icrl.sources.options import SourceConfig
-from icrl.sources.pace import clock_of, num_iterations, own_windows
+from icrl.sources.options import SourceConfig, clock_of, num_iterations, own_windows
 
 SMALL = ("env.size=4", "env.max_episode_steps=6", "source.num_learners=2", "source.num_envs=2")
 CONFIG: Any = load_config([*SMALL, "source.hidden_size=8", "source.unroll_length=4"])

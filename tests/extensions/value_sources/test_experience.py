@@ -21,7 +21,7 @@ from icrl.contracts import ConfigError, Rollout, Sample, UpdateResult
 from icrl.envs import make_env
 from icrl.extensions.value_sources.memory import OfflineWindows
 from icrl.runs.files import read_json, write_json
-from icrl.sources.pace import num_iterations
+from icrl.sources.options import num_iterations
 
 SIZES = ("env=dark_room", "env.size=4", "env.max_episode_steps=6", "source.num_learners=2", "source.num_envs=2")
 TABULAR: Any = load_config(["source=q_learning", *SIZES])

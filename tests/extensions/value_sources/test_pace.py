@@ -11,7 +11,7 @@ from probes import changed
 
 from icrl.app.compose import load_config
 from icrl.runs.checkpoint import Interval
-from icrl.sources.pace import clock_of, env_steps, first_update, num_iterations, unrolled
+from icrl.sources.options import clock_of, env_steps, first_update, num_iterations, unrolled
 
 pytestmark = pytest.mark.quick
 SOURCE: Any = load_config(["source=q_learning"]).source

@@ -24,7 +24,7 @@ from icrl.extensions.value_sources.options import ReplayConfig
 from icrl.extensions.value_sources.replay import Drawn, Replay, indexable, restored, rollout_replay, stratified
 from icrl.randomness import mix
 from icrl.runs.files import PROJECT, check_same
-from icrl.sources.pace import batches_of_a_sweep, clock_of, own_windows, window_length
+from icrl.sources.options import batches_of_a_sweep, clock_of, own_windows, window_length
 from icrl.spaces import EnvSpec
 
 

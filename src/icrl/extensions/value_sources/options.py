@@ -8,8 +8,7 @@ from icrl.app.root import Config
 from icrl.config.options import Name, option
 from icrl.data.history_store import checksum_of, read_manifest
 from icrl.runs.files import PROJECT
-from icrl.sources.options import Conflicts, NoneOrMore, NotNegative, SourceConfig
-from icrl.sources.pace import env_steps
+from icrl.sources.options import Conflicts, NoneOrMore, NotNegative, SourceConfig, env_steps
 
 
 class ReplayConfig(SourceConfig):

@@ -26,7 +26,7 @@ from icrl.recording.record import FOUND, WHOLE, Part, compared, examined, inputs
 from icrl.runs.checkpoint import FINISHED
 from icrl.runs.files import Identity, identity_of, only_writer, read_json, read_owned, write_owned
 from icrl.sources import source_class
-from icrl.sources.pace import num_iterations
+from icrl.sources.options import num_iterations
 
 OPTIONS = ShardedConfig
 LARGE = "source.num_learners, source.num_envs, source.unroll_length"

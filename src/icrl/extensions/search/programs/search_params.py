@@ -50,8 +50,7 @@ from icrl.runs.files import (
     write_owned,
 )
 from icrl.runs.processes import Progress, progress_bar
-from icrl.sources.options import check_source
-from icrl.sources.pace import num_iterations
+from icrl.sources.options import check_source, num_iterations
 
 OPTIONS = SearchedConfig
 LARGE = "search.num_learners, source.num_envs"
