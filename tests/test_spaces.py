@@ -40,6 +40,8 @@ def test_other_spaces_are_refused() -> None:
         written_space(Dict({"a": Discrete(2)}))
     with pytest.raises(TypeError, match="are not integers"):
         EnvSpec(VECTORS, VECTORS, (), 0, 9).num_actions  # noqa: B018 - it raises
+    with pytest.raises(TypeError, match=r"has the dtype float64: must be one of float32, "):
+        EnvSpec(Box(-1, 1, (2,), np.float64), VECTORS, (), 0, 9).obs_dtype  # noqa: B018 - it raises
 
 
 def test_specs_of_older_versions_are_read() -> None:
