@@ -90,8 +90,8 @@ def test_wrong_steps_are_refused(finished):
     for tasks, said in (([[0.5]], "tasks has 0.5: must be whole numbers"), ([1], r"shape \(1,\): must be \(1, 1\)")):
         with pytest.raises(ValueError, match=said):
             icrl.evaluate(policy, env, tasks)
-    numbers = {"num_episodes": 0, "num_streams": -1}
-    for wrong in ({"tasks": [[25]]}, *({"tasks": [[1]], name: number} for name, number in numbers.items())):
+    one, none = {"tasks": [[1]]}, torch.zeros(0, 1, dtype=torch.long)
+    for wrong in ({"tasks": [[25]]}, {"tasks": none}, one | {"num_episodes": 0}, one | {"num_streams": -1}):
         *_, name = wrong
         with pytest.raises(ConfigError, match=f"{name}=.*must be"):
             icrl.evaluate(policy, env, **wrong)

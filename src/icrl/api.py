@@ -187,6 +187,7 @@ def evaluate(
         refuse(number < 1, f"{name}={number}: must be at least 1")
     known = env.all_tasks()
     rows = column_of("tasks", tasks, (*np.shape(tasks)[:1], *known.shape[1:]), known.dtype, "task")
+    refuse(not len(rows), "tasks=[]: must be one row at least")
     if not known.is_floating_point():  # else a task may be any vector
         strange = rows[~(rows[:, None] == known).all(-1).any(1)].tolist()
         refuse(strange, f"tasks={strange[:1]}: must be rows of env.all_tasks(), which has {len(known)}")

@@ -153,6 +153,13 @@ def test_a_stage_gets_the_configuration_of_its_command_line_and_ignores_sigusr2_
         signal.signal(signal.SIGUSR2, before)
 
 
+@pytest.mark.parametrize("asked", ["seed=null", "+seed=NULL"])
+def test_a_drawn_seed_is_printed(asked: str, start: Any, tmp_path: Any, capsys: Any) -> None:
+    given_to: list[Config] = []
+    start(asked, f"root={tmp_path}", main=given_to.append)
+    assert capsys.readouterr().out == f"seed={given_to[0].seed}\n"
+
+
 def test_every_program_says_what_to_lower() -> None:
     programs = [import_module(module) for module in PROGRAMS.values()]
     large = [program.LARGE for program in programs if not hasattr(program, "command")]

@@ -78,7 +78,7 @@ def _configured(root: type[AnyRoot], program: str, arguments: Sequence[str]) -> 
     _check_form(arguments)
     config = compose_config(root, arguments)  # which loads plug-ins
     process_group().check_alone(program)
-    if "seed=null" in arguments:
+    if "seed=null" in (argument.lstrip("+").lower() for argument in arguments):
         print(f"seed={config.seed}")
     return config
 
