@@ -10,7 +10,7 @@ from fractions import Fraction
 from functools import lru_cache
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, NamedTuple, Self
 
-from pydantic import BeforeValidator, model_validator
+from pydantic import model_validator
 
 from icrl.config.options import NO_EFFECT, Options, Rate, option
 from icrl.config.schedules import Clock
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from icrl.app.root import Config
     from icrl.sources.learners import Learner
 
-NoneOrMore = BeforeValidator(lambda value: [] if value == "none" else value if isinstance(value, list) else [value])
 NotNegative = Annotated[Any, Rate(ge=0)]
 Positive = Annotated[Any, Rate(gt=0)]
 Share = Annotated[Any, Rate(ge=0, le=1)]

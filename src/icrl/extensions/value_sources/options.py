@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
+from pydantic import BeforeValidator
+
 from icrl.app.root import Config
 from icrl.config.options import Name, option
 from icrl.data.history_store import checksum_of, read_manifest
 from icrl.runs.files import PROJECT
-from icrl.sources.options import Conflicts, NoneOrMore, NotNegative, SourceConfig, env_steps
+from icrl.sources.options import Conflicts, NotNegative, SourceConfig, env_steps
+
+NoneOrMore = BeforeValidator(lambda value: [] if value == "none" else value if isinstance(value, list) else [value])
 
 
 class ReplayConfig(SourceConfig):
