@@ -2,6 +2,7 @@
 
 import json
 import re
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -20,7 +21,7 @@ from icrl.evaluation.protocol import Setting, decoding_name, exact_numbers, summ
 from icrl.evaluation.report import all_curves, probes_of, source_label
 from icrl.evaluation.setup import setting_of
 from icrl.evaluation.tables import differences_table, solved, summary, table
-from icrl.rl.statistics import CONFIDENCE, bootstrap_means, percentile_interval
+from icrl.rl.statistics import bootstrap_means, percentile_interval
 from icrl.spaces import discrete_spec
 
 
@@ -122,13 +123,8 @@ def test_runs_on_the_same_tasks_are_no_further_draws_and_splits_are() -> None:
     runs = {seed: {"held_out": solving(23, 23)} for seed in range(4)}
     for setting, low in (
         (Setting(references, "1", False), 0.8518),
-        (Setting(references, "1", False, apart=[references] * 4, splits=[0, 0, 1, 1]), 0.9229),
-        (
-            Setting(
-                references, "1", False, apart=[references] * 4, splits=[0, 0, 1, 1], num_different={"held_out": 23}
-            ),
-            0.8518,
-        ),
+        (Setting(references, "1", False, splits=[0, 0, 1, 1]), 0.9229),
+        (Setting(references, "1", False, splits=[0, 0, 1, 1], num_different={"held_out": 23}), 0.8518),
     ):
         found = summarise(runs, setting, OPTIONS, 0)["final"]["held_out"]
         for name in ("success", "fraction_solved"):
@@ -154,9 +150,8 @@ def test_intervals_stay_within_what_is_possible() -> None:
     assert numbers["final"]["held_out"]["fraction_of_optimum"]["high"] == 1
     assert numbers["protocol"]["possible"] == {"steps_to_goal": [0, 20], "returns": [0, 20]}
     once = paying(np.ones((2, 1, 8)))  # in a world whose episodes end with the first reward
-    found = summarise({0: {"held_out": once}}, setting._replace(optimum_is_bound=False), OPTIONS, 0)["final"][
-        "held_out"
-    ]
+    unbound = replace(setting, optimum_is_bound=False)
+    found = summarise({0: {"held_out": once}}, unbound, OPTIONS, 0)["final"]["held_out"]
     assert found["returns"]["low"] == found["returns"]["high"] == 1
     lucky = summarise({0: {"held_out": paying(np.full((2, 1, 8), 3.0))}}, setting, OPTIONS, 0)["final"]["held_out"]
     assert lucky["returns"]["high"] == lucky["returns"]["mean"] == 3  # of a world in which luck pays
@@ -204,24 +199,11 @@ def test_differences_over_splits_have_the_t_interval_of_the_runs() -> None:
         walk = solving(2, 2)
         ours = walk._replace(steps_to_goal=walk.steps_to_goal + more)
         runs[seed] = {"held_out": ours, "covering plan": walk}
-    setting = Setting(references, "1", False, apart=[references] * 3, splits=[0, 1, 2])
+    setting = Setting(references, "1", False, splits=[0, 1, 2])
     options = OPTIONS.model_copy(update={"num_bootstrap": 20_000})
     found = summarise(runs, setting, options, 0)["differences"]["covering plan"]["steps_to_goal"]
     ends = [3 - 4.303 * (7 / 3) ** 0.5, 3 + 4.303 * (7 / 3) ** 0.5]
     assert [found["low"], found["high"]] == pytest.approx(ends, abs=0.5) and found["mean"] == 3
-
-
-def test_splits_with_other_numbers_of_paid_tasks_are_joined() -> None:
-    """The fraction of the optimum is one of tasks that pay: two on the first split, one on the other."""
-    optima, runs = ([2.0, 2.0], [4.0, 0.0]), {}
-    for split in range(2):
-        runs[split] = {"held_out": paying(np.full((2, 2, 8), 1.0))}
-    apart = [{"held_out": exact([0.0, 0.0], optimum)} for optimum in optima]
-    found = summarise(runs, Setting(apart[0], "1", False, apart=apart, splits=[0, 1]), OPTIONS, 0)
-    assert found["final"]["held_out"]["fraction_of_optimum"]["mean"] == pytest.approx((1 / 2 + 1 / 4) / 2)
-    apart[1] = {"held_out": exact([0.0, 0.0], [0.0, 0.0])}
-    found = summarise(runs, Setting(apart[0], "1", False, apart=apart, splits=[0, 1]), OPTIONS, 0)
-    assert "fraction_of_optimum" not in found["final"]["held_out"], "one split has no task that pays"
 
 
 def test_several_runs_are_averaged() -> None:
@@ -286,7 +268,7 @@ def test_each_number_has_the_interval_it_would_have_by_itself() -> None:
         (found["final"]["held_out"]["returns"], returns[..., -2:].mean(-1)),
         (curves["model, held-out tasks"]["fraction_of_optimum"], returns[:, kept] / optimum[kept, None, None]),
     ):
-        low, high = percentile_interval(bootstrap_means(values, 200, 0), CONFIDENCE)
+        low, high = percentile_interval(bootstrap_means(values, 200, 0))
         for name, expected in (("low", low), ("high", high)):
             np.testing.assert_allclose(number[name], expected)
 

@@ -20,7 +20,6 @@ from icrl.rl import statistics
 from icrl.rl.statistics import Floats, Values
 
 MEASURES = ("success", "returns", "steps_to_goal")
-PAIRED = MEASURES  # measures whose differences from other policies are reported
 SCALED = "scaled_return"
 _SOLVED = {"fraction_solved": 0.5, "fraction_solved_90": 0.9}  # success rate in a task's last episodes
 SHARES = dict.fromkeys(("success", *_SOLVED), (0.0, 1.0))
@@ -124,14 +123,14 @@ def intervals(
     for (section, name), values in cells.items():
         resampled, numbers = means[section, name], written.setdefault(section, {})
         if name == "episodes_to_90":
-            numbers[name] = _first_reached(values.mean((0, 1, 2)), resampled, statistics.CONFIDENCE)
+            numbers[name] = _first_reached(values.mean((0, 1, 2)), resampled)
             continue
-        numbers[name] = interval(values, resampled, statistics.CONFIDENCE)
+        numbers[name] = interval(values, resampled)
         if limits := (bounds or {}).get(name):
             reachable = optimum_is_bound or name != "returns"
             if section == "final" and reachable and 0 < limits[1] - limits[0] < math.inf:
                 scores, tasks = values.mean(2), num_drawn(values.shape[1], splits, num_different)
-                widen(numbers[name], scores, limits, tasks, statistics.CONFIDENCE, exact=name in _SOLVED)
+                widen(numbers[name], scores, limits, tasks, exact=name in _SOLVED)
             _clip(numbers[name], limits)
         if section == "final" and name in (*MEASURES, "regret") and not splits:
             numbers[f"{name}_per_task"] = values.mean((0, 2)).tolist()
@@ -139,12 +138,7 @@ def intervals(
 
 
 def widen(
-    number: dict[str, Any],
-    scores: Floats,
-    limits: tuple[float, float],
-    num_tasks: int,
-    confidence: float,
-    exact: bool = False,
+    number: dict[str, Any], scores: Floats, limits: tuple[float, float], num_tasks: int, exact: bool = False
 ) -> None:
     """Widen the interval of `number`, of which tasks have `scores` `[R, G]` within `limits` (NaN: none), where
     resamples of the tasks cannot tell how many others fail.
@@ -157,13 +151,13 @@ def widen(
     tasks = int(num_tasks * (~np.isnan(scores)).mean() + _ROUNDING)
     reached, ends = (scores - low) / (high - low), (number["low"], number["high"])
     if exact:
-        exact_ends = statistics.proportion_interval(tasks * number["mean"], tasks, confidence)
+        exact_ends = statistics.proportion_interval(tasks * number["mean"], tasks)
         ends = exact_ends if len(scores) == 1 else (min(ends[0], exact_ends[0]), max(ends[1], exact_ends[1]))
     elif np.nanmin(reached) >= SURE - _ROUNDING:
-        least, _ = statistics.proportion_interval(tasks, tasks, confidence)
+        least, _ = statistics.proportion_interval(tasks, tasks)
         ends = min(ends[0], low + (high - low) * least), ends[1]
     elif np.nanmax(reached) <= 1 - SURE + _ROUNDING:
-        _, most = statistics.proportion_interval(0, tasks, confidence)
+        _, most = statistics.proportion_interval(0, tasks)
         ends = ends[0], max(ends[1], low + (high - low) * most)
     number["low"], number["high"] = ends
 
@@ -178,7 +172,7 @@ def _clip(number: dict[str, Any], limits: tuple[float, float]) -> None:
 def task_means(played: Adaptation) -> dict[str, Floats]:
     """Means of each task over the last quarter of the episodes, `[R, G]`, by measure."""
     tail = tail_of(played.success.shape[-1])
-    return {key: getattr(played, key)[..., -tail:].mean((2, 3)) for key in PAIRED}
+    return {key: getattr(played, key)[..., -tail:].mean((2, 3)) for key in MEASURES}
 
 
 def differences(
@@ -195,12 +189,12 @@ def differences(
 
     If no task has another success, the interval is that of other tasks of which 0 of n were drawn, won or lost."""
     names = list(others)
-    cells: Cells = {(name, key): (ours[key] - others[name][key])[..., None] for name in names for key in PAIRED}
+    cells: Cells = {(name, key): (ours[key] - others[name][key])[..., None] for name in names for key in MEASURES}
     numbers = intervals(cells, config, seed, splits, {"success": (-1.0, 1.0)}, num_different)
     for name in names:
         if not cells[name, "success"].any():
             tasks = num_drawn(ours["success"].shape[1], splits, num_different)
-            _, most = statistics.proportion_interval(0, tasks, statistics.CONFIDENCE)
+            _, most = statistics.proportion_interval(0, tasks)
             numbers[name]["success"] |= {"low": -most, "high": most}
     if optimum_is_bound and "optimum" in numbers:
         _clip(numbers["optimum"]["success"], (-1.0, 0.0))
@@ -209,17 +203,17 @@ def differences(
     return numbers
 
 
-def interval(values: Values, means: Values, confidence: float) -> dict[str, Any]:
+def interval(values: Values, means: Values) -> dict[str, Any]:
     """Mean of `values`, and the interval of the resampled `means`."""
-    low, high = statistics.percentile_interval(means, confidence)
+    low, high = statistics.percentile_interval(means)
     return {"mean": values.mean((0, 1, 2)).tolist(), "low": low.tolist(), "high": high.tolist()}
 
 
-def _first_reached(margin: Floats, means: Floats, confidence: float) -> dict[str, Any]:
+def _first_reached(margin: Floats, means: Floats) -> dict[str, Any]:
     """Number of the first episode whose `margin` `[E]` is not negative, with an interval over resamples `[B, E]`."""
     reached = np.concatenate([margin[None], means]) >= -_ROUNDING  # [1 + B, E]
     first = np.where(reached.any(axis=1), 1.0 + reached.argmax(axis=1), np.nan)
     reached_at = first[1:][~np.isnan(first[1:])]
-    low, high = map(float, statistics.percentile_interval(reached_at, confidence)) if len(reached_at) else (None, None)
+    low, high = map(float, statistics.percentile_interval(reached_at)) if len(reached_at) else (None, None)
     episode = None if np.isnan(first[0]) else int(first[0])
     return {"episode": episode, "low": low, "high": high, "share_reached": len(reached_at) / len(means)}

@@ -7,7 +7,8 @@ each number is the mean over the first three axes.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from typing import Any, NamedTuple
+from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
@@ -48,17 +49,17 @@ ABLATIONS = {
 TEMPERATURE = "temperature "  # prefix of the names of other decodings
 
 
-class Setting(NamedTuple):
+@dataclass(frozen=True)
+class Setting:
     """Settings that all runs of an evaluation share."""
 
     references: Mapping[str, Exact]  # by part; empty without a planner
     decoding: str  # default decoding, see `decoding_name`
     regrets: bool  # whether regret is measured
-    possible: Bounds = {}  # of an episode
+    possible: Bounds = field(default_factory=dict)  # of an episode
     optimum_is_bound: bool = False  # whether no episode has a higher return or fewer steps than the exact optimum
-    apart: Sequence[Mapping[str, Exact]] = ()  # references of each run, if the runs have different tasks
     splits: Sequence[int] = ()  # of each run, if there are several
-    num_different: Mapping[str, int] = {}  # tasks of each part that differ, where splits may share some
+    num_different: Mapping[str, int] = field(default_factory=dict)  # tasks by part, where splits may share some
 
     def bounds(self, part: str) -> Bounds:
         """Least and largest possible means of measures on the tasks of `part`."""
@@ -72,25 +73,11 @@ class Setting(NamedTuple):
 
     def exact(self, part: str, policy: str) -> dict[str, Floats]:
         """Exact results of a `policy` on the tasks of `part` in each run, `[R or 1, G]`, by measure."""
-        each = [references[part][policy] for references in self.apart or [self.references]]
-        return {key: np.array([run[key] for run in each]) for key in MEASURES}
+        return {key: np.array([self.references[part][policy][key]]) for key in MEASURES}
 
     def cells(self, played: Adaptation, part: str) -> Cells:
-        """`measures.cells_of` episodes `[R, G, S, E]` on the tasks of `part`. Each run is measured against the
-        references of its own tasks, and what one of them lacks is left out."""
-        if not self.apart:
-            return cells_of(played, self.references[part], self.regrets)
-        each: list[Cells] = []
-        for run, references in enumerate(self.apart):
-            own = Adaptation(*(column[run : run + 1] for column in played))
-            each.append(cells_of(own, references[part], self.regrets))
-        joined: Cells = {}
-        for key in (key for key in each[0] if all(key in cells for cells in each)):
-            of_runs = [np.asarray(cells[key], np.float64) for cells in each]
-            if len({cell.shape for cell in of_runs}) > 1:  # of some tasks alone, whose number differs
-                of_runs = [cell.mean((1, 2), keepdims=True) for cell in of_runs]
-            joined[key] = np.concatenate(of_runs)
-        return joined
+        """`measures.cells_of` episodes `[R, G, S, E]` on the tasks of `part`."""
+        return cells_of(played, self.references[part], self.regrets)
 
 
 def decoding_name(temperature: float, epsilon: float) -> str:
@@ -179,7 +166,7 @@ def summarise(
     paired = differences(task_means(played[shown]), compared, config, seed, setting.splits, *given)
     results = {
         "protocol": {
-            "seeds": list(map(str, runs)) if setting.apart else list(runs),
+            "seeds": list(runs),
             **_about(episodes, num_episodes, setting, config),
         },
         "curves": curves,
@@ -216,4 +203,4 @@ def _exact_curves(setting: Setting, part: str, exact: Mapping[str, Floats], num_
     success, returns, steps = (np.tile(exact[key][:, :, None, None], num_episodes) for key in MEASURES)
     cells = setting.cells(Adaptation(returns, success, steps, steps), part)
     of_curves = {key: values for (section, key), values in cells.items() if section == "curves"}
-    return {key: interval(values, values.mean((0, 1, 2))[None], 0.5) for key, values in of_curves.items()}
+    return {key: interval(values, values.mean((0, 1, 2))[None]) for key, values in of_curves.items()}

@@ -99,15 +99,13 @@ def _offsets(of_runs: Floats, num_resamples: int, seed: int, factor: int) -> Flo
     flat = of_runs.reshape(len(of_runs), -1)
     num_runs, offsets = (~np.isnan(flat)).sum(axis=0), np.zeros((num_resamples, flat.shape[1]))
     for number in np.unique(num_runs[num_runs > 1]).tolist():
-        t, columns = (
-            np.random.default_rng((seed, number, factor)).standard_t(number - 1, size=num_resamples),
-            num_runs == number,
-        )
+        columns = num_runs == number
+        t = np.random.default_rng((seed, number, factor)).standard_t(number - 1, size=num_resamples)
         offsets[:, columns] = t[:, None] * np.sqrt(np.nanvar(flat[:, columns], axis=0, ddof=1) / number)
     return offsets.reshape(num_resamples, *of_runs.shape[1:])
 
 
-def percentile_interval(resampled: Values, confidence: float) -> tuple[Floats, Floats]:
+def percentile_interval(resampled: Values, confidence: float = CONFIDENCE) -> tuple[Floats, Floats]:
     """Low and high ends `[...]` of the central part of `resampled` `[B, ...]` that holds `confidence` of it. Resamples
     without a value, NaN, are left out."""
     tail = (1 - confidence) / 2
@@ -116,7 +114,7 @@ def percentile_interval(resampled: Values, confidence: float) -> tuple[Floats, F
     return low, high
 
 
-def proportion_interval(successes: float, number: int, confidence: float) -> tuple[float, float]:
+def proportion_interval(successes: float, number: int, confidence: float = CONFIDENCE) -> tuple[float, float]:
     """Exact interval of a probability of which `number` independent draws had so many `successes` (Clopper and Pearson,
     1934, doi.org/10.1093/biomet/26.4.404). A mean number of successes is rounded away from each end."""
     tail = (1 - confidence) / 2

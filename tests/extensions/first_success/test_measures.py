@@ -13,7 +13,7 @@ from icrl.extensions.first_success.measures import LAGS, expected, measures_of
 
 
 def found_in(success: Any) -> dict[str, dict[str, Any]]:
-    return measures_of(np.array(success, float), 100, 0.95, 0)
+    return measures_of(np.array(success, float), 100, 0)
 
 
 def test_hazard_and_what_follows_by_hand() -> None:
@@ -49,7 +49,7 @@ def test_measures_by_loops(seed: int, num_runs: int, num_tasks: int, num_streams
             hazard[episode].append(row[episode])
         for lag, later in enumerate(row[first + 1 : first + 1 + LAGS]):
             after[lag].append(later)
-    found = measures_of(success, 100, 0.95, seed)["curves"]
+    found = measures_of(success, 100, seed)["curves"]
     for name, outcomes in (("first_success", hazard), ("after_first_success", after)):
         means = [sum(each) / len(each) for each in outcomes if each]
         assert found.get(name, {"mean": []})["mean"] == pytest.approx(means)

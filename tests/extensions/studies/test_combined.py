@@ -13,7 +13,7 @@ from icrl.contracts import PipelineError
 from icrl.evaluation.in_context import Adaptation
 from icrl.evaluation.protocol import Setting, summarise
 from icrl.evaluation.report import read_results, save_episodes
-from icrl.extensions.studies.combined import combined
+from icrl.extensions.studies.combined import SettingOfSplits, combined
 from icrl.runs.files import Identity, write_owned
 
 OPTIONS = load_config(["evaluation.num_bootstrap=100"]).evaluation
@@ -114,6 +114,21 @@ def test_runs_on_several_splits_are_draws_of_one_interval(tmp_path: Path) -> Non
     with pytest.raises(PipelineError, match="held-out tasks and training tasks differ"):
         other["config"] = {"env": {"size": 3}, "tasks": {"seed": 33}, "seed": 5}
         combined([*folders, written(tmp_path / "other", 5, life(5), **other)], OPTIONS, 0)
+
+
+def test_splits_with_other_numbers_of_paid_tasks_are_joined() -> None:
+    """The fraction of the optimum is one of tasks that pay: two on the first split, one on the other."""
+    ones = np.ones((2, 2, 8))
+    runs = [{"held_out": Adaptation(ones, ones, 2 * ones, 2 * ones)}] * 2
+
+    def final(*optima: list[float]) -> dict[str, Any]:
+        each = [{"returns": optimum, **REST} for optimum in optima]
+        apart = [{"held_out": {"random": EXACT["random"], "optimum": one}} for one in each]
+        setting = SettingOfSplits(apart[0], "1", regrets=False, apart=apart, splits=[0, 1])
+        return summarise(dict(enumerate(runs)), setting, OPTIONS, 0)["final"]["held_out"]
+
+    assert final([2.0, 2.0], [4.0, 0.0])["fraction_of_optimum"]["mean"] == pytest.approx((1 / 2 + 1 / 4) / 2)
+    assert "fraction_of_optimum" not in final([2.0, 2.0], [0.0, 0.0]), "one split has no task that pays"
 
 
 def test_a_task_that_several_splits_hold_out_is_one_draw(tmp_path: Path) -> None:

@@ -11,7 +11,6 @@ from icrl.evaluation.protocol import PARTS, TEMPERATURE, label_of, shown_part
 from icrl.evaluation.report import Curves, all_curves
 from icrl.evaluation.tables import aligned, at, interval_text
 from icrl.extensions.first_success.measures import expected, measures_of
-from icrl.rl.statistics import CONFIDENCE
 
 _FIRST, _AFTER = (1, 2, 3, 5, 10), (1, 2, 5)  # shown episodes
 _FEWEST_AT_RISK = 0.1  # share of streams from which a hazard is drawn
@@ -34,7 +33,7 @@ class FirstSuccess(Diagnostic):
     def add(self, results: Json, runs: Runs) -> None:
         if measure_of(results["curves"]) == "returns":
             return
-        given = runs.options.num_bootstrap, CONFIDENCE, runs.seed, runs.splits
+        given = runs.options.num_bootstrap, runs.seed, runs.splits
         for name, episodes in runs.episodes.items():
             if OF_DIAGNOSTIC not in name:
                 curves, final = _sections(results, name)

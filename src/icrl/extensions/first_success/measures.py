@@ -19,7 +19,7 @@ CURVES = ("first_success", "after_first_success")
 
 
 def measures_of(
-    success: Values, num_resamples: int, confidence: float, seed: int, splits: Sequence[int] = ()
+    success: Values, num_resamples: int, seed: int, splits: Sequence[int] = ()
 ) -> dict[str, dict[str, Any]]:
     """Shares with bootstrap intervals, by section and name, of the successes `[R, G, S, E]`; `splits`: of
     the tasks of each run, if there are several.
@@ -36,7 +36,7 @@ def measures_of(
     resampled = statistics.bootstrap_ratios(above, below, num_resamples, seed, splits).clip(0, 1)
     known = below.sum((0, 1, 2)) > 0
     mean = above.sum((0, 1, 2))[known] / below.sum((0, 1, 2))[known]
-    low, high = statistics.percentile_interval(resampled[:, known], confidence)
+    low, high = statistics.percentile_interval(resampled[:, known])
     columns = {"mean": mean, "low": low, "high": high}
     ends = np.cumsum([won.shape[-1], LAGS])
     first, lags, rest = (int(part.sum()) for part in np.split(known, ends))  # known shares come first in each part
@@ -50,7 +50,7 @@ def measures_of(
         with np.errstate(invalid="ignore"):
             scores = above[..., -1].sum(-1) / below[..., -1].sum(-1)
         tasks = num_drawn(scores.shape[1], splits)
-        widen(numbers["final"]["success_after_first"], scores, (0.0, 1.0), tasks, confidence)
+        widen(numbers["final"]["success_after_first"], scores, (0.0, 1.0), tasks)
     return numbers
 
 

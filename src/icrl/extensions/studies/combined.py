@@ -1,14 +1,42 @@
 """Several evaluations combined into one, over seeds or over splits of the tasks."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from icrl.contracts import Json, PipelineError
 from icrl.evaluation.in_context import Adaptation, EvaluationConfig
+from icrl.evaluation.measures import MEASURES, Cells, Exact, cells_of
 from icrl.evaluation.protocol import PARTS, Setting, shown_part, summarise
 from icrl.evaluation.report import load_episodes, read_results
 from icrl.rl.statistics import Floats
+
+
+@dataclass(frozen=True)
+class SettingOfSplits(Setting):
+    """Setting of runs with different tasks: each run is measured against the references of its own."""
+
+    apart: Sequence[Mapping[str, Exact]] = ()  # references of each run
+
+    def exact(self, part: str, policy: str) -> dict[str, Floats]:
+        return {key: np.array([references[part][policy][key] for references in self.apart]) for key in MEASURES}
+
+    def cells(self, played: Adaptation, part: str) -> Cells:
+        """As in a `Setting`; what one of the runs lacks is left out."""
+        each: list[Cells] = []
+        for run, references in enumerate(self.apart):
+            own = Adaptation(*(column[run : run + 1] for column in played))
+            each.append(cells_of(own, references[part], self.regrets))
+        joined: Cells = {}
+        for key in (key for key in each[0] if all(key in cells for cells in each)):
+            of_runs = [np.asarray(cells[key], np.float64) for cells in each]
+            if len({cell.shape for cell in of_runs}) > 1:  # of some tasks alone, whose number differs
+                of_runs = [cell.mean((1, 2), keepdims=True) for cell in of_runs]
+            joined[key] = np.concatenate(of_runs)
+        return joined
 
 
 def combined(folders: Sequence[Path], config: EvaluationConfig, seed: int) -> Json:
@@ -40,17 +68,18 @@ def combined(folders: Sequence[Path], config: EvaluationConfig, seed: int) -> Js
         raise PipelineError(f"{' and '.join(map(str, folders))} cannot be combined: some have the same seed")
     first, _ = evaluations[0]
     splits = {split for split, _ in runs}
-    apart = [results["references"] for results, _ in evaluations] if len(splits) > 1 else []
     regrets = "regret" in first["final"][shown_part(first["final"])]
     about = first["protocol"]
     bounds = about.get("possible", {}), about.get("optimum_is_bound", False)  # earlier versions had none
-    of_runs = [split for split, _ in runs] if apart else []
-    num_different = {part: len({str(task) for own in tasks.values() for task in own[part] or ()}) for part in PARTS}
-    setting = Setting(first["references"], about["decoding"], regrets, *bounds, apart, of_runs, num_different)
-    if apart:
+    given = (first["references"], about["decoding"], regrets, *bounds)
+    if len(splits) > 1:
+        apart = [results["references"] for results, _ in evaluations]
+        num_different = {part: len({str(task) for own in tasks.values() for task in own[part] or ()}) for part in PARTS}
+        setting = SettingOfSplits(*given, [split for split, _ in runs], num_different, apart)
         kept = {"splits": sorted(splits)}
         by_run = {f"split {split}, seed {seed}": episodes for (split, seed), episodes in runs.items()}
     else:
+        setting = Setting(*given)
         kept = {key: first[key] for key in (*(f"{part}_tasks" for part in PARTS), "references") if key in first}
         by_run = {seed: episodes for (_, seed), episodes in runs.items()}
     return kept | summarise(by_run, setting, config, seed, measured)
