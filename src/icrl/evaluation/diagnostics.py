@@ -15,30 +15,19 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, cast
 from torch import Tensor
 
 from icrl.config.modules import load_plugins
-from icrl.contracts import Json, Policy, Rollout
+from icrl.contracts import Json, Rollout
 from icrl.envs.core import TensorEnv
 from icrl.evaluation.in_context import Adaptation, EvaluationConfig, Job
-from icrl.nn.gpt_policy import GPTPolicy
 from icrl.rl.statistics import Floats
 
 if TYPE_CHECKING:
     from icrl.app.root import Config
-    from icrl.evaluation.setup import Setup
+    from icrl.evaluation.measures import Exact
+    from icrl.evaluation.setup import Played, Setup
 
 OF_DIAGNOSTIC = ": "  # between the name of a diagnostic and that of a policy
 Arrays = dict[str, dict[str, Floats]]  # by kind and policy
 Episodes = dict[str, Adaptation]  # by policy
-
-
-class Scene(NamedTuple):
-    """World, tasks and policies of an evaluation."""
-
-    options: EvaluationConfig
-    seed: int
-    env: TensorEnv
-    tasks: Tensor  # of the main part, `[G, task_dim]`
-    policy: GPTPolicy  # the model
-    learners: Mapping[str, Policy[Any]]  # that play beside it, by name
 
 
 class Runs(NamedTuple):
@@ -53,33 +42,28 @@ class Runs(NamedTuple):
     exact: Mapping[str, Floats] = {}  # success of exact references on the main part, by name, `[R or 1, G]`
 
 
-class Diagnostic:
+class Diagnostic(Protocol):
     """Base of diagnostics: numbers of its own in an evaluation."""
 
     name: str
     forms: Mapping[str, Json]  # of each section that it adds to `results.json`
 
-    def jobs(self, scene: Scene) -> Iterable[Job]:
+    def jobs(self, setup: Setup) -> Iterable[Job]:
         """Jobs to play."""
-        raise NotImplementedError
 
     def outcome(
-        self, scene: Scene, played: Mapping[str, tuple[Adaptation, Rollout]], own: Mapping[str, list[Any]]
+        self, setup: Setup, played: Mapping[str, tuple[Adaptation, Rollout]], own: Mapping[str, list[Any]]
     ) -> tuple[Episodes, Arrays]:
         """Episodes and arrays to keep, given what the evaluation `played` by policy, and results of its `own` jobs."""
-        raise NotImplementedError
 
     def add(self, results: Json, runs: Runs) -> None:
         """Add its sections to `results`, if the runs have them."""
-        raise NotImplementedError
 
     def tables(self, results: Json) -> list[str]:
         """Tables of its sections, as far as `results` have them."""
-        raise NotImplementedError
 
     def figures(self, results: Json, references: Sequence[str]) -> dict[str, Any]:
         """Pictures of its sections by the names of their files; `references` are drawn as such."""
-        raise NotImplementedError
 
 
 DIAGNOSTICS: dict[str, Diagnostic] = {}  # by name
@@ -100,11 +84,9 @@ class Filming(Protocol):
     def film_agents(self, config: Config, env: TensorEnv, tasks: Tensor, played: Rollout) -> None:
         """Write videos of source agents of `tasks` `[G, task_dim]`, after stage one; `played` is `[T, B]`."""
 
-    def lives(
-        self, setup: Setup, played: Mapping[str, Rollout], references: Mapping[str, Sequence[float]]
-    ) -> Callable[[], object]:
-        """Picklable function that writes videos of an evaluation, in which models `played`, `[T, G * S]` each by name;
-        `references` are the returns `[G]` of others."""
+    def lives(self, setup: Setup, played: Played, references: Exact) -> Callable[[], object]:
+        """Picklable function that writes videos of an evaluation, of what its models `played`; `references` are the
+        exact ones of the main part."""
 
     def guide(self, setup: Setup) -> list[str]:
         """Lines that name the video of an evaluation to look at first."""

@@ -5,7 +5,7 @@ G tasks, S streams of each.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -19,15 +19,13 @@ from icrl.contracts import ConfigError, Json, Policy, Rollout
 from icrl.data.history_store import Histories
 from icrl.envs import make_env
 from icrl.envs.core import TensorEnv
-from icrl.envs.exact import Expectation
 from icrl.envs.rooms import Room
 from icrl.evaluation import protocol, references, report, trained
-from icrl.evaluation.diagnostics import OF_DIAGNOSTIC, Scene, diagnostics
-from icrl.evaluation.in_context import Adaptation, Job, jobs_playing, joined, source_adaptation
+from icrl.evaluation.diagnostics import OF_DIAGNOSTIC, Arrays, Episodes, diagnostics
+from icrl.evaluation.in_context import Job, jobs_playing, joined, source_adaptation
 from icrl.evaluation.kinds import TrainedPolicy
 from icrl.nn.gpt import GPT
 from icrl.nn.gpt_policy import Acting, GPTPolicy
-from icrl.rl.statistics import Floats
 from icrl.runs.files import Identity, check_same, identity_of
 from icrl.sources import source_of
 from icrl.sources.options import SourceConfig
@@ -108,12 +106,6 @@ class Setup:
         """Other decodings of the model, and ablations of its context, by name."""
         return references.probes_for(self.config, self.model, self.env, self.tasks[self.main])
 
-    @property
-    def scene(self) -> Scene:
-        """World, tasks and policies for diagnostics."""
-        config = self.config
-        return Scene(config.evaluation, config.seed, self.env, self.tasks[self.main], self.policy, self.learners)
-
     def read_results(self) -> Json | None:
         """Results of an earlier evaluation, None without one. Raises `ConfigError` if they are of other options or of
         another model."""
@@ -157,7 +149,7 @@ def jobs_of(setup: Setup) -> list[Job]:
     """Jobs of an evaluation: the model on each part of the tasks; its probes, the policies beside it and diagnostics on
     the main part."""
     options, shown = setup.config.evaluation, setup.tasks[setup.main]
-    jobs = [job for diagnostic in diagnostics() for job in diagnostic.jobs(setup.scene)]
+    jobs = [job for diagnostic in diagnostics() for job in diagnostic.jobs(setup)]
 
     def play(name: str, policy: Policy[Any], tasks: Tensor, num_streams: int) -> None:
         jobs.extend(jobs_playing(name, policy, setup.env, tasks, num_streams, options.num_episodes, setup.config.seed))
@@ -174,9 +166,9 @@ def jobs_of(setup: Setup) -> list[Job]:
 class Played(NamedTuple):
     """Results of the jobs of an evaluation."""
 
-    episodes: dict[str, Adaptation]  # by policy; those of the source agents and of diagnostics too
+    episodes: Episodes  # by policy; those of the source agents and of diagnostics too
     filmed: dict[str, Rollout]  # transitions of the models
-    arrays: dict[str, dict[str, Floats]]  # of diagnostics, by kind and policy
+    arrays: Arrays  # of diagnostics
 
 
 def played_in(setup: Setup, results: Sequence[tuple[str, Any]]) -> Played:
@@ -190,29 +182,29 @@ def played_in(setup: Setup, results: Sequence[tuple[str, Any]]) -> Played:
         episodes |= _source_episodes(setup, setup.store)
     episodes |= {name: played[name][0] for name in (*setup.learners, *setup.probes)}
     models = {"model": setup.main} | ({protocol.BEFORE: protocol.BEFORE} if setup.start else {})
-    filmed, arrays = {name: played[part][1] for name, part in models.items()}, dict[str, dict[str, Floats]]()
+    filmed, arrays = {name: played[part][1] for name, part in models.items()}, Arrays()
     for diagnostic in diagnostics():
         prefix = diagnostic.name + OF_DIAGNOSTIC
         own = {name.removeprefix(prefix): part for name, part in parts.items() if name.startswith(prefix)}
-        further, by_kind = diagnostic.outcome(setup.scene, played, own)
+        further, by_kind = diagnostic.outcome(setup, played, own)
         episodes |= further
         arrays |= by_kind
     return Played(episodes, filmed, arrays)
 
 
-def _source_episodes(setup: Setup, store: Histories) -> dict[str, Adaptation]:
+def _source_episodes(setup: Setup, store: Histories) -> Episodes:
     """First and last episodes of the source agents of training tasks in `store`."""
     label, options = f"{report.source_label(setup.source.name)}, training tasks", setup.config.evaluation
     ends = source_adaptation(store, setup.tasks["train"], options.num_probe_streams, options.num_episodes)
     return {f"{label}, start of life": ends[0], f"{label}, end of life": ends[1]}
 
 
-def setting_of(setup: Setup, exact: Mapping[str, Mapping[str, Expectation]]) -> protocol.Setting:
-    """Setting of an evaluation with these `exact` references by part of the tasks. In rooms with one start nothing is
-    drawn, so no episode is better than the optimum."""
+def setting_of(setup: Setup) -> protocol.Setting:
+    """Setting of an evaluation. In rooms with one start nothing is drawn, so no episode is better than the optimum."""
     env, rewards, num_steps = setup.env, setup.env.spec.reward_values, setup.env.spec.max_episode_steps
     possible = {"steps_to_goal": (0.0, float(num_steps))}
     possible |= {"returns": (min(0.0, *rewards) * num_steps, max(0.0, *rewards) * num_steps)} if rewards else {}
+    exact = {part: references.exact_references(env, tasks) for part, tasks in setup.tasks.items()}
     return protocol.Setting(
         {part: protocol.exact_numbers(numbers) for part, numbers in exact.items()},
         protocol.decoding_name(setup.policy.temperature, setup.policy.epsilon),
@@ -220,14 +212,3 @@ def setting_of(setup: Setup, exact: Mapping[str, Mapping[str, Expectation]]) -> 
         possible,
         isinstance(env, Room) and env.is_exact and len(env.starts) == 1,
     )
-
-
-def returns_beside(
-    exact: Mapping[str, Expectation], env: TensorEnv, episodes: Mapping[str, Adaptation]
-) -> dict[str, list[float]]:
-    """Mean return on each task of random play and of the best one, as far as they are known or were played."""
-    if exact:
-        return {name: expectation.episode_return.tolist() for name, expectation in exact.items()}
-    return {
-        name: episodes[name].returns.mean((1, 2)).tolist() for name in ("random", env.best_name) if name in episodes
-    }

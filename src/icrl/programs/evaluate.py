@@ -19,9 +19,8 @@ from icrl.envs.core import check_playable
 from icrl.evaluation import tables
 from icrl.evaluation.diagnostics import filming
 from icrl.evaluation.protocol import PARTS, ResultSoFar, summarise
-from icrl.evaluation.references import exact_references
 from icrl.evaluation.report import RESULTS, save_episodes
-from icrl.evaluation.setup import Setup, jobs_of, open_setup, played_in, returns_beside, setting_of
+from icrl.evaluation.setup import Setup, jobs_of, open_setup, played_in, setting_of
 from icrl.plots.figures import write_figures
 from icrl.runs.device import prepare, recorded
 from icrl.runs.files import only_writer, write_owned
@@ -55,12 +54,11 @@ def write_results(setup: Setup, played_jobs: Sequence[tuple[str, Any]]) -> Json:
     config, env, options = setup.config, setup.env, setup.config.evaluation
     played = played_in(setup, played_jobs)
     checksum = save_episodes(setup.folder, played.episodes, setup.owner, played.arrays)
-    exact = {part: exact_references(env, tasks) for part, tasks in setup.tasks.items()}
-    setting, beside = setting_of(setup, exact), returns_beside(exact[setup.main], env, played.episodes)
+    setting = setting_of(setup)
     summed = partial(summarise, {config.seed: played.episodes}, setting, options, config.seed, [played.arrays])
     jobs: list[tuple[str, Any]] = [("numbers", summed)]
     if options.videos:
-        jobs += [("videos", films.lives(setup, played.filmed, beside)) for films in filming()]
+        jobs += [("videos", films.lives(setup, played, setting.references[setup.main])) for films in filming()]
     done = dict[str, Any](in_parallel(jobs, min(setup.width, len(jobs)), "sum up"))
     results = {
         "config": recorded(config),

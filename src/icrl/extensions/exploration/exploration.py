@@ -19,12 +19,13 @@ from torch import Tensor
 from icrl.contracts import Json, Policy, Rollout, Step
 from icrl.envs.exact import Chance
 from icrl.envs.rooms import DarkRoom
-from icrl.evaluation.diagnostics import OF_DIAGNOSTIC, Arrays, Diagnostic, Episodes, Runs, Scene
+from icrl.evaluation.diagnostics import OF_DIAGNOSTIC, Arrays, Diagnostic, Episodes, Runs
 from icrl.evaluation.in_context import Adaptation, EvaluationConfig, Job, play_steps
 from icrl.evaluation.measures import Cells, intervals
 from icrl.evaluation.protocol import ABLATIONS
 from icrl.evaluation.references import Wiped
 from icrl.evaluation.report import CURVE
+from icrl.evaluation.setup import Setup
 from icrl.evaluation.tables import aligned, interval_text
 from icrl.extensions.searchers.explorers import Explorer
 from icrl.extensions.searchers.references import COVERING_PLAN
@@ -45,17 +46,20 @@ class Exploration(Diagnostic):
     name = "exploration"
     forms = {section: {str: CURVE} for section in (*KINDS, "coverage_gain", "off_plan_gain")}
 
-    def jobs(self, scene: Scene) -> Iterator[Job]:
+    def jobs(self, setup: Setup) -> Iterator[Job]:
         """None in worlds without a covering plan. There are as many streams as those of the probes of all tasks."""
-        env, learners = scene.env, scene.learners
+        env, learners = setup.env, setup.learners
         if isinstance(env, DarkRoom) and COVERING_PLAN in learners:
-            ours = {COVERAGE_KEPT: scene.policy, ABLATIONS["wiped"]: Wiped(scene.policy)}
-            num_streams = scene.options.num_probe_streams * len(scene.tasks)
+            ours = {COVERAGE_KEPT: setup.policy, ABLATIONS["wiped"]: Wiped(setup.policy)}
+            num_streams = setup.config.evaluation.num_probe_streams * len(setup.tasks[setup.main])
             for name, policy in {**ours, **learners, "random": Chance(env.spec)}.items():
-                yield self.name + OF_DIAGNOSTIC + name, partial(explored_by, policy, env, num_streams, scene.seed)
+                yield (
+                    self.name + OF_DIAGNOSTIC + name,
+                    partial(explored_by, policy, env, num_streams, setup.config.seed),
+                )
 
     def outcome(
-        self, scene: Scene, played: Mapping[str, tuple[Adaptation, Rollout]], own: Mapping[str, list[Explored]]
+        self, setup: Setup, played: Mapping[str, tuple[Adaptation, Rollout]], own: Mapping[str, list[Explored]]
     ) -> tuple[Episodes, Arrays]:
         return {}, {kind: {name: of[kind] for name, (of,) in own.items() if kind in of} for kind in KINDS}
 

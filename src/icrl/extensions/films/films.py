@@ -23,9 +23,11 @@ from icrl.config.options import replace
 from icrl.contracts import Rollout
 from icrl.envs.core import TensorEnv
 from icrl.envs.exact import optimal_exact
+from icrl.evaluation.diagnostics import Episodes
 from icrl.evaluation.in_context import seeds_of_play
+from icrl.evaluation.measures import Exact
 from icrl.evaluation.report import source_label
-from icrl.evaluation.setup import Setup
+from icrl.evaluation.setup import Played, Setup
 from icrl.extensions.films.growing_curve import GrowingCurve
 from icrl.extensions.films.walks import Film, film, film_of_life, play, report, walks_of
 from icrl.plots.style import write_video
@@ -62,9 +64,19 @@ def film_agents(config: Config, env: TensorEnv, tasks: Tensor, played: Rollout) 
     write_video(folder / "all_agents.mp4", play([*films.values()]), SOURCE_FRAMES_PER_SECOND)
 
 
-def lives(setup: Setup, played: Mapping[str, Rollout], references: Mapping[str, Sequence[float]]) -> Callable[[], None]:
-    config, tasks = replace(setup.config, source=setup.source), setup.tasks[setup.main]
-    return partial(write_lives, config, _folder(setup), setup.env, tasks, played, references, tasks.device)
+def lives(setup: Setup, played: Played, references: Exact) -> Callable[[], None]:
+    config, env, tasks = replace(setup.config, source=setup.source), setup.env, setup.tasks[setup.main]
+    beside = returns_beside(env, played.episodes, references)
+    return partial(write_lives, config, _folder(setup), env, tasks, played.filmed, beside, tasks.device)
+
+
+def returns_beside(env: TensorEnv, episodes: Episodes, references: Exact) -> dict[str, Sequence[float]]:
+    """Mean return on each task of random play and of the best one, as far as they are known or were played."""
+    if references:
+        return {name: numbers["returns"] for name, numbers in references.items()}
+    return {
+        name: episodes[name].returns.mean((1, 2)).tolist() for name in ("random", env.best_name) if name in episodes
+    }
 
 
 def guide(setup: Setup) -> list[str]:

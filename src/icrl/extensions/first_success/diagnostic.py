@@ -4,11 +4,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from icrl.contracts import Json, Rollout
-from icrl.evaluation.diagnostics import OF_DIAGNOSTIC, Arrays, Diagnostic, Episodes, Runs, Scene
+from icrl.evaluation.diagnostics import OF_DIAGNOSTIC, Arrays, Diagnostic, Episodes, Runs
 from icrl.evaluation.in_context import Adaptation, Job
 from icrl.evaluation.measures import measure_of
 from icrl.evaluation.protocol import PARTS, TEMPERATURE, label_of, shown_part
 from icrl.evaluation.report import Curves, all_curves
+from icrl.evaluation.setup import Setup
 from icrl.evaluation.tables import aligned, at, interval_text
 from icrl.extensions.first_success.measures import expected, measures_of
 
@@ -22,11 +23,11 @@ class FirstSuccess(Diagnostic):
     name = "first success"
     forms: Mapping[str, Json] = {}
 
-    def jobs(self, scene: Scene) -> Iterator[Job]:
+    def jobs(self, setup: Setup) -> Iterator[Job]:
         yield from ()
 
     def outcome(
-        self, scene: Scene, played: Mapping[str, tuple[Adaptation, Rollout]], own: Mapping[str, list[Any]]
+        self, setup: Setup, played: Mapping[str, tuple[Adaptation, Rollout]], own: Mapping[str, list[Any]]
     ) -> tuple[Episodes, Arrays]:
         return {}, {}
 

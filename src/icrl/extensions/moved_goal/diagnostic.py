@@ -15,10 +15,11 @@ from torch import Tensor
 from icrl.contracts import Json, Policy, Rollout
 from icrl.envs.core import TensorEnv
 from icrl.envs.rooms import DarkRoom
-from icrl.evaluation.diagnostics import OF_DIAGNOSTIC, Arrays, Diagnostic, Episodes, Runs, Scene
+from icrl.evaluation.diagnostics import OF_DIAGNOSTIC, Arrays, Diagnostic, Episodes, Runs
 from icrl.evaluation.in_context import Adaptation, Job, jobs_playing, joined
 from icrl.evaluation.measures import SHARES, Cells, cells_of, intervals, tail_of
 from icrl.evaluation.report import PROBES
+from icrl.evaluation.setup import Setup
 from icrl.evaluation.tables import aligned, at
 from icrl.extensions.moved_goal.world import MovedGoal, moving
 from icrl.rl.statistics import Floats, Values
@@ -43,19 +44,19 @@ class MovedGoalDiagnostic(Diagnostic):
     name = NAME
     forms = {"moved_goal": PROBES}
 
-    def jobs(self, scene: Scene) -> Iterator[Job]:
-        options, tasks = scene.options, scene.tasks
-        if options.moved_goal and can_move(scene.env, tasks):
-            world = MovedGoal(scene.env, move_of(options.num_episodes))
-            size = (options.num_probe_streams, options.num_episodes, scene.seed)
-            for name, policy in movers(scene.policy, scene.learners).items():
+    def jobs(self, setup: Setup) -> Iterator[Job]:
+        options, tasks = setup.config.evaluation, setup.tasks[setup.main]
+        if options.moved_goal and can_move(setup.env, tasks):
+            world = MovedGoal(setup.env, move_of(options.num_episodes))
+            size = (options.num_probe_streams, options.num_episodes, setup.config.seed)
+            for name, policy in movers(setup.policy, setup.learners).items():
                 yield from jobs_playing(PREFIX + name, policy, world, moving(tasks), *size)
 
     def outcome(
-        self, scene: Scene, played: Mapping[str, tuple[Adaptation, Rollout]], own: Mapping[str, list[Any]]
+        self, setup: Setup, played: Mapping[str, tuple[Adaptation, Rollout]], own: Mapping[str, list[Any]]
     ) -> tuple[Episodes, Arrays]:
         moved = {PREFIX + name: joined(parts) for name, parts in own.items()}
-        visits = others_first(scene.env, scene.tasks, {**moved, **played})
+        visits = others_first(setup.env, setup.tasks[setup.main], {**moved, **played})
         return {name: adaptation for name, (adaptation, _) in moved.items()}, {VISITS: visits}
 
     def add(self, results: Json, runs: Runs) -> None:
