@@ -48,7 +48,6 @@ class TrainedPolicy(NamedTuple):
     compared: tuple[str, ...]  # groups of options that must equal those of the training
     checksum: str
     step: int  # of the checkpoint
-    suffixes: dict[str, Any]  # see `policy_suffixes`
     weights: dict[str, Any] | None  # None: more than one sequence model acts
     make: Callable[[Config, EnvSpec, torch.device], GPT | Acting]  # the model for a world (see `readable_spec`)
 
@@ -79,13 +78,12 @@ class Kind:
         folder = config.run_folder / self.folder
         state, about = open_model(folder, config.evaluation.checkpoint, self.program, device)
         compared = ("data", "model", "optimizer", "trainer", "device", *self.compared)
-        suffixes, weights = policy_suffixes(config), state["model"]
-        about_it = (folder, about["description"], compared, about["state_sha256"], about["step"], suffixes, weights)
 
         def make(config: Config, spec: EnvSpec, device: torch.device) -> GPT:
-            return plain_gpt(config, spec, weights, device)
+            return plain_gpt(config, spec, state["model"], device)
 
-        return TrainedPolicy(*about_it, make)
+        about_it = (about["description"], compared, about["state_sha256"], about["step"], state["model"])
+        return TrainedPolicy(folder, *about_it, make)
 
 
 Chooser = Callable[[PolicyConfig, FinetuneConfig], Kind | None]

@@ -23,7 +23,7 @@ from icrl.envs.rooms import Room
 from icrl.evaluation import protocol, references, report, trained
 from icrl.evaluation.diagnostics import OF_DIAGNOSTIC, Arrays, Episodes, diagnostics
 from icrl.evaluation.in_context import Job, jobs_playing, joined, source_adaptation
-from icrl.evaluation.kinds import TrainedPolicy
+from icrl.evaluation.kinds import TrainedPolicy, policy_suffixes
 from icrl.nn.gpt import GPT
 from icrl.nn.gpt_policy import Acting, GPTPolicy
 from icrl.runs.files import Identity, check_same, identity_of
@@ -136,7 +136,7 @@ def open_setup(config: Config, device: torch.device) -> Iterator[Setup]:
             parts = {"held_out": trained.new_tasks(config, env, before, split)}
         else:
             parts = trained.tasks_by_part(config, split)
-        suffix = trained.suffix_of(changes | opened.suffixes, config.evaluation.tasks)
+        suffix = trained.suffix_of(changes | policy_suffixes(config), config.evaluation.tasks)
         # In another world a source appears only in videos, and is the configured one unless there is a mixture.
         has_source = not changes or (config.evaluation.videos and is_mixture)
         setup = Setup(config, env, opened, compared, suffix, model, start, parts)

@@ -31,7 +31,6 @@ from icrl.runs.device import device_of
 from icrl.runs.evaluations import EvalsConfig, Evaluation
 from icrl.runs.files import content_of
 from icrl.spaces import EnvSpec
-from icrl.training.program import RunContext
 
 if TYPE_CHECKING:
     from icrl.app.root import Config
@@ -60,11 +59,6 @@ class InContextEvaluator:
             played, _ = play_episodes(policy, env, tasks, *streams_and_episodes(config.evals), config.seed)
         metrics = {f"development_{name}": value for name, value in summary_of(played).items()}
         return Evaluation(metrics, metrics["development_late_reward"])
-
-
-def evaluator_of(context: RunContext, load_policy: PolicyLoader = plain_gpt) -> InContextEvaluator:
-    """Evaluator of a training run, on its development tasks."""
-    return InContextEvaluator(context.config, context.tasks["development"], load_policy)
 
 
 @dataclass

@@ -82,8 +82,7 @@ class AlgorithmDistillation(Imitation):
         """Loss over windows `[B, T]`. Metrics: the negative log likelihood without weights (`nll`), and
         the share of steps where the most likely action is the target (`accuracy`). In a Box, `action_error` instead:
         the mean absolute difference of the target and the mode of the head, over steps and numbers of an action."""
-        logits = self.spec.legal_of(model(context_of(Window.of(batch))), batch.obs)  # [B, T, P]
-        parameters, target = logits.flatten(0, 1), getattr(batch, self.target).flatten(0, 1)
+        parameters, target = self.logits(model, batch).flatten(0, 1), getattr(batch, self.target).flatten(0, 1)
         if self.head:
             losses = -self.head.log_prob(parameters, target)
             nll, error = losses.detach().mean(), self.head.mode(parameters.detach()) - target

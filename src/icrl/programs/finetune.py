@@ -18,7 +18,7 @@ from icrl.contracts import ConfigError, Json
 from icrl.data.windows import check_stores
 from icrl.envs import make_env
 from icrl.evaluation.kinds import plain_gpt
-from icrl.evaluation.trained import evaluator_of
+from icrl.evaluation.trained import InContextEvaluator
 from icrl.nn.gpt import GPT
 from icrl.runs.checkpoint import open_model
 from icrl.runs.device import dtype_of
@@ -65,7 +65,7 @@ def main(config: Config) -> Path:
                 trials = Trials(options, world, tasks, model, config.seed, context.ranks, family, low)
                 objective = PolicyGradient(options, spec, model.head, lambda: trials.metrics, trials.clock)
                 updates = options.num_iterations * options.num_mini_batches
-                evaluator = evaluator_of(context)
+                evaluator = InContextEvaluator(config, context.tasks["development"])
                 parts = {"actor": trials}
                 fit(run, model, objective, trials.batch_at, evaluator, num_updates=updates, parts=parts)
     return folder

@@ -14,7 +14,7 @@ from typing import NamedTuple
 from icrl.app.root import Config
 from icrl.contracts import Batch, Objective
 from icrl.data.windows import Mixture, moments_of
-from icrl.evaluation.trained import evaluator_of
+from icrl.evaluation.trained import InContextEvaluator
 from icrl.nn.encoders import set_moments
 from icrl.nn.gpt import GPT
 from icrl.objectives import objective_class
@@ -58,4 +58,5 @@ def prepared(
     mixture = windows_of(context)
     if not spec.is_discrete:
         set_moments(model, moments_of(mixture))  # of a new run; one that resumes has those of its checkpoint
-    return Parts(model, objective, context.batches(mixture), evaluator_of(context))
+    evaluator = InContextEvaluator(config, context.tasks["development"])
+    return Parts(model, objective, context.batches(mixture), evaluator)

@@ -14,6 +14,7 @@ from icrl.app.root import Config
 from icrl.config.options import refuse
 from icrl.contracts import Json, PipelineError
 from icrl.evaluation import trained
+from icrl.evaluation.kinds import policy_suffixes
 from icrl.evaluation.report import read_results
 from icrl.extensions.exported.folder import write_exported
 from icrl.runs.device import prepare
@@ -26,7 +27,7 @@ def main(config: Config) -> Path:
     opened, policy = trained.open_trained(config, prepare(config)), config.policy
     given = f"policy.model={policy.model} and policy.advantage_scale={policy.advantage_scale:g}"
     refuse(opened.weights is None, f"{given}: only a sequence model by itself is exported")
-    suffix = trained.suffix_of(opened.suffixes)
+    suffix = trained.suffix_of(policy_suffixes(config))
     folder = config.folder("logs") / f"export{suffix}"
     about = {"step": opened.step, "state_sha256": opened.checksum, "description": opened.described}
     write_exported(folder, opened.weights or {}, about, _results(config, suffix, opened.checksum))

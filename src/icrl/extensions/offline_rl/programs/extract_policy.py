@@ -10,7 +10,7 @@ from pathlib import Path
 import torch
 
 from icrl.contracts import ConfigError, Json
-from icrl.evaluation.trained import evaluator_of
+from icrl.evaluation.trained import InContextEvaluator
 from icrl.extensions.offline_rl.awr import AdvantageWeightedRegression
 from icrl.extensions.offline_rl.critics import check_critic, load_critic
 from icrl.extensions.offline_rl.options import OfflineConfig
@@ -47,7 +47,7 @@ def main(config: OfflineConfig) -> Path:
             model = GPT(config.model, spec, config.trainer.activation_checkpointing)
             model = model.to(context.device, dtype_of(config))
             objective = AdvantageWeightedRegression(awr, critic.target.to(context.device))
-            evaluator = evaluator_of(context)
+            evaluator = InContextEvaluator(config, context.tasks["development"])
             updates = -(-awr.num_epochs * mixture.num_windows // config.trainer.mini_batch_size)
             own = {"num_updates": updates, "lowered": "awr.advantage_threshold, "}
             fit(context, model, objective, context.batches(mixture), evaluator, **own)

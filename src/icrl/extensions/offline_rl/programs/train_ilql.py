@@ -11,7 +11,7 @@ from functools import partial
 from pathlib import Path
 
 from icrl.contracts import Json
-from icrl.evaluation.trained import evaluator_of
+from icrl.evaluation.trained import InContextEvaluator
 from icrl.extensions.offline_rl.acting import lone_critic
 from icrl.extensions.offline_rl.critics import make_critic
 from icrl.extensions.offline_rl.ilql import ImplicitQLearning, value_bound
@@ -52,7 +52,7 @@ def main(config: OfflineConfig) -> Path:
             announce(f"values are {limit}, in absolute value", context.ranks)
             run = context._replace(description=context.description | {"reward_plugin": described(plugin)})
             objective, batches = ImplicitQLearning(critic, bound), context.batches(mixture)
-            evaluator = evaluator_of(context, lone_critic)
+            evaluator = InContextEvaluator(config, context.tasks["development"], lone_critic)
             own = {"after_step": critic.after_update, "lowered": "critic.reward_scale, "}
             fit(run, critic, objective, batches, evaluator, **own)
     return folder
