@@ -6,9 +6,10 @@ import pytest
 import torch
 from probes import OTHER_REWARDS, START, Plain, falling, learners_of, random_rollout, sample_of
 from torch import Tensor
+from written_out import advantages_and_returns
 
 from icrl.contracts import Rollout, Sample
-from icrl.rl.returns import gae, n_step_returns, v_trace
+from icrl.rl.returns import n_step_returns, v_trace
 
 RATES = {"learning_rate": falling(0.06, 0.02), "value_coefficient": falling(1.0, 0.2)}
 RATES |= {"entropy_coefficient": falling(0.1, 0.3)}
@@ -46,7 +47,7 @@ class PlainPPO(PlainA2C):
     def targets(self, steps: Rollout) -> dict[str, Tensor]:
         value, ends = self.value(steps.obs), (steps.terminated, steps.truncated)
         rates = self.config.discount, self.config.gae_lambda
-        advantage = gae(steps.reward, value, self.value(steps.next_obs), *ends, *rates)
+        advantage, _ = advantages_and_returns(steps.reward, value, self.value(steps.next_obs), *ends, *rates)
         log_prob = self.policy(steps.obs).log_prob(steps.action)
         return {"log_prob": log_prob, "advantage": advantage, "return": advantage + value}
 

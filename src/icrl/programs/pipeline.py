@@ -27,7 +27,7 @@ from icrl.training.trials import check_trials, divides_streams
 
 LARGE = "source.num_learners, trainer.mini_batch_size, evaluation.num_streams"
 
-_POLL_SECONDS = 60.0  # seconds
+_POLL_SECONDS = 60.0
 
 
 def main(config: Config) -> Path:

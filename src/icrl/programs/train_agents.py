@@ -32,8 +32,7 @@ def record(config: Config) -> None:
 def record_before(config: Config) -> None:
     """Train and record the run that must come before, if there is one (`SourceConfig.run_before`)."""
     if before := config.source.run_before(config):
-        record(before)
-        announce(before, examined(before))
+        main(before)
 
 
 def announce(config: Config, results: Json) -> None:

@@ -16,6 +16,7 @@ from stage_one import check_goes_on
 from torch import Tensor, nn
 from torch.nn.functional import conv2d
 from vector_probes import ARM, COUNTED, ENDLESS, NEAR, SIGN, PlainLearner, VectorProbe, always
+from written_out import advantages_and_returns
 
 from icrl.app.compose import load_config
 from icrl.collection.collect import EpsilonGreedy
@@ -26,7 +27,7 @@ from icrl.envs.rollout import rollout, start_streams
 from icrl.extensions.vectors.heads import VectorHeads
 from icrl.extensions.vectors.stacked_mlp import RunningMoments
 from icrl.randomness import Noise, stream_seeds
-from icrl.rl.returns import gae, n_step_returns
+from icrl.rl.returns import n_step_returns
 from icrl.sources import source_class
 from icrl.sources.heads import heads_of
 from icrl.spaces import EnvSpec
@@ -87,7 +88,8 @@ class Plain(PlainLearner):
             if self.config.name == "a2c":
                 returns = n_step_returns(steps.reward, next_value, *ends, self.config.discount)
                 return self.log_prob(steps.obs, steps.action), returns - value, returns
-            advantage = gae(steps.reward, value, next_value, *ends, self.config.discount, self.config.gae_lambda)
+            rates = (self.config.discount, self.config.gae_lambda)
+            advantage, _ = advantages_and_returns(steps.reward, value, next_value, *ends, *rates)
             return self.log_prob(steps.obs, steps.action), advantage, advantage + value
 
     def update(self, steps: Rollout, targets: tuple[Tensor, Tensor, Tensor]) -> None:

@@ -2,7 +2,7 @@
 
 The policy pi_old that played an unroll computes once
 
-    A = generalised advantage estimate (`rl.returns.gae`),    R = A + V_old(s)
+    A = generalised advantage estimate (`gae`),    R = A + V_old(s)
 
 so that several updates can learn from them. The loss of one learner over its W windows of T steps, averaged over the
 T * W samples, is
@@ -21,7 +21,7 @@ from torch import Tensor
 
 from icrl.config.options import option
 from icrl.contracts import Rollout, Sample, UpdateResult
-from icrl.rl.returns import gae
+from icrl.rl.returns import backward_sums
 from icrl.sources import source
 from icrl.sources.a2c import ActorCritic, ActorCriticConfig
 from icrl.sources.options import Conflicts, Positive, named
@@ -78,3 +78,23 @@ class PPO(ActorCritic):
         own = advantage.unflatten(1, (self.num_learners, -1))
         deviation, mean = torch.std_mean(own, dim=(0, 2), correction=0, keepdim=True)
         return ((own - mean) / (deviation + 1e-8)).flatten(1)
+
+
+def gae(
+    reward: Tensor,
+    value: Tensor,
+    next_value: Tensor,
+    terminated: Tensor,
+    truncated: Tensor,
+    discount: float,
+    gae_lambda: float,
+) -> Tensor:
+    """Generalised advantage estimates, `[T, B]` (Schulman et al., 2016, arXiv 1506.02438):
+
+        delta_t = r_t + discount * (0 if the task ended at t, else V(next_t)) - V(s_t)
+        A_t     = delta_t + discount * gae_lambda * (0 if an episode ended at t or t is the last step, else A_{t+1})
+
+    Arguments as in `rl.returns.v_trace`; `n_step_returns` is A_t + V(s_t) for gae_lambda = 1.
+    """
+    delta = reward + discount * next_value.masked_fill(terminated, 0.0) - value
+    return backward_sums(delta, (discount * gae_lambda) * (terminated | truncated).logical_not())
