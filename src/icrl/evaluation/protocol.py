@@ -167,7 +167,14 @@ def summarise(
     results = {
         "protocol": {
             "seeds": list(runs),
-            **_about(episodes, num_episodes, setting, config),
+            "num_tasks": {name: adaptation.returns.shape[1] for name, adaptation in episodes.items()},
+            "num_streams": {name: adaptation.returns.shape[2] for name, adaptation in episodes.items()},
+            "num_episodes": num_episodes,
+            "decoding": setting.decoding,
+            "possible": {key: list(ends) for key, ends in setting.possible.items()},
+            "optimum_is_bound": setting.optimum_is_bound,
+            "num_bootstrap": config.num_bootstrap,
+            "confidence": CONFIDENCE,
         },
         "curves": curves,
         "final": {name: measured[name]["final"] for name in PARTS if name in measured},
@@ -180,22 +187,6 @@ def summarise(
     for diagnostic in diagnostics():
         diagnostic.add(results, all_runs)
     return results
-
-
-def _about(
-    played: Mapping[str, Adaptation], num_episodes: int, setting: Setting, config: EvaluationConfig
-) -> dict[str, Any]:
-    """Numbers and settings that say how results came about."""
-    return {
-        "num_tasks": {name: adaptation.returns.shape[1] for name, adaptation in played.items()},
-        "num_streams": {name: adaptation.returns.shape[2] for name, adaptation in played.items()},
-        "num_episodes": num_episodes,
-        "decoding": setting.decoding,
-        "possible": {key: list(ends) for key, ends in setting.possible.items()},
-        "optimum_is_bound": setting.optimum_is_bound,
-        "num_bootstrap": config.num_bootstrap,
-        "confidence": CONFIDENCE,
-    }
 
 
 def _exact_curves(setting: Setting, part: str, exact: Mapping[str, Floats], num_episodes: int) -> dict[str, Any]:
