@@ -196,13 +196,11 @@ def summary_of(adaptation: Adaptation) -> dict[str, float]:
 
 
 def source_adaptation(
-    histories: Histories, tasks: Tensor, num_streams: int, num_episodes: int
+    histories: Histories, tasks: Sequence[int], num_streams: int, num_episodes: int
 ) -> tuple[Adaptation, Adaptation]:
-    """First and last `num_episodes` of the source agents in `num_streams` rows of each of `tasks` `[G, task_dim]`, all
-    of them training tasks."""
-    place = {tuple(histories.tasks["all"][task]): index for index, task in enumerate(histories.tasks["train"])}
-    rows = np.arange(len(histories.row_tasks)).reshape(len(place), -1)
-    rows = rows[[place[tuple(task)] for task in tasks.tolist()], :num_streams].ravel()
+    """First and last `num_episodes` of the source agents in `num_streams` rows of each of the training tasks with the
+    numbers `tasks`."""
+    rows = np.concatenate([np.flatnonzero(histories.row_tasks == task)[:num_streams] for task in tasks])
     enough = (num_episodes + 1) * histories.spec.max_episode_steps  # one more, as the last part may begin mid-episode
 
     def part(steps: slice) -> Rollout:

@@ -195,7 +195,7 @@ def played_in(setup: Setup, results: Sequence[tuple[str, Any]]) -> Played:
 def _source_episodes(setup: Setup, store: Histories) -> Episodes:
     """First and last episodes of the source agents of training tasks in `store`."""
     label, options = f"{report.source_label(setup.source.name)}, training tasks", setup.config.evaluation
-    ends = source_adaptation(store, setup.tasks["train"], options.num_probe_streams, options.num_episodes)
+    ends = source_adaptation(store, setup.parts["train"], options.num_probe_streams, options.num_episodes)
     return {f"{label}, start of life": ends[0], f"{label}, end of life": ends[1]}
 
 

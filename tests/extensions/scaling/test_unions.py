@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
 from harness import flip
 from shards import union_of
 from stores import KINDS, NUM_STEPS, ROWS, assert_same_batches, mixture_of, written
@@ -39,8 +38,8 @@ def test_a_union_reads_as_the_whole_store(store: Histories, union: Histories) ->
         assert np.array_equal(np.asarray(joined), column)
     assert np.array_equal(union.row_tasks, store.row_tasks) and np.array_equal(union.rewards(), store.rewards())
     assert np.array_equal(union.final_success(), store.final_success()) and store.final_success().any()
-    tasks = torch.tensor(store.tasks["all"])[[9, 20]]
-    for one, two in zip(source_adaptation(union, tasks, 2, 3), source_adaptation(store, tasks, 2, 3), strict=True):
+    of_both = (source_adaptation(histories, [9, 20], 2, 3) for histories in (union, store))
+    for one, two in zip(*of_both, strict=True):
         assert np.array_equal(one.returns, two.returns)
     for name in Rollout._fields:
         assert np.array_equal(union.columns[name][5:15], store.columns[name][5:15])
