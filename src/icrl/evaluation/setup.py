@@ -27,8 +27,6 @@ from icrl.evaluation.kinds import TrainedPolicy, policy_suffixes
 from icrl.nn.gpt import GPT
 from icrl.nn.gpt_policy import Acting, GPTPolicy
 from icrl.runs.files import Identity, check_same, identity_of
-from icrl.sources import source_of
-from icrl.sources.options import SourceConfig
 
 if TYPE_CHECKING:
     from icrl.app.root import Config
@@ -84,11 +82,6 @@ class Setup:
         """Tasks by part, `[G, task_dim]` each."""
         every = self.env.all_tasks().to(self.model.device)
         return {part: every[numbers] for part, numbers in self.parts.items()}
-
-    @property
-    def source(self) -> SourceConfig:
-        """Options of the source that is filmed beside the model."""
-        return source_of(self.store.manifest["config"], self.store.folder) if self.store else self.config.source
 
     @cached_property
     def policy(self) -> GPTPolicy:
@@ -194,7 +187,8 @@ def played_in(setup: Setup, results: Sequence[tuple[str, Any]]) -> Played:
 
 def _source_episodes(setup: Setup, store: Histories) -> Episodes:
     """First and last episodes of the source agents of training tasks in `store`."""
-    label, options = f"{report.source_label(setup.source.name)}, training tasks", setup.config.evaluation
+    source, options = store.manifest["config"]["source"]["name"], setup.config.evaluation
+    label = f"{report.source_label(source)}, training tasks"
     ends = source_adaptation(store, setup.parts["train"], options.num_probe_streams, options.num_episodes)
     return {f"{label}, start of life": ends[0], f"{label}, end of life": ends[1]}
 

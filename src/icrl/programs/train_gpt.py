@@ -45,17 +45,15 @@ def main(config: Config) -> Path:
     return folder
 
 
-def prepared(
-    context: RunContext,
-    windows_of: Callable[[RunContext], Mixture] = lambda context: context.windows(context.config.objective),
-) -> Parts:
-    """Model, objective, batches and evaluator of a run."""
+def prepared(context: RunContext, mixture: Mixture | None = None) -> Parts:
+    """Model, objective, batches and evaluator of a run, on its windows, which may be given as `mixture`."""
     config, spec = context.config, context.spec()
     check_stage_two(config, spec)
     model = GPT(config.model, spec, config.trainer.activation_checkpointing)
     model = model.to(context.device, dtype_of(config))
     objective = objective_class(config.objective.name)(config.objective, spec, model.head)
-    mixture = windows_of(context)
+    if mixture is None:
+        mixture = context.windows(config.objective)
     if not spec.is_discrete:
         set_moments(model, moments_of(mixture))  # of a new run; one that resumes has those of its checkpoint
     evaluator = InContextEvaluator(config, context.tasks["development"])

@@ -32,6 +32,7 @@ from icrl.extensions.films.growing_curve import GrowingCurve
 from icrl.extensions.films.walks import Film, film, film_of_life, play, report, walks_of
 from icrl.plots.style import write_video
 from icrl.runs.processes import progress_bar
+from icrl.sources import source_of
 
 NUM_COMPARED = 3  # tasks
 WALKS_PER_VIDEO, MOST_VIDEOS = 3, 16  # of source agents
@@ -65,7 +66,9 @@ def film_agents(config: Config, env: TensorEnv, tasks: Tensor, played: Rollout) 
 
 
 def lives(setup: Setup, played: Played, references: Exact) -> Callable[[], None]:
-    config, env, tasks = replace(setup.config, source=setup.source), setup.env, setup.tasks[setup.main]
+    config, env, tasks, store = setup.config, setup.env, setup.tasks[setup.main], setup.store
+    if store:
+        config = replace(config, source=source_of(store.manifest["config"], store.folder))
     beside = returns_beside(env, played.episodes, references)
     return partial(write_lives, config, _folder(setup), env, tasks, played.filmed, beside, tasks.device)
 

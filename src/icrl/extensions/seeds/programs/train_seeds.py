@@ -6,7 +6,6 @@ Histories are those of train_gpt. The run of a seed is an ordinary run, which th
 """
 
 from contextlib import ExitStack
-from functools import partial
 from pathlib import Path
 
 from icrl.app.root import Config
@@ -32,7 +31,7 @@ def main(config: SeedsConfig) -> list[Path]:
         for member in members:
             run = open_run(member, "train_gpt", member.folder("logs") / "gpt", compared(member, *GROUPS))
             if context := stack.enter_context(run):
-                runs.append((context, prepared(context, partial(windows_in, shared))))
+                runs.append((context, prepared(context, windows_in(shared, context))))
         fit_together(runs)
     return [member.folder("logs") / "gpt" for member in members]
 
