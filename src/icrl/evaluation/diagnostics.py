@@ -40,6 +40,7 @@ class Runs(NamedTuple):
     episodes: Episodes  # `[R, G, S, E]`
     arrays: Sequence[Arrays]  # of each run
     exact: Mapping[str, Floats] = {}  # success of exact references on the main part, by name, `[R or 1, G]`
+    num_different: Mapping[str, int] = {}  # tasks by part, where splits may share some
 
 
 class Diagnostic(Protocol):

@@ -119,6 +119,13 @@ def shown_part(names: Collection[str]) -> str:
     return "held_out" if "held_out" in names else "development"
 
 
+def part_of(name: str, main: str) -> str:
+    """Part of the tasks that the policy `name` played: the `main` one, unless its name says another."""
+    if "training tasks" in name:
+        return "train"
+    return name if name in PARTS else main
+
+
 def exact_numbers(expectations: Mapping[str, Expectation]) -> Exact:
     """Exact references in the form of the section `references`."""
     fields = {"success": "success", "returns": "episode_return", "steps_to_goal": "steps_to_goal"}.items()
@@ -145,11 +152,10 @@ def summarise(
     names, measured = list(played), dict[str, Any]()
     shown = shown_part(names)
     for name, adaptation in played.items():
-        label = label_of(name)
-        part = "train" if "training tasks" in label else name if name in PARTS else shown
+        part = part_of(name, shown)
         cells, given = setting.cells(adaptation, part), (setting.bounds(part), setting.num_different.get(part, 0))
         numbers = intervals(cells, config, seed, setting.splits, *given, optimum_is_bound=setting.optimum_is_bound)
-        measured[name] = {"label": label, **numbers}
+        measured[name] = {"label": label_of(name), **numbers}
     num_episodes = played[shown].returns.shape[-1]
     others = {name.removeprefix(TEMPERATURE): name for name in names if name.startswith(TEMPERATURE)}
     plain = [name for name in names if name not in (ABLATIONS.keys() | {*others.values()})]
@@ -183,7 +189,7 @@ def summarise(
         "ablations": {name: measured[name] for name in ABLATIONS if name in measured},
     }
     success = {name: one["success"] for name, one in exact.items()}
-    all_runs = Runs(config, seed, setting.splits, setting.possible, episodes, arrays, success)
+    all_runs = Runs(config, seed, setting.splits, setting.possible, episodes, arrays, success, setting.num_different)
     for diagnostic in diagnostics():
         diagnostic.add(results, all_runs)
     return results

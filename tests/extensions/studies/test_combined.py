@@ -139,7 +139,10 @@ def test_a_task_that_several_splits_hold_out_is_one_draw(tmp_path: Path) -> None
         config = {"env": {"size": 3}, "tasks": {"seed": split}, "seed": 0}
         tasks = {"held_out_tasks": [[split], [split + 1]], "train_tasks": [[1], [2]]}
         folders.append(written(tmp_path / str(split), 0, solved, config=config, **tasks))
-    final = combined(folders, OPTIONS, 0)["final"]
+    found = combined(folders, OPTIONS, 0)
+    final, of_extensions = found["final"], found.get("moved_goal", {"model": {"final": {}}})["model"]["final"]
+    for number in (final["held_out"].get("success_after_first"), of_extensions.get("success")):
+        assert number is None or number["low"] == pytest.approx(0.025 ** (1 / 3))
     assert final["held_out"]["success"]["low"] == pytest.approx(0.025 ** (1 / 3))
     assert final["train"]["success"]["low"] == pytest.approx(0.025 ** (1 / 2))
 

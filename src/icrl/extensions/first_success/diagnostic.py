@@ -7,7 +7,7 @@ from icrl.contracts import Json, Rollout
 from icrl.evaluation.diagnostics import OF_DIAGNOSTIC, Arrays, Diagnostic, Episodes, Runs
 from icrl.evaluation.in_context import Adaptation, Job
 from icrl.evaluation.measures import measure_of
-from icrl.evaluation.protocol import PARTS, TEMPERATURE, label_of, shown_part
+from icrl.evaluation.protocol import PARTS, TEMPERATURE, label_of, part_of, shown_part
 from icrl.evaluation.report import Curves, all_curves
 from icrl.evaluation.setup import Setup
 from icrl.evaluation.tables import aligned, at, interval_text
@@ -34,11 +34,11 @@ class FirstSuccess(Diagnostic):
     def add(self, results: Json, runs: Runs) -> None:
         if measure_of(results["curves"]) == "returns":
             return
-        given = runs.options.num_bootstrap, runs.seed, runs.splits
+        given, main = (runs.options.num_bootstrap, runs.seed, runs.splits), shown_part(results["final"])
         for name, episodes in runs.episodes.items():
             if OF_DIAGNOSTIC not in name:
                 curves, final = _sections(results, name)
-                found = measures_of(episodes.success, *given)
+                found = measures_of(episodes.success, *given, runs.num_different.get(part_of(name, main), 0))
                 curves |= found["curves"]
                 final |= found["final"]
         num_episodes = next(iter(runs.episodes.values())).success.shape[-1]

@@ -19,10 +19,10 @@ CURVES = ("first_success", "after_first_success")
 
 
 def measures_of(
-    success: Values, num_resamples: int, seed: int, splits: Sequence[int] = ()
+    success: Values, num_resamples: int, seed: int, splits: Sequence[int] = (), num_different: int = 0
 ) -> dict[str, dict[str, Any]]:
     """Shares with bootstrap intervals, by section and name, of the successes `[R, G, S, E]`; `splits`: of
-    the tasks of each run, if there are several.
+    the tasks of each run, if there are several; `num_different`: as in `intervals`.
 
     In `curves`: `first_success` of episodes 1, 2, ..., up to the last before which some stream has none, with
     `at_risk`, the share of streams that have none before an episode; `after_first_success` of the episodes 1 to `LAGS`
@@ -49,7 +49,7 @@ def measures_of(
         numbers["final"]["success_after_first"] = {key: float(values[-1]) for key, values in columns.items()}
         with np.errstate(invalid="ignore"):
             scores = above[..., -1].sum(-1) / below[..., -1].sum(-1)
-        tasks = num_drawn(scores.shape[1], splits)
+        tasks = num_drawn(scores.shape[1], splits, num_different)
         widen(numbers["final"]["success_after_first"], scores, (0.0, 1.0), tasks)
     return numbers
 

@@ -18,6 +18,7 @@ from icrl.envs.rooms import DarkRoom
 from icrl.evaluation.diagnostics import OF_DIAGNOSTIC, Arrays, Diagnostic, Episodes, Runs
 from icrl.evaluation.in_context import Adaptation, Job, jobs_playing, joined
 from icrl.evaluation.measures import SHARES, Cells, cells_of, intervals, tail_of
+from icrl.evaluation.protocol import shown_part
 from icrl.evaluation.report import PROBES
 from icrl.evaluation.setup import Setup
 from icrl.evaluation.tables import aligned, at
@@ -63,9 +64,10 @@ class MovedGoalDiagnostic(Diagnostic):
         visits = [arrays.get(VISITS, {}) for arrays in runs.arrays]
         known = [name for name in runs.episodes if visits and all(name in run for run in visits)]
         misled = {name: np.stack([run[name] for run in visits]) for name in known}
-        given, bounds = (runs.options, runs.seed, runs.splits), _POSSIBLE | dict(runs.possible)
+        num_different = runs.num_different.get(shown_part(results["final"]), 0)
+        given = (runs.options, runs.seed, runs.splits, _POSSIBLE | dict(runs.possible), num_different)
         for name in (one for one in results["ablations"] if one in misled):
-            for section, numbers in intervals(forgetting(misled[name]), *given, bounds).items():
+            for section, numbers in intervals(forgetting(misled[name]), *given).items():
                 results["ablations"][name][section] |= numbers
         moved = {name: one for name, one in runs.episodes.items() if name.startswith(PREFIX)}
         for name, played in moved.items():
@@ -73,7 +75,7 @@ class MovedGoalDiagnostic(Diagnostic):
             if name in misled:
                 cells |= forgetting(misled[name]) | after_move(played.success, misled[name])
             found = results.setdefault("moved_goal", {})
-            found[name.removeprefix(PREFIX)] = {"label": name, **intervals(cells, *given, bounds)}
+            found[name.removeprefix(PREFIX)] = {"label": name, **intervals(cells, *given)}
             results["protocol"]["goal_moves_after"] = move_of(played.success.shape[-1])
 
     def tables(self, results: Json) -> list[str]:
