@@ -121,9 +121,9 @@ def test_hoped_transitions_move_probability_from_the_worst_to_the_best(seed: int
 
 def test_objects_pay_once_an_episode() -> None:
     """A 3 x 3 room: two objects on the cell above the centre, one on the start, which pays after a move that ends
-    there."""
-    env = TreasureRoom(TreasureRoomConfig(size=3, num_objects=3, num_tasks=3, max_episode_steps=6))
-    env.places[1], env.values[1] = torch.tensor([1, 1, 4]), torch.tensor([1.5, -4.0, 0.25])
+    there, and others without a value."""
+    env = TreasureRoom(TreasureRoomConfig(size=3, num_tasks=3, max_episode_steps=6))
+    env.places[1, :3], env.values[1] = torch.tensor([1, 1, 4]), torch.tensor([1.5, -4.0, 0.25, *[0.0] * 5])
     state, step = env.reset(torch.tensor([[1], [1]]), stream_seeds(0, 2))
     assert step.obs.tolist() == [4, 4]
     moves = {UP: (1, -2.5), STAY: (1, 0.0), RIGHT: (2, 0.0), LEFT: (1, 0.0)}

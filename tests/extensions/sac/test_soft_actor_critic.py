@@ -19,6 +19,7 @@ from icrl.app.compose import load_config
 from icrl.contracts import ConfigError, Rollout
 from icrl.envs import make_env
 from icrl.envs.rollout import rollout, start_streams
+from icrl.extensions.sac import sac
 from icrl.randomness import Noise, stream_seeds
 from icrl.sources import source_class
 from icrl.spaces import EnvSpec
@@ -53,8 +54,9 @@ def test_best_actions_of_probe_worlds() -> None:
 
 
 @pytest.mark.parametrize("target", [-2.0, -0.5])
-def test_the_temperature_brings_the_entropy_to_its_target(target: float) -> None:
-    one = learned(NEAR, 300, target_entropy=target)
+def test_the_temperature_brings_the_entropy_to_its_target(target: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sac, "TARGET_ENTROPY", target)
+    one = learned(NEAR, 300)
     obs = torch.stack([torch.linspace(-1, 1, 500), torch.zeros(500)], 1)
     _, log_prob = one.heads.policy.draw_in_units(one.network.actor(one.heads.inputs(obs[None])), one._noise(500))
     assert -log_prob.mean().item() == pytest.approx(target, abs=0.4)
@@ -98,7 +100,7 @@ class Plain(PlainLearner):
         critic_loss = (weight * (errors[0] ** 2 + errors[1] ** 2) / 2).mean()
         fixed = copy.deepcopy(self.critics)  # so that the actor's loss leaves the critics alone
         actor_loss = (weight * (temperature * log_prob - self.least(fixed, steps.obs, action))).mean()
-        of_temperature = -self.log_temperature * ((weight * log_prob.detach()).mean() + config.target_entropy)
+        of_temperature = -self.log_temperature * ((weight * log_prob.detach()).mean() + sac.TARGET_ENTROPY)
         self.descend(critic_loss + actor_loss + of_temperature)
         for target, critic in zip(self.targets, self.critics, strict=True):
             for slow, fast in zip(target.parameters(), critic.parameters(), strict=True):

@@ -33,7 +33,7 @@ def robot(**options: Any) -> PointRobot:
 
 WORLDS: dict[str, VectorEnv] = {
     "dense": robot(max_episode_steps=7),
-    "sparse": robot(reward="sparse", goals="disc", max_episode_steps=5),
+    "sparse": robot(reward="sparse", max_episode_steps=5),
     "cart pole": CartPole(CartPoleConfig(max_episode_steps=30)),
     "pendulum": Pendulum(PendulumConfig(max_episode_steps=9)),
 }
@@ -114,9 +114,6 @@ def test_tasks_are_drawn_once_and_survive_json(name: str) -> None:
     assert torch.tensor(json.loads(json.dumps(tasks.tolist()))).equal(tasks)
     assert len(set(env.fingerprint(tasks))) == len({env.label(task) for task in tasks}) == 100
     assert all(name.replace("_", "").replace(".", "").replace("-", "").isalnum() for name in map(env.label, tasks))
-    config = {PointRobot: PointRobotConfig, CartPole: CartPoleConfig, Pendulum: PendulumConfig}[type(env)]
-    drawn = [type(env)(config(tasks_seed=seed)).all_tasks() for seed in (1, 1, 2)]
-    assert drawn[0].equal(drawn[1]) and not drawn[0].equal(drawn[2])
 
 
 # ---- point robot
@@ -137,17 +134,11 @@ def test_moves_and_rewards_by_hand(reward: str) -> None:
     assert steps[-1].obs.abs().tolist() == [[0.0, 0.0]] and not any(step.terminated for step in steps)
 
 
-@pytest.mark.parametrize(("goals", "reward"), itertools.product(("semicircle", "disc"), ("dense", "sparse")))
-def test_goals_lie_where_they_should(goals: str, reward: str) -> None:
-    tasks = robot(goals=goals, reward=reward, num_tasks=2000).all_tasks()
-    radius = tasks.norm(dim=1)
-    if goals == "semicircle":
-        assert radius.allclose(torch.ones(1)) and (tasks[:, 1] >= 0).all()
-        angle = torch.atan2(tasks[:, 1], tasks[:, 0])
-        assert (angle.sort().values / math.pi - torch.arange(2000) / 2000).abs().max() < 0.05
-    else:
-        assert ((radius**2).sort().values - torch.arange(2000) / 2000).abs().max() < 0.05  # uniform over the area
-        assert (tasks.mean(0).abs() < 0.05).all()
+def test_goals_lie_evenly_on_the_upper_half_of_the_unit_circle() -> None:
+    tasks = robot(num_tasks=2000).all_tasks()
+    assert tasks.norm(dim=1).allclose(torch.ones(1)) and (tasks[:, 1] >= 0).all()
+    angle = torch.atan2(tasks[:, 1], tasks[:, 0])
+    assert (angle.sort().values / math.pi - torch.arange(2000) / 2000).abs().max() < 0.05
 
 
 @pytest.mark.parametrize(("reward", "total", "steps"), [("dense", -4.5, 20), ("sparse", 13.0, 8)])

@@ -1,5 +1,5 @@
 """Dark treasure rooms (Norman and Clune, 2023, "First-Explore, then exploit", arXiv 2307.02276): dark rooms with
-objects that pay, or cost, once an episode. N tasks, B streams, K objects.
+objects that pay, or cost, once an episode. N tasks, B streams, K = 8 objects.
 """
 
 from typing import Literal
@@ -12,14 +12,16 @@ from icrl.envs.core import NAME, EnvConfig, MapView, State, TensorEnv, look_up, 
 from icrl.envs.rooms import NUM_ACTIONS, next_cells
 from icrl.spaces import discrete_spec
 
+NUM_OBJECTS = 8
+
 
 class TreasureRoomConfig(EnvConfig):
     name: Literal["treasure_room"] = option("treasure_room", NAME)
     size: int = option(9, "side of the room in cells", ge=2, le=64)
-    num_objects: int = option(8, "objects of each room", ge=1, le=32)
     lowest: float = option(-4.0, "least value of an object", ge=-100, le=2)
     num_tasks: int = option(1100, "rooms in all", ge=3, le=10**6)
-    tasks_seed: int = option(0, "seed of the rooms", ge=0, le=10**9)
+
+    former = {"num_objects": NUM_OBJECTS, "tasks_seed": 0}
 
 
 @world("treasure_room", TreasureRoomConfig)
@@ -35,12 +37,12 @@ class TreasureRoom(TensorEnv):
     has_planner = False
 
     def __init__(self, config: TreasureRoomConfig) -> None:
-        generator, shape = torch.Generator().manual_seed(config.tasks_seed), (config.num_tasks, config.num_objects)
+        generator, shape = torch.Generator().manual_seed(0), (config.num_tasks, NUM_OBJECTS)
         self.num_cells = config.size**2
         self.values = config.lowest + (2 - config.lowest) * torch.rand(shape, generator=generator)
         self.places = torch.randint(self.num_cells, shape, generator=generator)
         self.starts = torch.tensor([config.size // 2 * (config.size + 1)])
-        self._next_cell, self._bits = next_cells(config.size), torch.arange(config.num_objects)
+        self._next_cell, self._bits = next_cells(config.size), torch.arange(NUM_OBJECTS)
         self.spec = discrete_spec(self.num_cells, NUM_ACTIONS, (), config.size, config.max_episode_steps, "end")
 
     def all_tasks(self) -> Tensor:

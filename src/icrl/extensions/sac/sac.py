@@ -8,7 +8,7 @@ M and D running mean and deviation of the targets y:
     y          = r + discount * (0 if the task ended, else M + D * (min_i f'_i(s', a') - temperature * log pi(a'|s')))
     L_critics  = mean_i (f_i(s, action) - (y - M) / D)^2
     L_actor    = temperature * log pi(a|s) - min_i f_i(s, a),    no gradient of the temperature and the critics
-    L_temp     = -log temperature * (log pi(a|s) + target entropy)
+    L_temp     = -log temperature * (log pi(a|s) - k)
 
     f'_i <- f'_i + target_update_rate * (f_i - f'_i),    parameter by parameter, after each update
 
@@ -45,16 +45,14 @@ from icrl.sources.options import NetworkConfig, named
 from icrl.spaces import EnvSpec
 
 _TEMPERATURE = 0.1  # first weight of the entropy, in deviations of the targets
+TARGET_ENTROPY = -1.0  # of each number of an action, whose bounds count as -1 and 1
 
 
 class SACConfig(ReplayConfig, NetworkConfig):
     name: Literal["sac"] = named("sac")
-    target_entropy: float = option(
-        -1.0, "entropy of each number of an action, whose bounds count as -1 and 1, that the temperature aims at"
-    )
     target_update_rate: Annotated[Any, Rate(gt=0, le=1)] = option(0.005, "step of the target critics (1: a copy)")
 
-    former = {"initial_temperature": 0.1, "learn_temperature": True}
+    former = {"initial_temperature": 0.1, "learn_temperature": True, "target_entropy": TARGET_ENTROPY}
 
 
 class StackedSoftActorCritic(Normalised):
@@ -159,7 +157,7 @@ class SAC(ActorCritic):
         critic_loss = (weight * error.square().mean(1)).mean(1)
         policy_loss = (weight * (temperature * log_prob - value)).mean(1)
         entropy = -(weight * log_prob.detach()).mean(1)
-        excess = entropy - self.config.target_entropy * policy.num_noise
+        excess = entropy - TARGET_ENTROPY * policy.num_noise
         of_temperature = net.log_temperature[:, 0, 0] * excess
         norm = self.optimizer.descend(critic_loss + policy_loss + of_temperature, self.rate("learning_rate"))
         polyak_update(self.target, net.critics, self.rate("target_update_rate"))

@@ -3,9 +3,8 @@ It has networks of source agents, encoders and action heads of the model, and ve
 
 from icrl import extensions
 
-_DRAWN = {"num_tasks": 100, "tasks_seed": 0}
-_ROBOT = {"name": "point_robot", "goals": "semicircle", **_DRAWN}
-_PHYSICS = {"spread": 1.5, "flip": True, "hide_velocity": False, **_DRAWN}
+_ROBOT = {"name": "point_robot", "num_tasks": 100}
+_PHYSICS = {"spread": 1.5, "hide_velocity": False, "num_tasks": 100}
 
 if "as_gymnasium" in extensions.NAMES:
     from icrl.extensions.as_gymnasium import MAKES, register

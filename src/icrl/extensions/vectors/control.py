@@ -33,10 +33,11 @@ class PhysicsConfig(VectorConfig):
         gt=1,
         le=4,
     )
-    flip: bool = option(True, "in every other task the action pushes the other way")
     hide_velocity: bool = option(
         False, "leave velocities out of observations, so that one step does not show the state"
     )
+
+    former = {"flip": True}
 
 
 class CartPoleConfig(PhysicsConfig):
@@ -48,14 +49,14 @@ class PendulumConfig(PhysicsConfig):
 
 
 class Physics(VectorEnv):
-    """World whose tasks are physical constants, above 0 but for the last one, whose sign may be flipped."""
+    """World whose tasks are physical constants, above 0 but for the last one: in every other task it is below 0, so the
+    action pushes the other way."""
 
     def __init__(self, config: PhysicsConfig, constants: dict[str, float], start: tuple[float, ...]) -> None:
-        generator = torch.Generator().manual_seed(config.tasks_seed)
+        generator = torch.Generator().manual_seed(0)
         power = 2 * torch.rand(config.num_tasks, len(constants), generator=generator, dtype=torch.float64) - 1
         tasks = torch.tensor(list(constants.values()), dtype=torch.float64) * config.spread**power
-        if config.flip:
-            tasks[1::2, -1] *= -1
+        tasks[1::2, -1] *= -1
         super().__init__(config, tasks, start)
 
     def read_task(self, given: Sequence[Any]) -> list[float]:

@@ -21,17 +21,17 @@ RADIUS = 0.2  # of the region around the goal
 
 class PointRobotConfig(VectorConfig):
     name: Literal["point_robot"] = option("point_robot", NAME)
-    goals: Literal["semicircle", "disc"] = option(
-        "semicircle", "region of the goals: the upper half of the unit circle, or the unit disc"
-    )
     reward: Literal["dense", "sparse"] = option(
         "dense", f"dense: minus the distance to the goal; sparse: 1 within {RADIUS} of the goal, else 0"
     )
 
+    former = {"goals": "semicircle"}
+
 
 @world("point_robot", PointRobotConfig)
 class PointRobot(VectorEnv):
-    """The state and the observation are the position (x, y); episodes start in the origin.
+    """The state and the observation are the position (x, y); episodes start in the origin, and goals lie on the upper
+    half of the unit circle.
 
     An action moves the point by `SPEED` times its two numbers in [-1, 1]. A task is the goal (x, y), `[B, 2]`. With
     dense rewards an episode succeeds if it ends within `RADIUS` of the goal, with sparse ones if it gets there."""
@@ -41,11 +41,10 @@ class PointRobot(VectorEnv):
     view = 1.3
 
     def __init__(self, config: PointRobotConfig) -> None:
-        generator, half = torch.Generator().manual_seed(config.tasks_seed), config.goals == "semicircle"
-        angle, area = torch.rand(2, config.num_tasks, generator=generator, dtype=torch.float64)
-        angle, radius = angle * math.pi * (1 if half else 2), torch.ones_like(area) if half else area.sqrt()
-        super().__init__(config, torch.stack([radius * angle.cos(), radius * angle.sin()], dim=1), (0.0, 0.0))
-        self._half, self._sparse = half, config.reward == "sparse"
+        generator = torch.Generator().manual_seed(0)
+        angle = math.pi * torch.rand(config.num_tasks, generator=generator, dtype=torch.float64)
+        super().__init__(config, torch.stack([angle.cos(), angle.sin()], dim=1), (0.0, 0.0))
+        self._sparse = config.reward == "sparse"
         values, success, least = ((0.0, 1.0), "reward", 0.0) if self._sparse else ((), "final_reward", -RADIUS)
         spaces = self.obs_box(math.inf, math.inf), Box(-1.0, 1.0, (2,))
         self.spec = EnvSpec(*spaces, values, 0, config.max_episode_steps, success, success_return=least)
@@ -63,8 +62,7 @@ class PointRobot(VectorEnv):
         return ((state.task - state.inner) / SPEED).clamp(-1.0, 1.0)
 
     def draw(self, canvas: Canvas, task: Tensor, obs: Tensor, action: Tensor) -> None:
-        if self._half:
-            canvas.line([(math.cos(i * math.pi / 32), math.sin(i * math.pi / 32)) for i in range(33)], 0.02, GRID)
+        canvas.line([(math.cos(i * math.pi / 32), math.sin(i * math.pi / 32)) for i in range(33)], 0.02, GRID)
         goal, path = task.tolist(), obs.tolist()
         canvas.disc(goal, RADIUS, GOALS[0])
         canvas.line(path, 0.04, TRAIL)

@@ -17,9 +17,10 @@ from icrl.randomness import mix, uniform
 
 
 class VectorConfig(EnvConfig):
-    num_tasks: int = option(100, "tasks in all, drawn by env.tasks_seed", ge=3, le=10**5)
-    tasks_seed: int = option(0, "seed of the tasks", ge=0, le=10**9)
+    num_tasks: int = option(100, "tasks in all", ge=3, le=10**5)
     task_visible: bool = option(False, TASK_VISIBLE)
+
+    former = {"tasks_seed": 0}
 
 
 class VectorEnv(TensorEnv):

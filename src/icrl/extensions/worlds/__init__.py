@@ -5,10 +5,9 @@ from typing import Any
 
 from icrl import extensions
 
-_BANDIT = {"name": "bandit", "num_arms": 10, "deviation": 0.5, "num_tasks": 1100, "tasks_seed": 0}
+_BANDIT = {"name": "bandit", "num_arms": 10, "deviation": 0.5, "num_tasks": 1100}
 _BANDIT |= {"num_contexts": 1, "num_features": 0}
-_MDPS = {"num_states": 16, "num_actions": 4, "num_tasks": 1100, "tasks_seed": 0}
-_LINE = {"leap": 3, "fall": 2, "deviation": 0.25, "pitfall_share": 0.15}
+_MDPS = {"num_states": 16, "num_actions": 4, "num_tasks": 1100}
 
 _IDS: dict[str, tuple[int, dict[str, Any]]] = {
     "DarkKeyToDoor": (50, {"name": "dark_key_to_door", "size": 9, "random_start": True, "show_key": False}),
@@ -16,8 +15,8 @@ _IDS: dict[str, tuple[int, dict[str, Any]]] = {
     "BanditGaussian": (1, {**_BANDIT, "distribution": "gaussian"}),
     "BanditLinear": (1, {**_BANDIT, "distribution": "gaussian", "num_features": 2}),
     "BanditContextual": (1, {**_BANDIT, "distribution": "bernoulli", "num_arms": 5, "num_contexts": 4}),
-    "Garnet": (20, {"name": "garnet", "branching": 2, "reward_share": 0.1, **_MDPS}),
-    "AnyMDP": (20, {"name": "anymdp", **_LINE, **_MDPS}),
+    "Garnet": (20, {"name": "garnet", **_MDPS}),
+    "AnyMDP": (20, {"name": "anymdp", **_MDPS}),
 }
 
 if "as_gymnasium" in extensions.NAMES:

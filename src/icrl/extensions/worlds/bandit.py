@@ -29,7 +29,6 @@ class BanditConfig(EnvConfig):
     num_tasks: int = option(
         1100, "bandits in all; arms are drawn uniformly from [0, 1], or from N(0, 1) if gaussian", ge=3, le=10**6
     )
-    tasks_seed: int = option(0, "seed of the arms", ge=0, le=10**9)
     num_contexts: int = option(
         1, "contexts, of which each pull observes one; every arm has another mean in each", ge=1, le=1000
     )
@@ -50,6 +49,8 @@ class BanditConfig(EnvConfig):
         ge=0,
         le=2000,
     )
+
+    former = {"tasks_seed": 0}
 
     @model_validator(mode="after")
     def _check(self) -> Self:
@@ -86,7 +87,7 @@ class Bandit(TensorEnv):
     def __init__(self, config: BanditConfig) -> None:
         self.horizon = config.horizon
         self.deviation = config.deviation if config.distribution == "gaussian" else None  # of rewards; None: 0 or 1
-        generator = torch.Generator().manual_seed(config.tasks_seed)
+        generator = torch.Generator().manual_seed(0)
         shape = (config.num_tasks, config.num_contexts, config.num_arms)
         if config.distribution == "bernoulli":
             means = torch.rand(shape, generator=generator, dtype=torch.float64)

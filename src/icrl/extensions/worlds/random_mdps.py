@@ -1,4 +1,4 @@
-"""Random MDPs of a seed: worlds whose rules are a table for each task. N tasks, S states, A actions, K outcomes.
+"""Random MDPs: worlds whose rules are a table for each task. N tasks, S states, A actions, K outcomes.
 
 What the states mean has to be found out in each task anew.
 """
@@ -17,13 +17,19 @@ from icrl.randomness import mix, stream_seeds, uniform
 from icrl.spaces import discrete_spec
 
 _MOST_NUMBERS = 10**8 // 2  # drawn for one property of all tables: 400 MB
+BRANCHING = 2  # states that each action of a garnet can lead to from a state
+REWARD_SHARE = 0.1  # of the states of a garnet, which pay; at least one, and never the start
+LEAP, FALL = 3, 2  # largest number of places that an action of an AnyMDP can lead ahead, and back
+DEVIATION = 0.25  # of the place that an action leads to
+PITFALL_SHARE = 0.15  # probability that a place is a pitfall if the one before it was not drawn as one
 
 
 class RandomMDPConfig(EnvConfig):
     num_states: int = option(16, "states of each MDP", ge=3, le=1000)
     num_actions: int = option(4, "actions in each state", ge=2, le=100)
-    num_tasks: int = option(1100, "MDPs in all", ge=3, le=10**6)
-    tasks_seed: int = option(0, "seed of the MDPs; MDP i is the same however many there are", ge=0, le=10**9)
+    num_tasks: int = option(1100, "MDPs in all; MDP i is the same however many there are", ge=3, le=10**6)
+
+    former = {"tasks_seed": 0}
 
     @model_validator(mode="after")
     def _check(self) -> Self:
@@ -36,44 +42,24 @@ class RandomMDPConfig(EnvConfig):
 
 class GarnetConfig(RandomMDPConfig):
     name: Literal["garnet"] = option("garnet", NAME)
-    branching: int = option(2, "states that each action can lead to from a state", ge=1)
-    reward_share: float = option(0.1, "share of the states that pay, at least one and never the start", gt=0, lt=1)
 
-    @model_validator(mode="after")
-    def _check_branching(self) -> Self:
-        many = self.branching > self.num_states
-        refuse(many, f"env.branching={self.branching}: must be at most env.num_states={self.num_states}")
-        return self
+    former = {"branching": BRANCHING, "reward_share": REWARD_SHARE}
 
 
 class AnyMDPConfig(RandomMDPConfig):
     name: Literal["anymdp"] = option("anymdp", NAME)
-    leap: int = option(3, "largest number of places that an action can lead ahead", ge=2, le=100)
-    fall: int = option(2, "largest number of places that an action can lead back", ge=0, le=100)
-    deviation: float = option(0.25, "standard deviation of the place that an action leads to", gt=0, le=100)
-    pitfall_share: float = option(
-        0.15, "probability that a place is a pitfall if the one before it was not drawn as one", ge=0, lt=1
-    )
 
-    @model_validator(mode="after")
-    def _check_reach(self) -> Self:
-        reach = self.leap + self.fall + 1
-        numbers = self.num_tasks * self.num_states * self.num_actions * reach
-        many = (
-            f"num_tasks * num_states * num_actions * (leap + fall + 1) must be at most {_MOST_NUMBERS}, not {numbers}"
-        )
-        refuse(numbers > _MOST_NUMBERS, f"env.leap={self.leap}, env.fall={self.fall}: {many}")
-        return self
+    former = {"leap": LEAP, "fall": FALL, "deviation": DEVIATION, "pitfall_share": PITFALL_SHARE}
 
 
 class RandomMDP(TableEnv):
-    """MDPs drawn from a seed. Every episode starts in state 0. A state pays 1 or 0 when it is entered."""
+    """MDPs with drawn rules. Every episode starts in state 0. A state pays 1 or 0 when it is entered."""
 
     task_columns = ("mdp",)
     reward_share: float  # of the states that pay
 
     def __init__(self, config: RandomMDPConfig, success: str) -> None:
-        self._seeds = stream_seeds(config.tasks_seed, config.num_tasks)
+        self._seeds = stream_seeds(0, config.num_tasks)
         self.starts = torch.zeros(1, dtype=torch.long)
         about = (config.num_states, config.num_actions, (0.0, 1.0), 0, config.max_episode_steps, success)
         self.spec = discrete_spec(*about)
@@ -104,17 +90,17 @@ class RandomMDP(TableEnv):
 @world("garnet", GarnetConfig)
 class Garnet(RandomMDP):
     """Garnets (Archibald, McKinnon and Thomas, 1995, "On the generation of Markov decision processes"): each action
-    leads from each state to `branching` other states, all sets equally likely, whose probabilities are the intervals
-    between as many random cuts of [0, 1]. A share of the states pays; only the clock ends an episode."""
+    leads from each state to two other states, all sets equally likely, whose probabilities are the intervals
+    beside a random cut of [0, 1]. A share of the states pays; only the clock ends an episode."""
 
     def __init__(self, config: GarnetConfig) -> None:
         super().__init__(config, "reward")
-        num_states, num_actions, branching = config.num_states, config.num_actions, config.branching
-        after = self.draw(0, num_states, num_actions, num_states).argsort(dim=-1)[..., :branching]
-        cuts = self.draw(1, num_states, num_actions, branching - 1).sort(dim=-1).values
+        num_states, num_actions = config.num_states, config.num_actions
+        after = self.draw(0, num_states, num_actions, num_states).argsort(dim=-1)[..., :BRANCHING]
+        cuts = self.draw(1, num_states, num_actions, BRANCHING - 1)
         ends = cuts.new_zeros(*cuts.shape[:-1], 1)
         probability = torch.cat([ends, cuts, ends + 1], dim=-1).diff(dim=-1)
-        num_paying = max(1, round(config.reward_share * num_states))
+        num_paying = max(1, round(REWARD_SHARE * num_states))
         self.reward_share = num_paying / num_states
         paying = 1 + self.draw(2, num_states - 1).argsort(dim=-1)[:, :num_paying]
         pays = torch.zeros(len(after), num_states, dtype=torch.long).scatter_(1, paying, 1)
@@ -127,9 +113,9 @@ class AnyMDP(RandomMDP):
     """MDPs after the family AnyMDP of OmniRL (Wang et al., 2025, arXiv 2502.02869), with rewards of the goal alone.
 
     The states are places on a hidden line, under names that are permuted in each task; the first place is state 0. From
-    place p an action leads to place p + o, -fall <= o <= leap, with a probability proportional to
-    exp(-(o - c)^2 / (2 deviation^2)). The centres c of the actions of a place lie in A equal parts of
-    [-fall, leap], one in each, in an order of this place. The last place is the goal: it pays 1 and ends the episode.
+    place p an action leads to place p + o, -2 <= o <= 3, with a probability proportional to
+    exp(-(o - c)^2 / (2 * 0.25^2)). The centres c of the actions of a place lie in A equal parts of
+    [-2, 3], one in each, in an order of this place. The last place is the goal: it pays 1 and ends the episode.
     Pitfalls end it too, and pay nothing; of two neighbours at most one is a pitfall, so that there is a way."""
 
     def __init__(self, config: AnyMDPConfig) -> None:
@@ -137,16 +123,14 @@ class AnyMDP(RandomMDP):
         num_states, num_actions = config.num_states, config.num_actions
         self.reward_share = 1 / num_states
         part = self.draw(0, num_states, num_actions).argsort(dim=-1) + self.draw(1, num_states, num_actions)
-        centre = part / num_actions * (config.leap + config.fall) - config.fall  # [N, S, A], by place
-        offset = torch.arange(-config.fall, config.leap + 1)
+        centre = part / num_actions * (LEAP + FALL) - FALL  # [N, S, A], by place
+        offset = torch.arange(-FALL, LEAP + 1)
         place = torch.arange(num_states)[:, None, None] + offset  # [S, 1, K]
-        log_weight = -((offset - centre[..., None]) ** 2) / (2 * config.deviation**2)
+        log_weight = -((offset - centre[..., None]) ** 2) / (2 * DEVIATION**2)
         inside = (place >= 0) & (place < num_states)
         weight = log_weight.softmax(dim=-1) * inside
-        total = weight.sum(dim=-1, keepdim=True)
-        within = log_weight.masked_fill(~inside, -torch.inf).softmax(dim=-1)  # where all of the weight is off the line
-        probability = torch.where(total > 0, weight / total, within)
-        low = self.draw(2, num_states) < config.pitfall_share
+        probability = weight / weight.sum(dim=-1, keepdim=True)
+        low = self.draw(2, num_states) < PITFALL_SHARE
         low[:, 0] = False
         ends = low & ~low.roll(1, dims=1)
         ends[:, -1] = True
