@@ -8,8 +8,7 @@ import pytest
 from icrl.app.compose import load_config
 from icrl.evaluation.in_context import Adaptation
 from icrl.evaluation.protocol import Setting, summarise
-from icrl.extensions.first_success.diagnostic import FirstSuccess, at_risk, first_success_table
-from icrl.extensions.first_success.pictures import first_success_figure
+from icrl.extensions.first_success.diagnostic import FirstSuccess, at_risk, first_success_figure, first_success_table
 
 OPTIONS = load_config(["evaluation.num_bootstrap=200"]).evaluation
 

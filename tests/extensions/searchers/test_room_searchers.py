@@ -13,8 +13,7 @@ from icrl.app.compose import load_config
 from icrl.contracts import Step
 from icrl.envs import make_env
 from icrl.evaluation.references import references_of, searchers_in
-from icrl.extensions.searchers.rooms import PermutedSearcher, RoomSearcher
-from icrl.extensions.searchers.sampler import PosteriorSampler
+from icrl.extensions.searchers.rooms import PermutedSearcher, PosteriorSampler, RoomSearcher
 
 pytestmark = pytest.mark.quick
 

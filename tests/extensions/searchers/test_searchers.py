@@ -20,8 +20,7 @@ from icrl.app.compose import load_config
 from icrl.contracts import ConfigError, Rollout
 from icrl.envs import make_env
 from icrl.extensions.searchers.explorers import CoveringPlan
-from icrl.extensions.searchers.rooms import PermutedSearcher, RoomSearcher
-from icrl.extensions.searchers.sampler import PosteriorSampler
+from icrl.extensions.searchers.rooms import PermutedSearcher, PosteriorSampler, RoomSearcher
 from icrl.extensions.searchers.searcher import Searcher, relabelled, searcher_of
 from icrl.randomness import stream_seeds
 

@@ -10,6 +10,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from icrl.extensions.vectors.canvas import AGENT, FLOOR, GOALS
 from torch import Tensor
 
 from icrl.app.compose import load_config
@@ -18,7 +19,6 @@ from icrl.envs import make_env
 from icrl.envs.tasks import split_tasks
 from icrl.evaluation.in_context import play_episodes
 from icrl.evaluation.references import references_of
-from icrl.extensions.vectors.canvas import AGENT, FLOOR, GOALS
 from icrl.extensions.vectors.control import CartPole, CartPoleConfig, Pendulum, PendulumConfig
 from icrl.extensions.vectors.point_robot import PointRobot, PointRobotConfig
 from icrl.extensions.vectors.world import VectorEnv

@@ -56,12 +56,27 @@ class FirstSuccess(Diagnostic):
         return texts
 
     def figures(self, results: Json, references: Sequence[str]) -> dict[str, Any]:
-        from icrl.extensions.first_success.pictures import first_success_figure  # noqa: PLC0415, Matplotlib is slow
-
         beside = {PARTS["development"]} - {PARTS[shown_part(results["final"])]}  # their few streams tell little
         curves = {name: one for name, one in results["curves"].items() if name not in beside and "first_success" in one}
         lines = [*references, "optimum"]
         return {"first_success": first_success_figure(curves, lines)} if curves.keys() - {*lines} else {}
+
+
+def first_success_figure(curves: Mapping[str, Curves], references: Sequence[str]) -> Any:
+    """Left how soon policies find the goal, as long as enough streams still look for it; right what they keep of it."""
+    from icrl.plots.figures import adaptation_figure, panel_of  # noqa: PLC0415, Matplotlib takes a second
+
+    labels = {
+        "first_success": ("first success, where none came before", "episode"),
+        "after_first_success": ("success", "episodes after the first success"),
+    }
+    panels = []
+    for measure, (ylabel, xlabel) in labels.items():
+        shown = {name: at_risk(of_policy[measure]) for name, of_policy in curves.items() if measure in of_policy}
+        if shown.keys() - {*references}:  # a model that never succeeds keeps nothing
+            panel = panel_of(ylabel, shown, [name for name in references if name in shown])
+            panels.append(panel._replace(xlabel=xlabel))
+    return adaptation_figure(panels, title="Finding and keeping")
 
 
 def _sections(results: Json, name: str) -> tuple[Json, Json]:

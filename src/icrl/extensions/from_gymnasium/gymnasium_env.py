@@ -36,9 +36,9 @@ from icrl.extensions.from_gymnasium.making import (
     Task,
     draw_tasks,
     numbers_in,
+    registered,
     wrapper_of,
 )
-from icrl.extensions.from_gymnasium.registered import registered
 from icrl.extensions.from_gymnasium.streams import GymnasiumStreams, PlayedState, reward_indices
 from icrl.extensions.from_gymnasium.workers import WorkerStreams
 from icrl.spaces import EnvSpec

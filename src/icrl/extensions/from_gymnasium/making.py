@@ -17,7 +17,7 @@ from typing import Any
 import gymnasium
 import numpy as np
 import torch
-from gymnasium.envs.registration import load_env_creator
+from gymnasium.envs.registration import EnvSpec, load_env_creator
 from gymnasium.spaces import Box
 from gymnasium.utils.seeding import np_random
 
@@ -26,7 +26,6 @@ from icrl.config.options import MOST_SEEDS, refuse
 from icrl.contracts import ConfigError
 from icrl.extensions.from_gymnasium.guard import SECONDS, Guard
 from icrl.extensions.from_gymnasium.masks import ActionMask
-from icrl.extensions.from_gymnasium.registered import registered
 from icrl.randomness import integers, stream_seeds, uniform
 
 Task = dict[str, Any]
@@ -220,6 +219,23 @@ def wrapper_of(name: str, where: str = "env.wrappers", others: str = "names in g
     wrapper = getattr(load_module(module, where) if module else gymnasium.wrappers, kind, None)
     refuse(wrapper is None, f"{where}: there is no {name}: must be {others}, or module:Class")
     return wrapper
+
+
+def registered(env_id: str) -> EnvSpec:
+    """Gymnasium's description of `env_id`, which `gymnasium.make` takes: `Name-v0`, `module:Name-v0`, which imports the
+    module first, or `module:Class`. A module is a dotted name or a Python file. Raises `ConfigError` if the module
+    cannot be imported or has no such class, and Gymnasium's error if no such environment is registered."""
+    module, _, name = env_id.rpartition(":")
+    module_of_id = load_module(module, f"env.id={env_id}") if module else None
+    if module_of_id and isinstance(getattr(module_of_id, name, None), type):
+        return EnvSpec(f"{name}-v0", entry_point=f"{module_of_id.__name__}:{name}")
+    try:
+        return gymnasium.spec(name)
+    except gymnasium.error.Error as error:
+        if not module_of_id:
+            raise
+        lacks = f"{module} has no class {name}, and registers no environment of this name"
+        raise ConfigError(f"env.id={env_id}: {lacks}") from error
 
 
 def creator_of(env_id: str) -> Any:

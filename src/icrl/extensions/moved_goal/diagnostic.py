@@ -82,11 +82,19 @@ class MovedGoalDiagnostic(Diagnostic):
         return [moved_table(results["moved_goal"])] if "moved_goal" in results else []
 
     def figures(self, results: Json, references: Sequence[str]) -> dict[str, Any]:
-        from icrl.extensions.moved_goal.pictures import moved_goal_figure  # noqa: PLC0415, Matplotlib takes a second
+        """Success, and visits of the old goal before the new one, of the model and of references that forget."""
+        from icrl.plots.figures import adaptation_figure, panel_of  # noqa: PLC0415, Matplotlib takes a second
 
-        if "moved_goal" not in results:
+        if not (moved := results.get("moved_goal")):
             return {}
-        return {"moved_goal": moved_goal_figure(results["moved_goal"], results["protocol"]["goal_moves_after"])}
+        before, others = results["protocol"]["goal_moves_after"], [name for name in moved if name != "model"]
+        labels = {"success": "success", VISITS: "visits the first goal before the second"}
+        panels = [
+            panel_of(label, {name: found["curves"][measure] for name, found in moved.items()}, others)
+            for measure, label in labels.items()
+        ]
+        title = f"The goal moves after episode {before}"
+        return {"moved_goal": adaptation_figure(panels, title=title, change_after=before)}
 
 
 def can_move(env: TensorEnv, tasks: Tensor) -> bool:
@@ -164,7 +172,7 @@ def moved_table(moved: Mapping[str, Any]) -> str:
     header = [f"goal moves after episode {before}, success at", *(str(before + later) for later in episodes), last]
     rows = [[*header, *(f"old first {before + later}" for later in after)]]
     for name, numbers in moved.items():
-        success, old = numbers["curves"]["success"], numbers["curves"].get("other_goal_first")
+        success, old = numbers["curves"]["success"], numbers["curves"].get(VISITS)
         row = [
             name,
             *(at(success, before + later) for later in episodes),

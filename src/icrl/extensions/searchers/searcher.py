@@ -25,7 +25,7 @@ from icrl.envs import make_env
 from icrl.envs.rooms import DarkRoom
 from icrl.evaluation.references import searchers_in
 from icrl.extensions.searchers.explorers import CoveringPlan, PersistentWalk, TurningWalk, UniformWalk, has_explorers
-from icrl.extensions.searchers.sampler import PosteriorSampler
+from icrl.extensions.searchers.rooms import PosteriorSampler
 from icrl.objectives import labels
 from icrl.randomness import Noise, stream_seeds
 from icrl.sources import source

@@ -11,8 +11,7 @@ from torch import Tensor
 
 from icrl.config.options import option
 from icrl.envs.core import NAME, State, world
-from icrl.extensions.vectors.canvas import AGENT, GOALS, GRID, TRAIL, Canvas
-from icrl.extensions.vectors.world import VectorConfig, VectorEnv
+from icrl.extensions.vectors.world import AGENT, GOALS, GRID, TRAIL, Canvas, VectorConfig, VectorEnv
 from icrl.spaces import EnvSpec
 
 SPEED = 0.1  # largest distance of a step along an axis
