@@ -68,6 +68,8 @@ def test_runs_are_combined(tmp_path: Path) -> None:
         "references": dict.fromkeys(life(4), EXACT),
     }
     assert found["protocol"]["seeds"] == [4, 2] and "regret" in found["final"]["held_out"]
+    again = written(tmp_path / "again", 2, life(2), config={"env": {"size": 3, "num_workers": 2}, "seed": 2})
+    assert combined([folders[0], again], OPTIONS, 5) == found, "worker processes are no other world"
     alone = combined(folders[:1], OPTIONS, 4)
     results, _ = read_results(folders[0])
     assert results | alone == results and results.keys() - alone.keys() == {"config", "checkpoint", "episodes"}

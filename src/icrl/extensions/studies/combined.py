@@ -14,6 +14,8 @@ from icrl.evaluation.protocol import PARTS, Setting, shown_part, summarise
 from icrl.evaluation.report import load_episodes, read_results
 from icrl.rl.statistics import Floats
 
+_OUTSIDE = ("timeout", "num_workers")  # options of worlds that change no result
+
 
 @dataclass(frozen=True)
 class SettingOfSplits(Setting):
@@ -55,7 +57,7 @@ def combined(folders: Sequence[Path], config: EvaluationConfig, seed: int) -> Js
         split = _split_of(results)
         own = {part: results.get(f"{part}_tasks") for part in PARTS}
         same = tasks.setdefault(split, own)
-        world = {key: value for key, value in results["config"]["env"].items() if key != "timeout"}
+        world = {key: value for key, value in results["config"]["env"].items() if key not in _OUTSIDE}
         shared: dict[str, Any] = {"worlds": world, "decodings": results["protocol"]["decoding"]}
         shared["policies, streams or episodes"] = {name: played.returns.shape for name, played in episodes.items()}
         evaluations.append((results, shared))
