@@ -16,7 +16,6 @@ from toy_env import ACTIONS, LAKES, SHAPED, lake, played, shaped, toy
 
 from icrl.app.compose import load_config
 from icrl.contracts import ConfigError
-from icrl.data.history_store import open_histories
 from icrl.envs import make_env
 from icrl.extensions.from_gymnasium.border import action_space, obs_space, write_action
 from icrl.extensions.from_gymnasium.gymnasium_env import GymnasiumConfig, GymnasiumEnv
@@ -183,34 +182,6 @@ def test_a_world_that_cannot_be_drawn_says_why(obs: str) -> None:
     wrappers = f"env.wrappers={['toy_env:Image'] * (obs == 'mission')}"
     with closing(make_env(load_config(["env=gymnasium", f"env.id={SHAPED}", tasks, wrappers]).env)) as env:
         assert "rgb_array" in env.not_filmed
-
-
-@needs("vectors")
-@pytest.mark.parametrize("world", ["gymnasium_cart_pole", "gymnasium_pendulum"])
-def test_play_is_recorded_as_the_environment_says(world: str, tmp_path: Path) -> None:
-    options = (
-        *(f"env={world}", "source=a2c", "source.num_learners=1", "source.num_envs=1", "tasks.num_train=5"),
-        *("env.max_episode_steps=20", "source.num_env_steps=80", "source.history_steps=80"),
-    )
-    done("train_agents", tmp_path, *options, preset=PLAIN)
-    (folder,) = (tmp_path / "histories").iterdir()
-    histories = open_histories(folder)
-    config = histories.manifest["config"]["env"]
-    spec, columns = histories.spec, histories.columns
-    assert columns["obs"].dtype == columns["reward"].dtype == np.float32 and columns["obs"].ndim == 3
-    assert str(columns["action"].dtype) == ("float32" if "pendulum" in world else "uint8")
-    assert len(config["tasks"]) == 40 and all(isinstance(task, dict) for task in config["tasks"])
-    for row, task in enumerate(histories.row_tasks):
-        replayed = GymnasiumConfig(**config | {"tasks": [config["tasks"][task]]})
-        env = GymnasiumEnv(replayed)
-        state, step = env.reset(TASKS[:1], stream_seeds(0, len(histories.row_tasks))[row : row + 1])
-        for time in range(columns["obs"].shape[1]):
-            assert np.array_equal(columns["obs"][row, time], step.obs[0].numpy())
-            action = torch.from_numpy(np.array(columns["action"][row, time])).to(spec.action_dtype)[None]
-            state, step = env.step(state, action)
-            assert histories.rewards()[row, time] == step.reward.item()
-            assert np.array_equal(columns["next_obs"][row, time], step.final_obs[0].numpy())
-        assert (spec.action_space.low <= columns["action"][row]).all() if "pendulum" in world else True
 
 
 @needs("ppo")

@@ -4,13 +4,11 @@ import json
 import re
 import shlex
 from collections import Counter
-from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from installed import needs
 from other_worlds import changed, holding_out, played
 from refusals import check_refusal, refusals
 from toy_env import LAKES, TOY, lake, toy
@@ -20,7 +18,7 @@ from icrl.config.options import replace
 from icrl.contracts import ConfigError
 from icrl.envs import make_env
 from icrl.envs.exact import Chance, optimal_exact, random_exact
-from icrl.envs.tasks import changing, development_of, split_tasks
+from icrl.envs.tasks import development_of, split_tasks
 from icrl.evaluation.in_context import play_episodes
 from icrl.evaluation.trained import changes_of
 from icrl.extensions.from_gymnasium.gymnasium_env import GymnasiumConfig, GymnasiumEnv
@@ -72,9 +70,11 @@ def test_starts_are_those_of_the_table() -> None:
 
 
 ELSEWHERE = {"desc": ["FFS", "FHF", "FFG"], "is_slippery": False}
+WITHOUT = {"no table": toy(), "starts that differ": lake(tasks=[LAKES[0], ELSEWHERE])}
+WITHOUT |= {"a wrapper, which may change the rules": lake(wrappers=["RecordEpisodeStatistics"])}
 
 
-@pytest.mark.parametrize("config", [toy(), lake(tasks=[LAKES[0], ELSEWHERE])], ids=["no table", "starts that differ"])
+@pytest.mark.parametrize("config", WITHOUT.values(), ids=WITHOUT)
 def test_without_a_table_the_optimal_action_is_unknown(config: GymnasiumConfig) -> None:
     env = GymnasiumEnv(config)
     assert not env.has_planner
@@ -93,11 +93,6 @@ def test_names_and_maps() -> None:
     assert env.goal_cell(env.all_tasks()) is None and len(set(env.fingerprint(env.all_tasks()))) == 3
     view = GymnasiumEnv(lake(tasks=[{"desc": ["SFG", "GFF", "FGG"], "is_slippery": False}])).map_view(torch.tensor([0]))
     assert view.goals == (2, 3, 7, 8)
-
-
-def test_a_wrapped_environment_has_no_planner() -> None:
-    """A wrapper may change the rules, which the table inside does not show."""
-    assert GymnasiumEnv(lake()).has_planner and not GymnasiumEnv(lake(wrappers=["RecordEpisodeStatistics"])).has_planner
 
 
 @pytest.mark.parametrize("num_obs", [*range(2, 40), 97, 300])
@@ -240,13 +235,6 @@ def test_tasks_are_compared_by_what_they_mean() -> None:
     assert sorted(played(changed(lake, tasks=[wet, turned, one, three]), before, [0, 1])) == [[0], [3]]
     other = changed(lake, tasks=[wet, turned, one], max_episode_steps=9)
     assert sorted(played(other, before, [0, 1, 2])) == [[0]]
-
-
-@needs("changing_tasks")
-def test_a_stream_keeps_its_task() -> None:
-    config = load_config(["env=gymnasium", "source.task_change=0.5"])
-    with closing(make_env(config.env)) as env, pytest.raises(ConfigError, match=r"task_change=0\.5: a stream of env"):
-        changing(env, config, env.all_tasks(), [0, 1])
 
 
 WET_AND_DRY = ("env=gymnasium", "env.tasks=[{is_slippery: 1}, {is_slippery: 0}]")

@@ -154,14 +154,6 @@ def test_a_level_of_minigrid_is_that_of_its_seed_in_all_episodes(name: str) -> N
     assert begun.min() > 2
 
 
-def test_images_of_minigrid_come_in_without_the_flattening() -> None:
-    pytest.importorskip("minigrid")
-    image = "env.wrappers=[minigrid.wrappers:FullyObsWrapper,minigrid.wrappers:ImgObsWrapper]"
-    env = make_env(load_config(["env=minigrid_four_rooms", image]).env)
-    _, step = env.reset(torch.tensor([[0]]), stream_seeds(0, 1))
-    assert env.spec.obs_shape == (19, 19, 3) and step.obs.dtype == torch.uint8
-
-
 def test_an_ant_is_paid_for_its_direction() -> None:
     env, config = world("ant_dir"), load_config(["env=ant_dir"]).env
     plain = gymnasium.make("Ant-v5")

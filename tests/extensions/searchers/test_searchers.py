@@ -66,10 +66,18 @@ def test_a_searcher_concludes_from_the_actions_that_were_done() -> None:
     assert streams.carry.consistent.gather(1, tasks[:, 1:]).all()
 
 
+KINDS: dict[str, Any] = {"dark_room": RoomSearcher, "dark_room_permuted": PermutedSearcher}
+NO_PLAN = ["env.random_start=true", "env=dark_room_permuted"]
+if "worlds" in extensions.NAMES:
+    KINDS |= {"dark_key_to_door": RoomSearcher, "bandit": ThompsonSampling, "bandit_linear": LinearThompsonSampling}
+    KINDS |= {"garnet": PosteriorSamplingRL, "anymdp": PosteriorSamplingRL}
+    NO_PLAN += ["env=bandit"]
+
+
 def test_every_world_has_its_own_searcher_or_is_refused() -> None:
-    for world, kind in (("dark_room", RoomSearcher), ("dark_room_permuted", PermutedSearcher)):
+    for world, kind in KINDS.items():
         assert type(searcher_in(f"env={world}")[0].policy) is kind
-    for world in ("env.random_start=true", "env=dark_room_permuted"):
+    for world in NO_PLAN:
         with pytest.raises(ConfigError, match=r"strategy=covering_plan: there is no such searcher with env\.name="):
             searcher_in("source=covering_plan", world)
 
@@ -170,16 +178,6 @@ def test_a_searcher_credits_rewards_to_the_arm_that_was_pulled() -> None:
     pulled = torch.nn.functional.one_hot(played.action[:-1], env.spec.num_actions)  # the last is not counted yet
     assert torch.equal(streams.carry.count[:, 0], pulled.sum(0).float())
     assert torch.equal(streams.carry.total[:, 0], (pulled * played.reward[:-1, :, None]).sum(0).float())
-
-
-@needs("worlds")
-def test_every_world_has_its_own_searcher_and_a_bandit_no_plan() -> None:
-    kinds = {"dark_key_to_door": RoomSearcher, "bandit": ThompsonSampling, "bandit_linear": LinearThompsonSampling}
-    kinds |= {"garnet": PosteriorSamplingRL, "anymdp": PosteriorSamplingRL}
-    for world, kind in kinds.items():
-        assert type(searcher_in(f"env={world}")[0].policy) is kind
-    with pytest.raises(ConfigError, match=r"strategy=covering_plan: there is no such searcher with env\.name=bandit"):
-        searcher_in("source=covering_plan", "env=bandit")
 
 
 @needs("vectors")

@@ -20,7 +20,6 @@ from icrl.config.options import replace
 from icrl.contracts import ConfigError, Rollout, Sample, UpdateResult
 from icrl.envs import make_env
 from icrl.extensions.value_sources.memory import OfflineWindows
-from icrl.runs.files import read_json, write_json
 from icrl.sources.options import num_iterations
 
 SIZES = ("env=dark_room", "env.size=4", "env.max_episode_steps=6", "source.num_learners=2", "source.num_envs=2")
@@ -223,25 +222,17 @@ def test_windows_of_several_histories_are_those_of_each(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("tasks", "changes", "episode", "message"),
+    ("tasks", "changes", "there", "message"),
     [
-        ([1, 4], {}, 6, r"source\.offline_buffer_dir=others: .* has no histories of 1 of the 2 training tasks"),
-        ([1], {"offline_buffer_dir": ["nobody"]}, 6, "no histories in .*nobody"),
-        ([1], {}, 7, r"source\.offline_buffer_dir=others: .*env\.max_episode_steps=7"),
+        ([1, 4], {}, {}, "others: .* has no histories of 1 of the 2 training tasks"),
+        ([1], {"offline_buffer_dir": ["nobody"]}, {}, "no histories in .*nobody"),
+        ([1], {}, {"env": changed(TABULAR.env, max_episode_steps=7)}, r"others: .*env\.max_episode_steps=7"),
+        ([1], {}, {"source": changed(TABULAR.source, task_change=0.5)}, r"others: .* source\.task_change=0"),
     ],
 )
-def test_refused_histories(tmp_path: Path, tasks: list[int], changes: Any, episode: int, message: str) -> None:
-    recorded = changed(TABULAR, env=changed(TABULAR.env, max_episode_steps=episode))
+def test_refused_histories(tmp_path: Path, tasks: list[int], changes: Any, there: Any, message: str) -> None:
+    """Rewards of streams that changed their task are of other tasks than their rows are named by."""
+    recorded = changed(TABULAR, **there)
     write_histories(tmp_path, "others", recorded, [1, 2], 1, torch.zeros(30, 2).bool())
     with pytest.raises(ConfigError, match=message):
         open_windows(tmp_path, tasks, 1, **changes)
-
-
-def test_histories_of_streams_that_changed_their_task_are_refused(tmp_path: Path) -> None:
-    """Their rewards are of other tasks than their rows are named by."""
-    write_histories(tmp_path, "others", TABULAR, [1, 2], 1, torch.zeros(30, 2).bool())
-    manifest = read_json(tmp_path / "histories/others/manifest.json")
-    manifest["config"]["source"]["task_change"] = 0.5
-    write_json(tmp_path / "histories/others/manifest.json", manifest)
-    with pytest.raises(ConfigError, match=r"source\.offline_buffer_dir=others: .* source\.task_change=0"):
-        open_windows(tmp_path, [1], 1)

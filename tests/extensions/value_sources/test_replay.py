@@ -5,7 +5,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from gymnasium.spaces import Discrete
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
@@ -14,7 +13,7 @@ from icrl.app.compose import load_config
 from icrl.config.options import replace
 from icrl.config.schedules import Clock
 from icrl.contracts import Rollout
-from icrl.extensions.value_sources.replay import Replay, indexable, rollout_replay, shuffled, stratified
+from icrl.extensions.value_sources.replay import Replay, rollout_replay, shuffled, stratified
 from icrl.extensions.value_sources.sum_tree import SumTree
 from icrl.spaces import discrete_spec
 
@@ -157,15 +156,6 @@ def test_stratified_numbers(count: int, key: int) -> None:
     assert (numbers * count).long().tolist() == list(range(count))
     assert count < 10 or (numbers * count % 1).unique().numel() > 5
     assert shuffled(count, key_of(key)).sort().values.tolist() == list(range(count))
-
-
-def test_columns_are_as_small_as_can_be_indexed() -> None:
-    """Of a world of 300 observations, whose histories have uint16."""
-    columns = rollout_replay(UNIFORM, SPEC._replace(observation_space=Discrete(300)), 1, 1, CPU)._columns
-    assert (columns.obs.dtype, columns.action.dtype) == (torch.int32, torch.uint8)
-    for name, bits in (("uint8", 8), ("uint16", 16), ("uint32", 32)):
-        column = torch.tensor([0, 2**bits - 1]).to(indexable(name))
-        assert column[torch.tensor([1])].tolist() == [2**bits - 1]
 
 
 # ---- the batched sum tree against sums and searches in a plain array

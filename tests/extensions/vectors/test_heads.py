@@ -168,6 +168,7 @@ def test_mode_of_the_gaussian_is_the_median_and_actions_on_a_bound_are_learnable
 def test_spaces_without_a_head_are_refused_with_what_is_allowed() -> None:
     for space, kind, message in (
         (MultiDiscrete([3]), "binned", r"model\.head=binned is for actions in a Box, not in Multi.*: must be auto"),
+        (Discrete(4), "gaussian", r"is for actions in a Box, not in Discrete\(4\)"),
         (Box(-np.inf, 1, (2,)), "auto", "have no bounds"),
         (Box(-1, 1, (2, 2)), "gaussian", "needs a vector"),
         (MultiBinary(3), "auto", "must be Discrete, a MultiDiscrete vector or a Box"),

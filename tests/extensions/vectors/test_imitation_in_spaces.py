@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from space_worlds import ARM, HORIZON, IMAGE, WORLDS, elements, spec_of, window_of
+from space_worlds import ARM, HORIZON, WORLDS, elements, window_of
 from torch import Tensor
 
 from icrl import objectives
@@ -61,19 +61,11 @@ def test_losses_are_weighted_log_probabilities_of_the_head(world: str, target: s
     assert {name: value.item() for name, value in metrics.items()} == pytest.approx({"nll": nll} | second, rel=1e-4)
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"objective.name": "dpt", "objective.labels": "mine"}, r"objective\.labels=mine needs Discrete actions"),
-        ({"model.induction": True}, r"model\.induction=true needs Discrete observations"),
-    ],
-    ids=str,
-)
-def test_options_of_stage_two_that_need_integers_are_refused(options: dict, message: str, monkeypatch) -> None:
+def test_labels_need_discrete_actions(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(objectives._LABELS, "mine", None)
-    config = load_config(["model.obs_encoding=coordinates", *(f"{key}={value}" for key, value in options.items())])
+    config = load_config(["model.obs_encoding=coordinates", "objective.name=dpt", "objective.labels=mine"])
     check_stage_two(config, HOST)
-    with pytest.raises(ConfigError, match=message):
+    with pytest.raises(ConfigError, match=r"objective\.labels=mine needs Discrete actions"):
         check_stage_two(config, WORLDS["vector to arm"])
 
 
@@ -155,22 +147,3 @@ def test_models_learn_actions_of_vectors(head: str) -> None:
     before = error(fixed)
     fit(model, objective, batch)
     assert before > 0.2 and error(fixed) < 0.05
-
-
-def test_models_learn_integers_of_images() -> None:
-    """Which half of an image is brighter, and whether its first channel is dark."""
-    spec = spec_of(IMAGE, WORLDS["image to integers"].action_space)
-    torch.manual_seed(0)
-    model, generator = GPT(replace(MODEL, context_len=4), spec), torch.Generator().manual_seed(0)
-    objective, played = AlgorithmDistillation(OBJECTIVE, spec, model.head), window_of(spec, 16, 4)
-
-    def batch() -> Batch:
-        left, dark = torch.randint(2, (2, 16, 4), generator=generator)
-        obs = torch.randint(100, (16, 4, 5, 4, 3), generator=generator)
-        obs[..., :2, :] += (100 * left)[..., None, None, None]
-        obs[..., 2:, :] += (100 * (1 - left))[..., None, None, None]
-        obs[..., 0] = obs[..., 0] // (1 + 9 * dark)[..., None, None]
-        return batch_of(played._replace(obs=obs.to(torch.uint8), action=torch.stack([left + dark, dark], -1)))
-
-    fit(model, objective, batch)
-    assert objective(model, batch())[1]["accuracy"] > 0.9

@@ -192,15 +192,16 @@ def test_learners_take_these_spaces(obs: Any, action: Any) -> None:
 
 
 def test_other_spaces_are_refused() -> None:
-    pairs = MultiDiscrete([[2, 2]])
-    with pytest.raises(
-        ConfigError, match=r"actions in MultiDiscrete.* have no head: must be Discrete, a MultiDiscrete"
+    vector = Box(-1, 1, (3,))
+    for action, body, message in (
+        (MultiDiscrete([[2, 2]]), "mlp", "actions in MultiDiscrete.* have no head: must be Discrete, a MultiDiscrete"),
+        (vector_probes.BUTTONS, "cnn", "source.body=cnn reads images"),
     ):
-        spec = EnvSpec(Box(-1, 1, (3,)), pairs, (), 0, 10)
-        source_class("a2c")(probes.source_options("a2c"), spec, torch.zeros(1, dtype=torch.long), torch.device("cpu"))
+        with pytest.raises(ConfigError, match=message):
+            learners_of("a2c", 1, EnvSpec(vector, action, (), 0, 10), body=body)
     told = r"source.name=dqn needs Discrete observations and actions, not Box\(.*Discrete\(3\); source=ppo_vectors"
     with pytest.raises(ConfigError, match=told):
-        source_class("dqn").check_spaces("dqn", EnvSpec(Box(-1, 1, (3,)), Discrete(3), (), 0, 10))
+        source_class("dqn").check_spaces("dqn", EnvSpec(vector, Discrete(3), (), 0, 10))
 
 
 def test_normalised_samples_stay_finite_and_small() -> None:
@@ -266,11 +267,6 @@ def test_rows_equal_those_of_plain_convolutions(shape: tuple[int, ...]) -> None:
 @pytest.mark.parametrize("kind", ["a2c", "ppo"])
 def test_a_learner_of_images_alone_equals_itself_among_others(kind: str) -> None:
     probes.check_alone_and_among_others(kind, BARS, body="cnn")
-
-
-def test_convolutions_of_vectors_are_refused() -> None:
-    with pytest.raises(ConfigError, match="source.body=cnn reads images"):
-        learners_of("a2c", 1, EnvSpec(Box(-1, 1, (3,)), vector_probes.BUTTONS, (), 0, 5), body="cnn")
 
 
 # ---- models that learn from trials

@@ -10,7 +10,6 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from icrl.extensions.vectors.canvas import AGENT, FLOOR, GOALS
 from torch import Tensor
 
 from icrl.app.compose import load_config
@@ -21,7 +20,7 @@ from icrl.evaluation.in_context import play_episodes
 from icrl.evaluation.references import references_of
 from icrl.extensions.vectors.control import CartPole, CartPoleConfig, Pendulum, PendulumConfig
 from icrl.extensions.vectors.point_robot import PointRobot, PointRobotConfig
-from icrl.extensions.vectors.world import VectorEnv
+from icrl.extensions.vectors.world import AGENT, FLOOR, GOALS, VectorEnv
 from icrl.nn.gpt import GPT
 from icrl.nn.gpt_policy import GPTPolicy
 from icrl.randomness import stream_seeds

@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 import torch
 from small_worlds import bandit
-from torch import Tensor
 
 from icrl.contracts import ConfigError
 from icrl.randomness import stream_seeds
@@ -67,21 +66,6 @@ def test_gaussian_outcomes_are_a_rounded_normal() -> None:
 def test_bernoulli_means_fill_the_unit_interval() -> None:
     means, quarters = bandit().means, torch.tensor([0.25, 0.5, 0.75]).double()
     assert means.shape == (1100, 1, 10) and (means.flatten().quantile(quarters) - quarters).abs().max() < 0.02
-
-
-@pytest.mark.parametrize("num_steps", [1, 7])
-def test_outcomes_differ_from_step_to_step_and_stream_to_stream(num_steps: int) -> None:
-    """No two streams and no two steps of fair coins show the same sides, within an episode and over episodes."""
-    env = bandit(num_arms=2, num_tasks=2000, max_episode_steps=num_steps)
-    task, arm = divmod(int((env.means - 0.5).abs().argmin()), 2)
-    state, _ = env.reset(torch.full((50, 1), task), stream_seeds(0, 50))
-    rewards = list[Tensor]()
-    for _ in range(50):
-        state, step = env.step(state, torch.full((50,), arm))
-        rewards.append(step.reward)
-    sides = torch.stack(rewards)
-    assert abs(sides.double().mean() - 0.5) < 0.05
-    assert len(sides.unique(dim=0)) == len(sides.unique(dim=1).T) == 50
 
 
 @pytest.mark.parametrize("kind", KINDS)
