@@ -18,12 +18,8 @@ class ChangingTasks:
 
     def __init__(self, env: Env[State], tasks: Tensor, probability: float) -> None:
         self._env, self._tasks, self._probability = env, tasks, probability
-        self.spec, self.all_tasks, self.reset, self.optimal_action = (
-            env.spec,
-            env.all_tasks,
-            env.reset,
-            env.optimal_action,
-        )
+        self.spec, self.all_tasks = env.spec, env.all_tasks
+        self.reset, self.optimal_action = env.reset, env.optimal_action
 
     def step(self, state: State, action: Tensor) -> tuple[State, Step]:
         state, step = self._env.step(state, action)
@@ -38,8 +34,7 @@ def changing_tasks(env: Env[State], config: Config, all_tasks: Tensor, train: li
     """The world of `tasks.changing`."""
     probability = config.source.task_change
     if not isinstance(env, TensorEnv) or type(env).step is not TensorEnv.step:
-        raise ConfigError(
-            f"source.task_change={probability}: a stream of env.name={config.env.name} is made for one task"
-        )
+        named = f"source.task_change={probability}: a stream of env.name={config.env.name}"
+        raise ConfigError(f"{named} is made for one task")
     set_aside = development_of(env, config, train)
     return ChangingTasks(env, all_tasks[[task for task in train if task not in set_aside]], probability)

@@ -93,9 +93,8 @@ def model_figure(curves: Scalars, num_actions: int, best_update: int | None, tit
     ):
         if in_context and (curve := curves.get(f"in_context/development_{measure}")):
             dots = "o" if len(curve[0]) <= style.FEW_POINTS and dashes == "-" else None
-            (line,) = in_context[place].plot(
-                *curve, color=GREEN, linestyle=dashes, linewidth=2.0, marker=dots, markersize=5
-            )
+            look: Any = {"color": GREEN, "linestyle": dashes, "linewidth": 2.0, "marker": dots, "markersize": 5}
+            (line,) = in_context[place].plot(*curve, **look)
             lines.setdefault(f"development tasks{suffix}", line)
     for axes, label in zip(panels, MODEL_PANELS, strict=False):
         axes.set_title(label, fontsize=13)

@@ -78,9 +78,7 @@ def _card(described: Json, step: int, num_parameters: int, results: Json | None)
         "world": f"`env.name={world['name']}`: {options}",
         "tasks": f"{len(tasks['train'])} for training, {len(tasks['held_out'])} held out of {len(tasks['all'])}",
         "observations, actions": f"`{spec.observation_space}`, `{spec.action_space}`",
-        "histories": ", ".join(
-            f"`{store['name']}` (SHA-256 {store['sha256'][:12]})" for store in described["histories"]
-        ),
+        "histories": ", ".join(f"`{one['name']}` (SHA-256 {one['sha256'][:12]})" for one in described["histories"]),
         "source": f"`source.name={config['source']['name']}`",
         "objective": f"`objective.name={config['objective']['name']}`",
         "model": f"{num_parameters:,} parameters, trunk `{model['trunk']}`, context {model['context_len']} steps",
@@ -106,10 +104,8 @@ def _card(described: Json, step: int, num_parameters: int, results: Json | None)
     if results:
         told = [*tables.tables(results), tables.summary(results, spec)]
         lines += ["\n## Results\n", "```", "\n\n".join(told), "```"]
-        protocol = results["protocol"]
-        lines += [
-            f"\nSeeds {protocol['seeds']}, {protocol['num_streams']} streams a task; decoding: {protocol['decoding']}."
-        ]
+        how = "\nSeeds {seeds}, {num_streams} streams a task; decoding: {decoding}."
+        lines += [how.format(**results["protocol"])]
     lines += [
         "\n## Limits\n",
         "It can act only in worlds with the same spaces and rewards, and learns only tasks that are like those of its "

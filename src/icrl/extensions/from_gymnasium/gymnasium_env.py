@@ -147,9 +147,8 @@ class GymnasiumEnv(TableEnv):
         _check_width(config, obs)
         tables = [task.table for task in tasks if task.table]
         values = _reward_values(config, tables, isinstance(obs, Discrete) and isinstance(actions, Discrete))
-        about = (values, config.width, limit, config.success)
         more = {"success_return": config.success_return, "action_mask": config.action_mask}
-        self.spec = EnvSpec(obs, actions, *about, **more)
+        self.spec = EnvSpec(obs, actions, values, config.width, limit, config.success, **more)
         self._make_streams = partial(GymnasiumStreams, maker, self.spec)
         self._streams: GymnasiumStreams | WorkerStreams = self._make_streams()
         self._has_table = bool(starts and values) and all(task.table and task.starts == starts for task in tasks)

@@ -83,9 +83,8 @@ class Maker:
     @property
     def known_arguments(self) -> str:
         """Names of the arguments that the environment takes, for a message."""
-        names = [
-            name for name in signature(creator_of(self.env_id)).parameters if name not in ("render_mode", "kwargs")
-        ]
+        every = signature(creator_of(self.env_id)).parameters
+        names = [name for name in every if name not in ("render_mode", "kwargs")]
         return f"env.id={self.env_id} takes {', '.join(names) or 'no arguments'}"
 
 

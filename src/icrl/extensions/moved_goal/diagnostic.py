@@ -148,10 +148,8 @@ def others_first(env: TensorEnv, tasks: Tensor, played: Mapping[str, tuple[Adapt
 
 def forgetting(misled: Values) -> Cells:
     """Measures of the episodes `misled` `[R, G, S, E]` to another goal."""
-    return {
-        ("curves", VISITS): misled,
-        ("final", VISITS): misled[..., -tail_of(misled.shape[-1]) :].mean(-1),
-    }
+    late = misled[..., -tail_of(misled.shape[-1]) :]
+    return {("curves", VISITS): misled, ("final", VISITS): late.mean(-1)}
 
 
 def after_move(success: Values, misled: Values) -> Cells:
@@ -173,10 +171,7 @@ def moved_table(moved: Mapping[str, Any]) -> str:
     rows = [[*header, *(f"old first {before + later}" for later in after)]]
     for name, numbers in moved.items():
         success, old = numbers["curves"]["success"], numbers["curves"].get(VISITS)
-        row = [
-            name,
-            *(at(success, before + later) for later in episodes),
-            f"{numbers['final']['success']['mean']:.3f}",
-        ]
-        rows.append([*row, *(at(old, before + later) for later in after)])
+        shown = [at(success, before + later) for later in episodes]
+        end = f"{numbers['final']['success']['mean']:.3f}"
+        rows.append([name, *shown, end, *(at(old, before + later) for later in after)])
     return aligned(rows)

@@ -99,9 +99,8 @@ def _draw_finals(axes: Axes, lines: Lines, places: Mapping[str | float, float], 
         finals = [found[shown_part(found)][measure] for found in (result["found"]["final"] for result in line)]
         mean, low, high = (np.array([final[key] for final in finals]) for key in ("mean", "low", "high"))
         errors = np.stack([mean - low, high - mean]).clip(min=0)  # rounding may put the mean of equal values outside
-        axes.update_datalim(
-            [*zip(where, low, strict=True), *zip(where, high, strict=True)]
-        )  # moved points do not count
+        ends = [*zip(where, low, strict=True), *zip(where, high, strict=True)]
+        axes.update_datalim(ends)  # moved points do not count
         axes.autoscale_view()
         aside = apart * (index - (len(lines) - 1) / 2)
         moved = offset_copy(axes.transData, axes.get_figure(root=True), x=aside, units="points")

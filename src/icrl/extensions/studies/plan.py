@@ -146,10 +146,8 @@ def _read_variant(written: dict[str, Any]) -> _Variant:
 
 def _check_not_reserved(options: Iterable[str], reserved: Collection[str]) -> None:
     for option in options:
-        refuse(
-            _group_of(option) in reserved,
-            f"{option}: a study sets this for all of its runs; give study.seeds or name= to the study",
-        )
+        set_here = f"{option}: a study sets this for all of its runs; give study.seeds or name= to the study"
+        refuse(_group_of(option) in reserved, set_here)
 
 
 class _Planner:
@@ -169,10 +167,9 @@ class _Planner:
     def rows_of(self, variant: _Variant) -> Iterator[Row]:
         """Rows of a variant; the work for them is added to the jobs."""
         name, study = f"{self._study.name}-{variant.slug}", self._study.study
-        options = {
-            f"{name}-split{split}": (*self._options, *variant.set, f"tasks.seed={split}") for split in study.splits
-        }
-        options = options or {name: (*self._options, *variant.set)}
+        shared = (*self._options, *variant.set)
+        options = {f"{name}-split{split}": (*shared, f"tasks.seed={split}") for split in study.splits}
+        options = options or {name: shared}
         draws = [(f"{name}-seed{seed}", seed, given) for name, given in options.items() for seed in study.seeds]
         runs = [self._trained(self._composed(given), given, seed, name) for name, seed, given in draws]
         first, composed = draws[0][2], self._composed(draws[0][2])

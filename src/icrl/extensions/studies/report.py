@@ -8,6 +8,7 @@ import re
 from base64 import b64encode
 from collections.abc import Mapping, Sequence
 from datetime import datetime
+from functools import reduce
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +35,7 @@ Cells = list[list[str]]
 EARLY = 10  # the episode that shows how quick adaptation is
 LATER = 10  # episodes after the goal moved
 COVERAGE_KEPT = "model, context kept"  # the model, in the section `coverage`
+MOVED = ("moved_goal", "model", "final", f"success_{LATER}_after_move")
 COVERED = 4  # the episode by the end of which a covering plan has seen the default room
 NOTHING = "-"
 PUBLISHED = {"total": "total reward of a life", "last": "return, last episode"}  # names of the measures
@@ -222,36 +224,31 @@ def _cells(result: Result, measure: str) -> dict[str, str]:
         "scaled return": _interval(final.get(SCALED), 3),
         "tasks": part.replace("_", "-"),
         "training tasks": f"{training[measure]['mean']:.3f}" if training else NOTHING,
-        "steps above the optimum": _interval(_above_optimum(result["found"]), 2),
+        "steps above the optimum": _interval(_found(result, "differences", "optimum", "steps_to_goal"), 2),
         "fraction of optimum": _interval(final.get("fraction_of_optimum"), 3),
         "normalised area": _interval(final.get("area"), 3),
         "episodes to 90 %": NOTHING if near is None else str(near["episode"] or "never"),
         "goals solved": _interval(final["fraction_solved"] if won else None, 2),
         "goals solved at .9": _interval(final.get("fraction_solved_90") if won else None, 2),
         "after first success": _interval(final.get("success_after_first"), 3),
-        f"cells visited by episode {COVERED}": _covered(result["found"], "coverage"),
-        "of these by memory": _covered(result["found"], "coverage_gain"),
-        "new cells above a blind replay": _covered(result["found"], "off_plan_gain", -1),
-        f"moved goal, episode {LATER}": _interval(_moved(result["found"]), 3),
+        f"cells visited by episode {COVERED}": _covered(result, "coverage", COVERED),
+        "of these by memory": _covered(result, "coverage_gain", COVERED),
+        "new cells above a blind replay": _covered(result, "off_plan_gain", 0),
+        f"moved goal, episode {LATER}": _interval(_found(result, *MOVED), 3),
         "updates": str(result["updates"]),
         "training": NOTHING if seconds is None else f"{seconds:.0f} s",
     }
 
 
-def _covered(found: Mapping[str, Any], section: str, episode: int = COVERED - 1) -> str:
-    """Coverage of the model without a goal, or what its context adds to it."""
-    curve = found.get(section, {}).get(COVERAGE_KEPT)
-    return _interval({key: curve[key][episode] for key in ("mean", "low", "high")} if curve else None, 3)
+def _found(result: Result, *keys: str) -> Any:
+    """Part of the results under these keys, one in the other; None if there is none."""
+    return reduce(lambda part, key: part.get(key) if part else None, keys, result["found"])
 
 
-def _above_optimum(found: Mapping[str, Any]) -> Mapping[str, Any] | None:
-    """Steps to the goal minus those of the optimum on the same tasks."""
-    return found.get("differences", {}).get("optimum", {}).get("steps_to_goal")
-
-
-def _moved(found: Mapping[str, Any]) -> Mapping[str, Any] | None:
-    """Success of the model some episodes after the goal moved."""
-    return found.get("moved_goal", {}).get("model", {"final": {}})["final"].get(f"success_{LATER}_after_move")
+def _covered(result: Result, section: str, episode: int) -> str:
+    """Coverage by the model without a goal, or what its context adds to it, by the end of an episode (0: the last)."""
+    curve = _found(result, section, COVERAGE_KEPT)
+    return _interval({key: curve[key][episode - 1] for key in ("mean", "low", "high")} if curve else None, 3)
 
 
 def _interval(number: Mapping[str, Any] | None, digits: int) -> str:

@@ -148,9 +148,8 @@ class MLflow(Service):
     def send(self, points: list[_Point]) -> None:
         metric = self._mlflow.entities.Metric
         with _reported("mlflow"):
-            self._client.log_batch(
-                self.id, [metric(point.tag, point.value, point.time, point.step) for point in points]
-            )
+            metrics = [metric(point.tag, point.value, point.time, point.step) for point in points]
+            self._client.log_batch(self.id, metrics)
 
     def image(self, tag: str, pixels: np.ndarray, step: int) -> None:
         with _reported("mlflow"):

@@ -14,7 +14,6 @@ from icrl.config.modules import recorded_options
 from icrl.config.options import group_class, without_former
 from icrl.contracts import Json, PipelineError
 from icrl.runs.device import recorded
-from icrl.runs.files import Identity
 
 OPTIONS = {  # renamed options
     "evals.epsilon_greedy": "evals.sample_probability",
@@ -69,11 +68,6 @@ def program_of(name: str, extension: str) -> Any:
     if (module := extensions.programs().get(name)) is None:
         raise PipelineError(f"a run of {name} can be upgraded only where the extension {extension} is installed")
     return import_module(module)
-
-
-def owner_of_players(config: Any) -> Identity:
-    """Identity of a run of train_players."""
-    return program_of("train_players", "point_game").owner_of(config)
 
 
 def flat(config: Json) -> Json:

@@ -125,10 +125,8 @@ class OfflineWindows:
         starts = np.maximum(steps - length + 1, 0)  # windows of each row
         per_task = np.bincount(task, starts, len(tasks)).astype(np.int64)
         named = f"source.offline_buffer_dir={','.join(source.offline_buffer_dir)}"
-        refuse(
-            not per_task.all(),
-            f"source.mini_batch_length={length} is longer than the histories of a task: {named}",
-        )
+        too_long = f"source.mini_batch_length={length} is longer than the histories of a task: {named}"
+        refuse(not per_task.all(), too_long)
         order = task.argsort(kind="stable")  # rows task by task, whatever store they are in
         first_step, ends = (steps.cumsum() - steps)[order], starts[order].cumsum()
         self._num_windows, self._first = (

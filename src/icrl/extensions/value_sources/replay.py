@@ -173,16 +173,14 @@ def rollout_replay(
     """Replay in the smallest indexable dtypes, with windows of `length` steps."""
     capacity, forms = source.replay_buffer_length, column_forms(spec) | {"reward": ("float32", ())}
     shape = capacity, num_learners * source.num_envs
-    columns = Rollout(
-        **{
-            name: torch.zeros(*shape, *of_step, dtype=indexable(dtype), device=device)
-            for name, (dtype, of_step) in forms.items()
-        }
-    )
+    empty = {
+        name: torch.zeros(*shape, *of_step, dtype=indexable(dtype), device=device)
+        for name, (dtype, of_step) in forms.items()
+    }
     rates = source.priority_replay_alpha, source.priority_replay_beta, _EPS
     places = source.num_envs * capacity
     priorities = Priorities(num_learners, places, *rates, device) if source.priority_replay else None
-    return Replay(columns, num_learners, length, priorities, restore=partial(restored, spec))
+    return Replay(Rollout(**empty), num_learners, length, priorities, restore=partial(restored, spec))
 
 
 def stratified(count: int, key: Tensor) -> Tensor:

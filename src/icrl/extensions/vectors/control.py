@@ -82,8 +82,7 @@ class CartPole(Physics):
         self._shown = slice(None, None, 2 if config.hide_velocity else 1)
         obs = self.obs_box(*(2 * CART_LIMIT, math.inf, 2 * POLE_LIMIT, math.inf)[self._shown])
         # No step pays 0, but the first observation of a stream comes with that reward.
-        about = ((0.0, 1.0), 0, config.max_episode_steps, "survival")
-        self.spec = EnvSpec(obs, Discrete(2), *about)
+        self.spec = EnvSpec(obs, Discrete(2), (0.0, 1.0), 0, config.max_episode_steps, "survival")
 
     def observe(self, inner: Tensor) -> Tensor:
         return inner[..., self._shown]
@@ -127,8 +126,8 @@ class Pendulum(Physics):
 
     def __init__(self, config: PendulumConfig) -> None:
         super().__init__(config, PENDULUM, (math.pi, 1.0))
-        self._num_shown = 2 if config.hide_velocity else 3
-        spaces = self.obs_box(*(1.0, 1.0, MAX_SPEED)[: self._num_shown]), Box(-MAX_TORQUE, MAX_TORQUE, (1,))
+        high = (1.0, 1.0) if config.hide_velocity else (1.0, 1.0, MAX_SPEED)
+        spaces = self.obs_box(*high), Box(-MAX_TORQUE, MAX_TORQUE, (1,))
         self.spec = EnvSpec(*spaces, (), 0, config.max_episode_steps, "final_reward", success_return=-0.1)
 
     def observe(self, inner: Tensor) -> Tensor:

@@ -40,22 +40,14 @@ from icrl.extensions.search.pictures import shown, write_search_plots
 from icrl.extensions.search.trials import OTHERS, PROGRAMS, trial_of, value_of
 from icrl.runs.device import prepare, recorded
 from icrl.runs.divergence import DivergedError
-from icrl.runs.files import (
-    Identity,
-    check_owner,
-    check_same,
-    identity_of,
-    only_writer,
-    read_owned,
-    write_owned,
-)
+from icrl.runs.files import Identity, check_owner, check_same, identity_of, only_writer, read_owned, write_owned
 from icrl.runs.processes import Progress, progress_bar
 from icrl.sources.options import check_source, num_iterations
 
 OPTIONS = SearchedConfig
 LARGE = "search.num_learners, source.num_envs"
 
-_ALWAYS = ("seed", "search")
+_NEVER = ("name", "root", "num_threads", "presets", "launch")  # compared between two calls of a search
 _A2C = "mean success over all episodes of a life"
 
 
@@ -63,10 +55,8 @@ def main(config: SearchedConfig) -> Path:
     """Run the missing trials; returns the folder with the pictures and `results.json`, updated after each trial."""
     device, program = prepare(config), config.search.program
     _check(config, device)
-    compared = [
-        name for name in type(config).model_fields if name not in ("name", "root", "num_threads", "presets", "launch")
-    ]
-    compared = compared if program in PROGRAMS else [*_ALWAYS, "env", "source"]
+    compared = [name for name in type(config).model_fields if name not in _NEVER]
+    compared = compared if program in PROGRAMS else ["seed", "search", "env", "source"]
     folder, owner = config.folder("logs") / "search", identity_of("search_params", config, compared)
     given, path, space = folder / "config.json", folder / "results.json", space_of(config)
     optuna.logging.set_verbosity(logging.WARNING)
@@ -115,9 +105,8 @@ def _check(config: SearchedConfig, device: torch.device) -> None:
     """Raise `ConfigError` if the program cannot be searched, or its trials are impossible."""
     search, program = config.search, config.search.program
     names = ("train_agents", *PROGRAMS)
-    refuse(
-        program not in names, f"search.program={program}: must be one of {', '.join(names)}{nearest(program, names)}"
-    )
+    one_of = f"search.program={program}: must be one of {', '.join(names)}{nearest(program, names)}"
+    refuse(program not in names, one_of)
     other = config.source.name != "a2c" and program not in PROGRAMS
     refuse(other, f"source.name={config.source.name}: search.program=train_agents searches options of source.name=a2c")
     tried = trial_of(config, 0, {}) if program in PROGRAMS else _with(config, {})

@@ -23,7 +23,7 @@ from icrl.app.command_line import explained
 from icrl.config.modules import command_of
 from icrl.contracts import ConfigError, Json, PipelineError
 from icrl.data import history_store
-from icrl.extensions.upgrade._versions import owner_of_players, present_config, program_of, rebuild_state
+from icrl.extensions.upgrade._versions import present_config, program_of, rebuild_state
 from icrl.recording import record as stage_one
 from icrl.runs.checkpoint import step_of
 from icrl.runs.files import PROJECT, Identity, identity_of, only_writer, read_json, sha256, write_atomically, write_json
@@ -149,7 +149,7 @@ class Conversion:
         program, rest = before["program"], dict(before)
         config, record = present_config(rest["config"])
         if program == "train_players":
-            owner = owner_of_players(config)
+            owner: Identity = program_of(program, "point_game").owner_of(config)
         else:
             rest["inputs"] = self._with_moved(rest.get("inputs", {}))
             if program in ("train_ilql", "extract_policy"):
