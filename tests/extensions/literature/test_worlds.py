@@ -120,23 +120,23 @@ def test_hoped_transitions_move_probability_from_the_worst_to_the_best(seed: int
 
 
 def test_objects_pay_once_an_episode() -> None:
-    """A 3 x 3 room: two objects on the cell above the centre, one on the start, which pays after a move that ends
+    """Two objects on the cell above the centre, one on the start, which pays after a move that ends
     there, and others without a value."""
-    env = TreasureRoom(TreasureRoomConfig(size=3, num_tasks=3, max_episode_steps=6))
-    env.places[1, :3], env.values[1] = torch.tensor([1, 1, 4]), torch.tensor([1.5, -4.0, 0.25, *[0.0] * 5])
+    env = TreasureRoom(TreasureRoomConfig(num_tasks=3, max_episode_steps=6))
+    env.places[1, :3], env.values[1] = torch.tensor([31, 31, 40]), torch.tensor([1.5, -4.0, 0.25, *[0.0] * 5])
     state, step = env.reset(torch.tensor([[1], [1]]), stream_seeds(0, 2))
-    assert step.obs.tolist() == [4, 4]
-    moves = {UP: (1, -2.5), STAY: (1, 0.0), RIGHT: (2, 0.0), LEFT: (1, 0.0)}
+    assert step.obs.tolist() == [40, 40]
+    moves = {UP: (31, -2.5), STAY: (31, 0.0), RIGHT: (32, 0.0), LEFT: (31, 0.0)}
     for action, (cell, reward) in moves.items():
         state, step = env.step(state, torch.tensor([action, STAY]))
         assert (int(step.obs[0]), float(step.reward[0])) == (cell, reward)
         assert float(step.reward[1]) == (0.25 if action == UP else 0.0)
     for _ in range(2):
         state, step = env.step(state, torch.tensor([STAY, STAY]))
-    assert step.truncated.all() and not step.terminated.any() and step.obs.tolist() == [4, 4]
+    assert step.truncated.all() and not step.terminated.any() and step.obs.tolist() == [40, 40]
     state, step = env.step(state, torch.tensor([UP, UP]))
     assert step.reward.tolist() == [-2.5, -2.5], "objects are back in the next episode"
-    assert env.map_view(torch.tensor([1])).goals == (1, 4)
+    assert env.map_view(torch.tensor([1])).goals == (31, 40)
 
 
 @pytest.mark.parametrize("lowest", [-4.0, 0.0])

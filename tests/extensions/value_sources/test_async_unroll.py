@@ -97,10 +97,6 @@ def run(config: Any, stop: int = TOTAL, saved: Any = None) -> tuple[list[Any], d
     return live(config, ENV, TASKS, stop, saved, in_a_thread)[1:]
 
 
-def lagging(queue: int, name: str = "q_learning", **options: Any) -> Any:
-    return config_of(name, unroll_queue_size=queue, **options)
-
-
 AFTER = "rl_train_after_update_steps"
 PACES = [(4, "q_learning", {}), (20, "q_learning", {}), (2, "q_learning", {AFTER: 5})]
 PACES += [(2, "a3c", {}), (4, "a3c", {"mini_batch_size": 0})]
@@ -110,9 +106,9 @@ PACES += [(2, "a3c", {}), (4, "a3c", {"mini_batch_size": 0})]
 def test_it_equals_the_rule_written_out_and_goes_on_where_it_stopped(queue: int, name: str, options: Any) -> None:
     """Transitions, learners and states of whole runs, and of runs that were stopped at each fourth iteration; also
     if the first iterations play nothing. A3C learns from the probabilities of the policy that played."""
-    config = lagging(queue, name, **options)
+    config = config_of(name, unroll_queue_size=queue, **options)
     expected, learned = written_out(config)
-    in_parallel, _ = written_out(lagging(1, name, **options))
+    in_parallel, _ = written_out(config_of(name, unroll_queue_size=1, **options))
     assert not torch.equal(*(joined(unroll for unroll, _, _ in played).action for played in (expected, in_parallel)))
     whole, state = run(config)
     assert_same(whole, expected)
@@ -130,7 +126,7 @@ def test_it_is_never_further_ahead_than_the_queue(monkeypatch: pytest.MonkeyPatc
     played: list[int] = []
     local_play = UnrollWorker.play
     monkeypatch.setattr(UnrollWorker, "play", lambda self: (played.append(1), local_play(self))[1])
-    worker, loop = worker_and_loop(lagging(3))
+    worker, loop = worker_and_loop(config_of(unroll_queue_size=3))
     with closing(worker):
         for iteration, _ in enumerate(loop, 1):
             time.sleep(0.05)

@@ -12,16 +12,15 @@ from icrl.envs.core import NAME, EnvConfig, MapView, State, TensorEnv, look_up, 
 from icrl.envs.rooms import NUM_ACTIONS, next_cells
 from icrl.spaces import discrete_spec
 
-NUM_OBJECTS = 8
+SIDE, NUM_OBJECTS = 9, 8
 
 
 class TreasureRoomConfig(EnvConfig):
     name: Literal["treasure_room"] = option("treasure_room", NAME)
-    size: int = option(9, "side of the room in cells", ge=2, le=64)
     lowest: float = option(-4.0, "least value of an object", ge=-100, le=2)
     num_tasks: int = option(1100, "rooms in all", ge=3, le=10**6)
 
-    former = {"num_objects": NUM_OBJECTS, "tasks_seed": 0}
+    former = {"size": SIDE, "num_objects": NUM_OBJECTS, "tasks_seed": 0}
 
 
 @world("treasure_room", TreasureRoomConfig)
@@ -38,12 +37,12 @@ class TreasureRoom(TensorEnv):
 
     def __init__(self, config: TreasureRoomConfig) -> None:
         generator, shape = torch.Generator().manual_seed(0), (config.num_tasks, NUM_OBJECTS)
-        self.num_cells = config.size**2
+        self.num_cells = SIDE**2
         self.values = config.lowest + (2 - config.lowest) * torch.rand(shape, generator=generator)
         self.places = torch.randint(self.num_cells, shape, generator=generator)
-        self.starts = torch.tensor([config.size // 2 * (config.size + 1)])
-        self._next_cell, self._bits = next_cells(config.size), torch.arange(NUM_OBJECTS)
-        self.spec = discrete_spec(self.num_cells, NUM_ACTIONS, (), config.size, config.max_episode_steps, "end")
+        self.starts = torch.tensor([SIDE // 2 * (SIDE + 1)])
+        self._next_cell, self._bits = next_cells(SIDE), torch.arange(NUM_OBJECTS)
+        self.spec = discrete_spec(self.num_cells, NUM_ACTIONS, (), SIDE, config.max_episode_steps, "end")
 
     def all_tasks(self) -> Tensor:
         return torch.arange(len(self.values))[:, None]
