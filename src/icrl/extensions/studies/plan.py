@@ -139,6 +139,8 @@ def _read_variant(written: dict[str, Any]) -> _Variant:
         raise ConfigError(in_words(error, _Variant, written, where)) from error
     placed = variant.x is not None or variant.line
     refuse("test" in written and placed, f"{where}`x` and `line` need no `test`, whose labels are places")
+    slugs = [_slug(str(label)) for label in variant.test]
+    refuse(len({*slugs}) < len(slugs), f"{where}labels of `test` must differ in letters or digits")
     for texts in (variant.set, *variant.test.values()):
         _check_not_reserved(texts, (*_OF_STUDY, *_OF_RUNS))
     return variant
