@@ -9,7 +9,9 @@ from gymnasium.spaces import Discrete
 
 from icrl.app.compose import load_config
 from icrl.config.options import replace
+from icrl.contracts import ConfigError
 from icrl.nn.encoders import ObsEmbedding, SmoothTable, draw_corners, sinusoids
+from icrl.nn.gpt import check_spaces
 from icrl.spaces import discrete_spec
 
 CONFIG = replace(load_config().model, embed_dim=16, max_size=8, obs_encoding="cell")
@@ -75,6 +77,14 @@ def test_cells_have_a_vector_each(obs_encoding: str, width: int) -> None:
     tables = embedding(obs_encoding, width)
     (table,) = tables.tables
     assert torch.equal(tables(torch.arange(25)[None], draw_corners(tables, 1, CPU))[0], table.weight)
+
+
+@pytest.mark.parametrize("obs_encoding", ["coordinates", "smooth", "framed"])
+def test_a_room_larger_than_the_grid_is_refused(obs_encoding: str) -> None:
+    spec = SPEC._replace(observation_space=Discrete(81), width=9)
+    with pytest.raises(ConfigError, match=r"^model\.max_size=8 .* rooms: give model\.max_size=9, or"):
+        check_spaces(replace(CONFIG, obs_encoding=obs_encoding), spec)
+    check_spaces(CONFIG, spec)
 
 
 @pytest.mark.parametrize("width", [8, 7])

@@ -28,6 +28,7 @@ from icrl.config.options import OR_ELSEWHERE, OneOf, Options, option, refuse
 from icrl.nn.cache import Cache, KVCache, RowCache, TokenCache
 from icrl.nn.encoders import (
     OBS_ENCODINGS,
+    OF_ROWS,
     check_encoding,
     draw_corners,
     encode_obs,
@@ -128,6 +129,9 @@ def check_spaces(config: GPTConfig, spec: EnvSpec) -> None:
     needs = f"needs Discrete observations, and these are in {spec.observation_space}"
     rooms = config.obs_encoding in ("cell", "smooth", "framed") and not discrete and not spec.points[0]
     refuse(rooms, f"model.obs_encoding={config.obs_encoding} {needs}: give model.obs_encoding=coordinates")
+    large = f"model.max_size={config.max_size} is less than the side of this world's rooms"
+    read = discrete and config.obs_encoding in OF_ROWS and spec.width > config.max_size
+    refuse(read, f"{large}: give model.max_size={spec.width}, or model.obs_encoding=cell")
     refuse(config.induction and not discrete, f"model.induction=true {needs}: give model.induction=false")
     lacking = "model.induction=true needs a layer of an extension that is not installed: give model.induction=false"
     refuse(config.induction and not INDUCTION, lacking)

@@ -136,4 +136,5 @@ def make_noise_scale(summaries: SummariesConfig, trainer: TrainerConfig, ranks: 
     kind, size = summaries.gradient_noise_scale, trainer.mini_batch_size
     why = f"needs parts of a batch; trainer.mini_batch_size={size} is too small for {ranks.size} processes"
     refuse(kind != "none" and size < 2 * ranks.size, f"summaries.gradient_noise_scale={kind} {why}")
-    return NOISE_SCALES[-1](kind, size // ranks.size // trainer.gradient_accumulation_steps)
+    part_size = size // ranks.size // trainer.gradient_accumulation_steps
+    return NOISE_SCALES[-1](kind, max(1, part_size))  # batches of trials may be smaller than the number of parts

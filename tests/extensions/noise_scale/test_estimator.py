@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 from toy import CPU, SEED, Naming, assert_same, batch_at, config_of, model_of, run, values_of
 
+from icrl.config.options import replace
 from icrl.contracts import Batch, ConfigError
 from icrl.extensions.noise_scale.estimator import GradientNoiseScale
 from icrl.runs import checkpoint
@@ -37,6 +38,14 @@ def test_the_noise_scale(tmp_path: Path) -> None:
     make_noise_scale(config.summaries, config.trainer, Ranks(0, 4))
     with pytest.raises(ConfigError, match=r"gradient_noise_scale=paper .* trainer\.mini_batch_size=8 .* 5 processes"):
         make_noise_scale(config.summaries, config.trainer, Ranks(0, 5))
+
+
+def test_a_batch_smaller_than_its_number_of_parts_is_measured_window_by_window() -> None:
+    """Batches of trials can be so small."""
+    config = config_of(summaries={"gradient_noise_scale": "paper"}, trainer={"gradient_accumulation_steps": 4})
+    trainer = replace(config.trainer, mini_batch_size=2)
+    found = make_noise_scale(config.summaries, trainer, Ranks()).measure(Slope(2), loss_of, windows(FIRST), 1)
+    assert found == scale_of("paper", FIRST)
 
 
 def test_it_does_not_change_the_run(tmp_path: Path) -> None:
