@@ -19,11 +19,10 @@ from icrl.evaluation.references import exact_references
 from icrl.evaluation.tables import LABELS
 from icrl.plots import style
 from icrl.plots.figures import success_figure
-from icrl.runs.metrics import MetricLogger, distribution, shown
+from icrl.runs.metrics import MetricLogger, distribution, inspect, shown
 from icrl.runs.processes import Progress
 from icrl.sources.options import due_steps, env_steps, num_iterations
 from icrl.spaces import EnvSpec
-from icrl.training.curves import inspect
 
 if TYPE_CHECKING:
     from icrl.app.root import Config

@@ -1,6 +1,6 @@
 """Live metrics of a run: curves and a profile."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, Self
@@ -163,6 +163,37 @@ class MetricLogger(AbstractContextManager["MetricLogger"]):
             yield
         except OSError as error:  # TensorBoard's comes from its writing thread
             raise PipelineError(f"cannot write curves in {self._folder}: {error.strerror}") from error
+
+
+def inspect(
+    logger: MetricLogger,
+    options: SummariesConfig,
+    step: int,
+    parameters: Iterable[tuple[str, Tensor]],
+    policy: Callable[[], tuple[Tensor | None, dict[str, Tensor]]],
+    data: Mapping[str, Tensor],
+    prefix: str = "",
+) -> None:
+    """Add the `details` if `options` ask for them: curves and histograms of parameters and gradients, of the `policy`
+    (its action probabilities `[..., A]`, if actions can be counted, and outputs of its network), and of the data of the
+    update. `prefix` precedes each tag, for curves with another step axis."""
+    if not options.details:
+        return
+    for name, parameter in parameters:
+        for kind, tensor in (("value", parameter.detach()), ("gradient", parameter.grad)):
+            if tensor is not None:
+                norm = tensor.float().norm().item()
+                logger.scalars(f"{prefix}parameters", {f"{kind}_norm/{name}": norm}, step)
+                logger.histograms({f"{prefix}{kind}/{name}": tensor}, step)
+    probabilities, outputs = policy()
+    if probabilities is not None:
+        flat = probabilities.flatten(0, -2).float()
+        entropy = -(flat * flat.clamp(min=1e-12).log()).sum(-1)  # in nats
+        means = {f"probability_{action}": value for action, value in enumerate(flat.mean(0).tolist())}
+        logger.scalars(f"{prefix}actions", means | {"entropy": entropy.mean().item()}, step)
+        logger.histograms({f"{prefix}actions/entropies": entropy}, step)
+    logger.histograms({f"{prefix}outputs/{name}": value for name, value in outputs.items()}, step)
+    logger.histograms({f"{prefix}data/{name}": column for name, column in data.items()}, step)
 
 
 def shown(values: Mapping[str, float]) -> str:

@@ -13,15 +13,18 @@ from icrl.config.schedules import Clock
 from icrl.contracts import AnyBatch, Objective
 from icrl.runs.checkpoint import FINISHED, Interval
 from icrl.runs.divergence import FiniteCheck
-from icrl.runs.evaluations import EVALUATIONS, Evaluations, Evaluator
+from icrl.runs.evaluations import EVALUATIONS, Evaluation, Evaluations, Evaluator
 from icrl.runs.files import Identity, write_owned
-from icrl.runs.metrics import MetricLogger, profiled
+from icrl.runs.metrics import MetricLogger, inspect, profiled, shown
 from icrl.runs.processes import Progress, say
 from icrl.runs.record import record_session
 from icrl.runs.run_state import Generators, RunState, Stateful
-from icrl.training.curves import UpdateCurves, make_noise_scale
 from icrl.training.program import RunContext
-from icrl.training.updates import Updater
+from icrl.training.updates import Updater, make_noise_scale
+
+_TOLD = ("loss", "accuracy", "action_error", "td_error")  # in the progress line, as far as measured
+_OF_TRIALS = ("return", "last_success")  # in their place, because the loss of policy gradients tells nothing
+_ENDS = {name: [f"development_{end}_{name}" for end in ("first", "last")] for name in ("success", "return")}
 
 
 def fit(
@@ -102,12 +105,12 @@ class Training:
         self._device = context.device
         self._evaluates_at = Interval(config.evals.num_evals, config.evals.eval_interval, run.total, end=True)
         self._snapshot = Interval(0, -(-saving.snapshot_interval // config.trainer.mini_batch_size), run.total)
-        self._logger, self.evaluations = _services(stack, context, run, evaluator, updater)
+        self._logger, self.evaluations = _services(stack, context, run, evaluator)
         self._finite = FiniteCheck(program, {"": updater.model}, lambda _: _lower(lowered, updater), ranks)
         run.before_save = lambda: self._finite.check(run.done)
         self.noise_scale = make_noise_scale(config.summaries, config.trainer, ranks)
         self._scale: dict[str, float] = {}
-        self._curves = UpdateCurves(config.summaries, updater.objective, ranks, self._logger)
+        self._warned = False  # by the objective
         num_profiled = config.summaries.profiled_iterations * ranks.is_writer
         self._iteration_done = stack.enter_context(profiled(run.folder, num_profiled))
 
@@ -160,12 +163,37 @@ class Training:
         due = self._logger.due(made)
         self._finite.record(made, updater.watched(metrics), check=due)
         if due:
-            self._curves.show(made, metrics, self._scale | updater.rates(), updater.model, batch, self.evaluations)
+            self._show(made, metrics, batch)
         self._iteration_done()
+
+    def _show(self, update: int, metrics: dict[str, Tensor], batch: AnyBatch) -> None:
+        """Add the points of one update: the means of `metrics` over all ranks, which call this, and rates. The progress
+        line also has the newest evaluation."""
+        means = self._ranks.average(torch.stack([value.detach().float() for value in metrics.values()]).cpu())
+        values = dict(zip(metrics, means.tolist(), strict=True)) | self._scale | self._updater.rates()
+        if not self._logger.is_shown:
+            return
+        model, objective = self._updater.model, self._updater.objective
+        warning = getattr(objective, "warning", None)
+        if warning and not self._warned and (line := warning(values)):
+            self._warned = True
+            say(f"update {update}: {line}")
+        self._logger.scalars("train", values, update)
+
+        def policy() -> tuple[Tensor | None, dict[str, Tensor]]:
+            with torch.no_grad():
+                logits = objective.logits(model.eval(), batch)  # without dropout
+            model.train()
+            counted = not batch.action.is_floating_point()
+            return logits.softmax(-1) if counted else None, {"logits": logits}
+
+        inspect(self._logger, self._config.summaries, update, model.named_parameters(), policy, batch._asdict())
+        told = [shown({name: values[name] for name in (_OF_TRIALS if "return" in values else _TOLD) if name in values})]
+        self._logger.progress.tell("  ".join(told + newest(self.evaluations.results if self.evaluations else {})))
 
 
 def _services(
-    stack: ExitStack, context: RunContext, run: RunState, evaluator: Evaluator, updater: Updater
+    stack: ExitStack, context: RunContext, run: RunState, evaluator: Evaluator
 ) -> tuple[MetricLogger, Evaluations | None]:
     """Logger of a rank; rank 0 also gets the run record and the evaluations."""
     beyond = f"{run.folder} is at update {run.done}, beyond the {run.total} of this configuration"
@@ -184,6 +212,15 @@ def _services(
     place = (folder, "in_context", evaluator, config.evals, done, run.description, say)
     evaluations = EVALUATIONS[-1](*place, curves=config.summaries)
     return logger, stack.enter_context(evaluations)
+
+
+def newest(results: Mapping[int, Evaluation]) -> list[str]:
+    """Words for the newest of the evaluations in context, for a progress line: success on development tasks in the
+    first and in the last episode of a stream, or the return if there is no success. Empty without one."""
+    metrics = [*results.values()][-1].metrics if results else {}
+    success, returns = ([metrics[name] for name in names if name in metrics] for names in _ENDS.values())
+    label, ends = ("return", returns) if any(returns) and not any(success) else ("success", success)
+    return [f"{label} in context " + " -> ".join(f"{value:.2f}" for value in ends)] if ends else []
 
 
 def _lower(lowered: str, updater: Updater) -> str:

@@ -19,7 +19,7 @@ from icrl.contracts import Batch, ConfigError
 from icrl.extensions.noise_scale.estimator import GradientNoiseScale
 from icrl.runs import checkpoint
 from icrl.runs.distributed import Ranks
-from icrl.training.curves import make_noise_scale
+from icrl.training.updates import make_noise_scale
 
 KINDS = ("alternative", "paper")
 FIRST = np.array([[3.0, 1.0], [1.0, 2.0]])

@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 from icrl.contracts import AnyBatch, Json, Metrics
 from icrl.runs.distributed import Ranks
-from icrl.training.curves import Loss, NoiseScale
+from icrl.training.updates import Loss, NoiseScale
 
 _DECAY = 0.999  # of the moving averages, for each update
 

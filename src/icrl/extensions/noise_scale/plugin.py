@@ -1,6 +1,6 @@
 """Registration of the estimator."""
 
 from icrl.extensions.noise_scale.estimator import GradientNoiseScale
-from icrl.training.curves import NOISE_SCALES
+from icrl.training.updates import NOISE_SCALES
 
 NOISE_SCALES.append(GradientNoiseScale)

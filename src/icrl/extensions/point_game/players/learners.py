@@ -37,8 +37,8 @@ from icrl.extensions.value_sources.replay import Priorities, Replay
 from icrl.extensions.value_sources.targets import double_q_target, polyak_update
 from icrl.randomness import mix
 from icrl.runs.checkpoint import Interval
-from icrl.training.curves import NOISE_SCALES
 from icrl.training.optimizers import AdamConfig, SGDConfig, make_optimizer, set_rates
+from icrl.training.updates import NOISE_SCALES
 
 _PARTS = ("network", "target_network", "optimizer", "replay")  # of a learner's state
 _START = Clock(0, 0, 0, 0)
