@@ -39,8 +39,8 @@ from icrl.envs.rollout import rollout, start_streams
 from icrl.nn.gpt import GPT
 from icrl.nn.gpt_policy import GPTPolicy
 from icrl.randomness import Noise
+from icrl.runs.device import Captured
 from icrl.runs.files import PROJECT, read_json, write_json
-from icrl.training.captured import Captured
 
 PAGE = PROJECT / "docs" / "speed_gpu.md"
 RECIPES: dict[str, list[str]] = {"default": [], "reference": ["experiment=reference", "model.attention_dropout=0.0"]}

@@ -28,9 +28,9 @@ from icrl.nn.gpt_policy import GPTPolicy
 from icrl.nn.transformer import attend
 from icrl.objectives import objective_class
 from icrl.randomness import Noise, stream_seeds
+from icrl.runs.device import Captured
 from icrl.runs.distributed import Ranks
 from icrl.runs.files import read_json
-from icrl.training.captured import Captured
 from icrl.training.updates import Updater
 
 CPU = torch.device("cpu")

@@ -26,16 +26,10 @@ from icrl.nn.encoders import OF_ROWS, ObsEmbedding
 from icrl.nn.gpt import GPT
 from icrl.nn.gpt_policy import GPTPolicy, kept_of
 from icrl.randomness import Noise, mix, stream_seeds
+from icrl.runs.device import Captured
 from icrl.runs.distributed import Ranks
-from icrl.training.captured import Captured
 from icrl.training.optimizers import MuonConfig
-from icrl.training.policy_gradient import (
-    NEVER,
-    FinetuneConfig,
-    TrialBatch,
-    discoveries,
-    group_advantages,
-)
+from icrl.training.policy_gradient import NEVER, FinetuneConfig, TrialBatch, discoveries, group_advantages
 from icrl.training.program import RunContext
 
 if TYPE_CHECKING:
