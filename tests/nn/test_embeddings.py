@@ -10,8 +10,9 @@ from gymnasium.spaces import Discrete
 from icrl.app.compose import load_config
 from icrl.config.options import replace
 from icrl.contracts import ConfigError
-from icrl.nn.encoders import ObsEmbedding, SmoothTable, draw_corners, sinusoids
+from icrl.nn.encoders import ObsEmbedding, SmoothTable, draw_corners
 from icrl.nn.gpt import check_spaces
+from icrl.nn.transformer import sinusoids
 from icrl.spaces import discrete_spec
 
 CONFIG = replace(load_config().model, embed_dim=16, max_size=8, obs_encoding="cell")

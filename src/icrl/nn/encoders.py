@@ -19,6 +19,7 @@ from torch import Tensor, nn
 
 from icrl.config.modules import BySpec, registrar
 from icrl.config.options import OR_ELSEWHERE, refuse
+from icrl.nn.networks import STD
 from icrl.spaces import EnvSpec
 
 if TYPE_CHECKING:
@@ -29,7 +30,6 @@ OF_ROWS = OBS_ENCODINGS[1:]  # of the row and the column in a square room, where
 _OWN: dict[str, Any] = {}  # classes under the decorator `encoder`, by `model.obs_encoding`
 encoder_for = BySpec("encoder")  # of classes that are made and called like an `ObsEmbedding`
 _LARGEST = 10.0  # absolute value of a standardized number
-STD = 0.02  # initial standard deviation of embeddings
 _NEAR = 3.0  # rows over which a smooth table shares by a factor e less
 
 
@@ -38,15 +38,6 @@ def table(size: int, width: int) -> nn.Embedding:
     made = nn.Embedding(size, width)
     nn.init.normal_(made.weight, std=STD)
     return made
-
-
-def lookup(weight: Tensor, numbers: Tensor) -> Tensor:
-    """Rows of a table `[size, D]`, by numbers of any shape; or of K tables `[K, size, D]`, the first of which is for
-    the first `numbers[: len(numbers) / K]`, and so on."""
-    if weight.ndim == 3:
-        first_rows = torch.arange(len(weight), device=numbers.device).repeat_interleave(len(numbers) // len(weight))
-        numbers = numbers + (first_rows * weight.shape[1]).view(-1, *[1] * (numbers.ndim - 1))
-    return F.embedding(numbers, weight.flatten(0, -2))
 
 
 class SmoothTable(nn.Module):
@@ -67,7 +58,7 @@ class SmoothTable(nn.Module):
 
     def forward(self, numbers: Tensor) -> Tensor:
         """`[B, T] -> [B, T, D]`."""
-        return lookup(self.share @ self.weight, numbers)
+        return F.embedding(numbers, self.share @ self.weight)
 
 
 class ObsEmbedding(nn.Module):
@@ -107,14 +98,6 @@ def draw_corners(embedding: Any, num_windows: int, device: torch.device) -> Tens
     return torch.full((2, num_windows, 1), embedding.slack // 2, device=device)
 
 
-def sinusoids(width: int, position: Tensor) -> Tensor:
-    """Sinusoidal position code (Vaswani et al., 2017), `[T] -> [T, D]`: channels 2 i and 2 i + 1 of position p are the
-    sine and cosine of p * 10000 ** (-2 i / D), scaled to the initial size of the other embeddings."""
-    frequency = 10000.0 ** (-torch.arange(0, width, 2, device=position.device) / width)
-    angle = position[:, None] * frequency
-    return STD * 2**0.5 * torch.stack([angle.sin(), angle.cos()], dim=-1).flatten(1)[:, :width]
-
-
 def encoder(name: str) -> Callable[[Any], Any]:
     """Decorator of an `nn.Module` of the user's own that `model.obs_encoding=name` stands for. It is made with the spec
     of the world and the width D, and its `forward` maps observations `[B, T, *obs_shape]` to `[B, T, D]`, each step for
@@ -126,6 +109,24 @@ def check_encoding(name: str) -> None:
     """Refuse a `model.obs_encoding` that no encoder has."""
     known = (*OBS_ENCODINGS, *_OWN)
     refuse(name not in known, f"model.obs_encoding={name}: must be one of {', '.join(known)}{OR_ELSEWHERE}")
+
+
+def check_obs(config: GPTConfig, spec: EnvSpec) -> None:
+    """Refuse a `model.obs_encoding` that does not fit the observations of a world."""
+    if config.obs_encoding in OBS_ENCODINGS:
+        _class_for(config, spec)
+
+
+def _class_for(config: GPTConfig, spec: EnvSpec) -> Any:
+    space, encoding = spec.observation_space, config.obs_encoding
+    if isinstance(space, Discrete):
+        large = f"model.max_size={config.max_size} is less than the side of this world's rooms"
+        is_large = encoding in OF_ROWS and spec.width > config.max_size
+        refuse(is_large, f"{large}: give model.max_size={spec.width}, or model.obs_encoding=cell")
+        return ObsEmbedding
+    needs = f"needs Discrete observations, and these are in {space}: give model.obs_encoding=coordinates"
+    refuse(encoding != "coordinates" and not spec.points[0], f"model.obs_encoding={encoding} {needs}")
+    return encoder_for.of(spec)
 
 
 class Moments(NamedTuple):
@@ -171,26 +172,20 @@ class Elsewhere(nn.Module):
 
 
 class Table(nn.Module):
-    """Vectors of what happened before, which is one of `size` integers; the last one is for `first`: nothing before."""
+    """Vectors of what happened before, one of `size` values that `index` numbers; the last one is for `first`: nothing
+    before."""
 
-    def __init__(self, size: int, width: int) -> None:
+    def __init__(self, size: int, width: int, index: Callable[[Tensor], Tensor] = Tensor.long) -> None:
         super().__init__()
-        self.weight = table(size + 1, width).weight
+        self.weight, self.size, self._index = table(size + 1, width).weight, size, index
 
     def forward(self, values: Tensor, first: Tensor) -> Tensor:
         """`[B, T] -> [B, T, D]`, given `first` `[B, T]` bool."""
-        return lookup(self.weight, values.masked_fill(first, self.weight.shape[-2] - 1))
+        return F.embedding(self.rows(values, first), self.weight)
 
-
-class RewardTable(Table):
-    """Vectors of rewards that can be listed."""
-
-    def __init__(self, spec: EnvSpec, width: int) -> None:
-        super().__init__(spec.num_rewards, width)
-        self._spec = spec
-
-    def forward(self, values: Tensor, first: Tensor) -> Tensor:
-        return super().forward(self._spec.reward_index(values), first)
+    def rows(self, values: Tensor, first: Tensor) -> Tensor:
+        """Rows of `weight`, `[B, T]`."""
+        return self._index(values).masked_fill(first, self.size)
 
 
 class OrNone(nn.Module):
@@ -224,13 +219,13 @@ def encode_obs(config: GPTConfig, spec: EnvSpec) -> nn.Module:
     """Encoder of observations `[B, T, *obs_shape]`, given the corners of their rooms: `[B, T, D]`."""
     if config.obs_encoding in _OWN:
         return Elsewhere(_OWN[config.obs_encoding](spec, config.embed_dim))
-    return (ObsEmbedding if isinstance(spec.observation_space, Discrete) else encoder_for.of(spec))(config, spec)
+    return _class_for(config, spec)(config, spec)
 
 
 def encode_reward(config: GPTConfig, spec: EnvSpec) -> nn.Module:
     """Encoder of previous rewards `[B, T]`, given where there is none: `[B, T, D]`. A table, if all are listed."""
     if spec.reward_values:
-        return RewardTable(spec, config.embed_dim)
+        return Table(spec.num_rewards, config.embed_dim, spec.reward_index)
     return OrNone(RewardLayer(config.embed_dim), config.embed_dim)
 
 

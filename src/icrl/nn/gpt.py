@@ -26,19 +26,9 @@ from torch import Tensor, nn
 from icrl.config.modules import load_plugins
 from icrl.config.options import OR_ELSEWHERE, OneOf, Options, option, refuse
 from icrl.nn.cache import Cache, KVCache, RowCache, TokenCache
-from icrl.nn.encoders import (
-    OBS_ENCODINGS,
-    OF_ROWS,
-    check_encoding,
-    draw_corners,
-    encode_obs,
-    encode_reward,
-    encoder_for,
-    sinusoids,
-    table,
-)
+from icrl.nn.encoders import OBS_ENCODINGS, check_encoding, check_obs, draw_corners, encode_obs, encode_reward, table
 from icrl.nn.heads import make_head
-from icrl.nn.transformer import NUM_STREAMS, TRUNKS, Transformer
+from icrl.nn.transformer import NUM_STREAMS, TRUNKS, Transformer, sinusoids
 from icrl.spaces import EnvSpec
 
 INDUCTION: list[Any] = []  # class of the layer that `model.induction` adds, of an extension
@@ -125,19 +115,13 @@ def check_heads(name: str, heads: int, width: int, position: str) -> None:
 
 def check_spaces(config: GPTConfig, spec: EnvSpec) -> None:
     """Refuse options that the spaces of a world do not allow."""
-    discrete = isinstance(spec.observation_space, Discrete)
-    needs = f"needs Discrete observations, and these are in {spec.observation_space}"
-    rooms = config.obs_encoding in ("cell", "smooth", "framed") and not discrete and not spec.points[0]
-    refuse(rooms, f"model.obs_encoding={config.obs_encoding} {needs}: give model.obs_encoding=coordinates")
-    large = f"model.max_size={config.max_size} is less than the side of this world's rooms"
-    read = discrete and config.obs_encoding in OF_ROWS and spec.width > config.max_size
-    refuse(read, f"{large}: give model.max_size={spec.width}, or model.obs_encoding=cell")
-    refuse(config.induction and not discrete, f"model.induction=true {needs}: give model.induction=false")
-    lacking = "model.induction=true needs a layer of an extension that is not installed: give model.induction=false"
+    check_obs(config, spec)
+    space, off = spec.observation_space, "give model.induction=false"
+    lacking = f"model.induction=true needs a layer of an extension that is not installed: {off}"
     refuse(config.induction and not INDUCTION, lacking)
+    numbered = f"model.induction=true needs Discrete observations, and these are in {space}: {off}"
+    refuse(config.induction and not isinstance(space, Discrete), numbered)
     make_head(config, spec)  # raises
-    if not discrete and config.obs_encoding in OBS_ENCODINGS:
-        encoder_for.of(spec)  # raises
 
 
 def check_discrete(what: str, spec: EnvSpec) -> None:

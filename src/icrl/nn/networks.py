@@ -12,7 +12,7 @@ import torch
 from torch import Generator, Tensor, nn
 from torch.overrides import TorchFunctionMode
 
-ACTIVATIONS: dict[str, type[nn.Module]] = {"relu": nn.ReLU, "tanh": nn.Tanh, "gelu": nn.GELU}
+STD = 0.02  # initial standard deviation of embeddings, and of linear layers in a transformer (GPT-2)
 LANES = 64  # numbers that a CPU's widest operations handle at a time: four vectors of 16
 
 

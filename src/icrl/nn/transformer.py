@@ -26,7 +26,7 @@ from torch.utils.checkpoint import checkpoint
 
 from icrl.config.modules import registrar
 from icrl.nn.cache import KVCache, RowCache, TokenCache
-from icrl.nn.networks import JoinedLinear
+from icrl.nn.networks import STD, JoinedLinear
 
 if TYPE_CHECKING:
     from icrl.nn.gpt import GPTConfig
@@ -54,10 +54,18 @@ def rotate(x: Tensor, first: int, tokens_per_step: int = 1) -> Tensor:
     return x * cos + x.roll(half, dims=-1) * sin
 
 
+def sinusoids(width: int, position: Tensor) -> Tensor:
+    """Sinusoidal position code (Vaswani et al., 2017), `[T] -> [T, D]`: channels 2 i and 2 i + 1 of position p are the
+    sine and cosine of p * 10000 ** (-2 i / D), scaled to the initial size of the other embeddings."""
+    frequency = 10000.0 ** (-torch.arange(0, width, 2, device=position.device) / width)
+    angle = position[:, None] * frequency
+    return STD * 2**0.5 * torch.stack([angle.sin(), angle.cos()], dim=-1).flatten(1)[:, :width]
+
+
 def initialize_linear(module: nn.Module) -> None:
     """GPT-2's initialization of a linear layer: normal with standard deviation 0.02."""
     if isinstance(module, nn.Linear):
-        nn.init.normal_(module.weight, std=0.02)
+        nn.init.normal_(module.weight, std=STD)
         nn.init.zeros_(module.bias)
 
 
@@ -180,7 +188,7 @@ class Transformer(nn.Module):
             block.apply(initialize_linear)
             for last in (*block.attention.out.modules(), *block.narrow.modules()):
                 if isinstance(last, nn.Linear):  # GPT-2 scales what a block adds down by the number of additions
-                    nn.init.normal_(last.weight, std=0.02 / (2 * number) ** 0.5)
+                    nn.init.normal_(last.weight, std=STD / (2 * number) ** 0.5)
         self.blocks, self.norm = nn.ModuleList(blocks), nn.LayerNorm(config.embed_dim)
 
     def forward(self, x: Tensor, cache: TokenCache | None = None) -> Tensor:

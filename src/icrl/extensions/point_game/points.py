@@ -12,10 +12,10 @@ import torch
 from torch import Generator, Tensor, nn
 
 from icrl.extensions.vectors.heads import IMPOSSIBLE, NetworkHeads
-from icrl.nn.encoders import STD, encoder_for
+from icrl.nn.encoders import encoder_for
 from icrl.nn.gpt import GPTConfig
 from icrl.nn.heads import Categorical
-from icrl.nn.networks import by_learner, by_stream, stacked, uniform
+from icrl.nn.networks import STD, by_learner, by_stream, stacked, uniform
 from icrl.sources.heads import heads_for
 from icrl.spaces import EnvSpec
 

@@ -14,7 +14,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from icrl.config.options import refuse
-from icrl.nn.encoders import SmoothTable, Table, lookup
+from icrl.nn.encoders import SmoothTable, Table
 
 _ALONE = "cannot be trained as one program with others: train one by one, with train_gpt"
 
@@ -44,7 +44,7 @@ def stacked(models: Sequence[nn.Module]) -> nn.Module:
 def check_stackable(model: nn.Module) -> None:
     """Raise `ConfigError` if the model has layers with parameters that do not exist for several models at once."""
     for module in model.modules():
-        known = _form_of(module) or isinstance(module, Table | SmoothTable) or not [*module.parameters(recurse=False)]
+        known = _form_of(module) or not [*module.parameters(recurse=False)]
         refuse(not known, f"a model with a layer {type(module).__name__} {_ALONE}")
 
 
@@ -63,8 +63,23 @@ def _linear(module: nn.Linear, x: Tensor) -> Tensor:
     return mapped.view(*x.shape[:-1], -1)
 
 
+def _lookup(tables: Tensor, rows: Tensor) -> Tensor:
+    """Rows of K tables `[K, size, D]`, the first of which is for the first `len(rows) / K` of the `rows`, and so on."""
+    first_rows = torch.arange(len(tables), device=rows.device).repeat_interleave(len(rows) // len(tables))
+    rows = rows + (first_rows * tables.shape[1]).view(-1, *[1] * (rows.ndim - 1))
+    return F.embedding(rows, tables.flatten(0, 1))
+
+
 def _embedding(module: nn.Embedding, numbers: Tensor) -> Tensor:
-    return lookup(module.weight, numbers)
+    return _lookup(module.weight, numbers)
+
+
+def _smooth_table(module: SmoothTable, numbers: Tensor) -> Tensor:
+    return _lookup(module.share @ module.weight, numbers)
+
+
+def _table(module: Table, values: Tensor, first: Tensor) -> Tensor:
+    return _lookup(module.weight, module.rows(values, first))
 
 
 def _layer_norm(module: nn.LayerNorm, x: Tensor) -> Tensor:
@@ -76,5 +91,7 @@ def _layer_norm(module: nn.LayerNorm, x: Tensor) -> Tensor:
 _FORMS: dict[type[nn.Module], Callable[..., Any]] = {
     nn.Linear: _linear,
     nn.Embedding: _embedding,
+    SmoothTable: _smooth_table,
+    Table: _table,
     nn.LayerNorm: _layer_norm,
 }

@@ -11,8 +11,8 @@ from torch import Tensor, nn
 
 from icrl.config.options import Options, in_words, refuse
 from icrl.contracts import ConfigError
-from icrl.nn.networks import ACTIVATIONS
 
+_ACTIVATIONS: dict[str, type[nn.Module]] = {"relu": nn.ReLU, "tanh": nn.Tanh, "gelu": nn.GELU}
 _MAX_WIDTH, _MAX_LAYERS = 2**14, 1000  # memory holds no more
 
 
@@ -56,7 +56,7 @@ class Residual(nn.Module):
         super().__init__()
         self.block = nn.Sequential(*_linear(num_inputs, layer), *_linear(layer.width, layer)[:-1])
         self.shortcut = nn.Identity() if num_inputs == layer.width else nn.Linear(num_inputs, layer.width)
-        self.activation = ACTIVATIONS[layer.activation]()
+        self.activation = _ACTIVATIONS[layer.activation]()
 
     def forward(self, x: Tensor) -> Tensor:
         return self.activation(self.shortcut(x) + self.block(x))
@@ -74,7 +74,7 @@ def make_network(num_inputs: int, num_outputs: int, layers: list[Layer]) -> nn.S
 
 def _linear(num_inputs: int, layer: Layer) -> list[nn.Module]:
     norms = {"none": [], "layer": [nn.LayerNorm(layer.width)], "batch": [nn.BatchNorm1d(layer.width)]}
-    return [nn.Linear(num_inputs, layer.width), *norms[layer.normalization], ACTIVATIONS[layer.activation]()]
+    return [nn.Linear(num_inputs, layer.width), *norms[layer.normalization], _ACTIVATIONS[layer.activation]()]
 
 
 class PointValues(nn.Module):
