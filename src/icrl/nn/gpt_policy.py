@@ -7,7 +7,6 @@ equal one uncached forward over the steps since the start of the last rebuild.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -17,7 +16,7 @@ from torch import Tensor, nn
 from icrl.config.options import Name, Options, option
 from icrl.contracts import Json, Step
 from icrl.envs.rollout import check_form, check_ranges, step_of
-from icrl.nn.cache import Cache, TokenCache
+from icrl.nn.cache import Cache
 from icrl.nn.gpt import GPT, Context, GPTConfig, Window, context_of
 from icrl.nn.heads import Categorical
 from icrl.randomness import Noise, draw_possible, epsilon_greedy, several, stream_seeds
@@ -41,7 +40,7 @@ class PolicyConfig(Options):
 
 
 class Acting(nn.Module):
-    """A model of an extension that acts, with the interface of a GPT."""
+    """A model of an extension that acts, with the interface of a `GPT` for Discrete actions."""
 
     config: GPTConfig
     spec: EnvSpec
@@ -50,12 +49,7 @@ class Acting(nn.Module):
     def device(self) -> torch.device:
         raise NotImplementedError
 
-    def forward(self, context: Context, cache: Sequence[TokenCache] = ()) -> Tensor:
-        """Action logits `[B, T, A]`. With a cache the T steps continue it."""
-        raise NotImplementedError
-
     def new_cache(self, num_streams: int) -> Cache:
-        """An empty cache for a whole context."""
         raise NotImplementedError
 
 

@@ -106,7 +106,9 @@ class Training:
         self._evaluates_at = Interval(config.evals.num_evals, config.evals.eval_interval, run.total, end=True)
         self._snapshot = Interval(0, -(-saving.snapshot_interval // config.trainer.mini_batch_size), run.total)
         self._logger, self.evaluations = _services(stack, context, run, evaluator)
-        self._finite = FiniteCheck(program, {"": updater.model}, lambda _: _lower(lowered, updater), ranks)
+        precise = "device.amp_dtype=bfloat16 or " if updater.scaler.is_enabled() else ""
+        advice = f"{precise}a lower {lowered}optimizer.learning_rate or optimizer.max_gradient_norm"
+        self._finite = FiniteCheck(program, {"": updater.model}, lambda _: advice, ranks)
         run.before_save = lambda: self._finite.check(run.done)
         self.noise_scale = make_noise_scale(config.summaries, config.trainer, ranks)
         self._scale: dict[str, float] = {}
@@ -221,8 +223,3 @@ def newest(results: Mapping[int, Evaluation]) -> list[str]:
     success, returns = ([metrics[name] for name in names if name in metrics] for names in _ENDS.values())
     label, ends = ("return", returns) if any(returns) and not any(success) else ("success", success)
     return [f"{label} in context " + " -> ".join(f"{value:.2f}" for value in ends)] if ends else []
-
-
-def _lower(lowered: str, updater: Updater) -> str:
-    precise = "device.amp_dtype=bfloat16 or " if updater.scaler.is_enabled() else ""
-    return f"{precise}a lower {lowered}optimizer.learning_rate or optimizer.max_gradient_norm"

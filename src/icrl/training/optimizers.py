@@ -18,9 +18,8 @@ from icrl.nn.networks import matrices_of
 from icrl.nn.transformer import Transformer
 
 UPDATE_RULE = "update rule; the preset `optimizer=` sets all of this group"
-_COSINE: dict[str, Any] = {"kind": "cosine", "progress": "percent", "initial": 0.004, "final": 4e-05, "time": 1}
-_RATE = _COSINE | {"warmup": {"until": 0.03, "start": 0}}
-_NEWTON_SCHULZ = (3.4445, -4.7750, 2.0315)
+_WARMUP = {"until": 0.03, "start": 0}
+_RATE = {"kind": "cosine", "progress": "percent", "initial": 0.004, "final": 4e-05, "time": 1, "warmup": _WARMUP}
 
 
 class OptimizerConfig(Options):
@@ -121,14 +120,14 @@ class Muon(optim.AdamW):
             parameter.grad = gradient
 
 
-def orthogonal(matrices: Tensor, num_steps: int = 5) -> Tensor:
-    """Matrices `[N, rows, columns]` with the same singular vectors and singular values of about 0.7 to 1.2, by
+def orthogonal(matrices: Tensor) -> Tensor:
+    """Matrices `[N, rows, columns]` with the same singular vectors and singular values of about 0.7 to 1.2, by five
     Newton-Schulz steps X <- a X + b (X X^T) X + c (X X^T)^2 X. A matrix of zeros stays zero."""
-    a, b, c = _NEWTON_SCHULZ
+    a, b, c = 3.4445, -4.7750, 2.0315
     is_tall = matrices.shape[1] > matrices.shape[2]
     x = matrices.mT if is_tall else matrices
     x = x / x.norm(dim=(1, 2), keepdim=True).clamp(min=1e-7)
-    for _ in range(num_steps):
+    for _ in range(5):
         gram = x @ x.mT
         x = torch.baddbmm(x, torch.baddbmm(gram, gram, gram, beta=b, alpha=c), x, beta=a)
     return x.mT if is_tall else x

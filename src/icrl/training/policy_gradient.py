@@ -81,8 +81,12 @@ class FinetuneConfig(Options):
     former = {"num_epochs": 1, "clip_range": 0.2, "kl_coefficient": 0.0, "max_gradient_norm": 1.0}
 
     def drawn_of(self, number: int) -> int:
-        """Tasks of an iteration if `number` are for training."""
+        """Training tasks of an iteration if there are `number`."""
         return min(self.num_tasks or number, number)
+
+    def streams_of(self, number: int) -> int:
+        """Streams of an iteration if there are `number` training tasks."""
+        return (self.drawn_of(number) + self.num_unsolvable + self.num_rooms) * self.num_streams
 
     @model_validator(mode="after")
     def _check(self) -> Self:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from contextlib import closing
 from copy import deepcopy
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
@@ -58,7 +58,7 @@ class Trials:
     """Batches of the updates of `model`, from trials on `tasks` `[N, task_dim]`.
 
     An iteration plays trials with the weights at its start, and then passes over their streams in random order, in
-    `num_mini_batches` parts. `state_dict` holds the weights of the actor. With a `family` trials are played in its
+    `num_mini_batches` parts. Checkpoints hold the weights of the `actor`. With a `family` trials are played in its
     world, where they also visit other rooms. With `low_precision` the actor's keys and values are bfloat16 on a CPU.
     Methods are called by all `ranks`."""
 
@@ -78,18 +78,16 @@ class Trials:
         self.config, self.env, self.tasks, self.seed = config, env, tasks, seed
         self.ranks, self._family = ranks or Ranks(), family
         self.metrics: dict[str, Tensor] = {}  # of the newest trials
-        self._model, self._actor = model, deepcopy(model).eval().requires_grad_(False)
-        self._actor.cache_dtype = torch.bfloat16 if low_precision else None
-        self._num_tasks, self._bonus = config.drawn_of(len(tasks)), make_schedule(config.bonus)
+        self._model, self.actor = model, deepcopy(model).eval().requires_grad_(False)
+        self.actor.cache_dtype = torch.bfloat16 if low_precision else None
+        self._num_tasks, self.num_streams = config.drawn_of(len(tasks)), config.streams_of(len(tasks))
+        self._bonus = make_schedule(config.bonus)
         unsolvable = env.unsolvable(tasks) if config.num_unsolvable else None
         self._unsolvable = tasks[:0] if unsolvable is None else unsolvable
-        self._windows, self._weight = windows_of(config.trial_steps, model.config.context_len)
+        windows = windows_of(config.trial_steps, model.config.context_len)
+        self._windows, self._weight = (numbers.to(tasks.device) for numbers in windows)
         self._play, self._iteration = Captured(self._played), -1
         self._columns: list[Tensor] = []
-
-    @property
-    def num_streams(self) -> int:
-        return (self._num_tasks + self.config.num_unsolvable + self.config.num_rooms) * self.config.num_streams
 
     @property
     def own(self) -> slice:
@@ -111,14 +109,13 @@ class Trials:
         iteration, part = divmod(update, self.config.num_mini_batches)
         if iteration != self._iteration or not self._columns:
             if part == 0:
-                self._actor.load_state_dict(self._model.state_dict())
+                self.actor.load_state_dict(self._model.state_dict())
             self._columns, self._iteration = self._collect(iteration), iteration
         order = self._drawn(self.num_streams, _ORDER, iteration)
         parts = order.tensor_split(self.config.num_mini_batches * self.ranks.size)
         chosen = parts[part * self.ranks.size + self.ranks.rank]
-        windows, weight = self._windows.to(chosen.device), self._weight.to(chosen.device)
-        columns = (column[chosen][:, windows].flatten(0, 1) for column in self._columns)
-        return TrialBatch(*columns, weight=weight.repeat(len(chosen), 1))
+        columns = (column[chosen][:, self._windows].flatten(0, 1) for column in self._columns)
+        return TrialBatch(*columns, weight=self._weight.repeat(len(chosen), 1))
 
     def tasks_of(self, iteration: int) -> Tensor:
         """Tasks `[B, task_dim]` of the streams of `iteration`, ordered by task: those of training, unsolvable ones, and
@@ -145,16 +142,10 @@ class Trials:
 
     def _played(self, tasks: Tensor, starts: Tensor, noise: Tensor) -> list[Tensor]:
         """Columns of the transitions of trials with these seeds, and the log-probabilities."""
-        policy = Actor(self._actor)
+        policy = Actor(self.actor)
         streams = start_streams(policy, self.env, tasks, starts)
         played, _ = rollout(policy, self.env, streams, self.config.trial_steps, Noise(noise))
         return [*played, torch.stack(policy.log_probs)]
-
-    def state_dict(self) -> dict[str, Any]:
-        return self._actor.state_dict()
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        self._actor.load_state_dict(state)
 
     def _drawn(self, number: int, purpose: int, time: int) -> Tensor:
         """Random order of `number` things, a function of the seed, the purpose and the time."""
@@ -166,25 +157,24 @@ class Trials:
         played, log_prob = self.play(iteration)
         played = played.each(lambda column: self.ranks.concatenated(column, 1))
         log_prob = self.ranks.concatenated(log_prob, 1)
-        value = played.reward
         bonus = self._bonus(self.clock(iteration))
-        new = discoveries(spec, played).float() if bonus else torch.zeros_like(value)
+        new = discoveries(spec, played).float() if bonus else torch.zeros_like(played.reward)
         _, group = self.tasks_of(iteration).unique(dim=0, return_inverse=True)
-        advantage = group_advantages(value + bonus * new, group, config.discount)
+        advantage = group_advantages(played.reward + bonus * new, group, config.discount)
         columns = (played.obs, played.action, played.reward, played.timestep, advantage, log_prob)
-        self.metrics = self._progress(played, value, new)
+        self.metrics = self._progress(played, new)
         return [column.transpose(0, 1) for column in columns]
 
-    def _progress(self, played: Rollout, value: Tensor, new: Tensor) -> dict[str, Tensor]:
+    def _progress(self, played: Rollout, new: Tensor) -> dict[str, Tensor]:
         """Mean return and number of rewarded discoveries of a trial, and success of the first and of the last episode
         that all streams finished; on training tasks alone."""
         kept = self._num_tasks * self.config.num_streams
         solvable = played.each(lambda column: column[:, :kept])
         episodes, _ = finished_episodes(solvable, OpenEpisodes.none(kept), self.env.spec)
         number, last = numbered(episodes.stream), self.config.trial_steps // self.env.spec.max_episode_steps - 1
-        metrics = {"return": value[:, :kept].sum(0).mean(), "discoveries": new[:, :kept].sum(0).mean()}
+        metrics = {"return": solvable.reward.sum(0).mean(), "discoveries": new[:, :kept].sum(0).mean()}
         for name, episode in {"first_success": 0, "last_success": last}.items() if last >= 0 else ():
-            metrics[name] = torch.tensor(episodes.success[number == episode].mean(), device=value.device)
+            metrics[name] = torch.tensor(episodes.success[number == episode].mean(), device=new.device)
         return metrics
 
 
@@ -240,7 +230,7 @@ def adapted(context: RunContext, env: TensorEnv, tasks: Tensor) -> RunContext:
     unsolvable = f"finetune.num_unsolvable={options.num_unsolvable}"
     none = options.num_unsolvable and env.unsolvable(tasks) is None
     refuse(none, f"{unsolvable}: env.name={config.env.name} has no tasks without reward; give 0")
-    num_streams = (options.drawn_of(len(tasks)) + options.num_unsolvable + options.num_rooms) * options.num_streams
+    num_streams = options.streams_of(len(tasks))
     parts = f"finetune.num_mini_batches={options.num_mini_batches}"
     refuse(options.num_mini_batches > num_streams, f"{parts}: must be at most {num_streams}, the streams of all tasks")
     ranks, streams = context.ranks.size, f"finetune.num_streams={options.num_streams}"
@@ -262,7 +252,6 @@ def adapted(context: RunContext, env: TensorEnv, tasks: Tensor) -> RunContext:
 def divides_streams(config: Config, size: int) -> bool:
     """True if `size` processes can share the streams of trials, as far as the options tell their number."""
     options, learned = config.finetune, config.tasks.num_train - config.data.num_development_tasks
-    tasks = options.drawn_of(max(0, learned)) + options.num_unsolvable + options.num_rooms
-    number = tasks * options.num_streams
+    number = options.streams_of(max(0, learned))
     divides = (number if config.tasks.num_train else options.num_streams) % size == 0  # then so do any tasks
     return divides and number >= size * options.num_mini_batches

@@ -67,9 +67,7 @@ class Updater:
         self._step = rules()[config.optimizer.name].step
         self.model, self.optimizer_config, self.after_step = model, config.optimizer, after_step
         self.max_norm = make_schedule(config.optimizer.max_gradient_norm)
-        self._device, self.precision, self.ranks = device, config.device.amp_dtype, ranks
-        if self.precision == "auto":
-            self.precision = _precision(config, objective, device, ranks)
+        self._device, self.ranks, self.precision = device, ranks, _precision(config, objective, device, ranks)
         self.scaler = torch.amp.GradScaler(device.type, enabled=self.precision == "float16")
         self.parallel = ranks.wrapped(model, device)
         self.forward: nn.Module = self.parallel or model
@@ -156,8 +154,10 @@ class Updater:
 
 
 def _precision(config: Config, objective: Objective, device: torch.device, ranks: Ranks) -> str:
-    """Precision that `device.amp_dtype=auto` means for an objective. Only one that says so (`low_precision`) learns as
-    well in bfloat16: values, and numbers that are observed or chosen, need more digits."""
+    """Precision of products. `device.amp_dtype=auto` is bfloat16 only for an objective that learns as well in it, and
+    says so (`low_precision`): values, and numbers that are observed or chosen, need more digits."""
+    if config.device.amp_dtype != "auto":
+        return config.device.amp_dtype
     if not getattr(objective, "low_precision", False) or config.device.dtype != "float32":
         return "none"
     gain = ranks.average(torch.tensor(bfloat16_gain(device), device=device)).item()  # all ranks must agree
