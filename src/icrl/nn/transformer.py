@@ -176,7 +176,7 @@ class Block(nn.Module):
 
 
 class Transformer(nn.Module):
-    """Blocks and a final norm over embedded tokens, `[B, L, D] -> [B, L / G, D]`: the last token of every step.
+    """Blocks and a final norm over embedded tokens, of which the last one of every step is returned.
 
     `recompute` is activation checkpointing: training keeps the input of each block alone."""
 

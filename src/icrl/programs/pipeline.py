@@ -19,11 +19,9 @@ from icrl.config.options import replace
 from icrl.contracts import PipelineError
 from icrl.programs import evaluate, finetune, train_agents, train_gpt
 from icrl.recording.record import examined_quietly
-from icrl.runs.device import device_of
 from icrl.runs.distributed import process_group
 from icrl.runs.processes import Worker
-from icrl.training.program import divides_windows
-from icrl.training.trials import check_trials, divides_streams
+from icrl.training.trials import check_trials
 
 LARGE = "source.num_learners, trainer.mini_batch_size, evaluation.num_streams"
 
@@ -43,9 +41,9 @@ def main(config: Config) -> Path:
     try:
         helper.give(config)
         if not tuned or config.finetune.start == "gpt":
-            ranks.in_ranks(train_gpt.main, *_shared(config, threads, divides_windows(config, ranks.size)))
+            ranks.in_ranks(train_gpt.main, *_shared(config, threads, "train_gpt"))
         if tuned:
-            ranks.in_ranks(finetune.main, *_shared(config, threads, divides_streams(config, ranks.size)))
+            ranks.in_ranks(finetune.main, *_shared(config, threads, "finetune"))
         torch.set_num_threads(threads)
         if (examination := helper.answer(0.0)) is None:
             print("waiting for the other process to examine and film the source agents")
@@ -60,10 +58,9 @@ def main(config: Config) -> Path:
     return evaluate.main(config)
 
 
-def _shared(config: Config, threads: int, divides: bool) -> tuple[Config, int]:
-    """Options of a training program on `threads` threads, and its number of processes: several on a CPU if its batches
-    divide, because the threads of one wait for each other. One process leaves a core for evaluations and films."""
-    most = process_group().size
-    size = most if divides and threads >= most and device_of(config).type == "cpu" else 1
+def _shared(config: Config, threads: int, program: str) -> tuple[Config, int]:
+    """Options of a training program on `threads` threads, and its number of processes. One process leaves a core for
+    evaluations and films."""
+    size = process_group().size_for(program, config, threads)
     each = threads // size if size > 1 else max(1, threads - 1)
     return replace(config, num_threads=each), size

@@ -56,12 +56,14 @@ class Ranks:
 class Group:
     """Ways in which ranks are started and find each other. Here there is one rank."""
 
-    size = 1  # ranks that share the work of this machine's CPU
-
     @contextmanager
     def joined(self, device: torch.device) -> Iterator[tuple[Ranks, torch.device]]:
         """Ranks with which this process was started, and its device."""
         yield Ranks(), device
+
+    def size_for(self, program: str, config: Any, threads: int) -> int:
+        """Processes of this machine that share a training `program` best, on `threads` threads of the CPU."""
+        return 1
 
     def in_ranks(self, main: Callable[[Any], Any], config: Any, size: int) -> Any:
         """Result of `main(config)`, which opens one run, in `size` processes of this machine."""

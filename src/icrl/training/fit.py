@@ -118,12 +118,10 @@ class Training:
 
     @property
     def done(self) -> int:
-        """Updates so far."""
         return self._run.done
 
     @property
     def total(self) -> int:
-        """Updates of the whole run."""
         return self._run.total
 
     @property

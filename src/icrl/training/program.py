@@ -65,11 +65,7 @@ class RunContext(NamedTuple):
     def batches(self, mixture: Mixture) -> Callable[[int], Batch]:
         """Function from an update to this rank's share of its batch, which is read during the update before."""
         seed, size, ranks = self.config.seed, self.config.trainer.mini_batch_size, self.ranks
-
-        def batch(update: int) -> Batch:
-            return mixture.batch(seed, update, size, ranks.rank, ranks.size)
-
-        return ahead(batch)
+        return ahead(lambda update: mixture.batch(seed, update, size, ranks.rank, ranks.size))
 
 
 def windows_of(
@@ -88,13 +84,6 @@ def windows_of(
         labels = labels_makers()[objective.labels](objective.labels, config, spec)
     parts = [Windows(store, config.data, objective, tasks, length, device, rewards, labels) for store in stores]
     return Mixture(parts, config.data.weights)
-
-
-def divides_windows(config: Config, size: int) -> bool:
-    """True if `size` processes can share the batches of stage two, two windows each at least."""
-    trainer, windows = config.trainer, config.trainer.mini_batch_size
-    divides = windows % (size * trainer.gradient_accumulation_steps) == 0 and windows >= 2 * size
-    return divides and config.optimizer.is_shared
 
 
 def ahead(batch_at: Callable[[int], Batch]) -> Callable[[int], Batch]:

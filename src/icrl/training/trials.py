@@ -247,11 +247,3 @@ def adapted(context: RunContext, env: TensorEnv, tasks: Tensor) -> RunContext:
         trainer=replace(config.trainer, activation_checkpointing=False, **batches),
     )
     return context._replace(config=adapted)
-
-
-def divides_streams(config: Config, size: int) -> bool:
-    """True if `size` processes can share the streams of trials, as far as the options tell their number."""
-    options, learned = config.finetune, config.tasks.num_train - config.data.num_development_tasks
-    number = options.streams_of(max(0, learned))
-    divides = (number if config.tasks.num_train else options.num_streams) % size == 0  # then so do any tasks
-    return divides and number >= size * options.num_mini_batches

@@ -26,6 +26,7 @@ from torch.nn.parallel import DistributedDataParallel
 from icrl.contracts import ConfigError, PipelineError, Stopped
 from icrl.runs import SHARED
 from icrl.runs._parent import LAUNCHER
+from icrl.runs.device import device_of
 from icrl.runs.distributed import Group, Ranks
 from icrl.runs.processes import Worker
 
@@ -98,10 +99,23 @@ class JoinedRanks(Ranks):
             )
 
 
+def divides_windows(config: Any, size: int) -> bool:
+    """True if `size` processes can share the batches of stage two, two windows each at least."""
+    trainer, windows = config.trainer, config.trainer.mini_batch_size
+    divides = windows % (size * trainer.gradient_accumulation_steps) == 0 and windows >= 2 * size
+    return divides and config.optimizer.is_shared
+
+
+def divides_streams(config: Any, size: int) -> bool:
+    """True if `size` processes can share the streams of trials, as far as the options tell their number."""
+    options, learned = config.finetune, config.tasks.num_train - config.data.num_development_tasks
+    number = options.streams_of(max(0, learned))
+    divides = (number if config.tasks.num_train else options.num_streams) % size == 0  # then so do any tasks
+    return divides and number >= size * options.num_mini_batches
+
+
 class Together(Group):
     """Processes that `in_ranks` or `torchrun` started."""
-
-    size = 2
 
     def check_alone(self, program: str) -> None:
         size = os.environ.get("WORLD_SIZE", "1") if os.environ.get("RANK") else "1"
@@ -128,6 +142,11 @@ class Together(Group):
             _leave_group()
             raise
         _leave_group()  # not after other exceptions: it would wait for ever for the other ranks
+
+    def size_for(self, program: str, config: Any, threads: int) -> int:
+        """Two on a CPU if its batches divide, because the threads of one process wait for each other."""
+        divides = divides_streams if program == "finetune" else divides_windows
+        return 2 if threads >= 2 and device_of(config).type == "cpu" and divides(config, 2) else 1
 
     def in_ranks(self, main: Callable[[Any], Any], config: Any, size: int) -> Any:
         """This process is rank 0, the others ignore signals and end with it. `main` and `config` must be picklable.
