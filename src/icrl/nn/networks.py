@@ -56,21 +56,6 @@ def stacked(seeds: Tensor, parameters: Callable[[Generator], list[Tensor]]) -> l
     return [torch.stack(one) for one in zip(*each, strict=True)]
 
 
-def by_learner(x: Tensor, num_learners: int) -> Tensor:
-    """`[T, L * N, ...]` numbers of streams as those of learners, `[L, T * N, ...]`."""
-    return x.unflatten(1, (num_learners, -1)).transpose(0, 1).flatten(1, 2)
-
-
-def by_stream(x: Tensor, num_steps: int) -> Tensor:
-    """Inverse of `by_learner`."""
-    return x.unflatten(1, (num_steps, -1)).transpose(0, 1).flatten(1, 2)
-
-
-def uniform(num_inputs: int, num_outputs: int, bound: float, generator: Generator) -> Tensor:
-    """Initial weights `[num_inputs, num_outputs]` from -bound to bound."""
-    return torch.empty(num_inputs, num_outputs).uniform_(-bound, bound, generator=generator)
-
-
 class StackedNetwork(nn.Module):
     """An embedding of the observation and a linear layer, L of them side by side.
 
@@ -82,7 +67,8 @@ class StackedNetwork(nn.Module):
 
         def parameters(generator: Generator) -> list[Tensor]:
             embedding = torch.randn(num_obs, hidden_size, generator=generator)
-            return [embedding, uniform(hidden_size, num_outputs, hidden_size**-0.5, generator)]
+            heads, bound = torch.empty(hidden_size, num_outputs), hidden_size**-0.5
+            return [embedding, heads.uniform_(-bound, bound, generator=generator)]
 
         self.embedding, self.heads = map(nn.Parameter, stacked(seeds, parameters))  # [L, S, H], [L, H, O]
         self.bias = nn.Parameter(torch.zeros(num_learners, 1, num_outputs))

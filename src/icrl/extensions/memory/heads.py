@@ -14,8 +14,8 @@ import torch
 from torch import Generator, Tensor, nn
 
 from icrl.extensions.vectors.heads import VectorHeads
-from icrl.extensions.vectors.stacked_mlp import RunningMoments, StackedMLP
-from icrl.nn.networks import by_learner, by_stream, stacked
+from icrl.extensions.vectors.stacked_mlp import RunningMoments, StackedMLP, by_learner, by_stream
+from icrl.nn.networks import stacked
 from icrl.randomness import mix
 from icrl.sources.heads import body
 

@@ -12,10 +12,11 @@ import torch
 from torch import Generator, Tensor, nn
 
 from icrl.extensions.vectors.heads import IMPOSSIBLE, NetworkHeads
+from icrl.extensions.vectors.stacked_mlp import by_learner, by_stream
 from icrl.nn.encoders import encoder_for
 from icrl.nn.gpt import GPTConfig
 from icrl.nn.heads import Categorical
-from icrl.nn.networks import STD, by_learner, by_stream, stacked, uniform
+from icrl.nn.networks import STD, stacked
 from icrl.sources.heads import heads_for
 from icrl.spaces import EnvSpec
 
@@ -85,7 +86,8 @@ class StackedPointNetwork(nn.Module):
 
         def parameters(generator: Generator) -> list[Tensor]:
             bounds = (inputs**-0.5 if name == "heads" else (6 / inputs) ** 0.5 for name, (inputs, _) in shapes.items())
-            return [uniform(*shape, bound, generator) for shape, bound in zip(shapes.values(), bounds, strict=True)]
+            weights = [(torch.empty(shape), bound) for shape, bound in zip(shapes.values(), bounds, strict=True)]
+            return [weight.uniform_(-bound, bound, generator=generator) for weight, bound in weights]
 
         self.weights = nn.ParameterDict(dict(zip(shapes, stacked(seeds, parameters), strict=True)))  # [L, in, out]
         biases = {name: torch.zeros(len(seeds), 1, outputs) for name, (_, outputs) in shapes.items()}

@@ -34,10 +34,10 @@ from icrl.extensions.value_sources.options import ReplayConfig
 from icrl.extensions.value_sources.targets import polyak_update
 from icrl.extensions.vectors.actions import SquashedGaussian
 from icrl.extensions.vectors.heads import VectorHeads
-from icrl.extensions.vectors.stacked_mlp import Normalised, StackedMLP, orthogonal
+from icrl.extensions.vectors.stacked_mlp import Normalised, StackedMLP, by_learner, by_stream, orthogonal
 from icrl.nn.gpt import GPTConfig
 from icrl.nn.heads import make_head
-from icrl.nn.networks import by_learner, by_stream, stacked
+from icrl.nn.networks import stacked
 from icrl.randomness import mix, normal, uniform
 from icrl.sources import source
 from icrl.sources.a2c import ActorCritic

@@ -15,10 +15,10 @@ from torch import Generator, Tensor, nn
 from icrl.config.options import refuse
 from icrl.extensions.vectors.actions import ClippedGaussian
 from icrl.extensions.vectors.encoders import strides_of
-from icrl.extensions.vectors.stacked_mlp import StackedActorCritic, StackedMLP
+from icrl.extensions.vectors.stacked_mlp import StackedActorCritic, StackedMLP, by_stream
 from icrl.nn.gpt import GPTConfig
 from icrl.nn.heads import Categorical, Head, make_head
-from icrl.nn.networks import by_stream, stacked
+from icrl.nn.networks import stacked
 from icrl.randomness import mix, several
 from icrl.sources.heads import Heads, body, heads_for
 from icrl.spaces import EnvSpec, is_image

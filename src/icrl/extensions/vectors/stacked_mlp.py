@@ -8,10 +8,20 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Generator, Tensor, nn
 
-from icrl.nn.networks import by_learner, by_stream, stacked
+from icrl.nn.networks import stacked
 
 _LIMIT = 10.0  # deviations from the mean beyond which a normalised observation is cut off
 _TINY = 1e-8  # added to variances
+
+
+def by_learner(x: Tensor, num_learners: int) -> Tensor:
+    """`[T, L * N, ...]` numbers of streams as those of learners, `[L, T * N, ...]`."""
+    return x.unflatten(1, (num_learners, -1)).transpose(0, 1).flatten(1, 2)
+
+
+def by_stream(x: Tensor, num_steps: int) -> Tensor:
+    """Inverse of `by_learner`."""
+    return x.unflatten(1, (num_steps, -1)).transpose(0, 1).flatten(1, 2)
 
 
 class RunningMoments(nn.Module):
