@@ -24,13 +24,7 @@ INPUTS = (
     *(("framed", True, False), ("smooth", False, INDUCTION[-1])),
 )
 FORMS = [  # two inputs, one of them timed, for each pair of tokens and positions, and every pair of these with an input
-    {
-        "tokens": tokens,
-        "position": position,
-        "obs_encoding": encoding,
-        "add_env_time": timed,
-        "induction": induction,
-    }
+    {"tokens": tokens, "position": position, "obs_encoding": encoding, "add_env_time": timed, "induction": induction}
     for (i, tokens), (j, position) in itertools.product(enumerate(TOKENS), enumerate(POSITIONS))
     for encoding, timed, induction in (INPUTS[(i + j) % 4], INPUTS[(i + j + 1) % 4])
     if timed or position != "env_time"

@@ -197,11 +197,7 @@ class InContextPolicy:
 
 
 def column_of(
-    name: str,
-    value: Any,
-    shape: tuple[int, ...],
-    dtype: torch.dtype,
-    row: str = "stream; `reset` sets their number",
+    name: str, value: Any, shape: tuple[int, ...], dtype: torch.dtype, row: str = "stream; `reset` sets their number"
 ) -> Tensor:
     """Tensor of numbers that were given, with one `row` for each stream or task. Raises `ValueError` for another shape,
     and for what `dtype` cannot hold."""

@@ -41,7 +41,6 @@ class RunContext(NamedTuple):
     ranks: Ranks
     description: Json  # stored with checkpoints: the run, its options, and the data to build the model
     stores: list[Histories]
-    before: Json | None = None  # description of the newest checkpoint, if the run resumes
 
     @property
     def tasks(self) -> Json:
@@ -173,7 +172,7 @@ def open_run(
                 "tasks": split | {"development": development},
                 "histories": described(stores),
             }
-            yield RunContext(config, folder, device, ranks, description, stores, before)
+            yield RunContext(config, folder, device, ranks, description, stores)
     announce(f"checkpoints and curves: {folder}", ranks)
 
 
