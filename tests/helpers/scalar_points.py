@@ -4,9 +4,8 @@ removed row."""
 from collections.abc import Callable, Sequence
 from fractions import Fraction
 from itertools import combinations
-from operator import le, mul
+from operator import le
 from random import Random
-from typing import Any
 
 Point = tuple[int | Fraction, ...]
 Points = list[Point | None]
@@ -135,36 +134,3 @@ def play(points: Points, host: Host, agent: Agent, random: Random, max_steps: in
 def rows_of(points: Sequence[Sequence[int | float]]) -> Points:
     """Points from rows with padding."""
     return [tuple(row) if min(row) >= 0 else None for row in points]
-
-
-def is_vertex(point: Point, others: list[Point]) -> bool:
-    """Whether `point` is a vertex of the Newton polyhedron of it and the `others`: some weights w >= 0 give it a sum
-    less by 1 at least than that of each other point. Such w form a polyhedron without lines, so that if there are any,
-    n of the inequalities w_i >= 0 and w * (other - point) >= 1 hold with equality at one of them: all are tried."""
-    dimension = len(point)
-    rows = [([int(i == k) for k in range(dimension)], 0) for i in range(dimension)]
-    rows += [([a - b for a, b in zip(other, point, strict=True)], 1) for other in others]
-    solutions = (_solved(chosen) for chosen in combinations(rows, dimension))
-    return any(w is not None and all(sum(map(mul, row, w)) >= bound for row, bound in rows) for w in solutions)
-
-
-def hull(points: Points) -> Points:
-    """Vertices of the Newton polyhedron; of equal points the first."""
-    kept = reduce(points)
-    return [
-        point if point and is_vertex(point, [other for other in left(kept) if other != point]) else None
-        for point in kept
-    ]
-
-
-def _solved(equations: Sequence[tuple[list[Any], int]]) -> list[Fraction] | None:
-    """Solution of n linear equations, by elimination; None if there is not exactly one."""
-    rows = [[*map(Fraction, row), Fraction(bound)] for row, bound in equations]
-    for i in range(len(rows)):
-        pivot = next((row for row in rows[i:] if row[i]), None)
-        if pivot is None:
-            return None
-        rows.remove(pivot)
-        rows.insert(i, [x / pivot[i] for x in pivot])
-        rows = [row if row is rows[i] else [a - row[i] * b for a, b in zip(row, rows[i], strict=True)] for row in rows]
-    return [row[-1] for row in rows]

@@ -9,8 +9,8 @@ For each of the seeds 0, 1, 2, one after the other on one thread, `python -m src
 - both players against each other, a league of four earlier selves and fixed players, into
   logs/point_league-league-<seed>/.
 
-Then each of these hosts, and Zeillinger's, play all these agents, with the reduction of the training, and some of them
-with the other. Unfinished runs are continued, finished ones read. 95 % intervals over seeds and games.
+Then each of these hosts, and Zeillinger's, play all these agents. Unfinished runs are continued, finished ones read.
+95 % intervals over seeds and games.
 """
 
 import sys
@@ -33,10 +33,7 @@ from icrl.rl.statistics import CONFIDENCE
 KINDS, NUM_GAMES = ("early", "three", "league"), 500
 UPDATES, EARLY = 3000, (1000, 2000, 3000)
 # The updates of the agents by training; at the end a league holds its newest four.
-REDUCTIONS: dict[str, dict[str, tuple[int, ...]]] = {
-    "dominance": {"early": EARLY, "league": (1500, 2000, 2500, 3000)},
-    "hull": {"early": (3000,), "league": (3000,)},
-}
+AGENTS_AT = {"early": EARLY, "league": (1500, 2000, 2500, 3000)}
 SHARED = (  # the matches that count are played at the end
     *(f"training.num_updates={UPDATES}", "training.league_interval=500", "checkpoints.snapshot_interval=500"),
     *("num_threads=1", "evaluation.num_evals=0", "evaluation.num_final_games=50", "evaluation.pictures=false"),
@@ -56,26 +53,23 @@ def main(overrides: list[str]) -> None:
         for name, own in options.items():
             train_players(compose_config(PlayersConfig, [*SHARED, f"name={name}", f"seed={seed}", *own, *overrides]))
     config = compose_config(PlayersConfig, [*SHARED, *overrides])
-    for reduction, steps in REDUCTIONS.items():
-        rules = replace(config, game=replace(config.game, reduction=reduction))
-        runs = [matches(replace(rules, seed=seed), steps) for seed in SEEDS]
-        print(f"game.reduction={reduction}\n")
-        print_table(rho_over_runs(runs, CONFIDENCE, config.evaluation.num_bootstrap, SEEDS[0]))
-        print()
+    runs = [matches(replace(config, seed=seed)) for seed in SEEDS]
+    print_table(rho_over_runs(runs, CONFIDENCE, config.evaluation.num_bootstrap, SEEDS[0]))
     spent = (time.perf_counter() - wall) / 60, (time.process_time() - processor) / 60
     print("minutes: {:.1f}, of the processor {:.1f}".format(*spent))
 
 
-def matches(config: PlayersConfig, steps: dict[str, tuple[int, ...]]) -> Json:
-    """Matches of the hosts trained with the seed of `config`, and of a fixed one, with the agents of these updates and
-    the fixed agents."""
+def matches(config: PlayersConfig) -> Json:
+    """Matches of the hosts trained with the seed of `config`, and of a fixed one, with trained and fixed agents."""
     device, options = torch.device("cpu"), config.evaluation
 
     def player(kind: str, side: str, which: str = "") -> Player:
         return load_for(config, f"logs/point_league-{kind}-{config.seed}{which}", side, device).player()
 
     hosts = {kind: player(kind, "host") for kind in KINDS} | {"zeillinger": HOSTS["zeillinger"]}
-    agents = {f"{kind} {at}": player(kind, "agent", f"@{at}") for kind, those in steps.items() for at in those} | AGENTS
+    agents = {
+        f"{kind} {at}": player(kind, "agent", f"@{at}") for kind, those in AGENTS_AT.items() for at in those
+    } | AGENTS
     pairs = {f"{one}_vs_{other}": (hosts[one], agents[other]) for one in hosts for other in agents}
     settings = (options.max_moves, config.seed, CONFIDENCE, options.num_bootstrap)
     return measure(make_game(config), pairs, NUM_GAMES, *settings)

@@ -1,7 +1,7 @@
 """Extension: the two-player polyhedra game, `env=point_game` and `src.train_players`.
 
-Lowest first: `rules`, `newton`, `fixed_players`, `rollout` (many games side by side, and matches); above them the
-pipeline's world (`opponents`, `world`), players with a network (`players/`), Gymnasium environments. The
+Lowest first: `rules`, `fixed_players`, `rollout` (many games side by side, and matches); above them the pipeline's
+world (`opponents`, `world`), players with a network (`players/`), Gymnasium environments. The
 players learn from the replay of `value_sources`, the Gymnasium environments take seeds and masks as `as_gymnasium`
 does, and source agents have the heads of `vectors`.
 """

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from icrl.contracts import Json
 from icrl.extensions.point_game.fixed_players import Agent, Host
 from icrl.extensions.point_game.rollout import PointGame
-from icrl.extensions.point_game.rules import reposition, shift, subset_of, subsets
+from icrl.extensions.point_game.rules import reduce, reposition, shift, subset_of, subsets
 from icrl.plots.style import (
     PALETTE,
     Frame,
@@ -75,7 +75,7 @@ def play_moves(game: PointGame, host: Host, agent: Agent, seed: int) -> Iterator
         axis = game.answer(agent, state, subset)
         coords = subset_of(subset, game.options.dimension)
         moved = shift(state.points, coords, axis)
-        stays = game.reduce(moved)[0, :, 0] >= 0
+        stays = reduce(moved)[0, :, 0] >= 0
         moved = reposition(moved) if game.options.reposition else moved
         here = state.points[0, :, 0] >= 0
         number += 1

@@ -8,7 +8,7 @@ rounded or wraps around. B streams, T steps, M games of a match, N rows for poin
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Annotated, Any, Literal, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import numpy as np
 import torch
@@ -19,7 +19,6 @@ from torch import Tensor
 from icrl.contracts import Json
 from icrl.extensions.point_game import rules
 from icrl.extensions.point_game.fixed_players import Agent, Host
-from icrl.extensions.point_game.newton import reduce_to_hull
 from icrl.randomness import mix, stream_seeds, uniform
 from icrl.rl.statistics import bootstrap_ratios, percentile_interval
 from icrl.runs.processes import progress_bar
@@ -39,7 +38,6 @@ class PointGameOptions:
     max_value: Annotated[int, Field(ge=1, le=2**20)]  # coordinates of a start are uniform in 0 .. max_value
     max_episode_steps: Annotated[int, Field(ge=1, le=2**62)]  # moves after which a game is truncated
     reposition: bool  # subtract each coordinate's minimum after every move: the same game in smaller numbers
-    reduction: Literal["dominance", "hull"] = "dominance"  # removed points: dominated ones, or all but vertices
 
 
 class PointState(NamedTuple):
@@ -74,12 +72,11 @@ class PointGame:
 
     def __init__(self, options: PointGameOptions) -> None:
         self.options = options
-        self.reduce = reduce_to_hull if options.reduction == "hull" else rules.reduce
 
     def start(self, seed: Tensor, episode: Tensor) -> Tensor:
         """First positions `[B, N, n]` of the games numbered `episode`: at least two points, in canonical order."""
         size = self.options.max_num_points, self.options.dimension, self.options.max_value
-        return rules.canonical(rules.random_starts(mix(seed, episode), *size, reduced=self.reduce))
+        return rules.canonical(rules.random_starts(mix(seed, episode), *size))
 
     def reset(self, seeds: Tensor) -> PointState:
         """Start a stream for each of `seeds` `[B]` int64."""
@@ -95,7 +92,7 @@ class PointGame:
         coords = rules.subset_of(subset, self.options.dimension)
         legal = (coords & (torch.arange(self.options.dimension, device=axis.device) == axis[:, None])).any(1)
         narrow = rules.narrowed(rules.trim(state.points), self.options.dimension)
-        moved = self.reduce(rules.shift(narrow, coords, axis))
+        moved = rules.reduce(rules.shift(narrow, coords, axis))
         moved = rules.reposition(moved) if self.options.reposition else moved
         timestep = state.timestep + 1
         truncated = (moved.amax((1, 2)).long() > MAX_COORDINATE) | (timestep >= self.options.max_episode_steps)

@@ -2,8 +2,7 @@
 
 A position is a finite set of points with coordinates >= 0. The *host* names a subset I of at least two coordinates. The
 *agent* answers with one coordinate i of I, and every point moves: x_i <- sum of x_k over k in I. A point is removed if
-another point is below or equal to it in every coordinate (`newton` removes all that are no vertices of the Newton
-polyhedron). The host wants one point left, the agent more than one.
+another point is below or equal to it in every coordinate. The host wants one point left, the agent more than one.
 
 B games, N rows for points, n coordinates, A = 2**n - n - 1 subsets. Positions are `[B, N, n]`, int64 or float; a row of
 `PADDING` is no point. Arithmetic is exact in int64 while n times the largest coordinate is below 2**63, and in float64
@@ -11,7 +10,6 @@ while it is at most 2**53. The functions return new tensors. Games innermost in 
 """
 
 import math
-from collections.abc import Callable
 from functools import cache
 from typing import Any
 
@@ -96,13 +94,13 @@ def random_points(seeds: Tensor, max_num_points: int, dimension: int, max_value:
     return integers(seeds, counters, max_value + 1).view(max_num_points, dimension, -1).permute(2, 0, 1)
 
 
-def random_starts(seeds: Tensor, *size: int, reduced: Callable[[Tensor], Tensor] = reduce) -> Tensor:
-    """`random_points`, reduced by `reduced` and drawn again while the game would be over, so that every game has a
-    move. Needs at least two points and `max_value` >= 1."""
-    points, attempt = reduced(random_points(mix(seeds, 0), *size)), 0
+def random_starts(seeds: Tensor, *size: int) -> Tensor:
+    """`random_points`, reduced and drawn again while the game would be over, so that every game has a move. Needs at
+    least two points and `max_value` >= 1."""
+    points, attempt = reduce(random_points(mix(seeds, 0), *size)), 0
     while len(over := is_over(points).nonzero()[:, 0]):
         attempt += 1
-        points[over] = reduced(random_points(mix(seeds[over], attempt), *size))
+        points[over] = reduce(random_points(mix(seeds[over], attempt), *size))
     return points
 
 

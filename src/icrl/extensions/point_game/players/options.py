@@ -50,10 +50,9 @@ class GameConfig(Options):
     max_value: int = option(20, "coordinates of a start are uniform in 0 .. this", ge=1, le=2**20)
     max_episode_steps: int = option(50, "moves after which a game of training is truncated", ge=1, le=10000)
     reposition: bool = option(True, "subtract each coordinate's minimum after a move: the same game, smaller numbers")
-    reduction: Literal["dominance", "hull"] = option(
-        "dominance", "points removed after a move: dominated ones, or all that are no vertices of the Newton polyhedron"
-    )
     scale_observation: bool = option(True, "networks see each position divided by its largest coordinate")
+
+    former = {"reduction": "dominance"}
 
 
 class TrainingConfig(Options):
