@@ -6,7 +6,7 @@ import torch
 
 from icrl.app.compose import compose_config
 from icrl.config.schedules import Clock
-from icrl.extensions.point_game.players.learners import Learner, Stopwatch, make_learners
+from icrl.extensions.point_game.players.learners import Learner, make_learners
 from icrl.extensions.point_game.players.options import PlayersConfig
 from icrl.extensions.point_game.programs import train_players
 
@@ -17,7 +17,7 @@ START = Clock(0, 0, 0, 0)
 def learners_of(*overrides: str) -> dict[str, Learner]:
     """Learners of `players=tiny` with some options set, before the first move."""
     config = compose_config(PlayersConfig, ["players=tiny", "device=cpu", *overrides])
-    return make_learners(config, Stopwatch(False, CPU), CPU)[0]
+    return make_learners(config, CPU)[0]
 
 
 def begun(role: str, *overrides: str) -> Learner:

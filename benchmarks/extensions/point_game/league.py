@@ -28,7 +28,6 @@ from icrl.extensions.point_game.players.options import PlayersConfig
 from icrl.extensions.point_game.players.trained_players import Player, load_for
 from icrl.extensions.point_game.programs.train_players import main as train_players
 from icrl.extensions.point_game.rollout import measure, rho_over_runs
-from icrl.rl.statistics import CONFIDENCE
 
 KINDS, NUM_GAMES = ("early", "three", "league"), 500
 UPDATES, EARLY = 3000, (1000, 2000, 3000)
@@ -54,14 +53,14 @@ def main(overrides: list[str]) -> None:
             train_players(compose_config(PlayersConfig, [*SHARED, f"name={name}", f"seed={seed}", *own, *overrides]))
     config = compose_config(PlayersConfig, [*SHARED, *overrides])
     runs = [matches(replace(config, seed=seed)) for seed in SEEDS]
-    print_table(rho_over_runs(runs, CONFIDENCE, config.evaluation.num_bootstrap, SEEDS[0]))
+    print_table(rho_over_runs(runs, SEEDS[0]))
     spent = (time.perf_counter() - wall) / 60, (time.process_time() - processor) / 60
     print("minutes: {:.1f}, of the processor {:.1f}".format(*spent))
 
 
 def matches(config: PlayersConfig) -> Json:
     """Matches of the hosts trained with the seed of `config`, and of a fixed one, with trained and fixed agents."""
-    device, options = torch.device("cpu"), config.evaluation
+    device = torch.device("cpu")
 
     def player(kind: str, side: str, which: str = "") -> Player:
         return load_for(config, f"logs/point_league-{kind}-{config.seed}{which}", side, device).player()
@@ -71,8 +70,7 @@ def matches(config: PlayersConfig) -> Json:
         f"{kind} {at}": player(kind, "agent", f"@{at}") for kind, those in AGENTS_AT.items() for at in those
     } | AGENTS
     pairs = {f"{one}_vs_{other}": (hosts[one], agents[other]) for one in hosts for other in agents}
-    settings = (options.max_moves, config.seed, CONFIDENCE, options.num_bootstrap)
-    return measure(make_game(config), pairs, NUM_GAMES, *settings)
+    return measure(make_game(config), pairs, NUM_GAMES, config.evaluation.max_moves, config.seed)
 
 
 if __name__ == "__main__":

@@ -14,7 +14,6 @@ from icrl.contracts import Json
 from icrl.extensions.point_game.players.options import PlayersConfig
 from icrl.extensions.point_game.programs.train_players import main as train_players
 from icrl.extensions.point_game.rollout import players_of, rho_over_runs
-from icrl.rl.statistics import CONFIDENCE
 from icrl.runs.files import read_json
 
 SEEDS = (0, 1, 2)
@@ -31,8 +30,7 @@ def main(overrides: list[str]) -> None:
         start = time.perf_counter()
         runs.append(read_json(train_players(config) / "results.json")["matches"])
         minutes.append((time.perf_counter() - start) / 60)
-    options = configs[0].evaluation
-    rhos = rho_over_runs(runs, CONFIDENCE, options.num_bootstrap, SEEDS[0])
+    rhos = rho_over_runs(runs, SEEDS[0])
     print(f"minutes: {', '.join(f'{spent:.1f}' for spent in minutes)}\n")
     print_table(rhos)
 

@@ -110,7 +110,7 @@ def test_files(tmp_path: Path) -> None:
 
 def test_match_figure_shows_the_numbers(tmp_path: Path) -> None:
     pairs = {"good": (zeillinger, random_agent), "bad": (random_pair, first_agent)}
-    results = measure(game(3), pairs, 60, 8, 0, 0.9, 50)
+    results = measure(game(3), pairs, 60, 8, 0)
     figure = pictures.write_match_plot(tmp_path / "match.png", results, "two pairs")
     rho, survival, subsets, coordinates = figure.axes
     assert [line.get_xdata()[0] for line in rho.lines] == [results[name]["rho"]["value"] for name in pairs]

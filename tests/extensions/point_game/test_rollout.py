@@ -145,7 +145,7 @@ def test_an_end_at_the_last_move_is_finished_and_one_by_too_large_numbers_is_not
 
 def test_measure_reports_the_matches() -> None:
     pairs = {"a_vs_b": (zeillinger, AGENTS["random"]), "c_vs_b": (HOSTS["all_coordinates"], AGENTS["first"])}
-    results = measure(GAME, pairs, 150, 20, seed=6, confidence=0.9, num_bootstrap=200)
+    results = measure(GAME, pairs, 150, 20, seed=6)
     assert json.loads(json.dumps(results)) == results and players_of(results) == (["a", "c"], ["b"])
     for name, players in pairs.items():
         played, found = match(GAME, *players, 150, 20, seed=6), results[name]
@@ -165,12 +165,12 @@ def test_measure_reports_the_matches() -> None:
 def test_rho_of_one_run_by_hand_and_of_several() -> None:
     """Runs that agree leave the chance of the games; runs that differ widen the interval, within [0, 1]."""
     for finished, unfinished, value in (([1, 0, 1, 1], [0, 0, 0, 1], 3 / 12), ([0], [2], 0), ([3], [0], 1)):
-        assert rho_over_runs([result(finished, unfinished)], 0.9, 100, 0)["pair"]["value"] == value
+        assert rho_over_runs([result(finished, unfinished)], 0)["pair"]["value"] == value
     run, other = result([30, 5, 0], [0, 0, 5]), result([20, 10, 5], [0, 0, 5])
-    alike, apart = (rho_over_runs(runs, 0.8, 1000, seed=0)["pair"] for runs in ([run, run], [run, other]))
+    alike, apart = (rho_over_runs(runs, seed=0)["pair"] for runs in ([run, run], [run, other]))
     assert apart["value"] == pytest.approx((35 + 35) / (55 + 70))
     assert alike["high"] - alike["low"] < (apart["high"] - apart["low"]) / 2
-    extreme = rho_over_runs([result([0, 0], [0, 40]), result([40, 0], [0, 0])], 0.9, 200, 0)["pair"]
+    extreme = rho_over_runs([result([0, 0], [0, 40]), result([40, 0], [0, 0])], 0)["pair"]
     assert (extreme["low"], extreme["high"]) == (0, 1)
     with pytest.raises(ValueError, match="same shape"):
-        rho_over_runs([result([1], [0]), result([2], [0])], 0.9, 10, 0)
+        rho_over_runs([result([1], [0]), result([2], [0])], 0)

@@ -8,14 +8,11 @@ import harness
 import pytest
 import torch
 from harness import results_of
-from installed import needs
 from point_learners import run
 from toy import curves
-from toy import plain as toy_plain
 
 from icrl.contracts import ConfigError, PipelineError
 from icrl.extensions.point_game.fixed_players import AGENTS, HOSTS
-from icrl.extensions.point_game.players.fit import layers_of
 from icrl.extensions.point_game.programs import train_players
 from icrl.runs import checkpoint
 from icrl.runs import record as run_record
@@ -32,49 +29,31 @@ def surroundings() -> Iterator[None]:
 
 
 def test_a_run_leaves_results_curves_and_a_checkpoint(tmp_path, capsys):
-    options = ("summaries.details=true", "host.epsilon={kind: linear, progress: updates, points: [[0, 1], [10, 0]]}")
-    folder = run(tmp_path, *options)
+    options = "host.epsilon={kind: linear, progress: updates, points: [[0, 1], [10, 0]]}"
+    folder = run(tmp_path, options)
     assert folder == tmp_path / "logs/tiny/players"
     results = read_json(folder / "results.json")["matches"]
     assert len(results) == (len(HOSTS) + 1) * (len(AGENTS) + 1)
     assert {"host_vs_agent", "host_vs_first", "all_coordinates_vs_agent"} <= set(results)
     assert all(sum(one["finished_lengths"]) + sum(one["unfinished_lengths"]) == 40 for one in results.values())
     shown = curves(folder)
-    for name in ("host/loss", "agent/loss", "agent/replay_fill", "agent/moves", "milliseconds/train"):
+    for name in ("host/loss", "agent/loss", "agent/replay_fill", "agent/moves"):
         assert [step for step, _ in shown[name]] == [2, 4, 6, 8, 10, 12]
     assert [float(at) for _, at in shown["host/epsilon"]] == pytest.approx([0.9, 0.7, 0.5, 0.3, 0.1, 0.0], abs=1e-6)
     amid = read_json(folder / "matches.json")["matches"]
     rho = {int(update): found["host_vs_agent"]["rho"]["value"] for update, found in amid.items()}
     points = [(step, float(value)) for step, value in shown["matches/host_vs_agent/rho"]]
     assert points == [(step, pytest.approx(rho[step])) for step in (5, 10, 12)]
-    assert "host_layers/value_mean/layers.0.weight" in shown
-    times = read_json(folder / "milliseconds.json")["milliseconds"]
-    assert set(times) == {"train", "env", "inference", "store"} and all(value > 0 for value in times.values())
     assert [path.name for path in sorted(folder.glob("last-*.pt"))] == ["last-000000008.pt", "last-000000012.pt"]
     (folder / "results.json").unlink()  # who are trained are still there to play again
     capsys.readouterr()
-    assert run(tmp_path, *options) == folder
+    assert run(tmp_path, options) == folder
     assert "all 12 updates of tiny are done" in capsys.readouterr().out
     assert read_json(folder / "results.json")["matches"] == results
     for path in (folder / "results.json", *folder.glob("last-*")):
         path.unlink()
     with pytest.raises(ConfigError, match="finished but has no checkpoints"):
         run(tmp_path)
-
-
-@needs("noise_scale")
-def test_the_noise_scale_of_each_player_is_shown_if_asked_and_changes_nothing(tmp_path):
-    """Also with batch normalisation, whose averages a measurement leaves alone."""
-    folders = [run(tmp_path / kind, f"summaries.gradient_noise_scale={kind}") for kind in ("none", "alternative")]
-    plain, measured = (checkpoint.load_newest(folder, "last", torch.device("cpu")) for folder in folders)
-    assert plain and measured
-    for role in ("host", "agent"):
-        before, after = plain[0][role], measured[0][role]
-        found = after.pop("noise_scale")
-        assert before.pop("noise_scale")["update"] == 0 and found["update"] == 12 and found["weight"] > 0
-        assert toy_plain(before) == toy_plain(after)
-        tag = f"{role}/gradient_noise_scale"  # until an estimate is positive there is none
-        assert tag not in curves(folders[0]) and (tag in curves(folders[1])) == (found["valid"] is not None)
 
 
 def test_a_game_is_drawn_in_few_dimensions_and_one_role_may_learn_alone(tmp_path, monkeypatch):
@@ -87,7 +66,7 @@ def test_a_game_is_drawn_in_few_dimensions_and_one_role_may_learn_alone(tmp_path
         ("host.player=zeillinger", "agent", ("host_vs_first", "zeillinger_vs_first")),
         ("agent.player=first", "host", ("host_vs_agent", "host_vs_first")),
     ):
-        plain = ("game.reposition=false", "game.scale_observation=false", "replay.kind=prioritised")
+        plain = ("game.reposition=false", "game.scale_observation=false")
         folder = run(tmp_path / learning, fixed, *opponents, *plain, drawn)
         state = torch.load(folder / "last-000000012.pt", weights_only=True)
         assert [name for name in state if name != "step"] == [learning]
@@ -114,7 +93,7 @@ def root(tmp_path: Path, two_runs: list[Path]) -> Path:
 def test_a_run_of_other_options_or_with_a_damaged_checkpoint(root):
     folder = root / "logs/tiny/players"
     expected = results_of(folder)
-    for option in ("host.discount=0.5", "agent.net_arch=[]", "replay.kind=prioritised", "seed=1", "game.max_value=5"):
+    for option in ("host.discount=0.5", "agent.net_arch=[]", "replay.size=300", "seed=1", "game.max_value=5"):
         with pytest.raises(ConfigError, match=option.partition("=")[0].replace(".", r"\.")):
             run(root, option)
     (folder / "finished.json").unlink()
@@ -129,17 +108,13 @@ def test_a_run_of_other_options_or_with_a_damaged_checkpoint(root):
         run(root)
 
 
-LEAGUE = ("training.phase_length=2", "training.league_size=2", "training.league_interval=3",
+LEAGUE = ("training.league_size=2", "training.league_interval=3",
           "host.opponents=[agent,league]", "agent.opponents=[league,zeillinger]")  # fmt: skip
 
 
 @pytest.mark.parametrize(
     ("options", "step"),
-    [
-        pytest.param((), 5, marks=pytest.mark.long),
-        pytest.param(("replay.kind=prioritised",), 11, marks=pytest.mark.long),
-        (LEAGUE, 7),
-    ],  # 7 is in the agent's second phase
+    [pytest.param((), 5, marks=pytest.mark.long), (LEAGUE, 7)],
 )
 def test_killed_after_any_checkpoint_it_ends_with_the_same_bits(tmp_path, options, step):
     """A kill leaves what the last checkpoint says, and the best players of a later update: going on from each gives the
@@ -187,13 +162,12 @@ LATE = "agent.learning_rate={kind: step, progress: updates, points: [[%d, 0.001]
     [
         ([LATE % (4, 5)], "in update 6: agent loss, agent gradient_norm not finite.* agent", [4]),
         ([LATE % (11, 12)], "after update 12: agent parameters not finite.* agent", [4, 8]),
-        (["host.learning_rate=1e30", "training.num_updates=200", "checkpoints.checkpoint_interval=200",
-          "replay.kind=prioritised"], r"in update \d: host loss, host gradient_norm not finite.* host", []),
+        (["host.learning_rate=1e30", "training.num_updates=200", "checkpoints.checkpoint_interval=200"],
+         r"in update \d: host loss, host gradient_norm not finite.* host", []),
     ],
 )  # fmt: skip
 def test_numbers_that_are_not_finite_end_it_again_and_are_never_saved(tmp_path, options, message, saved):
-    """They show in a loss or, after the last update, in the parameters; between two checkpoints, and with the numbers
-    in the replay's priorities."""
+    """They show in a loss or, after the last update, in the parameters; between two checkpoints."""
     given = ("checkpoints.keep_last=9", "evaluation.eval_interval=200")
     for _ in range(2):
         with pytest.raises(PipelineError, match=message + r"\.learning_rate"):
@@ -202,15 +176,6 @@ def test_numbers_that_are_not_finite_end_it_again_and_are_never_saved(tmp_path, 
     assert not (folder / "finished.json").exists()
     assert sorted(path.name for path in folder.glob("last-*.pt")) == [f"last-{n:09d}.pt" for n in saved]
     assert max(step for step, _ in curves(folder)["host/loss"]) <= 40
-
-
-def test_layers_with_one_element_or_without_gradient_are_shown():
-    network = torch.nn.Sequential(torch.nn.Linear(2, 1), torch.nn.Linear(1, 2))
-    network[0](torch.tensor([[1.0, 3.0]])).sum().backward()
-    shown = layers_of(network)
-    assert shown["gradient_mean/0.weight"] == 2 and shown["gradient_std/0.weight"] == pytest.approx(2**0.5)
-    assert shown["gradient_mean/0.bias"] == 1 and not {key for key in shown if key.startswith("gradient_mean/1")}
-    assert "value_mean/0.bias" in shown and "value_std/0.bias" not in shown  # of one element
 
 
 def test_a_short_run_learns(tmp_path):

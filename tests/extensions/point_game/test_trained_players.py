@@ -1,4 +1,4 @@
-"""Saved players, earlier selves and phases: what plays is the network of the update that its name says."""
+"""Saved players and earlier selves: what plays is the network of the update that its name says."""
 
 import shutil
 from pathlib import Path
@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from point_learners import CPU, learners_of, run
+from point_learners import CPU, run
 
 from icrl.contracts import ConfigError, PipelineError
 from icrl.extensions.as_gymnasium.environments import stream_seeds as seeds_of_envs
@@ -70,16 +70,11 @@ def test_what_is_not_there_or_does_not_fit_is_refused(trained: Path, tmp_path: P
             load_player(name, "agent", dimension, points, CPU, trained)
     root = shutil.copytree(trained, tmp_path / "root")
     run(root, "name=alone", "host.player=zeillinger", "agent.opponents=host")
-    for options, message in (
-        (("host.start=logs/tiny", "host.net_arch=[{width: 4}]"), r"host\.start=logs/tiny: .* host\.net_arch=.*: 4\}"),
-        (("host.start=logs/tiny", "game.reposition=false"), r"host\.start=logs/tiny: .* game\.reposition=True"),
-        (("host.player=logs/alone", "agent.opponents=host"), r"logs/alone: .*players that trained its host"),
-    ):
-        with pytest.raises(ConfigError, match=message):
-            run(root, "name=other", *options)
+    with pytest.raises(ConfigError, match=r"logs/alone: .*players that trained its host"):
+        run(root, "name=other", "host.player=logs/alone", "agent.opponents=host")
     (root / "logs/tiny/players/finished.json").unlink()
     with pytest.raises(ConfigError, match="no finished run"):
-        run(root, "name=other", "host.start=logs/tiny@best")
+        run(root, "name=other", "agent.opponents=[logs/tiny@best]")
 
 
 def test_a_saved_player_is_fixed_player_and_opponent(trained: Path, tmp_path: Path) -> None:
@@ -109,14 +104,6 @@ def test_two_that_do_not_learn_only_play(trained: Path, tmp_path: Path, capsys: 
     assert not list(folder.glob("*.pt")) and "host " in capsys.readouterr().out
 
 
-def test_a_learner_starts_with_a_saved_network(trained: Path) -> None:
-    learner = learners_of(f"root={trained}", "host.start=logs/tiny@4")["host"]
-    for network in (learner.network, learner.target_network):
-        assert same(network.state_dict(), networks(trained / "logs/tiny/players", "snapshot-000000004")["host"])
-    plain = learners_of(f"root={trained}")["host"]
-    assert not same(plain.network.state_dict(), learner.network.state_dict())
-
-
 @pytest.mark.parametrize("role", ["host", "agent"])
 def test_saved_players_in_gymnasium(trained: Path, role: str) -> None:
     """The learner's observations are those of a rollout against the same player."""
@@ -133,7 +120,7 @@ def test_saved_players_in_gymnasium(trained: Path, role: str) -> None:
         make_single(role=role, opponent=f"{trained}/logs/tiny", scale_observation=True, **OPTIONS | {"dimension": 4})
 
 
-# ---- earlier selves, phases, more updates
+# ---- earlier selves, more updates
 
 
 def test_the_league_holds_earlier_selves(tmp_path: Path) -> None:
@@ -150,14 +137,6 @@ def test_the_league_holds_earlier_selves(tmp_path: Path) -> None:
     assert "league_1_vs_league_2" not in results and "zeillinger_vs_league_1" not in results
 
 
-def test_in_a_phase_one_role_learns_and_the_other_rests(tmp_path: Path) -> None:
-    folder = run(tmp_path, "training.phase_length=4", "checkpoints.snapshot_interval=4")
-    at = {update: networks(folder, f"snapshot-{update:09d}") for update in (4, 8, 12)}
-    for side, rests in (("host", (4, 8)), ("agent", (8, 12))):
-        learns = {"host": (8, 12), "agent": (4, 8)}[side]
-        assert same(*(at[update][side] for update in rests)) and not same(*(at[update][side] for update in learns))
-
-
 def test_a_finished_run_goes_on_with_more_updates(tmp_path: Path) -> None:
     """The networks are those of one run with so many updates. A schedule over a share of all of them is refused."""
     folder = run(tmp_path / "short")
@@ -170,10 +149,9 @@ def test_a_finished_run_goes_on_with_more_updates(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"training\.num_updates=20, but .* has 12: it can only be raised"):
         run(tmp_path / "short")
     linear = "host.epsilon={kind: linear, progress: percent, points: [[0, 1], [1, 0]]}"
-    for name, options in (("epsilon", [linear]), ("beta", ["replay.kind=prioritised"])):
-        run(tmp_path / name, *options, "training.num_updates=3")
-        with pytest.raises(ConfigError, match=rf"num_updates=3, .* has 5: (host|replay)\.{name} with progress: per"):
-            run(tmp_path / name, *options, "training.num_updates=5")
+    run(tmp_path / "share", linear, "training.num_updates=3")
+    with pytest.raises(ConfigError, match=r"num_updates=3, .* has 5: host\.epsilon with progress: per"):
+        run(tmp_path / "share", linear, "training.num_updates=5")
 
 
 def test_the_best_player_is_that_of_the_best_worst_match(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -20,12 +20,13 @@ from icrl.contracts import Json
 from icrl.extensions.point_game import rules
 from icrl.extensions.point_game.fixed_players import Agent, Host
 from icrl.randomness import mix, stream_seeds, uniform
-from icrl.rl.statistics import bootstrap_ratios, percentile_interval
+from icrl.rl.statistics import CONFIDENCE, bootstrap_ratios, percentile_interval
 from icrl.runs.processes import progress_bar
 
 Pairs = Mapping[str, tuple[Host, Agent]]
 
 MAX_COORDINATE = 2**53  # n times as much fits int64, and up to here float64 is exact too
+_NUM_BOOTSTRAP = 2000  # resamples of an interval
 _CHANCE = 1 << 40  # added to the number of an episode, so that its players have other random numbers than its start
 
 
@@ -177,9 +178,7 @@ def match(game: PointGame, host: Host, agent: Agent, num_games: int, max_moves: 
     return Match(lengths, finished, host_actions, agent_actions)
 
 
-def measure(
-    game: PointGame, pairs: Pairs, num_games: int, max_moves: int, seed: int, confidence: float, num_bootstrap: int
-) -> Json:
+def measure(game: PointGame, pairs: Pairs, num_games: int, max_moves: int, seed: int) -> Json:
     """Play a match of each pair of players; returns numbers that JSON can hold, by the pairs' names:
 
     `rho`: `value`, and `low` and `high` of its bootstrap interval over games; `mean_length` in moves, with those of
@@ -196,7 +195,7 @@ def measure(
             "host_actions": host_actions.tolist(),
             "agent_actions": agent_actions.tolist(),
         }
-    intervals = rho_over_runs([results], confidence, num_bootstrap, seed)
+    intervals = rho_over_runs([results], seed)
     return {name: {"rho": intervals[name], **result} for name, result in results.items()}
 
 
@@ -206,7 +205,7 @@ def players_of(results: Json) -> tuple[list[str], list[str]]:
     return list(dict.fromkeys(hosts)), list(dict.fromkeys(agents))
 
 
-def rho_over_runs(runs: Sequence[Json], confidence: float, num_bootstrap: int, seed: int) -> Json:
+def rho_over_runs(runs: Sequence[Json], seed: int) -> Json:
     """Rho, high for a strong host, for each pair of players in the results of `measure` for R runs: its `value`, games
     finished in all runs over moves of all games, and `low` and `high` of a bootstrap that draws games of each run with
     replacement and adds the spread of the runs by Student's t (see `statistics`), if there are several.
@@ -220,7 +219,7 @@ def rho_over_runs(runs: Sequence[Json], confidence: float, num_bootstrap: int, s
             won, length = np.divmod(np.arange(len(counts)), len(counts) // 2)
             outcomes.append(np.stack([won, length + 1]).repeat(counts, axis=1).astype(np.float64))
         finished, moves = np.stack(outcomes, axis=1)[:, :, None]  # [R, 1, M] each
-        resampled = bootstrap_ratios(finished, moves, num_bootstrap, seed)
-        low, high = percentile_interval(resampled.clip(0, 1), confidence)
+        resampled = bootstrap_ratios(finished, moves, _NUM_BOOTSTRAP, seed)
+        low, high = percentile_interval(resampled.clip(0, 1), CONFIDENCE)
         found[name] = {"value": float(finished.sum() / moves.sum()), "low": float(low), "high": float(high)}
     return found

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from icrl.config.options import refuse, walk
 from icrl.config.schedules import Clock
 from icrl.contracts import ConfigError, Json
-from icrl.extensions.point_game.players.learners import Learner, Players, Stopwatch, make_learners
+from icrl.extensions.point_game.players.learners import Learner, Players, make_learners
 from icrl.extensions.point_game.players.options import OTHER, PlayersConfig
 from icrl.extensions.point_game.players.trained_players import saved_inputs
 from icrl.runs.checkpoint import FINISHED, Interval, check, check_run, save, sidecars
@@ -39,8 +39,7 @@ def fit_players(config: PlayersConfig, evaluate: Evaluate, device: torch.device)
     `evaluate` is called with the current players. Raises `Stopped` when a signal asked the run to end, `DivergedError`,
     before the next save or evaluation, when a loss, a gradient or a parameter is not finite."""
     folder, options, total, evaluation = config.folder, config.summaries, config.training.num_updates, config.evaluation
-    stopwatch, owner = Stopwatch(config.summaries.details, device), owner_of(config)
-    learners, players = make_learners(config, stopwatch, device)
+    owner, (learners, players) = owner_of(config), make_learners(config, device)
     description = owner._asdict() | {"config": recorded(config)}
     run = RunState(folder, description, config.checkpoints, total, device)
     if run.resumed_from:
@@ -61,7 +60,7 @@ def fit_players(config: PlayersConfig, evaluate: Evaluate, device: torch.device)
             if run.is_fresh:
                 learner.begin()
         logger.describe(config)
-        curves = PlayerCurves(config, logger, stopwatch, run.done)
+        curves = PlayerCurves(config, logger, run.done)
         networks: dict[str, nn.Module] = {name: learner.network for name, learner in learners.items()}
         finite = FiniteCheck("train_players", networks, lambda bad: _CURE.format(bad.partition(" ")[0]))
         run.before_save = lambda: finite.check(run.done)
@@ -77,39 +76,23 @@ def fit_players(config: PlayersConfig, evaluate: Evaluate, device: torch.device)
             run.save_if_due()
             if update == total:
                 break
-            metrics = learn(config, learners, update, logger.due(update + 1))
+            metrics = learn(config, learners, update)
             watched = {f"{n} {key}": metrics[n][key] for n in metrics for key in ("loss", "gradient_norm")}
             finite.record(update + 1, watched)
             curves.show(metrics, learners, update + 1)
             iteration_done()
-    if stopwatch.milliseconds:
-        write_owned(folder / "milliseconds.json", owner, total, {"milliseconds": stopwatch.milliseconds})
     return players
 
 
-def learn(
-    config: PlayersConfig, learners: dict[str, Learner], update: int, measures: bool = False
-) -> dict[str, dict[str, Tensor]]:
-    """Make the update after `update` others; returns the metrics of the learners whose turn it is, with what else they
-    measure if it `measures`. The clock of each counts its own updates."""
+def learn(config: PlayersConfig, learners: dict[str, Learner], update: int) -> dict[str, dict[str, Tensor]]:
+    """Make the update after `update` others; returns the metrics of all learners."""
     options = config.training
-    names, own = turn_of(update, [*learners], options.phase_length)
-    clock = Clock(update / options.num_updates, own, 0, own)
-    metrics = {name: learners[name].learn(clock, measures) for name in names}
+    clock = Clock(update / options.num_updates, update, 0, update)
+    metrics = {name: learner.learn(clock) for name, learner in learners.items()}
     if Interval(0, options.league_interval, 0).due(update + 1):
         for learner in learners.values():
             learner.enter_league((update + 1) // options.league_interval)
     return metrics
-
-
-def turn_of(update: int, names: list[str], phase_length: int) -> tuple[list[str], int]:
-    """Learners that make the update after `update` others, and how many each of them has made: all of them, or with a
-    `phase_length` one, for so many updates before the next."""
-    if not phase_length:
-        return names, update
-    phase, within = divmod(update, phase_length)
-    cycle, number = divmod(phase, len(names))
-    return [names[number]], cycle * phase_length + within
 
 
 def owner_of(config: PlayersConfig) -> Identity:
@@ -123,11 +106,10 @@ def check_continues(config: PlayersConfig, before: Json) -> None:
         return
     check_same(config, before, _COMPARED, str(config.folder))
     then, now = before["training"]["num_updates"], config.training.num_updates
-    used = (*config.learning, *(["replay"] if config.replay.kind == "prioritised" else []))
     shares = [
         key
         for key, value, _ in walk(config)
-        if key.partition(".")[0] in used and isinstance(value, dict) and value.get("progress") == "percent"
+        if key.partition(".")[0] in config.learning and isinstance(value, dict) and value.get("progress") == "percent"
     ]
     made = f"{config.folder} was made with training.num_updates={then}, but this configuration has {now}: "
     refuse(now < then, f"{made}it can only be raised; give another name=")
@@ -176,9 +158,9 @@ class SavedNetworks:
 class PlayerCurves:
     """Logger of curves over updates, log lines, and matches.json (match results by update)."""
 
-    def __init__(self, config: PlayersConfig, logger: MetricLogger, stopwatch: Stopwatch, done: int) -> None:
-        self._details, self._logger, self._stopwatch = config.summaries.details, logger, stopwatch
-        self._owner, self._path, self._matches = owner_of(config), config.folder / "matches.json", dict[str, Json]()
+    def __init__(self, config: PlayersConfig, logger: MetricLogger, done: int) -> None:
+        self._owner, self._path, self._logger = owner_of(config), config.folder / "matches.json", logger
+        self._matches = dict[str, Json]()
         if done and self._path.exists():
             written, owner, _ = read_owned(self._path, {"matches": {str: FORM["matches"]}})
             check_owner(self._path, owner, self._owner)
@@ -192,9 +174,6 @@ class PlayerCurves:
                 learner, values = learners[name], {key: value.item() for key, value in found.items()}
                 fill = {"replay_fill": float(learner.replay.size), "moves": float(learner.moves)}
                 self._logger.scalars(name, values | fill, update)
-                if self._details:
-                    self._logger.scalars(f"{name}_layers", layers_of(learner.network), update)
-            self._logger.scalars("milliseconds", self._stopwatch.milliseconds, update)
             newest = self._matches[max(self._matches, key=int)] if self._matches else {}
             rhos = {pair.replace("_", " "): newest[pair]["rho"]["value"] for pair in _TOLD if pair in newest}
             losses = {f"{name} loss": values["loss"].item() for name, values in metrics.items()}
@@ -211,16 +190,3 @@ class PlayerCurves:
             counts = {key: torch.tensor(value) for key, value in found.items() if isinstance(value, list)}
             drawn = {f"matches/{pair}/{key}": torch.arange(len(n)).repeat_interleave(n) for key, n in counts.items()}
             self._logger.histograms(drawn, update)
-
-
-def layers_of(network: nn.Module) -> dict[str, float]:
-    """Statistics of every parameter, `value_mean/<name>` and `value_std/<name>`, and of its gradient, if it has one, as
-    `gradient_...`. A single number has no deviation."""
-    found: dict[str, float] = {}
-    for name, parameter in network.named_parameters():
-        for kind, tensor in (("value", parameter.detach()), ("gradient", parameter.grad)):
-            if tensor is not None:
-                found[f"{kind}_mean/{name}"] = tensor.mean().item()
-                if tensor.numel() > 1:
-                    found[f"{kind}_std/{name}"] = tensor.std().item()
-    return found

@@ -3,14 +3,14 @@
 A role that learns has a network Q, a target network Q', a replay buffer and games of its own. One update, over W
 transitions (s, a, r, s') of the buffer, reduces
 
-    loss = mean of weight * huber(Q(s, a) - y),   huber(x) = x^2 / 2 if |x| <= 1, else |x| - 1/2
+    loss = mean of huber(Q(s, a) - y),   huber(x) = x^2 / 2 if |x| <= 1, else |x| - 1/2
     with y = r + discount * Q'(s', a'),   a' = argmax of Q(s', a) over the actions a that are legal in s'
 
-The second term of y is left out if the game ended, and kept if the game was truncated. `weight` is 1, or corrects for
-prioritised replay. The agent's s' holds the subset that the host really plays next. The prediction Q(s, a) alone
-updates the running means and variances of batch normalisation. In its own rollouts the role takes a uniformly random
-legal action with probability epsilon, else the best one. Its opponents, which it meets in turn, do not explore; among
-them may be a league, which holds earlier networks of the other side.
+The second term of y is left out if the game ended, and kept if the game was truncated. The agent's s' holds the subset
+that the host really plays next. The prediction Q(s, a) alone updates the running means and variances of batch
+normalisation. In its own rollouts the role takes a uniformly random legal action with probability epsilon, else the
+best one. Its opponents, which it meets in turn, do not explore; among them may be a league, which holds earlier
+networks of the other side.
 
 Random numbers are functions of (seed, role, update), or of a game's own seed. B games, T moves, C stored and W drawn
 transitions, N rows for points, n coordinates, A actions, D numbers in an observation.
@@ -18,9 +18,6 @@ transitions, N rows for points, n coordinates, A actions, D numbers in an observ
 
 import copy
 import re
-import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 import torch
@@ -29,47 +26,20 @@ from torch import Tensor, nn
 
 from icrl.config.schedules import Clock, make_schedule
 from icrl.extensions.point_game.fixed_players import AGENTS, HOSTS
-from icrl.extensions.point_game.players.options import LEAGUE, OTHER, SAVED, PlayersConfig, TransitionsConfig
-from icrl.extensions.point_game.players.trained_players import NetworkPlayer, Player, load_for, load_start
+from icrl.extensions.point_game.players.options import LEAGUE, OTHER, SAVED, PlayersConfig
+from icrl.extensions.point_game.players.trained_players import NetworkPlayer, Player, load_for
 from icrl.extensions.point_game.rollout import PointGame, PointGameOptions, PointRollout, PointState, play
 from icrl.extensions.point_game.rules import subset_of
-from icrl.extensions.value_sources.replay import Priorities, Replay
+from icrl.extensions.value_sources.replay import Replay
 from icrl.extensions.value_sources.targets import double_q_target, polyak_update
 from icrl.randomness import mix
 from icrl.runs.checkpoint import Interval
-from icrl.training.optimizers import AdamConfig, SGDConfig, make_optimizer, set_rates
-from icrl.training.updates import NOISE_SCALES
+from icrl.training.optimizers import AdamConfig, make_optimizer, set_rates
 
 _PARTS = ("network", "target_network", "optimizer", "replay")  # of a learner's state
 _START = Clock(0, 0, 0, 0)
-_ALPHA, _EPS = 0.6, 0.001  # of prioritised replay: priority is (|TD error| + eps)^alpha
 
 Players = dict[str, dict[str, Player]]  # by side and name
-
-
-class Stopwatch:
-    """Milliseconds spent in named phases, if `active`. The time of a nested phase is not part of the outer one, so
-    phases add up. On a GPU each change of phase waits for earlier kernels."""
-
-    def __init__(self, active: bool, device: torch.device) -> None:
-        self._active, self._gpu, self._nested = active, device.type == "cuda", 0.0
-        self.milliseconds: dict[str, float] = {}
-
-    @contextmanager
-    def phase(self, name: str) -> Iterator[None]:
-        outer, start, self._nested = self._nested, self._now(), 0.0
-        try:
-            yield
-        finally:
-            spent = self._now() - start
-            if self._active:
-                self.milliseconds[name] = self.milliseconds.get(name, 0.0) + spent - self._nested
-            self._nested = outer + spent
-
-    def _now(self) -> float:
-        if self._active and self._gpu:
-            torch.cuda.synchronize()
-        return 1000 * time.perf_counter() if self._active else 0.0
 
 
 class Transitions(NamedTuple):
@@ -82,55 +52,33 @@ class Transitions(NamedTuple):
     next_observation: Tensor  # [W, D]
 
 
-class _Batch(NamedTuple):
-    """Transitions of an update, with their targets and weights."""
-
-    observation: Tensor  # [W, D]
-    action: Tensor  # [W]
-    target: Tensor  # [W]
-    weight: Tensor  # [W]
-
-
-def _loss(network: nn.Module, batch: _Batch) -> tuple[Tensor, Tensor]:
-    """Loss of a batch, and the values `[W]` of its actions."""
-    value = network(batch.observation).gather(1, batch.action[:, None])[:, 0]
-    return (batch.weight * F.smooth_l1_loss(value, batch.target, reduction="none")).mean(), value
-
-
-def transition_replay(config: TransitionsConfig, width: int, dtype: torch.dtype, device: torch.device) -> Replay[Any]:
-    """Replay of `replay.size` transitions with D = `width`, drawn uniformly or by priority: one learner, one stream,
-    windows of one step, so its columns are `[C, 1, ...]`."""
+def transition_replay(size: int, width: int, dtype: torch.dtype, device: torch.device) -> Replay[Any]:
+    """Replay of `size` transitions with D = `width`: one learner, one stream, windows of one step, so its columns are
+    `[C, 1, ...]`."""
     kinds = ((dtype, width), (torch.int64,), (dtype,), (torch.bool,), (dtype, width))
-    columns = (torch.zeros(config.size, 1, *shape, dtype=kind, device=device) for kind, *shape in kinds)
-    rates = (_ALPHA, config.beta, _EPS)
-    priorities = Priorities(1, config.size, *rates, device) if config.kind == "prioritised" else None
-    return Replay(Transitions(*columns), 1, 1, priorities, from_oldest=False, dtype=dtype)
+    columns = (torch.zeros(size, 1, *shape, dtype=kind, device=device) for kind, *shape in kinds)
+    return Replay(Transitions(*columns), 1, from_oldest=False)
 
 
 class Learner(NetworkPlayer):
     """Learner of one role. Its networks are in evaluation mode, except in the prediction that it learns from."""
 
-    def __init__(self, name: str, config: PlayersConfig, watch: Stopwatch, device: torch.device) -> None:
+    def __init__(self, name: str, config: PlayersConfig, device: torch.device) -> None:
         super().__init__(name, config, device)
-        self.role, self.watch, self.game = config.roles[name], watch, make_game(config)
+        self.role, self.game = config.roles[name], make_game(config)
         self._key_of_games, self._key_of_draws = mix(self._key, 0), mix(self._key, 1)
-        if start := load_start(config, name, device):
-            self.network.load_state_dict(start)
         self.league = [NetworkPlayer(name, config, device) for _ in range(config.league_of(name))]
         for entry in range(len(self.league)):
             self.enter_league(entry)
         self.target_network = copy.deepcopy(self.network).requires_grad_(False)
-        role, clip = self.role, config.training.max_gradient_norm
-        rates: Any = {"learning_rate": role.learning_rate, "max_gradient_norm": clip}
-        sgd = role.optimizer == "sgd"
-        self._optimizer_config = SGDConfig(momentum=role.momentum, **rates) if sgd else AdamConfig(beta2=0.999, **rates)
+        self._max_norm = config.training.max_gradient_norm
+        self._optimizer_config = AdamConfig(beta2=0.999, learning_rate=self.role.learning_rate)
         self.optimizer = make_optimizer(self.network, self._optimizer_config)
         self._epsilon, self._learning_rate = make_schedule(self.role.epsilon), make_schedule(self.role.learning_rate)
         self._opponents: list[Player] = []
         self._states: list[PointState] = []  # of the games against each of them
-        self._noise_scale = NOISE_SCALES[-1](config.summaries.gradient_noise_scale, self.role.batch_size)
         self._num_games, self._rollouts, self.moves = config.training.num_games, 0, 0
-        self.replay = transition_replay(config.replay, self.num_inputs, self._dtype, device)
+        self.replay = transition_replay(config.replay.size, self.num_inputs, self._dtype, device)
 
     def transitions(self, rollout: PointRollout) -> Transitions:
         """Transitions of this role in `[T, B]` moves. Its reward is +1 (host) or -1 with the end of a game, else 0."""
@@ -155,16 +103,14 @@ class Learner(NetworkPlayer):
         for _ in self._opponents:
             self._rollout(_START, self.role.initial_rollout_length)
 
-    def learn(self, clock: Clock, measures: bool = False) -> dict[str, Tensor]:
-        """Make the update after `clock.updates` others, and what else is due; returns its metrics and rates, and if it
-        `measures` the gradient noise scale, if that is asked for. The `env_steps` of the role's schedules are its own
-        moves."""
+    def learn(self, clock: Clock) -> dict[str, Tensor]:
+        """Make the update after `clock.updates` others, and what else is due; returns its metrics and rates. The
+        `env_steps` of the role's schedules are its own moves."""
         clock = clock._replace(env_steps=self.moves)
         rates = {"epsilon": self._epsilon(clock), "learning_rate": self._learning_rate(clock)}
-        with self.watch.phase("train"):
-            metrics = self._update(clock, measures)
-            if Interval(0, self.role.steps_before_update_target, 0).due(clock.updates + 1):
-                polyak_update(self.target_network, self.network, self.role.target_update_rate)
+        metrics = self._update(clock)
+        if Interval(0, self.role.steps_before_update_target, 0).due(clock.updates + 1):
+            polyak_update(self.target_network, self.network, self.role.target_update_rate)
         if Interval(0, self.role.steps_before_rollout, 0).due(clock.updates + 1):
             self._rollout(clock, self.role.rollout_length)
         return metrics | {name: torch.tensor(value) for name, value in rates.items()}
@@ -176,34 +122,28 @@ class Learner(NetworkPlayer):
         chooser_values, target_values = self._legal_values(after), self.target_network(after)
         return double_q_target(transitions.reward, ended, target_values, chooser_values, self.role.discount)
 
-    def _update(self, clock: Clock, measures: bool = False) -> dict[str, Tensor]:
+    def _update(self, clock: Clock) -> dict[str, Tensor]:
         drawn = self.replay.draw(self.role.batch_size, mix(self._key_of_draws, clock.updates), clock)
         transitions = Transitions(*(column[0] for column in drawn.rollout))
         target = self.target(transitions)
-        batch = _Batch(transitions.observation, transitions.action, target, drawn.weight[0])
-        # In evaluation mode, where the gradient of a transition does not depend on the others of the batch.
-        noise = self._noise_scale.measure(self.network, _loss, batch, clock.updates + 1) if measures else {}
         self.network.train()
-        loss, value = _loss(self.network, batch)
+        value = self.network(transitions.observation).gather(1, transitions.action[:, None])[:, 0]
+        loss = F.smooth_l1_loss(value, target)
         self.network.eval()
         self.optimizer.zero_grad()
         loss.backward()
-        norm = nn.utils.clip_grad_norm_(self.network.parameters(), self._optimizer_config.max_gradient_norm)
+        norm = nn.utils.clip_grad_norm_(self.network.parameters(), self._max_norm)
         set_rates(self.optimizer, self._optimizer_config, clock)
         self.optimizer.step()
-        self.replay.set_priorities(drawn.where, (value - target).detach().abs()[None], clock)
-        measured = {name: torch.tensor(number) for name, number in noise.items()}
-        return {"loss": loss.detach(), "mean_q": value.detach().mean(), "gradient_norm": norm} | measured
+        return {"loss": loss.detach(), "mean_q": value.detach().mean(), "gradient_norm": norm}
 
     def _rollout(self, clock: Clock, num_steps: int) -> None:
         """Play `num_steps` moves against the opponent whose turn it is, and store them."""
         now, epsilon = self._rollouts % len(self._opponents), self._epsilon(clock._replace(env_steps=self.moves))
-        players = [self.watch.phase("inference")(one) for one in (self.player(epsilon), self._opponents[now])]
+        players = [self.player(epsilon), self._opponents[now]]
         host, agent = players if self._is_host else reversed(players)
-        with self.watch.phase("env"):
-            rollout, self._states[now] = play(self.game, host, agent, self._states[now], num_steps)
-        with self.watch.phase("store"):
-            self.replay.add(Transitions(*(column[:, None] for column in self.transitions(rollout))))
+        rollout, self._states[now] = play(self.game, host, agent, self._states[now], num_steps)
+        self.replay.add(Transitions(*(column[:, None] for column in self.transitions(rollout))))
         self._rollouts += 1
         self.moves += rollout.subset.numel()
 
@@ -216,8 +156,7 @@ class Learner(NetworkPlayer):
         parts = {name: getattr(self, name).state_dict() for name in _PARTS}
         games = [state._asdict() for state in self._states]
         league = {"league": [member.network.state_dict() for member in self.league]} if self.league else {}
-        counts = {"rollouts": self._rollouts, "moves": self.moves, "noise_scale": self._noise_scale.state_dict()}
-        return parts | league | {"games": games} | counts
+        return parts | league | {"games": games, "rollouts": self._rollouts, "moves": self.moves}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Continue from a saved `state`, against the same opponents."""
@@ -227,19 +166,17 @@ class Learner(NetworkPlayer):
             member.network.load_state_dict(network)
         self._states = [PointState(**games) for games in state["games"]]
         self._rollouts, self.moves = state["rollouts"], state["moves"]
-        if "noise_scale" in state:  # not in 0.8
-            self._noise_scale.load_state_dict(state["noise_scale"])
 
 
 def make_game(config: PlayersConfig) -> PointGame:
     return PointGame(PointGameOptions(**config.game.model_dump(exclude={"scale_observation"})))
 
 
-def make_learners(config: PlayersConfig, watch: Stopwatch, device: torch.device) -> tuple[dict[str, Learner], Players]:
+def make_learners(config: PlayersConfig, device: torch.device) -> tuple[dict[str, Learner], Players]:
     """Learners of the roles that are trained, by name, with their games against their opponents started; and all
     players of the run by side and name: `host` or `agent` (the learner's player, or the fixed one), the fixed players,
     the saved players that a learner meets, and the members of a league."""
-    learners = {name: Learner(name, config, watch, device) for name in config.learning}
+    learners = {name: Learner(name, config, device) for name in config.learning}
     players = dict[str, dict[str, Player]]()
     for side, fixed in (("host", HOSTS), ("agent", AGENTS)):
         learner, given, other = learners.get(side), config.roles[side].player, OTHER[side]

@@ -58,29 +58,23 @@ class GameConfig(Options):
 class TrainingConfig(Options):
     num_updates: int = option(
         10000,
-        "gradient updates, each of all players that learn, or of one with training.phase_length; a finished run goes "
-        "on with more of them, if no schedule has progress: percent",
+        "gradient updates of each player that learns; a finished run goes on with more of them, if no schedule has "
+        "progress: percent",
         ge=1,
         may_change=True,
-    )
-    phase_length: int = option(
-        0, "updates of the host alone, then as many of the agent alone, and so on (0: both learn in every update)", ge=0
     )
     league_size: int = option(4, "earlier selves in a league, the newest ones (unused without `league`)", ge=1, le=64)
     league_interval: int = option(1000, "updates after which each player's current self enters its league", ge=1)
     num_games: int = option(256, "games side by side in a rollout", ge=1, le=2**20)
     max_gradient_norm: float = option(10.0, "gradient norm clip of each network", gt=0)
 
+    former = {"phase_length": 0}
+
 
 class TransitionsConfig(Options):
-    kind: Literal["uniform", "prioritised"] = option("uniform", "uniform, or draws large TD errors more often")
     size: int = option(100000, "newest transitions in each player's replay buffer", ge=1, le=10**9)
-    beta: Annotated[Any, Rate(ge=0)] = option(
-        {"kind": "linear", "progress": "percent", "points": [[0, 0.4], [1, 1.0]]},
-        "a drawn transition's weight is priority^(-beta), over the largest drawn (prioritised)",
-    )
 
-    former = {"alpha": 0.6, "eps": 0.001}
+    former = {"kind": "uniform", "alpha": NO_EFFECT, "beta": NO_EFFECT, "eps": NO_EFFECT}
 
 
 class RoleConfig(Options):
@@ -89,7 +83,6 @@ class RoleConfig(Options):
     role: ClassVar[str]
     player: str
     opponents: list[str]
-    start: Annotated[str, OneOf(("none",), *_SAVED)] = option("none", "saved player whose network it starts with")
     batch_size: int = option(256, "transitions in an update", ge=1, le=2**20)
     initial_rollout_length: int = option(10, "moves of every game and opponent before the first update", ge=1)
     rollout_length: int = option(1, "moves of every game in a rollout", ge=1)
@@ -101,26 +94,25 @@ class RoleConfig(Options):
         {"kind": "linear", "progress": "percent", "points": [[0, 1.0], [0.3, 0.1]]},
         "probability of a uniformly random legal action in its own rollouts",
     )
-    optimizer: Literal["adam", "sgd"] = option("adam", "update rule")
     learning_rate: Annotated[Any, Rate(ge=0)] = option(
         {"kind": "cosine", "progress": "percent", "initial": 0.001, "final": 1e-05, "time": 1}, "learning rate"
     )
-    momentum: float = option(0.0, "decay of the sum of gradients (sgd; adam: 0)", ge=0, le=0.9999)
     net_arch: list[dict[str, Any]] = option(
         [{"width": 256, "normalization": "layer"}, {"width": 256}],
         "hidden layers: each a `width` and, if need be, `normalization` (none, layer, batch), `activation` (relu, "
         "tanh, gelu), `residual: true` (two that add to their input) and `repeat`; or a `net_arch` to `repeat`",
     )
 
-    former = {"adam_beta1": (0.9, 0.0), "adam_beta2": (0.999, 0.0), "adam_eps": 1e-8}  # 0 with sgd
+    former = {
+        **{"start": "none", "optimizer": "adam", "momentum": 0.0},
+        **{"adam_beta1": 0.9, "adam_beta2": 0.999, "adam_eps": 1e-8},
+    }
 
     @model_validator(mode="after")
     def _check(self) -> Self:
         role, layers = self.role, read_net_arch(f"{self.role}.net_arch", self.net_arch)
         if self.player != LEARNED:
             return self
-        idle = f"{role}.momentum={self.momentum} has no effect with {role}.optimizer=adam: give {role}.momentum=0.0"
-        refuse(self.optimizer == "adam" and self.momentum, idle)
         refuse(not self.opponents, f"{role}.opponents=[]: must have at least one name")
         refuse(
             self.batch_size < 2 and any(layer.normalization == "batch" for layer in layers),
@@ -151,10 +143,9 @@ class MatchesConfig(Options):
     num_games: int = option(500, "games of each pair of players, during training", ge=1, le=10**6)
     num_final_games: int = option(2000, "games of each pair of players, at the end", ge=1, le=10**6)
     max_moves: int = option(100, "moves after which a game counts as unfinished (evaluations)", ge=1, le=10000)
-    num_bootstrap: int = option(2000, "bootstrap resamples of the intervals", ge=100, le=10**5)
     pictures: bool = option(True, "draw the matches at the end, and one game in 2 or 3 dimensions, with a video")
 
-    former = {"confidence": 0.95}
+    former = {"confidence": 0.95, "num_bootstrap": 2000}
 
     @model_validator(mode="after")
     def _check(self) -> Self:
@@ -169,18 +160,7 @@ class PlayerSavingConfig(SavingConfig):
 
 
 class PlayerCurvesConfig(CurvesConfig):
-    additions = ("details", "gradient_noise_scale")
-    details: bool = option(
-        False,
-        "also log mean and deviation of every parameter and its gradient, and the milliseconds of each phase of an "
-        "update (slower on a GPU)",
-        may_change=True,
-    )
-    gradient_noise_scale: Literal["none", "alternative", "paper"] = option(
-        "none", "log the gradient noise scale of each player, the largest batch_size that helps much", may_change=True
-    )
-
-    former = {"layerwise": NO_EFFECT, "timing": NO_EFFECT}
+    former = dict.fromkeys(("details", "gradient_noise_scale", "layerwise", "timing"), NO_EFFECT)
 
 
 class PlayersDeviceConfig(DeviceConfig):
@@ -211,19 +191,13 @@ class PlayersConfig(RootOptions):
     def _check(self) -> Self:
         amp = self.device.amp_dtype
         digits = "it must be auto or none, because values need more digits than half precision has"
-        phase, learning = self.training.phase_length, self.learning
-        alone = phase and len(learning) == 1
-        refuse(alone, f"training.phase_length={phase}: needs two players that learn; only {learning} do")
         refuse(amp not in ("auto", "none"), f"device.amp_dtype={amp}: with train_players {digits}")
-        for name in learning:
+        for name in self.learning:
             self._check_role(name, self.roles[name])
         return self
 
     def _check_role(self, name: str, role: RoleConfig) -> None:
         """Raise `ConfigError` if the options of the learning `role` conflict with others."""
-        measured = f"summaries.gradient_noise_scale={self.summaries.gradient_noise_scale}"
-        alone = self.summaries.gradient_noise_scale != "none" and role.batch_size < 2
-        refuse(alone, f"{measured} needs parts of a batch; {name}.batch_size={role.batch_size} must be at least 2")
         games, size, opponents = self.training.num_games, self.replay.size, role.opponents
         fixed = {side: other.player for side, other in self.roles.items() if other.player != LEARNED}
         for player, times in Counter(fixed.get(one, one) for one in opponents).items():

@@ -9,7 +9,6 @@ B games, N rows for points, n coordinates, A actions, D numbers in an observatio
 
 import re
 from collections.abc import Callable
-from operator import attrgetter
 from pathlib import Path
 
 import torch
@@ -29,7 +28,6 @@ from icrl.runs.device import dtype_of
 from icrl.runs.files import PROJECT
 
 _LARGEST_NOISE = 1 - 2**-24  # of the numbers that players are given
-_GAME = ("dimension", "max_num_points", "reposition", "scale_observation")  # what a network's inputs depend on
 
 Player = Callable[..., Tensor]  # a `Host` or an `Agent`
 
@@ -100,25 +98,13 @@ def load_for(config: PlayersConfig, name: str, side: str, device: torch.device) 
     return load_player(name, side, config.game.dimension, config.game.max_num_points, device, PROJECT / config.root)
 
 
-def load_start(config: PlayersConfig, side: str, device: torch.device) -> Json | None:
-    """State of the network that a learner starts with; None if it starts anew. Raises `ConfigError` if the network or
-    its inputs differ."""
-    if (name := config.roles[side].start) == "none":
-        return None
-    before = _recorded(name, checkpoint.check(_sidecar(name, side, PROJECT / config.root)))
-    for key in (f"{side}.net_arch", *(f"game.{option}" for option in _GAME)):
-        then, now = attrgetter(key)(before), attrgetter(key)(config)
-        refuse(then != now, f"{side}.start={name}: was made with {key}={then}, not {now}; give {key}={then}")
-    return load_for(config, name, side, device).network.state_dict()
-
-
 def saved_inputs(config: PlayersConfig) -> Json:
     """Checksums of the checkpoints that a run depends on, by side and name."""
     found: Json = {}
     for side, role in config.roles.items():
         named = [(side, role.player)]
         if side in config.learning:
-            named = [(side, role.start), *((OTHER[side], name) for name in role.opponents)]
+            named = [(OTHER[side], name) for name in role.opponents]
         for of_side, name in named:
             if re.match(SAVED, name):
                 sidecar = _sidecar(name, of_side, PROJECT / config.root)

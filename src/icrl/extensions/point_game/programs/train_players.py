@@ -10,11 +10,10 @@ import numpy as np
 from icrl.contracts import Json
 from icrl.extensions.point_game.fixed_players import AGENTS, HOSTS
 from icrl.extensions.point_game.players.fit import FORM, check_continues, fit_players, owner_of
-from icrl.extensions.point_game.players.learners import Players, Stopwatch, make_game, make_learners
+from icrl.extensions.point_game.players.learners import Players, make_game, make_learners
 from icrl.extensions.point_game.players.options import LEAGUE, PlayersConfig
 from icrl.extensions.point_game.point_pictures import write_match_plot, write_pictures
 from icrl.extensions.point_game.rollout import measure, players_of
-from icrl.rl.statistics import CONFIDENCE
 from icrl.runs.checkpoint import FINISHED
 from icrl.runs.device import prepare, recorded
 from icrl.runs.files import check_owner, only_writer, read_json, read_owned, write_owned
@@ -44,7 +43,7 @@ def main(config: PlayersConfig) -> Path:
             if config.learning:
                 players = fit_players(config, lambda players: evaluate(config, players), device)
             else:
-                players = make_learners(config, Stopwatch(False, device), device)[1]
+                players = make_learners(config, device)[1]
             results = evaluate(config, players, final=True)
             write_owned(found, owner, updates, {"matches": results})
             if config.evaluation.pictures:
@@ -74,8 +73,7 @@ def evaluate(config: PlayersConfig, players: Players, *, final: bool = False) ->
     names = every if final else _AMID
     pairs = {f"{one}_vs_{other}": (hosts[one], agents[other]) for one, other in names}
     games = options.num_final_games if final else options.num_games
-    settings = (options.max_moves, config.seed, CONFIDENCE, options.num_bootstrap)
-    return measure(make_game(config), pairs, games, *settings)
+    return measure(make_game(config), pairs, games, options.max_moves, config.seed)
 
 
 def value(folder: Path, config: PlayersConfig) -> float:
