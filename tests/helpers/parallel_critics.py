@@ -2,7 +2,6 @@
 
 import sys
 from pathlib import Path
-from typing import Any
 
 import critics
 import torch
@@ -15,13 +14,11 @@ from icrl.runs.distributed import Ranks
 from icrl.training.fit import fit
 from icrl.training.program import RunContext
 
-FORM = {"separate_value": True, "imitation_scaling": 0.5, "horizon": "across_episodes"}
 
-
-def critic(folder: Path, ranks: Ranks, **form: Any) -> str:
-    """Q, V on a trunk of its own, and a policy, unless `form` says otherwise."""
+def critic(folder: Path, ranks: Ranks) -> str:
+    """Q, and V on a trunk of its own."""
     config = critics.config_of(
-        critic=form or FORM,
+        critic={"separate_value": True, "horizon": "across_episodes"},
         encoder={"dropout": 0.0},
         decoder={"dropout": 0.0},
         trainer={"num_iterations": 6},
@@ -38,10 +35,5 @@ def critic(folder: Path, ranks: Ranks, **form: Any) -> str:
     return message_of(lambda: fit(context, model, objective, batches, look, after_step=model.after_update))
 
 
-CASES = {
-    "critic": critic,
-    "critic_on_fixed_trunk": lambda folder, ranks: critic(folder, ranks, value_trunk_grad="none", horizon="episode"),
-}
-
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), CASES)
+    main(Path(sys.argv[1]), {"critic": critic})

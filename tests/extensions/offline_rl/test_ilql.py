@@ -67,8 +67,7 @@ def expected_targets(critic: Critic, batch: Batch, chosen: list[int]) -> tuple[n
     backups, counts = np.zeros(batch.obs.shape), np.zeros(batch.obs.shape)
     for row, t in itertools.product(range(len(batch.obs)), reversed(range(LENGTH))):
         terminated, truncated = bool(batch.terminated[row, t]), bool(batch.truncated[row, t])
-        over, is_last, local = terminated or truncated, t == LENGTH - 1, config.horizon == "episode"
-        gamma = config.discount_factor if config.discount_per == "step" or over else 1.0
+        is_last, local = t == LENGTH - 1, config.horizon == "episode"
         following, count = (0.0, 0.0) if is_last else (value[row][t + 1], 1.0)
         if local and terminated:
             following = 0.0
@@ -78,7 +77,9 @@ def expected_targets(critic: Critic, batch: Batch, chosen: list[int]) -> tuple[n
                 following, count = value_at_the_end(target, batch, row, t), len(open_ends(batch, row))
         elif not is_last and counts[row, t + 1]:  # the next return says more than V
             following += config.return_lambda * (backups[row, t + 1] - following)
-        backups[row, t] = config.reward_scale * float(batch.training_reward[row, t]) + gamma * following
+        backups[row, t] = (
+            config.reward_scale * float(batch.training_reward[row, t]) + config.discount_factor * following
+        )
         counts[row, t] = count
     return backups, counts
 
@@ -87,7 +88,7 @@ def expected_terms(critic: Critic, batch: Batch, backups: np.ndarray, counts: np
     config, steps = critic.config, len(batch.obs) * LENGTH
     with torch.no_grad():
         online, slow = critic.online(shown(batch)), critic.target(shown(batch))
-    names = ("q1", "q2", "value", "conservative", "imitation", "td_error", "q", "v", "above_value")
+    names = ("q1", "q2", "value", "conservative", "td_error", "q", "v", "above_value")
     sums = dict.fromkeys(names, 0.0)
     for row, t in itertools.product(range(len(batch.obs)), range(LENGTH)):
         action, count, v = int(batch.action[row, t]), counts[row][t], float(online.value[row, t])
@@ -102,20 +103,17 @@ def expected_terms(critic: Critic, batch: Batch, backups: np.ndarray, counts: np
         sums["value"] += (config.expectile if above >= 0 else 1 - config.expectile) * above**2
         sums["above_value"] += above > 0
         sums["v"] += v
-        if online.logits is not None:
-            logits = online.logits[row, t].tolist()
-            sums["imitation"] += math.log(sum(math.exp(x) for x in logits)) - logits[action]
     usable, largest = max(counts.sum(), 1.0), online.q.abs().max().item()
     means = {name: total / (usable if name in ("q1", "q2", "td_error") else steps) for name, total in sums.items()}
     return means | {"largest_q": largest, "q_over_bound": largest / BOUND}
 
 
-SCALINGS = {"conservative_scaling": 0.3, "imitation_scaling": 0.7, "v_loss_scaling": 0.6}
+SCALINGS = {"conservative_scaling": 0.3, "v_loss_scaling": 0.6}
 ACROSS, MAX = {"horizon": "across_episodes"}, {"backup": "max", "v_loss_scaling": 0.0}
 FORMS = {
     "ilql": SCALINGS | {"horizon": "episode", "return_lambda": 0.6},
-    "ilql across episodes": ACROSS | {"discount_per": "episode", "conservative_scaling": 0.0, "return_lambda": 0.7},
-    "iql across episodes": ACROSS | {"separate_value": True, "value_trunk_grad": "none"},
+    "ilql across episodes": ACROSS | {"conservative_scaling": 0.0, "return_lambda": 0.7},
+    "iql across episodes": ACROSS | {"separate_value": True},
     "iql": {"horizon": "episode", "separate_value": True, "expectile": 0.5, "reward_scale": 3.0},
     "iql of returns": {"horizon": "episode", "return_lambda": 1.0, "reward_scale": 3.0},
     "cql": MAX | {"conservative_scaling": 1.0, "horizon": "episode"},
@@ -134,8 +132,7 @@ def test_every_term_and_metric_equals_a_loop_over_steps(form: str, flags: list[i
     torch.manual_seed(seed)
     terms, metrics = objective(critic, batch)
     expected = expected_terms(critic, batch, *expected_targets(critic, batch, chosen))
-    weights = {"q1": 1.0, "q2": 1.0, "value": config.v_loss_scaling}
-    weights |= {"conservative": config.conservative_scaling, "imitation": config.imitation_scaling}
+    weights = {"q1": 1.0, "q2": 1.0, "value": config.v_loss_scaling, "conservative": config.conservative_scaling}
     assert objective.weights == {term: weight for term, weight in weights.items() if weight}
     assert terms.keys() == objective.weights.keys() and metrics.keys() == expected.keys() - weights.keys()
     for name, value in (terms | metrics).items():
@@ -155,21 +152,19 @@ def test_each_truncation_of_a_window_is_chosen_about_as_often() -> None:
 
 def test_without_a_usable_step_or_any_reward_nothing_is_divided_by_zero() -> None:
     critic = critic_of(critic={"horizon": "episode"})
-    terms, metrics = ImplicitQLearning(critic, value_bound(critic.config, 0.0, 5))(critic, batch_of(1, 1))
+    terms, metrics = ImplicitQLearning(critic, value_bound(critic.config, 0.0))(critic, batch_of(1, 1))
     assert terms["q1"] == terms["q2"] == metrics["q_over_bound"] == 0
 
 
-def test_each_term_reaches_its_own_head_and_the_trunks_it_may() -> None:
+def test_each_term_reaches_its_own_head_and_trunk() -> None:
     """Heads share nothing but the trunk, unlike in a dueling form."""
-    heads = {"q1": "q_heads.0.", "q2": "q_heads.1.", "value": "value_head.", "imitation": "policy_head."}
-    for trunk_grad, (term, head) in itertools.product(("full", "none"), heads.items()):
-        critic = critic_of(critic={"value_trunk_grad": trunk_grad, "imitation_scaling": 1.0, "separate_value": True})
+    for term, head in {"q1": "q_heads.0.", "q2": "q_heads.1.", "value": "value_head."}.items():
+        critic = critic_of(critic={"separate_value": True})
         ImplicitQLearning(critic)(critic, batch_of())[0][term].backward()
         found = ((name, parameter.grad) for name, parameter in critic.online.named_parameters())
         reached = {name for name, grad in found if grad is not None and grad.any()}
         in_trunk = {name for name in reached if name.startswith("value_trunk." if term == "value" else "trunk.")}
-        assert bool(in_trunk) == (trunk_grad == "full" or term == "imitation")
-        assert reached - in_trunk == {name for name in critic.online.state_dict() if name.startswith(head)}
+        assert in_trunk and reached - in_trunk == {name for name in critic.online.state_dict() if name.startswith(head)}
 
 
 def test_targets_see_no_dropout_and_carry_no_gradient() -> None:
@@ -220,15 +215,10 @@ def test_values_of_any_size_give_finite_losses_in_float32(form: str, size: float
 
 
 def test_the_bound_of_values() -> None:
-    """Rewards of at most 2, episodes of at most 5 steps."""
-    for discount, per, scale, expected in (
-        (0.9, "step", 1.0, 20.0),
-        (1.0, "step", 1.0, math.inf),
-        (0.9, "episode", 1.0, 100.0),
-        (0.5, "step", 0.1, 0.4),
-    ):
-        critic = {"discount_factor": discount, "discount_per": per, "reward_scale": scale}
-        assert value_bound(config_of(critic=critic).critic, 2.0, 5) == pytest.approx(expected)
+    """For rewards of at most 2."""
+    for discount, scale, expected in ((0.9, 1.0, 20.0), (1.0, 1.0, math.inf), (0.5, 0.1, 0.4)):
+        critic = {"discount_factor": discount, "reward_scale": scale}
+        assert value_bound(config_of(critic=critic).critic, 2.0) == pytest.approx(expected)
 
 
 # ---- implicit Q-learning on a world whose values are known by dynamic programming
@@ -286,7 +276,7 @@ def exact_values(config: OfflineConfig, value_of: Callable[[list[float]], float]
 def test_values_of_a_small_world_become_the_true_ones(backup: str, horizon: str, expectile: float) -> None:
     """Error over the actions, cells and times of random play: 2 % of the largest value on average, at most 8 %."""
     form = {"backup": backup, "v_loss_scaling": float(backup == "expectile"), "expectile": expectile}
-    form |= {"horizon": horizon, "discount_per": "step", "discount_factor": 0.6}
+    form |= {"horizon": horizon, "discount_factor": 0.6}
     config = config_of(WORLD, critic=form)
     played, _ = play(Chance(ENV.spec), ENV, torch.full((1000, 1), GOAL), 40)
     torch.manual_seed(0)
@@ -341,15 +331,12 @@ TORCHRUN = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--np
 @needs("scaling")
 @pytest.mark.long
 def test_two_processes_learn_the_values_that_one_learns(tmp_path):
-    """And their slow copies; in all forms both have the same parameters after every update."""
+    """And their slow copies; both have the same parameters after every update."""
     ended = subprocess.run([*TORCHRUN, str(PROJECT / "tests/helpers/parallel_critics.py"), str(tmp_path)], check=False)
     assert ended.returncode == 0
     ranks = [json.loads((tmp_path / f"{rank}.json").read_text()) for rank in (0, 1)]
-    found = {name: [one[name] for one in ranks] for name in ("critic", "critic_on_fixed_trunk")}
-    assert found["critic"] == found["critic_on_fixed_trunk"] == ["", ""]
+    assert [one["critic"] for one in ranks] == ["", ""]
     assert critic(tmp_path / "alone", Ranks()) == ""
     theirs, ours = weights_of(tmp_path / "alone"), weights_of(tmp_path / "critic")
     assert theirs["updates"] == ours["updates"] == 6
     torch.testing.assert_close(ours, theirs, rtol=0, atol=1e-5)
-    fixed, head = weights_of(tmp_path / "critic_on_fixed_trunk"), "q_heads.0.0.weight"
-    assert fixed["updates"] == 6 and not torch.equal(fixed[f"target.{head}"], fixed[f"online.{head}"])

@@ -29,7 +29,7 @@ PLAIN = (
     *("trainer.mini_batch_size=32", "evals.num_evals=8", "evals.num_eval_episodes=256"),
     *("evals.num_eval_environments=16", "checkpoints.num_checkpoints=10", "summaries.num_summaries=100"),
     *("evaluation.num_episodes=40", "evaluation.checkpoint=best"),
-    *("critic.imitation_scaling=0", "awr.inverse_temperature=10", "policy.advantage_scale=0"),
+    *("awr.inverse_temperature=10", "policy.advantage_scale=0"),
 )
 
 
@@ -73,7 +73,7 @@ def test_networks_follow_the_model_and_the_room_follows_their_positions() -> Non
 
 
 def test_other_programs_have_none_of_these_options() -> None:
-    for option in ("critic=cql", "awr.temperature=1", "encoder.num_layers=2", "offline=reference"):
+    for option in ("critic=cql", "awr.inverse_temperature=1", "encoder.num_layers=2", "offline=reference"):
         with pytest.raises(ConfigError, match=re.escape(option.partition("=")[0].partition(".")[0])):
             load_config([option])
 

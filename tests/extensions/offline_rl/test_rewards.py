@@ -10,7 +10,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from gymnasium.spaces import Discrete
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from lives import NUM_ROWS, PER_TASK, TRAIN, histories_of, random_done
@@ -21,23 +20,8 @@ from icrl.contracts import ConfigError, PipelineError
 from icrl.data.history_store import Histories
 from icrl.extensions.offline_rl import rewards
 from icrl.runs.files import PROJECT
-from icrl.spaces import discrete_spec
-
-SPEC = discrete_spec(num_obs=12, num_actions=5, reward_values=(-0.5, 0.0, 1.0), width=3, max_episode_steps=4)
 
 GOALS = [[10 * task] for task in range(9)]  # any numbers
-steps_of = st.lists(st.tuples(st.sampled_from([-0.5, 0.0, 1.0]), st.booleans(), st.booleans()), min_size=1, max_size=20)
-
-
-def history(reward, *ends, cells=None, goal=0, width=3) -> rewards.History:
-    """A life with these rewards, terminations and truncations, and moves."""
-    num_steps, spec = len(reward), SPEC._replace(width=width, observation_space=Discrete(width**2))
-    terminated, cut = np.array(ends or [[False] * num_steps] * 2)
-    before, after = np.array(cells or [(0, 0)] * num_steps).T
-    episode = np.cumsum(terminated | cut) - (terminated | cut)
-    nothing, floats = np.zeros(num_steps, np.int64), np.array(reward, np.float32)
-    columns = (before, nothing, floats, after, nothing, terminated, cut, episode, np.array([goal, 5]))
-    return rewards.History(*columns, spec=spec, world="dark_room")
 
 
 def stored(done: np.ndarray, reward: np.ndarray | None = None, world: str = "frozen_lake") -> Histories:
@@ -53,33 +37,13 @@ def write(folder: Path, text: str, name: str = "plugin.py") -> str:
     return str(folder / name)
 
 
-def test_rewards_by_hand() -> None:
-    """Distances in a room of 5 x 5, where moves number at most 8, to the cell 17 of row 3 and column 2."""
-    cells = [(0, 1), (1, 1), (24, 19), (19, 24), (12, 17)]  # 5 to 4 moves away, 4 to 4, 3 to 2, 2 to 3, 1 to 0
-    life = history([-0.5, 0.0, 0.0, 0.0, 1.0], cells=cells, goal=17, width=5)
-    assert rewards.BUILT_IN["identity"](life).tolist() == [-0.5, 0, 0, 0, 1]
-    assert rewards.BUILT_IN["step_penalty"](life).tolist() == [-0.75, -0.25, -0.25, -0.25, 0.75]
-    found = rewards.BUILT_IN["distance"](life)
-    assert found.dtype == np.float32 and found.tolist() == [-0.375, 0, 0.125, -0.125, 1.125]
-    moving = stored(random_done(6), world="dark_room")
-    moving.manifest["config"]["source"] = {"task_change": 0.2}
-    for lives, why in ((stored(random_done(6)), "env.name=frozen_lake"), (moving, "one task a row")):
-        with pytest.raises(ConfigError, match=rf"critic\.reward_plugin=distance.*{why}"):
-            rewards.training_rewards(rewards.load_plugin("distance"), lives, [0], 6)
-
-
-@settings(max_examples=50, deadline=None)
-@given(steps=steps_of)
-def test_improvement_over_the_best_so_far(steps: list[tuple[float, bool, bool]]) -> None:
-    reward, terminated, truncated = (list(column) for column in zip(*steps, strict=True))
-    expected, best, total = [], 0.0, 0.0
-    for value, ends, is_cut in steps:
-        total += value
-        expected.append(max(0.0, total - best) if ends or is_cut else 0.0)
-        if ends or is_cut:
-            best, total = max(best, total), 0.0
-    found = rewards.BUILT_IN["improvement"](history(reward, terminated, truncated))
-    assert found.dtype == np.float32 and found.tolist() == expected and found.sum() == best
+def test_identity_is_the_recorded_reward_and_plugins_read_one_task_a_row() -> None:
+    lives = stored(done := random_done(6), reward=~done)
+    found = rewards.training_rewards(rewards.load_plugin("identity"), lives, [0, 3], 6)
+    assert found.dtype == np.float32 and found.tolist() == [[0 if ends else 1 for ends in done[row]] for row in (0, 3)]
+    lives.manifest["config"]["source"] = {"task_change": 0.2}
+    with pytest.raises(ConfigError, match=r"critic\.reward_plugin=identity reads one task a row"):
+        rewards.training_rewards(rewards.load_plugin("identity"), lives, [0], 6)
 
 
 @settings(max_examples=15, deadline=None)
@@ -140,7 +104,7 @@ def test_a_file_is_loaded_with_its_text_and_leaves_nothing_behind(tmp_path: Path
 
 def test_files_that_are_no_plugins_are_refused(tmp_path: Path) -> None:
     (tmp_path / "folder.py").mkdir()
-    built_in = "must be one of identity, step_penalty, "
+    built_in = "must be identity, or a Python file"
     for name, *named in (
         (str(tmp_path / "gone.py"), "No such file or directory", built_in),
         (str(tmp_path / "folder.py"), "Is a directory", built_in),
@@ -158,12 +122,12 @@ def test_files_that_are_no_plugins_are_refused(tmp_path: Path) -> None:
 def test_a_continued_run_needs_the_same_text(tmp_path: Path) -> None:
     """Wherever it lies."""
     names = [write(tmp_path, f"def get_reward(history): return {n}", f"{n}.py") for n in "ab"]
-    one, other, own, distance = map(rewards.load_plugin, (*names, "identity", "distance"))
+    one, other, own = map(rewards.load_plugin, (*names, "identity"))
     for now, before in ((one, one), (own, own), (one._replace(name="elsewhere.py"), one)):
         assert rewards.described(before) == {"name": before.name, "sha256": before.sha256, "text": before.text}
         rewards.check_plugin(now, json.loads(json.dumps(rewards.described(before))), tmp_path)
     changed = rewards.load_plugin(write(tmp_path, "def get_reward(history): return 0", "a.py"))
-    for now, before in ((other, one), (changed, one), (own, one), (one, own), (own, distance)):
+    for now, before in ((other, one), (changed, one), (own, one), (one, own)):
         named = (str(tmp_path), f"critic.reward_plugin={before.name}", now.name)
         named += (now.sha256[:12], before.sha256[:12]) if {now, before} <= {one, other, changed} else ()
         check_refusal(

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from icrl.app.root import Config
 from icrl.evaluation.kinds import Kind, TrainedPolicy, kinds, own_kind
-from icrl.extensions.offline_rl.awr import inverse_temperature, is_extracted
+from icrl.extensions.offline_rl.awr import is_extracted
 from icrl.extensions.offline_rl.critic import ValueNetwork
 from icrl.extensions.offline_rl.critics import PROGRAM, check_critic, load_critic, make_critic
 from icrl.extensions.offline_rl.options import OfflineConfig
@@ -26,8 +26,7 @@ from icrl.training.policy_gradient import FinetuneConfig
 
 class Guided(Acting):
     """pi(a | context) ~ prior(a | context) exp(scale (min(Q1, Q2)(o, a) - V(o)))  (Snell et al., 2022), with the
-    interface of a GPT. The prior is another model of the same context length, else the critic's own policy head, else
-    uniform."""
+    interface of a GPT. The prior is another model of the same context length, or uniform."""
 
     def __init__(self, prior: GPT | None, critic: ValueNetwork, scale: float) -> None:
         super().__init__()
@@ -41,9 +40,8 @@ class Guided(Acting):
     def forward(self, context: Context, cache: Sequence[TokenCache] = ()) -> Tensor:
         """Action logits `[B, T, A]`. With a cache the T steps continue it."""
         values = self.critic(context, cache[1 + bool(self.prior.induction) :] if self.prior else cache)
-        logits = self.prior(context, cache) if self.prior else values.logits
         guidance = self.scale * values.advantage
-        return guidance if logits is None else logits + guidance
+        return self.prior(context, cache) + guidance if self.prior else guidance
 
     def new_cache(self, num_streams: int) -> Cache:
         """An empty cache for a whole context, of the prior before the critic."""
@@ -54,7 +52,7 @@ def lone_critic(config: OfflineConfig, spec: EnvSpec, weights: dict[str, Any], d
     """Loader of a critic in training, which acts as the policy that AWR extracts from it."""
     critic = make_critic(config, spec).to(device, dtype_of(config))
     critic.load_state_dict(weights)
-    return Guided(None, critic.target, inverse_temperature(config.awr))
+    return Guided(None, critic.target, config.awr.inverse_temperature)
 
 
 @dataclass(frozen=True)

@@ -8,13 +8,12 @@ Advantage-weighted regression (Peng et al., 2019) makes a policy from a frozen c
 
     log w = min(b A, log advantage_threshold),  A = min(Q1, Q2)(o_t, a_t) - V(o_t)
 
-with the inverse temperature b (0: plain imitation). `normalize=mean` divides the weights by their mean over the batch;
-`softmax` subtracts its logarithm from b A before the minimum is taken. Weights are computed in log space and float32 to
-avoid overflow. No gradient reaches Q or V.
+with the inverse temperature b (0: plain imitation). Weights are computed in log space and float32 to avoid overflow. No
+gradient reaches Q or V.
 """
 
 import math
-from typing import Literal, Self
+from typing import Self
 
 import torch
 import torch.nn.functional as F
@@ -40,25 +39,17 @@ class AwrConfig(Options):
     experiment_name: Name = option(
         "awr", "folder of the policy under logs/<name>/, and its name in policy.model: awr, or awr-..."
     )
-    temperature: float | None = option(None, "divisor of the advantages (null: use awr.inverse_temperature)", gt=0)
-    inverse_temperature: float | None = option(
-        10.0, "factor of the advantages; 0 clones the source (null: use awr.temperature)", ge=0
-    )
+    inverse_temperature: float = option(10.0, "factor of the advantages; 0 clones the source", ge=0)
     advantage_threshold: float = option(20.0, "largest weight of a step; its logarithm clips the exponent", gt=0)
-    normalize: Literal["none", "mean", "softmax"] = option(
-        "none", "none; mean: divide weights by their mean over the batch; softmax: the same before clipping"
-    )
-    num_epochs: int = option(
-        0, "passes over all windows (0: use trainer.num_iterations)", ge=0, le=10**6, is_budget=True
-    )
 
-    former = {"initial_encoder": NO_EFFECT, "resume": NO_EFFECT}
+    former = {
+        **{"normalize": "none", "num_epochs": 0},
+        **{"temperature": NO_EFFECT, "initial_encoder": NO_EFFECT, "resume": NO_EFFECT},
+    }
 
     @model_validator(mode="after")
     def _check(self) -> Self:
-        name, temperature, inverse = self.experiment_name, self.temperature, self.inverse_temperature
-        given = f"awr.temperature={temperature} and awr.inverse_temperature={inverse}".replace("None", "null")
-        refuse((temperature is None) == (inverse is None), f"{given}: one of them must be null, the other a number")
+        name = self.experiment_name
         refuse(not is_extracted(name), f"awr.experiment_name={name}: must be awr, or begin with awr-")
         return self
 
@@ -96,19 +87,5 @@ class AdvantageWeightedRegression(Imitation):
 
     def log_weights(self, advantage: Tensor) -> tuple[Tensor, Tensor]:
         """Logarithms of the weights of steps with these advantages `[N]`, with and without the threshold."""
-        free = inverse_temperature(self.config) * advantage
-        if self.config.normalize == "softmax":
-            free = free - _log_mean(free)
-        log_weight = free.clamp(max=math.log(self.config.advantage_threshold))
-        return (log_weight - _log_mean(log_weight) if self.config.normalize == "mean" else log_weight), free
-
-
-def inverse_temperature(config: AwrConfig) -> float:
-    """Factor of the advantages, from the one of the two options that is given."""
-    return 1 / config.temperature if config.temperature else config.inverse_temperature or 0.0
-
-
-def _log_mean(logs: Tensor) -> Tensor:
-    """Logarithm of the mean of exp(`logs`); exact if all are equal."""
-    largest = logs.max()
-    return largest + (logs - largest).exp().mean().log()
+        free = self.config.inverse_temperature * advantage
+        return free.clamp(max=math.log(self.config.advantage_threshold)), free

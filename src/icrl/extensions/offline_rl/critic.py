@@ -70,7 +70,6 @@ class CriticConfig(Options):
     separate_value: bool = option(False, "V has a trunk of its own (IQL)")
     expectile: float = option(0.8, "which expectile V is: 0.5 the mean, towards 1 the maximum", gt=0, le=0.9999)
     discount_factor: float = option(0.9, "discount factor of the return", gt=0, le=1)
-    discount_per: Literal["step", "episode"] = option("step", "unit that the discount factor counts")
     horizon: Literal["episode", "across_episodes"] = option(
         "episode", "episode: the return ends with it; across_episodes: it goes on, so that exploration has value"
     )
@@ -78,18 +77,17 @@ class CriticConfig(Options):
         0.9, "lambda of the returns: 0 bootstraps after one step; 1 is faster, but values the source", ge=0, le=1
     )
     reward_plugin: Annotated[Text, "a name or a path"] = option(
-        "identity", "reward to learn from: identity, step_penalty, distance, improvement, or a file with get_reward"
+        "identity", "reward to learn from: identity, the recorded one, or a Python file with get_reward"
     )
     reward_scale: float = option(1.0, "factor of the reward", gt=0)
     v_loss_scaling: float = option(1.0, "weight of the expectile loss of V", ge=0)
     conservative_scaling: float = option(0.0, "weight of the cross-entropy that pushes Q of other actions down", ge=0)
-    imitation_scaling: float = option(0.0, "weight of a policy head's imitation loss (0: it has no policy head)", ge=0)
-    value_trunk_grad: Literal["full", "none"] = option("full", "value losses train heads and trunk; none: heads only")
     target_update_rate: float = option(0.2, "step of the target networks towards the networks (1: a copy)", gt=0, le=1)
 
     former = {
-        **{"q_loss_scaling": 1.0, "target_update_interval": 1, "initial_model": NO_EFFECT},
-        **{"initial_model_prefix": NO_EFFECT, "initial_model_index": NO_EFFECT},
+        **{"q_loss_scaling": 1.0, "imitation_scaling": 0.0, "value_trunk_grad": "full"},
+        **{"discount_per": "step", "target_update_interval": 1},
+        **dict.fromkeys(("initial_model", "initial_model_prefix", "initial_model_index"), NO_EFFECT),
     }
 
     @model_validator(mode="after")
@@ -99,8 +97,6 @@ class CriticConfig(Options):
         for name, only in _WITHOUT_VALUE.items() if self.backup == "max" else ():
             given = f"critic.{name}={getattr(self, name)}: critic.backup=max has no V to learn"
             refuse(getattr(self, name) != only, f"{given}; must be {only}".replace("True", "true"))
-        one = "critic.discount_per=episode has no effect with critic.horizon=episode: change one of them"
-        refuse(self.discount_per == self.horizon == "episode", one)
         return self
 
 
@@ -109,7 +105,6 @@ class Values(NamedTuple):
 
     q: Tensor  # [2, B, T, A]: of both critics
     value: Tensor  # [B, T]
-    logits: Tensor | None  # [B, T, A]: of the policy head, if there is one
 
     @property
     def least_q(self) -> Tensor:
@@ -141,7 +136,7 @@ class Head(nn.Sequential):
 
 
 class ValueNetwork(nn.Module):
-    """Q1 and Q2, V and, if asked for, a policy on one causal trunk; with `separate_value` V has its own trunk.
+    """Q1, Q2 and V on one causal trunk; with `separate_value` V has its own trunk.
 
     The heads share only the trunk: in a dueling form, Q = V + A, the loss of Q would move V too."""
 
@@ -157,24 +152,16 @@ class ValueNetwork(nn.Module):
         self.q_heads = nn.ModuleList(Head(decoder, model.embed_dim, spec.num_actions) for _ in range(NUM_CRITICS))
         # With backup=max, V is the largest Q and needs no parameters.
         self.value_head = Head(decoder, model.embed_dim, 1) if critic.backup == "expectile" else None
-        self.policy_head = nn.Linear(model.embed_dim, spec.num_actions) if critic.imitation_scaling else None
-        if critic.value_trunk_grad == "none":  # data parallel processes wait for every parameter that requires grad
-            for trunk in (None if self.policy_head else self.trunk, self.value_trunk):
-                if trunk:
-                    trunk.requires_grad_(False)
 
     def forward(self, context: Context, cache: Sequence[TokenCache] = ()) -> Values:
         """Values of a context. With a cache the T steps continue it."""
         hidden = value_hidden = self.trunk(context, cache)
         if self.value_trunk:
             value_hidden = self.value_trunk(context, cache[len(cache) // 2 :])
-        logits = in_float32(self.policy_head(hidden)) if self.policy_head else None
-        if self.critic.value_trunk_grad == "none":
-            hidden, value_hidden = hidden.detach(), value_hidden.detach()
         q = torch.stack([in_float32(head(hidden)) for head in self.q_heads])
         if self.value_head:
-            return Values(q, in_float32(self.value_head(value_hidden)).squeeze(-1), logits)
-        return Values(q, self.spec.legal_of(q.amin(0), context.obs).amax(-1), logits)  # the best legal action's
+            return Values(q, in_float32(self.value_head(value_hidden)).squeeze(-1))
+        return Values(q, self.spec.legal_of(q.amin(0), context.obs).amax(-1))  # the best legal action's
 
     def new_cache(self, num_streams: int) -> Cache:
         """An empty cache for a whole context, of one trunk after the other."""

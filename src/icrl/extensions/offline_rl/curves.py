@@ -14,14 +14,13 @@ from icrl.extensions.offline_rl.critics import PROGRAM
 from icrl.plots import style
 from icrl.runs.checkpoint import open_model
 
-BLUE, RED, GREEN, PINK = style.PALETTE[:4]
+BLUE, RED, GREEN = style.PALETTE[:3]
 CRITIC_PANELS = {  # title of a panel: tags of its curves, each with name and colour
     "mean absolute TD error": {"td_error": ("Q", BLUE)},
     "terms of the loss": {
         "q1": ("Q", BLUE),
         "value": ("V", RED),
         "conservative": ("conservative", GREEN),
-        "imitation": ("imitation", PINK),
     },
     "mean of Q and V": {"q": ("Q", BLUE), "v": ("V", RED)},
     "largest |Q|": {"largest_q": ("Q", BLUE)},

@@ -10,10 +10,9 @@ conditioned on the earlier steps of the window:
     q1 = mean (y_t - Q1(o_t, a_t))^2,  q2 likewise
     value = mean |tau - 1[q_t < V(o_t)]| (q_t - V(o_t))^2
     conservative = mean over both of logsumexp over a of Q(o_t, a) - Q(o_t, a_t)
-    imitation = - mean log pi(a_t | o_t)
 
-gamma_t is the discount factor, or 1 within an episode if it counts episodes. lambda is 0 in one-step TD, and where
-y_{t+1} is unknown or belongs to another return. Sums over actions, and pi, are over legal actions.
+gamma_t is the discount factor, or 0 where the return ends. lambda is 0 in one-step TD, and where y_{t+1} is unknown or
+belongs to another return. Sums over actions are over legal actions.
 
 v_{t+1} is the value of the next observation of the same stream. With horizon=across_episodes this is the next
 observation in the window, even if it starts another episode. With horizon=episode, v_{t+1} is 0 after a termination;
@@ -47,7 +46,6 @@ class ImplicitQLearning:
             "q2": 1.0,
             "value": critic.config.v_loss_scaling,
             "conservative": critic.config.conservative_scaling,
-            "imitation": critic.config.imitation_scaling,
         }
         self.weights = {name: weight for name, weight in weights.items() if weight}
 
@@ -66,9 +64,6 @@ class ImplicitQLearning:
             terms["value"] = ((self.config.expectile - (above < 0).float()).abs() * above.square()).mean()
         if "conservative" in self.weights:
             terms["conservative"] = (self.spec.legal_of(values.q, batch.obs).logsumexp(-1) - taken).mean()
-        if values.logits is not None:
-            logits = self.spec.legal_of(values.logits, batch.obs)
-            terms["imitation"] = F.cross_entropy(logits.flatten(0, 1), batch.action.flatten())
         largest = self.spec.legal_of(values.q, batch.obs, 0.0).abs().max()
         metrics = {
             "q": taken.mean(),
@@ -101,8 +96,6 @@ class ImplicitQLearning:
         counts[:, -1] = 0
         terminated, truncated = batch.terminated.bool(), (batch.truncated & ~batch.terminated).bool()
         discount = torch.full_like(following, self.config.discount_factor)
-        if self.config.discount_per == "episode":
-            discount[~(terminated | truncated)] = 1
         if self.config.horizon == "episode":
             discount[terminated] = 0
             truncated[:, -1] = False
@@ -135,11 +128,10 @@ class ImplicitQLearning:
         return self.target(shown).value
 
 
-def value_bound(config: CriticConfig, largest_reward: float, max_episode_steps: int) -> float:
-    """Largest absolute return: r / (1 - gamma), times the steps of an episode if gamma counts episodes. Values continue
-    after a truncation, so gamma = 1 gives infinity, unless every reward is 0."""
+def value_bound(config: CriticConfig, largest_reward: float) -> float:
+    """Largest absolute return: r / (1 - gamma). Values continue after a truncation, so gamma = 1 gives infinity, unless
+    every reward is 0."""
     if not largest_reward:
         return 0.0
     reward, gamma = config.reward_scale * largest_reward, config.discount_factor
-    forever = reward / (1 - gamma) if gamma < 1 else math.inf
-    return max_episode_steps * forever if config.discount_per == "episode" else forever
+    return reward / (1 - gamma) if gamma < 1 else math.inf

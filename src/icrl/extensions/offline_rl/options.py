@@ -33,16 +33,10 @@ def _in_names(config: Config) -> Iterator[str]:
 def _in_critic(config: Config) -> Iterator[str]:
     if not isinstance(config, OfflineConfig):
         return
-    model, encoder, trainer, length = config.model, config.encoder, config.trainer, config.trainer.mini_batch_length
+    model, encoder, length = config.model, config.encoder, config.trainer.mini_batch_length
     if encoder.position == "learned" and 0 < length < model.context_len:
         yield "$trainer.mini_batch_length leaves positions untrained with $encoder.position and $model.context_len"
     if encoder.position == "rope" and model.trunk != "transformer":
         yield "$encoder.position needs attention, whose queries and keys it rotates: $model.trunk has none"
     if encoder.position == "env_time" and not model.add_env_time:
         yield "$encoder.position needs the embedding that $model.add_env_time leaves out"
-    if config.awr.normalize != "none" and trainer.gradient_accumulation_steps > 1:
-        yield "$awr.normalize needs $trainer.gradient_accumulation_steps to be 1; otherwise give awr.normalize=none"
-    critic = config.critic
-    if critic.value_trunk_grad == "none" and (critic.separate_value or not critic.imitation_scaling):
-        parts = "$critic.value_trunk_grad with $critic.imitation_scaling and $critic.separate_value"
-        yield f"{parts} leaves a trunk that nothing trains: give critic.value_trunk_grad=full"

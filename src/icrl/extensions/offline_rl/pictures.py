@@ -167,7 +167,7 @@ def write_weight_plot(config: OfflineConfig) -> Path:
 
 
 def weights_of(objective: AdvantageWeightedRegression, batches: Sequence[Batch]) -> Weights:
-    """Weights of all steps of `batches`, each batch normalized by itself as in training."""
+    """Weights of all steps of `batches`."""
     parts = []
     for batch in batches:
         advantage = objective.advantage(batch).flatten()

@@ -1,12 +1,13 @@
 """Reward plug-ins: functions from a recorded history to the training reward of a critic.
 
-A plug-in is a function of `BUILT_IN`, or a Python file that defines `get_reward(history) -> float32 [T]`. It reads
-whole lives, so it may reward progress over episodes.
+A plug-in is `identity`, the recorded reward, or a Python file that defines `get_reward(history) -> float32 [T]`. It
+reads whole lives, so it may reward progress over episodes.
 """
 
 import hashlib
 from collections.abc import Callable, Sequence
 from importlib.util import decode_source
+from operator import attrgetter
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -43,58 +44,22 @@ class History(NamedTuple):
 GetReward = Callable[[History], Floats]
 
 
-def distance(history: History) -> Floats:
-    """Potential-based shaping (Ng et al., 1999), undiscounted: r_t + Phi(next_obs_t) - Phi(obs_t).
-
-    Phi(cell) = - moves from the cell to the goal / most moves between two cells of the room. So Phi is 0 on the goal,
-    where an episode terminates, and -1 at worst; the shaping terms of an episode sum to Phi(last) - Phi(first). Raises
-    `ConfigError` unless the world is a room whose task starts with the goal cell."""
-    wrong = f"critic.reward_plugin=distance: env.name={history.world} has no goal cell; must be env.name=dark_room"
-    refuse(history.world != "dark_room", wrong)
-    width, goal = history.spec.width, history.task[0]
-
-    def potential(cell: Integers) -> NDArray[np.float64]:
-        rows, columns = np.abs(cell // width - goal // width), np.abs(cell % width - goal % width)
-        return -(rows + columns) / (2 * (width - 1))
-
-    return (history.reward + potential(history.next_obs) - potential(history.obs)).astype(np.float32)
-
-
-def improvement(history: History) -> Floats:
-    """max(0, G_e - max(0, G_0, ..., G_{e-1})) at the last step of episode e with return G_e; 0 at all other steps. Over
-    a life it sums to the best return, if that is positive. An unfinished last episode gets nothing."""
-    last = np.flatnonzero(history.terminated | history.truncated)
-    returns = np.bincount(history.episode, weights=history.reward)[: len(last)]
-    best = np.maximum.accumulate(np.append(0, returns))[:-1]
-    training_reward = np.zeros_like(history.reward)
-    training_reward[last] = np.maximum(returns - best, 0)
-    return training_reward
-
-
-BUILT_IN: dict[str, GetReward] = {
-    "identity": lambda life: life.reward,
-    "step_penalty": lambda life: life.reward - np.float32(1 / life.spec.max_episode_steps),  # at most -1 an episode
-    "distance": distance,
-    "improvement": improvement,
-}
-
-
 class RewardPlugin(NamedTuple):
     """A reward function and its origin."""
 
     name: str  # value of `critic.reward_plugin`
-    text: str  # of the file; "" for a built-in function
+    text: str  # of the file; "" for identity
     sha256: str  # of the text
     get_reward: GetReward
 
 
 def load_plugin(name: str) -> RewardPlugin:
-    """The built-in function of that name, or `get_reward` of the Python file at that path. Raises `ConfigError` if the
-    file cannot be read, fails, or defines no such function."""
+    """The recorded reward for `identity`, else `get_reward` of the Python file at that path. Raises `ConfigError` if
+    the file cannot be read, fails, or defines no such function."""
     wrong = f"critic.reward_plugin={name}:"
-    if name in BUILT_IN:
-        return RewardPlugin(name, "", hashlib.sha256().hexdigest(), BUILT_IN[name])
-    expected = f"must be one of {', '.join(BUILT_IN)}, or a Python file (.py)"
+    if name == "identity":
+        return RewardPlugin(name, "", hashlib.sha256().hexdigest(), attrgetter("reward"))
+    expected = "must be identity, or a Python file (.py)"
     refuse(not name.endswith(".py"), f"{wrong} is not a Python file; {expected}")
     try:
         content = Path(name).read_bytes()

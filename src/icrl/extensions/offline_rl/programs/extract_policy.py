@@ -40,17 +40,13 @@ def main(config: OfflineConfig) -> Path:
     with open_run(config, "extract_policy", folder, compared(config, *COMPARED), inputs) as context:
         if context:
             check_critic(config, about["description"], context.description)
-            if awr.normalize != "none" and (size := context.ranks.size) > 1:
-                raise ConfigError(f"awr.normalize={awr.normalize} needs the whole batch; run one process, not {size}")
-            spec = context.spec()
             mixture = context.windows(unweighted(config.objective))
-            model = GPT(config.model, spec, config.trainer.activation_checkpointing)
+            model = GPT(config.model, context.spec(), config.trainer.activation_checkpointing)
             model = model.to(context.device, dtype_of(config))
             objective = AdvantageWeightedRegression(awr, critic.target.to(context.device))
             evaluator = InContextEvaluator(config, context.tasks["development"])
-            updates = -(-awr.num_epochs * mixture.num_windows // config.trainer.mini_batch_size)
-            own = {"num_updates": updates, "lowered": "awr.advantage_threshold, "}
-            fit(context, model, objective, context.batches(mixture), evaluator, **own)
+            batches, lowered = context.batches(mixture), "awr.advantage_threshold, "
+            fit(context, model, objective, batches, evaluator, lowered=lowered)
     return folder
 
 

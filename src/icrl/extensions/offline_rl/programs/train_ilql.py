@@ -42,11 +42,10 @@ def main(config: OfflineConfig) -> Path:
 
     with open_run(config, "train_ilql", folder, groups, inputs) as context:
         if context:
-            spec = context.spec()
             mixture = context.windows(unweighted(config.objective), partial(training_rewards, plugin))
-            critic = make_critic(config, spec, config.trainer.activation_checkpointing)
+            critic = make_critic(config, context.spec(), config.trainer.activation_checkpointing)
             critic = critic.to(context.device, dtype_of(config))
-            bound = value_bound(config.critic, largest_reward(mixture), spec.max_episode_steps)
+            bound = value_bound(config.critic, largest_reward(mixture))
             unbounded = "without a bound: critic.discount_factor below 1 would give one"
             limit = f"at most {bound:g}" if bound < math.inf else unbounded
             announce(f"values are {limit}, in absolute value", context.ranks)
