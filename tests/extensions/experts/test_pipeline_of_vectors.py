@@ -120,7 +120,6 @@ def test_trained_agents_teach(tmp_path: Path) -> None:
 def test_what_does_not_fit_is_refused(tmp_path: Path) -> None:
     for options, named in (
         (("env=pendulum", "source=optimal", "env.max_episode_steps=20"), "source.name=optimal needs the optimal"),
-        (("source.max_performance=0.5",), "source.max_performance=0.5 needs exact"),
         (("tasks.split=ring",), "tasks of env.name=point_robot have no place on a map"),
     ):
         assert named in refusal("train_agents", tmp_path, *options, preset=ROBOT)

@@ -36,7 +36,7 @@ if "vectors" in extensions.NAMES:
 if "ppo" in extensions.NAMES:
     KINDS["ppo"] = ["source=ppo", "source.unroll_length=10", "source.hidden_size=12", "source.mini_batch_size=2"]
 if "experts" in extensions.NAMES:
-    KINDS["noise"] = ["source=noise_distillation", "source.max_performance=0.8"]
+    KINDS["noise"] = ["source=noise_distillation"]
 if "searchers" in extensions.NAMES:
     KINDS["searcher"] = ["source=searcher"]
 if "value_sources" in extensions.NAMES:

@@ -16,9 +16,7 @@ another training task in some episodes. Labels (`objective=dpt`) stay those of t
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from contextlib import closing
-from functools import cached_property, partial
 from typing import Annotated, Any, ClassVar, Literal, Self
 
 import torch
@@ -30,8 +28,8 @@ from icrl.app.root import Config
 from icrl.config.options import Name, OneOrMore, Text, option, refuse
 from icrl.contracts import Env, Rollout, Sample, Step, UpdateResult
 from icrl.envs import make_env
-from icrl.envs.core import EXPERT, EnvConfig
-from icrl.envs.exact import noisy_exact, uniform_actions
+from icrl.envs.core import EXPERT
+from icrl.envs.exact import uniform_actions
 from icrl.extensions.experts.teachers import (
     Informed,
     agents_of_teacher,
@@ -46,8 +44,6 @@ from icrl.sources.learners import Learner
 from icrl.sources.options import Conflicts, Share, SourceConfig, falling, named
 from icrl.spaces import EnvSpec
 
-_HALVINGS = 12  # of the interval that holds the least noise
-
 
 class UnlearnedConfig(SourceConfig):
     learns: ClassVar[bool] = False
@@ -56,11 +52,7 @@ class UnlearnedConfig(SourceConfig):
 class NoiseDistillationConfig(UnlearnedConfig):
     name: Literal["noise_distillation"] = named("noise_distillation")
     noise: Share = option(falling(0.9), "probability of a uniformly random action instead of the expert's")
-    max_performance: float = option(
-        1.0, "best performance of the noisy expert, from chance (0) to the optimum (1)", gt=0, le=1
-    )
     teacher: Name = option("none", "name of the stage-one run whose trained agents are the experts (none: the planner)")
-
     wrong_task: Share = option(
         0.0,
         "probability, at the start of each episode, that a teacher that sees the task acts for another training task",
@@ -71,15 +63,13 @@ class NoiseDistillationConfig(UnlearnedConfig):
         "source=PRESET and options of that source ([]: the teacher exists)",
     )
 
+    former = {"max_performance": 1.0}
+
     def conflicts(self) -> Conflicts:
         yield from super().conflicts()
         yield self.expert and self.teacher == "none", "{expert} trains a teacher that has no name: give {teacher}"
-        yield (
-            self.wrong_task and self.teacher == "none",
-            "{wrong_task} needs a teacher that sees the task: give {teacher}",
-        )
-        both = "{max_performance} limits the noisy planner, but {teacher} replaces it: give source.max_performance=1"
-        yield self.teacher != "none" and self.max_performance < 1, both
+        lacking = "{wrong_task} needs a teacher that sees the task: give {teacher}"
+        yield self.wrong_task and self.teacher == "none", lacking
 
     def run_before(self, config: Config) -> Config | None:
         return run_of_teacher(config, self.teacher, self.expert) if self.expert else None
@@ -110,18 +100,14 @@ class RandomConfig(UnlearnedConfig):
 class NoiseDistillation(Learner):
     """L learners that imitate `expert`, which is the planner if it is None, with noise; they learn nothing."""
 
-    saved = ("least_noise",)
     constant_noise: float | None = None  # in place of the option
     expert: Any = None
-    find_least_noise: Callable[[], Tensor] | None = None
 
     @classmethod
     def create(cls, config: Config, env: Env[Any], tasks: Tensor, seeds: Tensor, device: torch.device) -> Self:
-        """Learners with their expert and least noise. Raises `ConfigError` without a planner or such a teacher."""
+        """Learners with their expert. Raises `ConfigError` without a planner or such a teacher."""
         learners, options = super().create(config, env, tasks, seeds, device), config.source
-        teacher, best = getattr(options, "teacher", "none"), getattr(options, "max_performance", 1.0)
-        where, limited = f"env.name={config.env.name}", best < 1 and (not env.spec.is_discrete or env.spec.action_mask)
-        refuse(limited, f"source.max_performance={best} needs exact expectations, and {where} has none: give 1")
+        teacher, where = getattr(options, "teacher", "none"), f"env.name={config.env.name}"
         if teacher != "none":
             learners.expert = trained_agents(config, teacher, tasks)
             learners.has_memory = learners.expert.has_memory
@@ -132,22 +118,13 @@ class NoiseDistillation(Learner):
             with closing(make_env(config.env)) as world:
                 known = world.has_planner
             refuse(not known, f"source.name={options.name} needs the optimal action, which is unknown with {where}")
-        if best < 1:
-            find = partial(least_noise, config.env, tasks.cpu(), best)
-            learners.find_least_noise = lambda: find().repeat_interleave(options.num_learners)
         return learners
-
-    @cached_property
-    def least_noise(self) -> Tensor:
-        """Lower bound of each learner's noise, `[L]`; found when it is first needed, unless it is restored."""
-        found = self.find_least_noise() if self.find_least_noise else torch.zeros(self.num_learners)
-        return found.float().to(self.device)
 
     @property
     def noise(self) -> Tensor:
         """Probability of a uniformly random action now, `[L]`."""
-        constant = self.constant_noise
-        return self.least_noise.clamp(min=self.rate("noise") if constant is None else constant)
+        noise = self.rate("noise") if self.constant_noise is None else self.constant_noise
+        return torch.full((self.num_learners,), noise, device=self.device)
 
     @classmethod
     def check_spaces(cls, name: str, spec: EnvSpec) -> None:
@@ -241,17 +218,3 @@ class Random(NoiseDistillation):
         if isinstance(self._spec.action_space, MultiDiscrete):
             return uniform_actions(self._spec, step.obs, noise)
         return super().act_in_evaluation(step, noise, sample_probability)
-
-
-def least_noise(config: EnvConfig, tasks: Tensor, max_performance: float) -> Tensor:
-    """Noise at which the planner's return is `max_performance` of the way from that of random actions to the optimum,
-    `[G]` for `tasks` `[G, task_dim]`. Bisection on exact expectations, exact to 2^-12."""
-    with closing(make_env(config)) as env:
-        random, optimum = (noisy_exact(env, tasks, noise).episode_return for noise in (1.0, 0.0))
-        target = random + max_performance * (optimum - random)
-        low, high = torch.zeros_like(target), torch.ones_like(target)
-        for _ in range(_HALVINGS):
-            middle = (low + high) / 2
-            too_good = noisy_exact(env, tasks, middle).episode_return > target
-            low, high = torch.where(too_good, middle, low), torch.where(too_good, high, middle)
-    return high
