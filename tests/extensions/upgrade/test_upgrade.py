@@ -47,7 +47,7 @@ GPT = ("histories=a2c", "source.num_env_steps=100", "source.history_steps=100")
 MODELS = ("train_gpt", "train_ilql", "extract_policy")
 PLAYERS = (
     *("num_threads=1", "players=tiny", "evaluation.num_games=2", "evaluation.num_final_games=2"),
-    *("evaluation.num_bootstrap=100", "evaluation.pictures=false", "checkpoints.keep_last=1"),
+    *("evaluation.pictures=false", "checkpoints.keep_last=1"),
 )
 
 

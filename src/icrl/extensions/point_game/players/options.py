@@ -145,7 +145,7 @@ class MatchesConfig(Options):
     max_moves: int = option(100, "moves after which a game counts as unfinished (evaluations)", ge=1, le=10000)
     pictures: bool = option(True, "draw the matches at the end, and one game in 2 or 3 dimensions, with a video")
 
-    former = {"confidence": 0.95, "num_bootstrap": 2000}
+    former = {"confidence": 0.95, "num_bootstrap": NO_EFFECT}
 
     @model_validator(mode="after")
     def _check(self) -> Self:
