@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 import torch
 from installed import worlds
-from probes import START, learn_from, learn_world, learners_of
+from probes import check_alone_and_among_others, learn_world, learners_of
 from stage_one import joined, live
 from torch import Tensor, nn
 from vector_probes import BUTTONS, VectorProbe
@@ -109,24 +109,7 @@ def test_states_equal_those_of_a_plain_gru() -> None:
 
 @every_kind
 def test_a_learner_learns_the_same_alone(kind: str) -> None:
-    def learn(streams: slice, learners: slice) -> tuple[Rollout, Any]:
-        fresh = learners_of(kind, 3, CUE.spec, body="gru")
-        fresh = type(fresh)(fresh.config, CUE.spec, stream_seeds(0, 3)[learners], fresh.device)
-        fresh.set_clock(START)
-        where = start_streams(fresh, CUE, torch.zeros(6, 1)[streams], stream_seeds(1, 6)[streams])
-        noise, lived = Noise(stream_seeds(2, 6)[streams]), []
-        for _ in range(5):
-            before = where.carry
-            unroll, where = rollout(fresh, CUE, where, 7, noise)
-            learn_from(fresh, unroll, before)
-            lived.append(unroll)
-        return joined(lived), fresh
-
-    together, everyone = learn(slice(None), slice(None))
-    alone, one = learn(slice(2, 4), slice(1, 2))
-    assert all(torch.equal(column, columns[:, 2:4]) for column, columns in zip(alone, together, strict=True))
-    for (_, own), (_, all_own) in zip(one.parameters(), everyone.parameters(), strict=True):
-        torch.testing.assert_close(own[0], all_own[1], rtol=1e-4, atol=1e-5)
+    check_alone_and_among_others(kind, CUE, body="gru")
 
 
 @pytest.mark.parametrize("kind", ["a2c", "ppo"])

@@ -25,15 +25,19 @@ KINDS = ("alternative", "paper")
 FIRST = np.array([[3.0, 1.0], [1.0, 2.0]])
 
 
-def test_the_noise_scale(tmp_path: Path) -> None:
-    """The first estimate is of the model before its first update; a batch needs two windows per process."""
+def test_the_first_estimate_of_a_run_is_of_its_first_model_and_changes_nothing(tmp_path: Path) -> None:
+    """A batch needs two windows per process."""
     loss = lambda model, batch: (Naming()(model, batch)[0]["naming"], {})  # noqa: E731
     expected = GradientNoiseScale("paper", 100).measure(model_of(SEED), loss, batch_at(0), 1)
-    shown = {"gradient_noise_scale": "paper", "num_summaries": 0, "summary_interval": 1}
-    run(tmp_path, config_of(trainer={"num_iterations": 4, "evaluate": False}, summaries=shown))
+    for kind in ("none", "paper"):
+        shown = {"gradient_noise_scale": kind, "num_summaries": 0, "summary_interval": 1}
+        run(tmp_path / kind, config_of(trainer={"num_iterations": 4, "evaluate": False}, summaries=shown))
     assert expected
     for name, value in expected.items():
-        assert values_of(tmp_path, f"train/{name}")[0] == pytest.approx(value, rel=1e-5), name
+        assert values_of(tmp_path / "paper", f"train/{name}")[0] == pytest.approx(value, rel=1e-5), name
+    off, on = (checkpoint.load_newest(tmp_path / kind, "last", CPU)[0] for kind in ("none", "paper"))
+    assert torch.equal(off["generators"]["cpu"][0], on["generators"]["cpu"][0])
+    assert_same(off["model"], on["model"])
     config = config_of(summaries={"gradient_noise_scale": "paper"})
     make_noise_scale(config.summaries, config.trainer, Ranks(0, 4))
     with pytest.raises(ConfigError, match=r"gradient_noise_scale=paper .* trainer\.mini_batch_size=8 .* 5 processes"):
@@ -46,15 +50,6 @@ def test_a_batch_smaller_than_its_number_of_parts_is_measured_window_by_window()
     trainer = replace(config.trainer, mini_batch_size=2)
     found = make_noise_scale(config.summaries, trainer, Ranks()).measure(Slope(2), loss_of, windows(FIRST), 1)
     assert found == scale_of("paper", FIRST)
-
-
-def test_it_does_not_change_the_run(tmp_path: Path) -> None:
-    for kind in ("none", "paper"):
-        shown = {"gradient_noise_scale": kind, "num_summaries": 0, "summary_interval": 2}
-        run(tmp_path / kind, config_of(trainer={"num_iterations": 4, "evaluate": False}, summaries=shown))
-    off, on = (checkpoint.load_newest(tmp_path / kind, "last", CPU)[0] for kind in ("none", "paper"))
-    assert torch.equal(off["generators"]["cpu"][0], on["generators"]["cpu"][0])
-    assert_same(off["model"], on["model"])
 
 
 class Slope(nn.Module):

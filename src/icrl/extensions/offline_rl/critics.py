@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from torch import nn
 
 from icrl.app.root import Config
 from icrl.config.modules import recorded_options
@@ -57,7 +56,10 @@ def load_critic(
     )
     network = ValueNetwork(trunk_config(model, encoder), decoder, values, spec or EnvSpec.of(described["env"]))
     critic = Critic(network).to(device, dtype_of(config))
-    _load_weights(critic, state["model"], where)
+    try:
+        critic.load_state_dict(state["model"])
+    except RuntimeError as error:
+        raise ConfigError(f"{where}: does not fit the options of this run: {' '.join(str(error).split())}") from error
     return critic.eval(), about
 
 
@@ -74,10 +76,3 @@ def check_critic(config: Config, critic: Json, other: Json) -> None:
     checksums = [[store["sha256"] for store in one["histories"]] for one in (critic, other) if "histories" in one]
     if len(checksums) == 2 and checksums[0] != checksums[1]:
         raise ConfigError(f"{where} and {model} learned from different histories")
-
-
-def _load_weights(module: nn.Module, state: dict[str, Any], where: str) -> None:
-    try:
-        module.load_state_dict(state)
-    except RuntimeError as error:
-        raise ConfigError(f"{where}: does not fit the options of this run: {' '.join(str(error).split())}") from error
