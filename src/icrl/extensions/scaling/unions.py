@@ -30,13 +30,11 @@ class JoinedColumn:
         return self.shape[0]
 
     def __getitem__(self, key: Any) -> np.ndarray:
-        rows, *rest = key if isinstance(key, tuple) else (key,)
-        steps = tuple(rest)
+        rows, *steps = key if isinstance(key, tuple) else (key,)
         chosen = np.arange(len(self))[rows]
-        if chosen.ndim == 0:
-            part, row = self.place(chosen)
-            return self.parts[int(part)][(int(row), *steps)]
         part, row = self.place(chosen)
+        if chosen.ndim == 0:
+            return self.parts[int(part)][(int(row), *steps)]
         found = [(part == number, self.parts[number]) for number in np.unique(part)]
         if len(found) == 1:
             return found[0][1][(row, *steps)]
@@ -63,8 +61,7 @@ def shards_of(folder: Path, manifest: Json) -> dict[Path, Json]:
     if any(name in ("", "..") or Path(name).name != name for name in names):
         raise DamagedHistoriesError(f"{path}: its shards {quoted(names)} lie elsewhere")
     shards = {folder / name: _read_shard(folder / name) for name in names}
-    pairs = [(entry, shards[folder / entry["folder"]]) for entry in entries]
-    if wrong := _differences(manifest, pairs, [checksum_of(shard) for _, shard in pairs]):
+    if wrong := _differences(manifest, [(entry, shards[folder / entry["folder"]]) for entry in entries]):
         raise DamagedHistoriesError(f"{path}: {'; '.join(wrong)}")
     return shards
 
@@ -96,13 +93,12 @@ def _allow_open_files(number: int) -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (wanted if most < 0 else min(wanted, most), most))
 
 
-def _differences(manifest: Json, shards: Sequence[tuple[Json, Json]], checksums: Sequence[str]) -> list[str]:
-    """Reasons why the `shards`, an entry of the union's `manifest` and the manifest of each, do not make up the union.
-    `checksums` are those of the shards' manifests."""
+def _differences(manifest: Json, shards: Sequence[tuple[Json, Json]]) -> list[str]:
+    """Reasons why `shards`, an entry of the union's `manifest` and the manifest of each, do not make up the union."""
     found = list[str]()
-    for (entry, shard), checksum in zip(shards, checksums, strict=True):
+    for entry, shard in shards:
         wrong = "" if shard["complete"] else "is not complete"
-        wrong = wrong or ("is not the one that was united" if entry["checksum"] != checksum else "")
+        wrong = wrong or ("is not the one that was united" if entry["checksum"] != checksum_of(shard) else "")
         of_world = ("all", "held_out")
         same = shard["env"] == manifest["env"] and shard["rows"] == manifest["rows"]
         same = same and all(shard["tasks"].get(name) == manifest["tasks"].get(name) for name in of_world)
@@ -115,10 +111,9 @@ def _differences(manifest: Json, shards: Sequence[tuple[Json, Json]], checksums:
             wrong = wrong or ("" if alike else f"has steps of another form in column {name}")
         found += [f"{entry['folder']} {wrong}"] if wrong else []
     trained = [task for _, shard in shards for task in shard["tasks"]["train"]]
-    in_order = trained == manifest["tasks"]["train"]
-    return found or (
-        [] if in_order else ["the training tasks of the shards are not those of the union, or not in its order"]
-    )
+    if not found and trained != manifest["tasks"]["train"]:
+        return ["the training tasks of the shards are not those of the union, or not in its order"]
+    return found
 
 
 KINDS["shards"] = StoreKind(
