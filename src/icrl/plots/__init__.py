@@ -1,4 +1,4 @@
-"""Pictures and videos of all stages, in one style. Programs import the `write_...` functions."""
+"""Pictures of all stages, in one style. Programs import the `write_...` functions."""
 
 import os
 import sys

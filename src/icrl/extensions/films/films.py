@@ -29,8 +29,8 @@ from icrl.evaluation.measures import Exact
 from icrl.evaluation.report import source_label
 from icrl.evaluation.setup import Played, Setup
 from icrl.extensions.films.growing_curve import GrowingCurve
+from icrl.extensions.films.video import write_video
 from icrl.extensions.films.walks import Film, film, film_of_life, play, report, walks_of
-from icrl.plots.style import write_video
 from icrl.runs.processes import progress_bar
 from icrl.sources import source_of
 

@@ -18,20 +18,11 @@ from matplotlib.ticker import MaxNLocator
 from numpy.typing import NDArray
 
 from icrl.contracts import Json
+from icrl.extensions.films.video import write_video
 from icrl.extensions.point_game.fixed_players import Agent, Host
 from icrl.extensions.point_game.rollout import PointGame
 from icrl.extensions.point_game.rules import reduce, reposition, shift, subset_of, subsets
-from icrl.plots.style import (
-    PALETTE,
-    Frame,
-    Handles,
-    figure_to_array,
-    legend_below,
-    new_panels,
-    save_figure,
-    tidy,
-    write_video,
-)
+from icrl.plots.style import PALETTE, Frame, Handles, figure_to_array, legend_below, new_panels, save_figure, tidy
 from icrl.randomness import stream_seeds
 
 Points = NDArray[np.float64]

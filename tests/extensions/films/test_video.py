@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from icrl.contracts import PipelineError
-from icrl.plots.style import write_video
+from icrl.extensions.films.video import write_video
 
 
 def clip_of(num_frames: int) -> np.ndarray:
