@@ -9,10 +9,10 @@ import os
 import pickle
 import signal
 import sys
-import threading
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import BrokenExecutor, ProcessPoolExecutor, as_completed
+from concurrent.futures import FIRST_COMPLETED, BrokenExecutor, ProcessPoolExecutor
+from concurrent.futures import wait as wait_for
 from contextlib import AbstractContextManager, contextmanager, suppress
 from multiprocessing import active_children, get_all_start_methods, get_context, resource_tracker
 from multiprocessing.connection import Connection, wait
@@ -30,7 +30,7 @@ from icrl.runs._parent import end_with_parent
 Result = TypeVar("Result")
 _START_METHOD = "forkserver" if "forkserver" in get_all_start_methods() else "spawn"
 _SIGNALS = {signal.SIGINT, signal.SIGTERM, signal.SIGUSR2}
-_TICK = 1.0  # seconds between two pictures of a bar
+_TICK = 1.0  # seconds after which a bar is drawn again
 _LINES = 10  # above a bar; the curves of a run have all points
 _EXIT = 10.0  # seconds in which a process exits, which takes time at the lowest priority
 
@@ -119,7 +119,7 @@ def in_parallel(
     and result as they arrive, and returns words for the bar.
 
     Jobs and results must be picklable, exceptions are those of the jobs. Raises `PipelineError` if a process dies."""
-    with Progress(title, len(jobs), 0, "job") as progress, ticking(progress):
+    with Progress(title, len(jobs), 0, "job") as progress:
         if width > 1:
             return _in_processes(jobs, width, progress, tell)
         results = list[tuple[str, Result]]()
@@ -128,24 +128,6 @@ def in_parallel(
             progress.advance()
             progress.tell(tell(*results[-1]))
         return results
-
-
-@contextmanager
-def ticking(progress: Progress) -> Iterator[None]:
-    """Context in which the clock of the bar runs on while nothing is done."""
-    ended = threading.Event()
-
-    def run() -> None:
-        while not ended.wait(_TICK):
-            progress.refresh()
-
-    clock = threading.Thread(target=run, daemon=True)
-    clock.start()
-    try:
-        yield
-    finally:
-        ended.set()
-        clock.join()
 
 
 def _in_processes(
@@ -159,11 +141,14 @@ def _in_processes(
         futures = {pool.submit(_done, pickle.dumps(job)): number for number, (_, job) in enumerate(jobs)}
     kill = killed_at_the_end([process for process in active_children() if process not in before])
     try:
-        for future in as_completed(futures):  # not in order, so that the bar does not wait for a long one
-            number = futures[future]
-            results[number] = pickle.loads(future.result())
-            progress.advance()
-            progress.tell(tell(names[number], results[number]))
+        while len(results) < len(jobs):
+            done, _ = wait_for(futures, _TICK, FIRST_COMPLETED)  # not in order: the bar does not wait for a long one
+            for future in done:
+                number = futures.pop(future)
+                results[number] = pickle.loads(future.result())
+                progress.advance()
+                progress.tell(tell(names[number], results[number]))
+            progress.refresh()  # the time that has passed
         return [(name, results[number]) for number, name in enumerate(names)]
     except BrokenExecutor as error:
         raise PipelineError("a worker process died. Run the same command again, or with num_threads=1") from error
