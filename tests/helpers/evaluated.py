@@ -11,6 +11,7 @@ import torch
 from icrl.config.modules import load_plugins
 from icrl.runs.evaluations import EVALUATIONS, EvalsConfig, Evaluation, Evaluations
 from icrl.runs.files import read_json
+from icrl.runs.metrics import CurvesConfig
 
 SCORES = [9.0, 1.0, 3.0, 3.0, float("nan"), 0.0]  # of steps 0 to 5: the best is 3, the later of two; never step 0
 OWNER = {"program": "train_gpt", "run": "f00d"}
@@ -35,11 +36,9 @@ def look(state: dict[str, Any]) -> Evaluation:
     return Evaluation({"sum": state["w"].sum().item()}, state["score"])
 
 
-def make(
-    folder: Path, done: int = -1, look: Any = look, trained: int = 1, report: Any = print, **options: Any
-) -> Evaluations:
+def make(folder: Path, done: int = -1, look: Any = look, trained: int = 1, **options: Any) -> Evaluations:
     load_plugins()
-    return EVALUATIONS[-1](folder, "eval", look, EvalsConfig(**options), done, OWNER, report, trained)
+    return EVALUATIONS[-1](folder, "eval", look, EvalsConfig(**options), done, OWNER, CurvesConfig(), trained)
 
 
 def steps_in(folder: Path) -> list[int]:

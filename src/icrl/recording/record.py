@@ -214,9 +214,9 @@ def evaluating(
         return due_steps(source, run.done) * source.num_envs
 
     done = env_steps() if run.done >= max(start, 1) else -1
-    place = (run.folder, "evaluation", SourceEvaluator(config, train_tasks), evals, done, run.description, tqdm.write)
+    place = (run.folder, "evaluation", SourceEvaluator(config, train_tasks), evals, done, run.description)
     trained = 0 if start else 1  # a pretrained agent may be the best
-    with EVALUATIONS[-1](*place, trained, config.summaries) as evaluations:
+    with EVALUATIONS[-1](*place, config.summaries, trained) as evaluations:
 
         def start_if_due() -> None:
             if run.done == start or interval.due(run.done - start):

@@ -21,6 +21,7 @@ from icrl.runs import checkpoint
 from icrl.runs.checkpoint import step_of
 from icrl.runs.files import Identity, check_owner, read_json, read_owned, write_owned
 from icrl.runs.metrics import CurvesConfig, MetricLogger
+from icrl.runs.processes import say
 from icrl.runs.writers import clear
 
 
@@ -78,16 +79,15 @@ class Evaluations(AbstractContextManager["Evaluations"]):
         options: EvalsConfig,
         done: int,
         description: Json,
-        report: Callable[[str], None],
+        curves: CurvesConfig,
         trained: int = 1,
-        curves: CurvesConfig | None = None,
     ) -> None:
         """Continue in `folder` at step `done` (-1: a new run). Later results are dropped, and states up to `done`
         without a result are evaluated again. Curves are named `prefix`/metric, `description` is stored with the
-        checkpoints, and `report` takes log lines. A state before step `trained` is never the best. `curves` says
-        where curves go. Raises `PipelineError` if files belong to another run than `description` names."""
+        checkpoints. A state before step `trained` is never the best. Raises `PipelineError` if files belong to another
+        run than `description` names."""
         self._folder, self._prefix, self._evaluate, self._options = folder, prefix, evaluate, options
-        self._description, self._report, self._trained = description, report, trained
+        self._description, self._trained = description, trained
         self._path, self._owner = folder / "evaluations.json", Identity.of(description)
         self.results: dict[int, Evaluation] = {}
         if self._path.exists():
@@ -150,7 +150,7 @@ class Evaluations(AbstractContextManager["Evaluations"]):
             named = {name.removeprefix("development_"): value for name, value in evaluation.metrics.items()}
             won = any(value for name, value in named.items() if "success" in name)  # else returns tell more
             numbers = "  ".join(f"{name} {value:.3g}" for name, value in named.items() if won or "success" not in name)
-            self._report(f"evaluation at {step}:  {numbers}")
+            say(f"evaluation at {step}:  {numbers}")
         scores = [(numbers.score, at) for at, numbers in self.results.items() if at >= self._trained]
         if step == max((pair for pair in scores if not math.isnan(pair[0])), default=(0, None))[1]:
             best = state or state_of(self._waiting[0])

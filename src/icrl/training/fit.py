@@ -16,7 +16,7 @@ from icrl.runs.divergence import FiniteCheck
 from icrl.runs.evaluations import EVALUATIONS, Evaluation, Evaluations, Evaluator
 from icrl.runs.files import Identity, write_owned
 from icrl.runs.metrics import MetricLogger, inspect, profiled, shown
-from icrl.runs.processes import Progress, say
+from icrl.runs.processes import Progress
 from icrl.runs.record import record_session
 from icrl.runs.run_state import Generators, RunState, Stateful
 from icrl.training.program import RunContext
@@ -209,8 +209,9 @@ def _services(
     if not (is_writer and config.trainer.evaluate):
         return logger, None
     done = -1 if run.is_fresh else run.done
-    place = (folder, "in_context", evaluator, config.evals, done, run.description, say)
-    evaluations = EVALUATIONS[-1](*place, curves=config.summaries)
+    evaluations = EVALUATIONS[-1](
+        folder, "in_context", evaluator, config.evals, done, run.description, config.summaries
+    )
     return logger, stack.enter_context(evaluations)
 
 

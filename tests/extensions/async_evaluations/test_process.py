@@ -1,6 +1,7 @@
 """The process of evaluations: whatever it does, training goes on."""
 
 import os
+import re
 import signal
 import time
 from collections.abc import Callable
@@ -29,12 +30,12 @@ def until(condition: Callable[[], bool]) -> None:
         time.sleep(0.01)
 
 
-def test_a_process_of_its_own(tmp_path, monkeypatch):
+def test_a_process_of_its_own(tmp_path, monkeypatch, capsys):
     """Training goes on while it works; it yields to training, leaves signals to it, survives being killed, and starts
     with the first evaluation."""
     monkeypatch.setenv("OMP_NUM_THREADS", "2")
-    gate, reports = tmp_path / "gate", list[str]()
-    with make(tmp_path, look=look_around, report=reports.append) as service:
+    gate = tmp_path / "gate"
+    with make(tmp_path, look=look_around) as service:
         assert service._worker is None
         state = state_at(1, "wait", gate)
         service.start(1, state)
@@ -50,7 +51,7 @@ def test_a_process_of_its_own(tmp_path, monkeypatch):
             os.kill(first, number)
         gate.touch()
         until(lambda: bool(service.poll() or service.results))
-        assert not told(reports)
+        assert not told(capsys.readouterr().out)
         assert service.results[1].metrics == {"sum": 0.75, "nice": 19, "threads": 1, "blocked": 3, "pid": first}
         service.wait()
         assert list(service.results) == steps_in(tmp_path) == [1, 2, 3]
@@ -61,9 +62,13 @@ def test_a_process_of_its_own(tmp_path, monkeypatch):
     assert values_of(tmp_path / "evals", "eval/sum") == [0.75, 1.5, 2.25]
 
 
-def told(reports: list[str]) -> list[str]:
-    """Lines about processes, not about results."""
-    return [line for line in reports if not line.startswith("evaluation at ")]
+def told(output: str) -> list[str]:
+    """Messages about processes, not about results."""
+    return [
+        message.strip()
+        for message in re.split(r"^(?=the process|evaluation at)", output, flags=re.M)
+        if message.startswith("the process")
+    ]
 
 
 def fates(step: int, fate: str, times: int = 3) -> list[str]:
@@ -73,10 +78,9 @@ def fates(step: int, fate: str, times: int = 3) -> list[str]:
 
 
 @pytest.mark.long
-def test_one_that_kills_its_process_or_raises_is_given_up(tmp_path):
+def test_one_that_kills_its_process_or_raises_is_given_up(tmp_path, capsys):
     """The deaths of one are not counted against the next, nor that of a process with nothing to do."""
-    reports: list[str] = []
-    with make(tmp_path, report=reports.append) as service:
+    with make(tmp_path) as service:
         for step, act in ((1, "kill twice"), (2, "kill"), (3, "raise"), (4, "")):
             service.start(step, state_at(step, act, tmp_path / "death"))
         service.wait()
@@ -85,17 +89,16 @@ def test_one_that_kills_its_process_or_raises_is_given_up(tmp_path):
         service.start(5, state_at(5))
         service.wait()
         assert list(service.results) == steps_in(tmp_path) == [1, 4, 5]
-    died, lines = "died (exit code -9)", told(reports)
+    died, lines = "died (exit code -9)", told(capsys.readouterr().out)
     assert lines[:5] == fates(1, died, 2) + fates(2, died) and lines[8:] == fates(5, died, 1)
     assert all(" step 3 failed:\nTraceback" in line and "ValueError: no such thing" in line for line in lines[5:8])
     assert not steps_of(tmp_path, "pending") and steps_of(tmp_path, "best") == [1]
 
 
-def test_one_that_hangs_is_cut(tmp_path, monkeypatch):
+def test_one_that_hangs_is_cut(tmp_path, monkeypatch, capsys):
     """Whether it waits or is stopped."""
     monkeypatch.setattr("icrl.extensions.async_evaluations.process.PATIENCE", 0.5)
-    reports: list[str] = []
-    with make(tmp_path, report=reports.append) as service:
+    with make(tmp_path) as service:
         service.start(1, state_at(1, "wait", tmp_path / "never"))
         first = service._worker.process.pid
         os.kill(first, signal.SIGSTOP)
@@ -105,4 +108,4 @@ def test_one_that_hangs_is_cut(tmp_path, monkeypatch):
         assert time.process_time() - work < 1  # it does not spin
         assert not service.results and not steps_of(tmp_path, "pending")
         until(lambda: not is_alive(first))
-    assert told(reports) == fates(1, "gave no answer in 0.5 s")
+    assert told(capsys.readouterr().out) == fates(1, "gave no answer in 0.5 s")

@@ -12,7 +12,7 @@ import torch
 from icrl.runs import checkpoint
 from icrl.runs.checkpoint import step_of
 from icrl.runs.evaluations import Evaluation, Evaluations, Evaluator, state_of
-from icrl.runs.processes import Worker, progress_bar
+from icrl.runs.processes import Worker, progress_bar, say
 
 PATIENCE = 3600.0  # seconds without an answer after which the process is restarted
 _POLL_SECONDS = 1.0  # seconds between two checks of the process while waiting
@@ -65,7 +65,7 @@ class AsyncEvaluations(Evaluations):
         self._deaths += 1
         last = self._deaths == _MAX_DEATHS
         after = f"giving up after {_MAX_DEATHS} attempts" if last else "restarting it"
-        self._report(f"the process for the evaluation at step {step} {fate}; {after}")
+        say(f"the process for the evaluation at step {step} {fate}; {after}")
         if last:
             self._drop()
             self._deaths = 0
