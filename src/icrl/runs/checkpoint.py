@@ -39,8 +39,6 @@ from icrl.spaces import SPEC_FORM, EnvSpec
 
 FINISHED = "finished.json"
 _SIDECAR = {"kind": str, "step": int, "state_sha256": str, "description": dict}
-
-
 _PARTS = ("train", "held_out", "development")
 _DESCRIBED = {
     "config": {"env": {"name": str}, "tasks": dict, "data": dict, "model": dict, "optimizer": dict, "device": dict},
@@ -51,23 +49,13 @@ _DESCRIBED = {
 }
 
 
-class SavingConfig(Options):
+class CheckpointsConfig(Options):
     """Options of the checkpoints of every program."""
 
     num_checkpoints: int = option(10, "checkpoints, evenly spread (0: use checkpoint_interval)", ge=0, may_change=True)
     checkpoint_interval: int = option(0, "iterations per checkpoint (both 0: one at the end)", ge=0, may_change=True)
     keep_last: int = option(2, "newest checkpoints to keep", ge=1, may_change=True)
 
-    former = {"on_crash": NO_EFFECT}
-
-    @model_validator(mode="after")
-    def _check(self) -> Self:
-        number, interval = self.num_checkpoints, self.checkpoint_interval
-        refuse_both("checkpoints", num_checkpoints=number, checkpoint_interval=interval)
-        return self
-
-
-class CheckpointsConfig(SavingConfig):
     snapshot_interval: int = option(
         0,
         "training windows between snapshots, which are kept and can be evaluated (0: none)",
@@ -75,6 +63,14 @@ class CheckpointsConfig(SavingConfig):
         may_change=True,
         stages="2, finetune",
     )
+
+    former = {"on_crash": NO_EFFECT}
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        number = ("num_checkpoints", self.num_checkpoints)
+        refuse_both("checkpoints", number, ("checkpoint_interval", self.checkpoint_interval))
+        return self
 
 
 class Interval:

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
 import numpy as np
 import torch
@@ -27,9 +27,7 @@ from icrl.contracts import PipelineError
 from icrl.runs.checkpoint import Interval
 from icrl.runs.files import write_atomically
 from icrl.runs.processes import Progress, say
-from icrl.runs.writers import make_writers, writer_classes
-
-_PACE = {"max_queue": 100, "flush_secs": 10}  # points that may wait, and seconds until they are on disk at the latest
+from icrl.runs.writers import Writer, writer_classes
 
 
 def writer_option(stages: str = "") -> Any:
@@ -47,7 +45,6 @@ class CurvesConfig(Options):
     profiled_iterations: int = option(0, "iterations to trace with torch.profiler (0: none)", ge=0, may_change=True)
 
     former = {"flush_secs": NO_EFFECT, "max_queue": NO_EFFECT, "code_snapshots": NO_EFFECT}
-    additions: ClassVar[tuple[str, ...]] = ()  # options that add to the points of a curve
 
     @model_validator(mode="after")
     def _check(self) -> Self:
@@ -55,8 +52,8 @@ class CurvesConfig(Options):
         known, given = ", ".join(names := [*writer_classes()]), f"summaries.writer={','.join(self.writer)}"
         refuse(not self.writer, f"summaries.writer=[]: must name at least one of {known}")
         refuse({*self.writer} - {*names}, f"{given}: must be of {known}{OR_ELSEWHERE}")
-        for name in self.additions:
-            value = getattr(self, name)
+        for name in ("gradient_noise_scale", "details"):  # of subclasses: they add to the points of a curve
+            value = getattr(self, name, False)
             refuse(
                 value not in (False, "none") and not self.num_summaries and not self.summary_interval,
                 f"summaries.{name}={value} shows nothing with summaries.num_summaries=0 and "
@@ -85,7 +82,6 @@ class SummariesConfig(CurvesConfig):
         **{"summarize_first_interval": NO_EFFECT, "update_counter_every_mini_batch": NO_EFFECT},
         **{"metric_buffer_size": NO_EFFECT},
     }
-    additions = ("gradient_noise_scale", "details")
 
 
 def check_writers(options: CurvesConfig) -> None:
@@ -115,7 +111,10 @@ class MetricLogger(AbstractContextManager["MetricLogger"]):
         self.progress = progress or Progress("", 1, 0, "", shown=False)
         self.due = Interval(options.num_summaries, options.summary_interval, total).due
         self.is_shown = folder is not None
-        self._writers = make_writers(options.writer, folder, done, _PACE) if folder else []
+        self._writers = list[Writer]()
+        if folder:
+            folder.mkdir(parents=True, exist_ok=True)
+            self._writers = [writer_classes()[name](folder, done) for name in dict.fromkeys(options.writer)]
 
     def scalars(self, prefix: str, values: dict[str, float], step: int) -> None:
         """Add a point to each curve."""

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from icrl.contracts import Json, PipelineError, Stopped
 from icrl.runs import checkpoint
-from icrl.runs.checkpoint import Interval, SavingConfig
+from icrl.runs.checkpoint import CheckpointsConfig, Interval
 from icrl.runs.distributed import Ranks
 from icrl.runs.metrics import MetricLogger
 from icrl.runs.processes import say
@@ -44,7 +44,7 @@ class RunState:
         self,
         folder: Path,
         description: Json,
-        options: SavingConfig,
+        options: CheckpointsConfig,
         total: int,
         device: torch.device,
         *,

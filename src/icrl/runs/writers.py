@@ -23,6 +23,7 @@ from icrl.runs.files import write_atomically
 from icrl.runs.processes import say
 
 CSV = "scalars.csv"
+PACE = {"max_queue": 100, "flush_secs": 10}  # points that may wait, and seconds until they are on disk at the latest
 _EVENTS = "events.out.tfevents.*"
 _COLUMNS = ("step", "tag", "value")
 _classes: dict[str, type[Writer]] = {}
@@ -56,8 +57,9 @@ class Writer:
     curves: ClassVar[tuple[str, ...]] = ()  # patterns of its files with curves
     identity: ClassVar[tuple[str, ...]] = ()  # patterns of its files that say which run the curves are of
 
-    def __init__(self, folder: Path, done: int | None, pace: dict[str, int]) -> None:
-        """Open the run in `folder`, see `make_writers`."""
+    def __init__(self, folder: Path, done: int | None) -> None:
+        """Open the run in `folder`. If it resumes at step `done`, later points of an interrupted session are hidden
+        (all points if `done` is 0; None appends)."""
 
     def scalars(self, values: dict[str, float], step: int) -> None:
         """Add a point to the curve of each tag."""
@@ -80,7 +82,7 @@ class Writer:
 class _TensorBoard(Writer):
     curves = (_EVENTS,)
 
-    def __init__(self, folder: Path, done: int | None, pace: dict[str, int]) -> None:
+    def __init__(self, folder: Path, done: int | None) -> None:
         # TensorBoard orders event files by the times in their names.
         stamps = [int(path.name.split(".")[3]) for path in folder.glob(_EVENTS)]
         if max(stamps, default=0) > time.time():
@@ -89,7 +91,7 @@ class _TensorBoard(Writer):
                 "run again; checkpoints and results do not depend on the clock"
             )
         library: Any = importlib.import_module("torch.utils.tensorboard")
-        self._writer = library.SummaryWriter(str(folder), purge_step=done and done + 1, **pace)
+        self._writer = library.SummaryWriter(str(folder), purge_step=done and done + 1, **PACE)
 
     def scalars(self, values: dict[str, float], step: int) -> None:
         for tag, value in values.items():
@@ -114,7 +116,7 @@ class _CSV(Writer):
 
     curves = (CSV,)
 
-    def __init__(self, folder: Path, done: int | None, _: dict[str, int]) -> None:
+    def __init__(self, folder: Path, done: int | None) -> None:
         self._path = folder / CSV
         if not self._path.exists():
             return
@@ -137,10 +139,3 @@ def _line(cells: Iterable[Any]) -> str:
     text = io.StringIO()
     csv.writer(text, lineterminator="\n").writerow(cells)
     return text.getvalue()
-
-
-def make_writers(names: Iterable[str], folder: Path, done: int | None, pace: dict[str, int]) -> list[Writer]:
-    """Writers of the run in `folder`. If it resumes at step `done`, later points of an interrupted session are hidden
-    (all points if `done` is 0; None appends). `pace` holds `flush_secs` and `max_queue`."""
-    folder.mkdir(parents=True, exist_ok=True)
-    return [writer_classes()[name](folder, done, pace) for name in dict.fromkeys(names)]

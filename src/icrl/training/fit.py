@@ -16,7 +16,7 @@ from icrl.runs.divergence import FiniteCheck
 from icrl.runs.evaluations import EVALUATIONS, Evaluation, Evaluations, Evaluator
 from icrl.runs.files import Identity, write_owned
 from icrl.runs.metrics import MetricLogger, inspect, profiled, shown
-from icrl.runs.processes import Progress
+from icrl.runs.processes import Progress, say
 from icrl.runs.record import record_session
 from icrl.runs.run_state import Generators, RunState, Stateful
 from icrl.training.program import RunContext

@@ -19,7 +19,7 @@ from torch import Tensor
 
 from icrl.contracts import PipelineError
 from icrl.runs.files import read_json, write_json
-from icrl.runs.writers import Writer, writer
+from icrl.runs.writers import PACE, Writer, writer
 
 _PROJECT = "icrl"  # on Weights & Biases, and MLflow's experiment, unless their own variables name another
 _SURE = 60_000  # milliseconds after which Weights & Biases has written a point that it was sent
@@ -38,8 +38,8 @@ class Service(Writer):
     """Run on a service, which takes points in batches and gives none back. A file keeps its identity and the last step
     of each curve, so a resumed run continues it, without gaps. A run that starts anew gets a new one."""
 
-    def __init__(self, folder: Path, done: int | None, pace: dict[str, int]) -> None:
-        self._path, self._pace, self._queue = folder / self.identity[0], pace, list[_Point]()
+    def __init__(self, folder: Path, done: int | None) -> None:
+        self._path, self._queue = folder / self.identity[0], list[_Point]()
         if done == 0:
             self._path.unlink(missing_ok=True)
         about = read_json(self._path, _FORM) if self._path.exists() else {"id": "", "steps": {}, "unsure": []}
@@ -57,7 +57,7 @@ class Service(Writer):
         now = int(time.time() * 1000)
         self._queue += [_Point(step, tag, value, now) for tag, value in values.items()]
         waited = time.monotonic() - self._flushed
-        if len(self._queue) >= self._pace["max_queue"] or waited >= self._pace["flush_secs"]:
+        if len(self._queue) >= PACE["max_queue"] or waited >= PACE["flush_secs"]:
             self.flush()
 
     def flush(self) -> None:
@@ -75,8 +75,8 @@ class WandB(Service):
     library = "wandb.sdk"  # a part that a folder of the same name has not
     identity = ("wandb.json",)
 
-    def __init__(self, folder: Path, done: int | None, pace: dict[str, int]) -> None:
-        super().__init__(folder, done, pace)
+    def __init__(self, folder: Path, done: int | None) -> None:
+        super().__init__(folder, done)
         self._wandb: Any = importlib.import_module("wandb")
         self.id = self.id or secrets.token_hex(8)
         self.keep()
@@ -129,8 +129,8 @@ class MLflow(Service):
     library = "mlflow.tracking"  # a part that a folder of the same name has not
     identity = ("mlflow.json",)
 
-    def __init__(self, folder: Path, done: int | None, pace: dict[str, int]) -> None:
-        super().__init__(folder, done, pace)
+    def __init__(self, folder: Path, done: int | None) -> None:
+        super().__init__(folder, done)
         self._mlflow: Any = importlib.import_module("mlflow")
         logs, name = _place(folder)
         uri, experiment = os.environ.get("MLFLOW_TRACKING_URI"), os.environ.get("MLFLOW_EXPERIMENT_NAME", _PROJECT)

@@ -25,7 +25,7 @@ from icrl.config.options import (
 )
 from icrl.extensions.point_game.fixed_players import AGENTS, HOSTS
 from icrl.extensions.point_game.players.networks import read_net_arch
-from icrl.runs.checkpoint import SavingConfig
+from icrl.runs.checkpoint import CheckpointsConfig
 from icrl.runs.device import DeviceConfig
 from icrl.runs.files import PROJECT
 from icrl.runs.metrics import CurvesConfig
@@ -153,7 +153,7 @@ class MatchesConfig(Options):
         return self
 
 
-class PlayerSavingConfig(SavingConfig):
+class PlayerSavingConfig(CheckpointsConfig):
     snapshot_interval: int = option(
         0, "updates between snapshots of the players' networks, which are kept (0: none)", ge=0, may_change=True
     )
