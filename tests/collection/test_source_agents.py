@@ -1,5 +1,7 @@
 """Curves of stage one against numbers worked out by hand and the final examination."""
 
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -10,6 +12,7 @@ from harness import curves_of
 from toy import events_of
 
 from icrl.app.compose import load_config
+from icrl.app.root import Config
 from icrl.config.options import replace
 from icrl.contracts import Rollout
 from icrl.envs import make_env
@@ -81,9 +84,19 @@ def show(board: SourceCurves, first: int, last: int, every: int = 1) -> None:
         board.add(iteration, unroll(iteration % every == 0), {"loss": torch.tensor([1.0, 2.0, 6.0])}, Shown())
 
 
+@contextmanager
+def board_of(config: Config, first: int = 0) -> Iterator[SourceCurves]:
+    """Curves whose loggers are closed in the end, as in a run."""
+    with ExitStack() as stack:
+        board = SourceCurves(config, WORLD, TASKS, first)
+        for logger in board.loggers:
+            stack.enter_context(logger)
+        yield board
+
+
 def shown(config, every: int = 1) -> Path:
     """The folder of a board that has seen all 12 iterations."""
-    with SourceCurves(config, WORLD, TASKS, 0) as board:
+    with board_of(config) as board:
         show(board, 1, 12, every)
     return config.folder("logs") / "source"
 
@@ -133,7 +146,7 @@ def test_curves_begin_when_every_agent_has_ended_an_episode(tmp_path: Path) -> N
     """In the first iteration only the luckiest agent ends one: the mean over agents would be its own."""
     early = unroll(False)
     early.truncated[-1, :ENVS] = True
-    with SourceCurves(config_of(tmp_path), WORLD, TASKS, 0) as board:
+    with board_of(config_of(tmp_path)) as board:
         board.add(1, early, {}, Shown())
         board.add(2, unroll(True), {}, Shown())
     found = points(tmp_path / "logs" / "board" / "source")
@@ -146,13 +159,13 @@ def test_a_board_goes_on_as_one_that_was_not_interrupted(tmp_path: Path, interva
     """Amid an episode, after one that was interrupted further on: the same averages, and each point once."""
     whole, broken = (config_of(tmp_path / name, summary_interval=interval) for name in ("whole", "broken"))
     expected = points(shown(whole, every=3))
-    with SourceCurves(broken, WORLD, TASKS, 0) as board:
+    with board_of(broken) as board:
         show(board, 1, 5, every=3)
         state = board.statistics.state_dict()
         for logger in board.loggers:
             logger.flush()
         show(board, 6, 8, every=3)
-    with SourceCurves(broken, WORLD, TASKS, 5) as board:
+    with board_of(broken, 5) as board:
         board.statistics.load_state_dict(state)
         show(board, 6, 12, every=3)
     folder = broken.folder("logs") / "source"

@@ -17,7 +17,7 @@ from icrl.contracts import Batch
 from icrl.data.history_store import read_manifest
 from icrl.envs import make_env
 from icrl.recording import record
-from icrl.runs.divergence import DivergedError, Watch
+from icrl.runs.divergence import DivergedError, Watch, bad_rows
 from icrl.sources import source_options
 from icrl.training.optimizers import rules
 
@@ -38,6 +38,12 @@ def test_the_first_bad_update_is_found_with_what_is_bad_in_it(spoiled):
     assert named == {place for place in spoiled if place[0] == first}
     watch.record(9999, {"a": torch.zeros(3)})
     assert watch.first_bad() is None  # what was looked at is forgotten
+
+
+def test_rows_are_those_of_any_parameter_also_of_one_number_a_learner():
+    parameters = {"weight": torch.ones(3, 2, 2), "temperature": torch.ones(3)}
+    parameters["weight"][0, 1, 1], parameters["temperature"][2] = math.nan, math.inf
+    assert bad_rows(parameters.items()).tolist() == [True, False, True]
 
 
 def spoiling(model: torch.nn.Module, at: int, how: str) -> Callable[[int], Batch]:

@@ -1,6 +1,7 @@
 """Files that are whole or not there, on full disks and with several runs at a time, and that say whose they are."""
 
 import errno
+import fcntl
 import json
 import os
 import re
@@ -89,13 +90,17 @@ def test_reserve_gives_space_or_is_an_error(tmp_path, monkeypatch, way):
         assert path.stat().st_blocks * 512 >= 100_000  # real space, no hole
 
 
-def test_a_second_run_is_refused_until_the_first_is_done(tmp_path):
+def test_a_second_run_is_refused_until_the_first_is_done(tmp_path, monkeypatch):
     """A lock is of an open file: this process is refused its second one as another process would be."""
     folder = tmp_path / "run"
     with only_writer(folder), only_writer(tmp_path / "other"):
         said = f"^another run is writing to {folder}: wait for it, or give another name=$"
         with pytest.raises(PipelineError, match=said):
             only_writer(folder).__enter__()
+    monkeypatch.setattr(fcntl, "flock", Mock(side_effect=OSError(errno.ENOLCK, "No locks available")))
+    with pytest.raises(PipelineError, match=f"^cannot lock {folder}: No locks available$"):
+        only_writer(folder).__enter__()
+    monkeypatch.undo()
     (tmp_path / "file").touch()
     with only_writer(folder), pytest.raises(PipelineError, match=r"cannot write to .*/file/run: Not a directory"):
         only_writer(tmp_path / "file/run").__enter__()

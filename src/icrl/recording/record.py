@@ -159,9 +159,9 @@ def train(config: Config, env: Env[State], all_tasks: Tensor, split: Split, part
 
     run.before_save = commit
     with ExitStack() as stack:
-        curves = stack.enter_context(SourceCurves(config, env, tasks, run.done))
+        curves = SourceCurves(config, env, tasks, run.done)
         run.add("statistics", curves.statistics)
-        run.loggers += curves.loggers
+        run.loggers += [stack.enter_context(logger) for logger in curves.loggers]
         world = changing(env, config, all_tasks.to(device), split.train)
         unrolls = make_unroll_worker(config, world, learner, position.streams, noise, run.done)
         worker = run.add("unroll_worker", stack.enter_context(closing(unrolls)))

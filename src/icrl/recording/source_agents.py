@@ -3,7 +3,7 @@ learners."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -153,13 +153,6 @@ class SourceCurves:
         means = {name: float(summary[name].mean()) for name in ("return", "success")}
         returns = f"{shown({'return': means['return']})}{self._beside}"
         return f"{returns}  {shown({'success': means['success']})}  {told}" if means["success"] else returns
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        for logger in self.loggers:
-            logger.close()
 
 
 def _last_step(transitions: Rollout) -> Step:

@@ -40,7 +40,7 @@ class DeviceConfig(Options):
 
     @model_validator(mode="after")
     def _check(self) -> Self:
-        known = re.fullmatch(r"auto|cpu|cuda(:\d+)?", self.type)
+        known = re.fullmatch(r"auto|cpu|cuda(:(0|[1-9][0-9]*))?", self.type)
         refuse(not known, f"device.type={self.type}: must be auto, cpu, cuda or cuda:N")
         mixed = self.amp_dtype not in ("auto", "none") and self.dtype == "float64"
         refuse(mixed, f"device.amp_dtype={self.amp_dtype} needs device.dtype=float32, not {self.dtype}")

@@ -86,5 +86,5 @@ def diverged(where: str, names: Iterable[str], advice: str) -> DivergedError:
 
 def bad_rows(named: Iterable[tuple[str, Tensor]]) -> Tensor | None:
     """Rows of parameters `[L, ...]` that are not finite in any of them, `[L]` bool; None if there are no parameters."""
-    bad = [~value.isfinite().flatten(1).all(1) for _, value in named]
+    bad = [~value.isfinite().reshape(len(value), -1).all(1) for _, value in named]
     return torch.stack(bad).any(0) if bad else None

@@ -128,8 +128,10 @@ def only_writer(directory: Path) -> Iterator[None]:
     with lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
+        except BlockingIOError as error:
             raise PipelineError(f"another run is writing to {directory}: wait for it, or give another name=") from error
+        except OSError as error:
+            raise PipelineError(f"cannot lock {directory}: {error.strerror}") from error
         yield
 
 
