@@ -79,8 +79,7 @@ def write_figures(
     """Write the pictures and curves of the evaluation of a run into `folder`.
 
     Always `adaptation.png` and `goals.png`; `probes.png` if there are other decodings or ablations, and those of
-    diagnostics. Random play, `learners` and the optimum are drawn as
-    references."""
+    diagnostics. Random play, `learners` and the optimum are drawn as references."""
     clear(folder, anew=True)  # left by an evaluation that was interrupted
     figures = _curve_figures(env, results, [one for one in learners if one != BEFORE])  # that is drawn as a model
     no_tasks = torch.empty(0, env.all_tasks().shape[1], dtype=torch.long)
@@ -99,7 +98,7 @@ def write_figures(
             own = policy.replace(", ", "-").replace(" ", "_").replace("'", "")
             is_run = policy in (*PARTS.values(), BEFORE, "random", "optimum")  # runs share a chart; they stay few
             with MetricLogger(folder / own, options=options) if is_run else nullcontext(logger) as curves:
-                for key in measures.keys() - (OF_SUCCESS if measure == "returns" else set()):
+                for key in [key for key in measures if measure != "returns" or key not in OF_SUCCESS]:
                     prefix, name = ("adaptation", key) if is_run else (f"adaptation_{key}", own)
                     for episode, value in enumerate(measures[key]["mean"], start=1):
                         curves.scalars(prefix, {name: value}, episode)
@@ -113,9 +112,8 @@ def _curve_figures(env: TensorEnv, results: Json, learners: Collection[str]) -> 
     figures = {"adaptation": _adaptation(env.spec, curves, references, title)}
     if probes:
         compared = {policy: curves[policy] for policy in (PARTS[shown_part(results["final"])], *references)} | probes
-        figures["probes"] = _adaptation(
-            env.spec, compared, references, "The same model with other contexts and decodings"
-        )
+        title = "The same model with other contexts and decodings"
+        figures["probes"] = _adaptation(env.spec, compared, references, title)
     for diagnostic in diagnostics():
         figures |= diagnostic.figures(results, ("random", *learners))
     return figures
@@ -124,8 +122,9 @@ def _curve_figures(env: TensorEnv, results: Json, learners: Collection[str]) -> 
 def _adaptation(spec: EnvSpec, curves: Mapping[str, Curves], references: Sequence[str], title: str) -> Figure:
     """Panels of the success, and of the measure that adds most to it. Without any success these are the returns,
     and again in the range of the model if random play would squeeze it."""
+    episode = "pull" if spec.success == "best_action" and spec.max_episode_steps == 1 else "episode"
     if measure_of(curves) == "returns":
-        return adaptation_figure(_of_returns(curves, references), title=title, xlabel=_unit(spec))
+        return adaptation_figure(_of_returns(curves, references), title=title, xlabel=episode)
     if spec.success == "best_action":
         shown = {"best arm": "success", "regret so far": "regret"}
     elif all(np.allclose(of_policy["success"]["mean"], of_policy["returns"]["mean"]) for of_policy in curves.values()):
@@ -136,7 +135,7 @@ def _adaptation(spec: EnvSpec, curves: Mapping[str, Curves], references: Sequenc
         panel_of(label, {name: of_policy[measure] for name, of_policy in curves.items()}, references)
         for label, measure in shown.items()
     ]
-    return adaptation_figure(panels, title=title, xlabel=_unit(spec))
+    return adaptation_figure(panels, title=title, xlabel=episode)
 
 
 def _of_returns(curves: Mapping[str, Curves], references: Sequence[str]) -> list[Panel]:
@@ -148,11 +147,6 @@ def _of_returns(curves: Mapping[str, Curves], references: Sequence[str]) -> list
         return [panel]
     margin = 0.05 * (high - low)
     return [panel, panel._replace(ylabel="return, range of the model", ends=(low - margin, high + margin))]
-
-
-def _unit(spec: EnvSpec) -> str:
-    """Name of an episode: those of bandits may be single pulls."""
-    return "pull" if spec.success == "best_action" and spec.max_episode_steps == 1 else "episode"
 
 
 def panel_of(label: str, curves: Mapping[str, style.Curve], references: Sequence[str]) -> Panel:
@@ -202,8 +196,6 @@ def _map_figure(env: TensorEnv, means: Mapping[int, float], outlined: Mapping[st
     size = env.spec.width
     cells, labelled = np.array([means.get(cell, np.nan) for cell in range(size**2)]), size <= LARGEST_LABELLED_SIZE
     mesh = axes.pcolormesh(
-        np.arange(size + 1),
-        np.arange(size + 1),
         np.ma.masked_invalid(cells).reshape(size, size),
         cmap=colormaps[style.COLORMAP].with_extremes(bad=NO_VALUE_COLOR),
         vmin=0.0,
@@ -217,15 +209,11 @@ def _map_figure(env: TensorEnv, means: Mapping[int, float], outlined: Mapping[st
             color = "white" if brightness[cell] < 0.5 else "black"
             axes.text(cell % size + 0.5, cell // size + 0.5, f"{mean:.2f}", color=color, **font)
     handles: style.Handles = {}
-    edge: dict[str, Any] = {
-        "fill": False,
-        "edgecolor": style.HELD_OUT_COLOR,
-        "linewidth": max(1.2, min(3.0, 27 / size)),
-    }
+    edge: dict[str, Any] = {"edgecolor": style.HELD_OUT_COLOR, "linewidth": max(1.2, min(3.0, 27 / size))}
     for (name, kind), dashes in zip(outlined.items(), ("-", "--"), strict=True):
         for cell in kind:
             corner, side = (cell % size + INSET, cell // size + INSET), 1 - 2 * INSET
-            handles[name] = axes.add_patch(Rectangle(corner, side, side, linestyle=dashes, **edge))
+            handles[name] = axes.add_patch(Rectangle(corner, side, side, fill=False, linestyle=dashes, **edge))
     if len(env.starts) == 1:
         start = int(env.cell(env.observe(env.starts), torch.zeros(1)))
         place = start % size + 0.5, start // size + 0.5
