@@ -65,19 +65,3 @@ def test_statistics_equal_queues_over_uneven_blocks(seed: int, blocks: list[tupl
     assert set(summary) == set(expected)
     for name, values in summary.items():
         assert values.tolist() == pytest.approx(expected[name], nan_ok=True)
-
-
-@pytest.mark.parametrize("size", [1, 3, 5])
-def test_a_window_of_another_size_goes_on_with_the_newest_episodes(size: int) -> None:
-    """A larger one fills up as new episodes end."""
-    statistics, again, whole = (EpisodeStatistics(SPEC, NUM_LEARNERS, NUM_ENVS, number) for number in (3, size, size))
-    first, second = (Rollout(*part) for part in zip(*(column.split([50, 150]) for column in life(3, 200)), strict=True))
-    for each in (statistics, whole):
-        each.add(first)
-    again.load_state_dict(statistics.state_dict())
-    before = whole if size <= 3 else statistics
-    assert again.summary()["return"].tolist() == before.summary()["return"].tolist()
-    for each in (again, whole):
-        each.add(second)
-    for name, values in whole.summary().items():
-        assert again.summary()[name].tolist() == values.tolist()

@@ -26,8 +26,7 @@ from icrl.envs.tasks import Split, changing, development_of, split_tasks
 from icrl.evaluation.diagnostics import filming
 from icrl.evaluation.trained import SourceEvaluator
 from icrl.recording.source_agents import SourceCurves, examine
-from icrl.runs import checkpoint
-from icrl.runs.checkpoint import FINISHED, Interval, load_newest
+from icrl.runs.checkpoint import FINISHED, Interval, check_run, load_newest
 from icrl.runs.device import device_of, prepare, recorded
 from icrl.runs.evaluations import EVALUATIONS
 from icrl.runs.files import (
@@ -269,7 +268,7 @@ def check_continues(config: Config, folder: Path, saved: Json, owner: Identity, 
             raise ConfigError(
                 f"{folder} was made with another {' and '.join(other)}: restore it, or give another name="
             )
-    checkpoint.check_run(folder, saved, owner)
+    check_run(folder, saved, owner)
 
 
 def align_writer(config: Config, writer: HistoryWriter, folder: Path, first: int | None) -> None:

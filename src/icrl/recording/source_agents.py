@@ -38,7 +38,7 @@ class EpisodeStatistics:
     """Return, success and length of the latest `window` episodes of every stream, averaged over the streams of each
     learner."""
 
-    def __init__(self, spec: EnvSpec, num_learners: int, num_envs: int, window: int = 10) -> None:
+    def __init__(self, spec: EnvSpec, num_learners: int, num_envs: int, window: int = NUM_EPISODES) -> None:
         num_streams, self._num_learners, self._spec = num_learners * num_envs, num_learners, spec
         self._last = np.full((len(_MEASURES), num_streams, window), np.nan)
         self._count, self._open = np.zeros(num_streams, np.int64), OpenEpisodes.none(num_streams)
@@ -64,13 +64,8 @@ class EpisodeStatistics:
         return {"arrays": [torch.from_numpy(array.copy()) for array in arrays]}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        last, self._count, *still_open = (array.cpu().numpy().copy() for array in state["arrays"])
-        self._open, size, before = OpenEpisodes(*still_open), self._last.shape[-1], last.shape[-1]
-        newest = self._count[:, None] - 1 - np.arange(min(size, before))  # numbers of episodes, in windows of any size
-        stream, place = np.nonzero(newest >= 0)
-        number = newest[stream, place]
-        self._last[:] = np.nan
-        self._last[:, stream, number % size] = last[:, stream, number % before]
+        self._last, self._count, *still_open = (array.cpu().numpy().copy() for array in state["arrays"])
+        self._open = OpenEpisodes(*still_open)
 
     def _take_in(self) -> None:
         if not self._pending:
@@ -103,12 +98,10 @@ class SourceCurves:
             for k in range(num_learners * source.per_agent_curves)
         ]
         self.loggers = [self._logger, *self._own]
-        self.statistics = EpisodeStatistics(env.spec, num_learners, source.num_envs, NUM_EPISODES)
+        self.statistics = EpisodeStatistics(env.spec, num_learners, source.num_envs)
         exact = exact_references(env, tasks[:MOST_EXACT]) if isinstance(env, TensorEnv) else {}
-        beside = ", ".join(
-            f"{name} {expectation.episode_return.mean().item():.3g}" for name, expectation in exact.items()
-        )
-        self._beside = f" ({beside})" if beside else ""
+        beside = [f"{name} {found.episode_return.mean().item():.3g}" for name, found in exact.items()]
+        self._beside = f" ({', '.join(beside)})" if beside else ""
 
     def add(self, iteration: int, transitions: Rollout, metrics: dict[str, Tensor], learner: Learner) -> None:
         """Take in one iteration: its transitions `[T, B]`, metrics `[L]` and the learners after it. After the last env

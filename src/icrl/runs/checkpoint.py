@@ -55,7 +55,6 @@ class CheckpointsConfig(Options):
     num_checkpoints: int = option(10, "checkpoints, evenly spread (0: use checkpoint_interval)", ge=0, may_change=True)
     checkpoint_interval: int = option(0, "iterations per checkpoint (both 0: one at the end)", ge=0, may_change=True)
     keep_last: int = option(2, "newest checkpoints to keep", ge=1, may_change=True)
-
     snapshot_interval: int = option(
         0,
         "training windows between snapshots, which are kept and can be evaluated (0: none)",
@@ -68,8 +67,8 @@ class CheckpointsConfig(Options):
 
     @model_validator(mode="after")
     def _check(self) -> Self:
-        number = ("num_checkpoints", self.num_checkpoints)
-        refuse_both("checkpoints", number, ("checkpoint_interval", self.checkpoint_interval))
+        number, interval = self.num_checkpoints, self.checkpoint_interval
+        refuse_both("checkpoints", num_checkpoints=number, checkpoint_interval=interval)
         return self
 
 

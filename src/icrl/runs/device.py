@@ -8,7 +8,7 @@ import re
 import sys
 import time
 from collections.abc import Callable, Sequence
-from typing import Annotated, Literal, Protocol, Self
+from typing import Annotated, Any, Literal, Self
 
 import torch
 from pydantic import model_validator
@@ -47,19 +47,9 @@ class DeviceConfig(Options):
         return self
 
 
-class Prepared(Protocol):
-    """Options of any program that has a device and saves checkpoints."""
-
-    @property
-    def num_threads(self) -> int: ...
-    @property
-    def seed(self) -> int: ...
-    @property
-    def device(self) -> DeviceConfig: ...
-
-
-def prepare(config: Prepared) -> torch.device:
-    """Set the number of threads and the global seed, and keep freed memory; returns the device to work on."""
+def prepare(config: Any) -> torch.device:
+    """Set the number of threads and the global seed, and keep freed memory; returns the device to work on. `config`:
+    that of any program with the options `num_threads`, `seed` and `device`."""
     keep_freed_memory()
     if config.num_threads:
         torch.set_num_threads(config.num_threads)
@@ -76,7 +66,7 @@ def keep_freed_memory() -> None:
         set_option(_TRIM_THRESHOLD, -1)
 
 
-def device_of(config: Prepared) -> torch.device:
+def device_of(config: Any) -> torch.device:
     """Device of all tensors. Raises `ConfigError` if it is a GPU that does not exist."""
     asked = config.device.type
     kind, _, number = asked.partition(":")
@@ -88,7 +78,7 @@ def device_of(config: Prepared) -> torch.device:
     return torch.device(("cuda" if num_gpus else "cpu") if asked == "auto" else asked)
 
 
-def dtype_of(config: Prepared) -> torch.dtype:
+def dtype_of(config: Any) -> torch.dtype:
     """Dtype of the parameters."""
     return getattr(torch, config.device.dtype)
 

@@ -18,7 +18,6 @@ from pydantic import model_validator
 from icrl.config.options import NO_EFFECT, Options, option, refuse, refuse_both
 from icrl.contracts import Json, Metrics
 from icrl.runs import checkpoint
-from icrl.runs.checkpoint import step_of
 from icrl.runs.files import Identity, check_owner, read_json, read_owned, write_owned
 from icrl.runs.metrics import CurvesConfig, MetricLogger
 from icrl.runs.processes import say
@@ -99,7 +98,7 @@ class Evaluations(AbstractContextManager["Evaluations"]):
             if len(kept) < len(content["evaluations"]):
                 self._write()
         waiting = checkpoint.sidecars(folder, "pending")[::-1]
-        self._waiting = [sidecar for sidecar in waiting if step_of(sidecar) <= done]  # in order of step
+        self._waiting = [sidecar for sidecar in waiting if checkpoint.step_of(sidecar) <= done]  # in order of step
         checkpoint.prune(folder, "pending", [sidecar.stem for sidecar in self._waiting])
         for sidecar in self._waiting:
             check_owner(sidecar, Identity.of(checkpoint.check(sidecar)["description"]), self._owner)
@@ -115,7 +114,7 @@ class Evaluations(AbstractContextManager["Evaluations"]):
 
     def _store_first(self) -> None:
         """Store the result of the first waiting state, which is evaluated unless this is done."""
-        step = step_of(self._waiting[0])
+        step = checkpoint.step_of(self._waiting[0])
         self._store(step, self.results.get(step) or self._evaluate(state_of(self._waiting[0])))
 
     def start(self, step: int, state: dict[str, Any]) -> None:
