@@ -42,14 +42,6 @@ def test_options_that_the_program_refuses(tmp_path):
     assert not (tmp_path / "root").exists()
 
 
-def test_stage_one_says_what_it_does_without(tmp_path):
-    """Options that all stages share."""
-    said = run("train_agents", tmp_path, "summaries.gradient_noise_scale=paper").out
-    assert "device.amp_dtype=bfloat16 has no effect on stage one: " in said
-    assert "summaries.gradient_noise_scale=paper has no effect on stage one: " in said
-    assert "no effect" not in run("train_agents", tmp_path / "plain", "device.amp_dtype=auto").out
-
-
 OFFLINE = ("source.offline_buffer_dir=nobody", "source.mini_batch_length=1", "source.mini_batch_size=2")
 
 

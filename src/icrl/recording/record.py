@@ -83,8 +83,6 @@ def record_part(config: Config, part: Part = WHOLE) -> None:
             elif (folder / FINISHED).exists():
                 raise ConfigError(f"{folder} belongs to histories missing from {histories}: restore them, or remove it")
             if not (folder / FINISHED).exists():
-                for line in unused(config):
-                    tqdm.write(line)
                 # An asynchronous unroll has its own environments; those here only start the streams.
                 with closing(env if source.async_unroll else env.in_workers()) as world:
                     train(config, world, all_tasks, split, part, device)
@@ -119,16 +117,6 @@ def examined_quietly(config: Config) -> Json:
     tqdm.set_lock(RLock())  # one of processes would outlive this one
     with redirect_stderr(io.StringIO()):
         return examined(config)
-
-
-def unused(config: Config) -> Iterator[str]:
-    """Lines about options that all stages share, but stage one does not use."""
-    if config.device.amp_dtype not in ("auto", "none"):
-        why = "networks of agents are small, so their updates wait for memory, not for matrix products"
-        yield f"device.amp_dtype={config.device.amp_dtype} has no effect on stage one: {why}"
-    if (scale := config.summaries.gradient_noise_scale) != "none":
-        why = "it tells how large trainer.mini_batch_size may be"
-        yield f"summaries.gradient_noise_scale={scale} has no effect on stage one: {why}"
 
 
 def train(config: Config, env: Env[State], all_tasks: Tensor, split: Split, part: Part, device: torch.device) -> None:
