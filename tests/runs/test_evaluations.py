@@ -101,16 +101,12 @@ def test_killed_before_any_file_operation(tmp_path, undisturbed, *, first):
 @pytest.mark.usefixtures("here")
 @pytest.mark.parametrize("async_eval", ASYNC)
 def test_going_on_from_an_older_checkpoint(tmp_path, undisturbed, *, async_eval):
-    """What came later is forgotten: results, points and pending ones, half-written ones too."""
+    """Results and points that came later are forgotten."""
     train(tmp_path, async_eval=async_eval)
-    checkpoint.save(tmp_path, "pending", 4, state_at(4), OWNER, keep=9)
-    (tmp_path / "pending-000000002.pt").write_bytes(b"half")
-    (tmp_path / "pending-000000001.json.partial").write_bytes(b"half")
     for file in tmp_path.glob("last-000000005*"):
         file.unlink()
     with make(tmp_path, done=2, async_eval=async_eval) as service:
         assert list(service.results) == steps_in(tmp_path) == [0, 1, 2]
-        assert not [*tmp_path.glob("pending-*")]
     assert values_of(tmp_path / "evals", "eval/sum") == [0.0, 0.75, 1.5]
     train(tmp_path, async_eval=async_eval)
     assert everything(tmp_path) == everything(undisturbed)
@@ -118,20 +114,13 @@ def test_going_on_from_an_older_checkpoint(tmp_path, undisturbed, *, async_eval)
 
 @pytest.mark.parametrize("other", [{"program": "train_gpt", "run": "beef"}, {"program": "train_ilql", "run": "f00d"}])
 def test_what_is_of_another_run_is_refused(tmp_path, other):
-    """Results as well as what is pending, or was renamed; but a run that begins anew drops all that was there."""
+    """But a run that begins anew drops all that was there."""
     named = re.escape(str(Identity.of(other)))
-    write_owned(tmp_path / "truth/evaluations.json", Identity.of(other), 1, {"evaluations": []})
-    checkpoint.save(tmp_path / "pending", "pending", 1, state_at(1), other, keep=9)
-    for name in ("truth", "pending"):
-        with pytest.raises(PipelineError, match=rf" is from {named}, but train_gpt \(run f00d\) is needed here"):
-            make(tmp_path / name, done=1)
-        with make(tmp_path / name) as service:
-            assert not service.results
-    checkpoint.save(tmp_path, "pending", 1, state_at(1), OWNER, keep=9)
-    for path in tmp_path.glob("pending-*"):
-        path.rename(path.with_stem("pending-000000002"))
-    with pytest.raises(checkpoint.DamagedCheckpointError, match="was written as pending-000000001"):
-        make(tmp_path, done=2)
+    write_owned(tmp_path / "evaluations.json", Identity.of(other), 1, {"evaluations": []})
+    with pytest.raises(PipelineError, match=rf" is from {named}, but train_gpt \(run f00d\) is needed here"):
+        make(tmp_path, done=1)
+    with make(tmp_path) as service:
+        assert not service.results
 
 
 @pytest.mark.parametrize(("trained", "best"), [(0, 0), (1, 3), (4, 5)])

@@ -1,9 +1,8 @@
 """Evaluations that run during training.
 
 `evaluations.json` is the single record of results. The TensorBoard points in `evals/` and the checkpoint `best` are
-derived from it. States that wait for evaluation in another process are checkpoints of kind `pending` beside it. Storing
-a result takes idempotent steps: record, points, `best`, then delete the pending files. So a run that is killed between
-two of them resumes and ends with the files of an uninterrupted run.
+derived from it. Storing a result takes idempotent steps: record, points, `best`. So a run that is killed between two of
+them resumes and ends with the files of an uninterrupted run.
 """
 
 import math
@@ -12,7 +11,6 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
-import torch
 from pydantic import model_validator
 
 from icrl.config.options import NO_EFFECT, Options, option, refuse, refuse_both
@@ -81,10 +79,9 @@ class Evaluations(AbstractContextManager["Evaluations"]):
         curves: CurvesConfig,
         trained: int = 1,
     ) -> None:
-        """Continue in `folder` at step `done` (-1: a new run). Later results are dropped, and states up to `done`
-        without a result are evaluated again. Curves are named `prefix`/metric, `description` is stored with the
-        checkpoints. A state before step `trained` is never the best. Raises `PipelineError` if files belong to another
-        run than `description` names."""
+        """Continue in `folder` at step `done` (-1: a new run); later results are dropped. Curves are named
+        `prefix`/metric, `description` is stored with the checkpoints. A state before step `trained` is never the best.
+        Raises `PipelineError` if files belong to another run than `description` names."""
         self._folder, self._prefix, self._evaluate, self._options = folder, prefix, evaluate, options
         self._description, self._trained = description, trained
         self._path, self._owner = folder / "evaluations.json", Identity.of(description)
@@ -97,25 +94,9 @@ class Evaluations(AbstractContextManager["Evaluations"]):
             self.results = {entry["step"]: Evaluation(entry["metrics"], entry["score"]) for entry in kept}
             if len(kept) < len(content["evaluations"]):
                 self._write()
-        waiting = checkpoint.sidecars(folder, "pending")[::-1]
-        self._waiting = [sidecar for sidecar in waiting if checkpoint.step_of(sidecar) <= done]  # in order of step
-        checkpoint.prune(folder, "pending", [sidecar.stem for sidecar in self._waiting])
-        for sidecar in self._waiting:
-            check_owner(sidecar, Identity.of(checkpoint.check(sidecar)["description"]), self._owner)
         clear(folder / "evals", anew=done < 0)  # an event file cannot be replaced in one step
         self._logger = MetricLogger(folder / "evals", options=curves)
         self._draw(self.results)
-        self._resume()
-
-    def _resume(self) -> None:
-        """Store the results of the states that were waiting."""
-        while self._waiting:
-            self._store_first()
-
-    def _store_first(self) -> None:
-        """Store the result of the first waiting state, which is evaluated unless this is done."""
-        step = checkpoint.step_of(self._waiting[0])
-        self._store(step, self.results.get(step) or self._evaluate(state_of(self._waiting[0])))
 
     def start(self, step: int, state: dict[str, Any]) -> None:
         """Evaluate the `state` of a checkpoint at `step`, unless this is done or in progress. Steps must increase.
@@ -123,7 +104,8 @@ class Evaluations(AbstractContextManager["Evaluations"]):
         Call it before the checkpoint at `step` is written. When it returns, its result, or with another process the
         state, is on disk, and training may change the weights."""
         if step not in self.results:
-            self._store(step, self._evaluate(state), state)
+            self._store(step, self._evaluate(state))
+            self._keep_best(step, lambda: state)
 
     def poll(self, patience: float = 0.0) -> None:
         """Store a result that arrives within `patience` seconds from another process."""
@@ -138,24 +120,22 @@ class Evaluations(AbstractContextManager["Evaluations"]):
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _store(self, step: int, evaluation: Evaluation, state: dict[str, Any] | None = None) -> None:
-        """Store the result of `state`, or if it is None of the first waiting state, which is deleted.
+    def _store(self, step: int, evaluation: Evaluation) -> None:
+        """Record a result, draw its points and print it."""
+        self.results = dict(sorted((self.results | {step: evaluation}).items()))
+        self._write()
+        self._draw({step: evaluation})
+        named = {name.removeprefix("development_"): value for name, value in evaluation.metrics.items()}
+        won = any(value for name, value in named.items() if "success" in name)  # else returns tell more
+        numbers = "  ".join(f"{name} {value:.3g}" for name, value in named.items() if won or "success" not in name)
+        say(f"evaluation at {step}:  {numbers}")
 
-        The best state is the latest of equal scores, never an untrained one or one with a score of NaN."""
-        if step not in self.results:
-            self.results = dict(sorted((self.results | {step: evaluation}).items()))
-            self._write()
-            self._draw({step: evaluation})
-            named = {name.removeprefix("development_"): value for name, value in evaluation.metrics.items()}
-            won = any(value for name, value in named.items() if "success" in name)  # else returns tell more
-            numbers = "  ".join(f"{name} {value:.3g}" for name, value in named.items() if won or "success" not in name)
-            say(f"evaluation at {step}:  {numbers}")
+    def _keep_best(self, step: int, state: Callable[[], dict[str, Any]]) -> None:
+        """Save the state at `step` as `best` if it is: the latest of equal scores, never an untrained one or one with a
+        score of NaN."""
         scores = [(numbers.score, at) for at, numbers in self.results.items() if at >= self._trained]
         if step == max((pair for pair in scores if not math.isnan(pair[0])), default=(0, None))[1]:
-            best = state or state_of(self._waiting[0])
-            checkpoint.save(self._folder, "best", step, best, self._description, keep=1)
-        if state is None:
-            self._drop()
+            checkpoint.save(self._folder, "best", step, state(), self._description, keep=1)
 
     def _write(self) -> None:
         entries = [{"step": step} | evaluation._asdict() for step, evaluation in self.results.items()]
@@ -166,20 +146,10 @@ class Evaluations(AbstractContextManager["Evaluations"]):
             self._logger.scalars(self._prefix, evaluation.metrics, step)
         self._logger.flush()
 
-    def _drop(self) -> None:
-        """Delete the first waiting state."""
-        del self._waiting[0]
-        checkpoint.prune(self._folder, "pending", [sidecar.stem for sidecar in self._waiting])
-
 
 def last_score(folder: Path) -> float:
     """Score of the last evaluation of the run in `folder`."""
     return float(read_json(folder / "evaluations.json")["evaluations"][-1]["score"])
-
-
-def state_of(sidecar: Path) -> dict[str, Any]:
-    """State of a checkpoint on the CPU."""
-    return checkpoint.load(sidecar, torch.device("cpu"))[0]
 
 
 EVALUATIONS: list[type[Evaluations]] = [Evaluations]  # the last one counts; an extension evaluates in another process

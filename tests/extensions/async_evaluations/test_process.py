@@ -9,10 +9,12 @@ from typing import Any
 
 import pytest
 import torch
-from evaluated import look, make, state_at, steps_in
+from evaluated import OWNER, look, make, state_at, steps_in
 from kin import is_alive
 from toy import steps_of, values_of
 
+from icrl.contracts import PipelineError
+from icrl.runs import checkpoint
 from icrl.runs.evaluations import Evaluation
 
 
@@ -60,6 +62,32 @@ def test_a_process_of_its_own(tmp_path, monkeypatch, capsys):
     assert not signal.pthread_sigmask(signal.SIG_BLOCK, [])
     assert not steps_of(tmp_path, "pending") and steps_of(tmp_path, "best") == [3]
     assert values_of(tmp_path / "evals", "eval/sum") == [0.75, 1.5, 2.25]
+
+
+def test_only_states_up_to_the_checkpoint_wait(tmp_path):
+    """Later ones are dropped, half-written ones too."""
+    for step in (1, 4):
+        checkpoint.save(tmp_path, "pending", step, state_at(step), OWNER, keep=9)
+    (tmp_path / "pending-000000002.pt").write_bytes(b"half")
+    (tmp_path / "pending-000000001.json.partial").write_bytes(b"half")
+    with make(tmp_path, done=2, async_eval=False) as service:
+        assert list(service.results) == steps_in(tmp_path) == [1]
+    assert not [*tmp_path.glob("pending-*")] and steps_of(tmp_path, "best") == [1]
+
+
+def test_states_of_another_run_and_renamed_ones_are_refused(tmp_path):
+    """But a run that begins anew drops all that was there."""
+    checkpoint.save(tmp_path, "pending", 1, state_at(1), {"program": "train_gpt", "run": "beef"}, keep=9)
+    refusal = r" is from train_gpt \(run beef\), but train_gpt \(run f00d\) is needed here"
+    with pytest.raises(PipelineError, match=refusal):
+        make(tmp_path, done=1)
+    with make(tmp_path) as service:
+        assert not service.results
+    checkpoint.save(tmp_path, "pending", 1, state_at(1), OWNER, keep=9)
+    for path in tmp_path.glob("pending-*"):
+        path.rename(path.with_stem("pending-000000002"))
+    with pytest.raises(checkpoint.DamagedCheckpointError, match="was written as pending-000000001"):
+        make(tmp_path, done=2)
 
 
 def told(output: str) -> list[str]:

@@ -1,4 +1,8 @@
-"""Evaluations in a separate process, which never delays training."""
+"""Evaluations in a separate process, which never delays training.
+
+States that wait for their evaluation are checkpoints of kind `pending`. They are deleted when their results are stored,
+so a run that is killed resumes and ends with the files of an uninterrupted run.
+"""
 
 import sys
 import time
@@ -9,9 +13,11 @@ from typing import Any
 
 import torch
 
+from icrl.contracts import Json
 from icrl.runs import checkpoint
 from icrl.runs.checkpoint import step_of
-from icrl.runs.evaluations import Evaluation, Evaluations, Evaluator, state_of
+from icrl.runs.evaluations import EvalsConfig, Evaluation, Evaluations, Evaluator
+from icrl.runs.files import Identity, check_owner
 from icrl.runs.processes import Worker, progress_bar, say
 
 PATIENCE = 3600.0  # seconds without an answer after which the process is restarted
@@ -26,9 +32,26 @@ class AsyncEvaluations(Evaluations):
     _worker: Worker | None = None
     _deadline, _deaths = 0.0, 0  # of the evaluation in progress
 
-    def _resume(self) -> None:
-        while self._waiting and (step_of(self._waiting[0]) in self.results or not self._options.async_eval):
-            self._store_first()
+    def __init__(
+        self,
+        folder: Path,
+        prefix: str,
+        evaluate: Evaluator,
+        options: EvalsConfig,
+        done: int,
+        description: Json,
+        *others: Any,
+    ) -> None:
+        """Continue as `Evaluations`; states up to `done` without a result are evaluated again."""
+        waiting = checkpoint.sidecars(folder, "pending")[::-1]
+        self._waiting = [sidecar for sidecar in waiting if step_of(sidecar) <= done]  # in order of step
+        for sidecar in self._waiting:
+            check_owner(sidecar, Identity.of(checkpoint.check(sidecar)["description"]), Identity.of(description))
+        super().__init__(folder, prefix, evaluate, options, done, description, *others)
+        self._prune()
+        while self._waiting and (step_of(self._waiting[0]) in self.results or not options.async_eval):
+            first = self._waiting[0]
+            self._store_first(self.results.get(step_of(first)) or evaluate(state_of(first)))
         self._feed()
 
     def start(self, step: int, state: dict[str, Any]) -> None:
@@ -51,7 +74,7 @@ class AsyncEvaluations(Evaluations):
         except (EOFError, OSError):
             answer, fate = None, f"died (exit code {self._worker.end(_POLL_SECONDS)})"
         if isinstance(answer, Evaluation):
-            self._store(step, answer)
+            self._store_first(answer)
             self._deaths = 0
             self._feed()
             return
@@ -67,7 +90,7 @@ class AsyncEvaluations(Evaluations):
         after = f"giving up after {_MAX_DEATHS} attempts" if last else "restarting it"
         say(f"the process for the evaluation at step {step} {fate}; {after}")
         if last:
-            self._drop()
+            self._drop_first()
             self._deaths = 0
         self._worker = None
         self._feed()
@@ -90,12 +113,33 @@ class AsyncEvaluations(Evaluations):
         self._waiting.clear()
         super().close()
 
+    def _store_first(self, evaluation: Evaluation) -> None:
+        """Store the result of the first waiting state."""
+        step = step_of(self._waiting[0])
+        if step not in self.results:
+            self._store(step, evaluation)
+        self._keep_best(step, partial(state_of, self._waiting[0]))
+        self._drop_first()
+
+    def _drop_first(self) -> None:
+        """Delete the first waiting state."""
+        del self._waiting[0]
+        self._prune()
+
+    def _prune(self) -> None:
+        checkpoint.prune(self._folder, "pending", [sidecar.stem for sidecar in self._waiting])
+
     def _feed(self) -> None:
         """Give the worker the first waiting state; start a worker if there is none."""
         if self._waiting:
             self._deadline = time.monotonic() + PATIENCE
             self._worker = self._worker or Worker(partial(_evaluated, self._evaluate))
             self._worker.give(self._waiting[0])
+
+
+def state_of(sidecar: Path) -> dict[str, Any]:
+    """State of a checkpoint on the CPU."""
+    return checkpoint.load(sidecar, torch.device("cpu"))[0]
 
 
 def _evaluated(evaluate: Evaluator, sidecar: Path) -> Evaluation:
