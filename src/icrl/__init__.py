@@ -10,11 +10,7 @@ import os
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from icrl.runs._parent import tie_if_asked
-
-tie_if_asked()  # before all else, because imports take seconds in which the parent may end
-
-from icrl import extensions  # noqa: E402
+from icrl import extensions
 
 # By default OpenMP's threads spin while they wait for each other. Where another program holds a core, that makes two
 # threads 10 to 20 times slower than one; spinning for a short while only costs 5 % where none does. PyTorch reads the

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from kin import all_gone
 from torch import Tensor
 
 from icrl.contracts import PipelineError
@@ -64,6 +65,31 @@ def test_a_dead_process_ends_all() -> None:
     others = [(str(number), partial(look, number, torch.ones(1))) for number in range(4)]
     with pytest.raises(PipelineError, match="died. Run the same command again, or with num_threads=1"):
         in_parallel([("last", die), *others], 2, "jobs")
+
+
+HELD = """
+import ctypes, multiprocessing, os, time
+from icrl.runs.processes import end_with_parent
+
+def hold():
+    end_with_parent()
+    os.write(1, b"%d\\n" % os.getpid())
+    ctypes.PyDLL(None).sleep(1000)
+
+if __name__ == "__main__":
+    multiprocessing.get_context("forkserver").Process(target=hold).start()
+    time.sleep(1000)
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+def test_a_process_that_holds_the_interpreter_ends_with_the_one_that_asked_for_it(tmp_path: Path) -> None:
+    (program := tmp_path / "held.py").write_text(HELD)
+    with subprocess.Popen([sys.executable, program], stdout=subprocess.PIPE, text=True) as asker:
+        assert asker.stdout
+        pid = int(asker.stdout.readline())
+        asker.kill()
+    assert all_gone([pid])
 
 
 TRUNK = """

@@ -30,8 +30,7 @@ from icrl.envs import make_env
 from icrl.envs.core import State
 from icrl.envs.rollout import Streams
 from icrl.randomness import Noise
-from icrl.runs._parent import end_with_parent
-from icrl.runs.processes import killed_at_the_end, without_signals
+from icrl.runs.processes import end_with_parent, killed_at_the_end, without_signals
 from icrl.sources.learners import Learner
 from icrl.sources.options import SourceConfig, clock_of, num_iterations
 

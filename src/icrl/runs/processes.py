@@ -5,16 +5,18 @@ A signal often reaches a whole process group. Only the training process handles 
 
 from __future__ import annotations
 
+import fcntl
 import os
 import pickle
 import signal
 import sys
+import threading
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, BrokenExecutor, ProcessPoolExecutor
 from concurrent.futures import wait as wait_for
 from contextlib import AbstractContextManager, contextmanager, suppress
-from multiprocessing import active_children, get_all_start_methods, get_context, resource_tracker
+from multiprocessing import active_children, get_all_start_methods, get_context, parent_process, resource_tracker
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from multiprocessing.util import Finalize
@@ -25,7 +27,6 @@ import torch
 
 from icrl.config.modules import extra_module, load_again, loaded
 from icrl.contracts import PipelineError
-from icrl.runs._parent import end_with_parent
 
 Result = TypeVar("Result")
 _START_METHOD = "forkserver" if "forkserver" in get_all_start_methods() else "spawn"
@@ -88,6 +89,27 @@ class Worker:
         self.process.join(_EXIT)
         self._connection.close()
         return self.process.exitcode
+
+
+def end_with_parent() -> None:
+    """End this process as soon as the one that asked multiprocessing for it ends for any reason, or at once if this has
+    happened. On Linux the kernel does it, also amid a call that holds the interpreter's lock."""
+    asker = parent_process()
+    assert asker  # or this is no process of multiprocessing
+    if sys.platform != "linux":
+        threading.Thread(target=_exit_after, args=(asker,), daemon=True).start()
+        return
+    pipe = asker.sentinel  # closed when that process ends
+    fcntl.fcntl(pipe, fcntl.F_SETOWN, os.getpid())
+    fcntl.fcntl(pipe, fcntl.F_SETSIG, signal.SIGKILL)
+    fcntl.fcntl(pipe, fcntl.F_SETFL, os.O_ASYNC)
+    if not asker.is_alive():
+        os._exit(1)
+
+
+def _exit_after(process: BaseProcess) -> None:
+    process.join()
+    os._exit(1)
 
 
 def _serve(connection: Connection, function: Callable[[Any], Any], idle: bool, modules: list[str]) -> None:

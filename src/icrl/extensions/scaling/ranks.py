@@ -24,8 +24,8 @@ from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
 from icrl.contracts import ConfigError, PipelineError, Stopped
+from icrl.extensions.scaling.tied import LAUNCHER
 from icrl.runs import SHARED
-from icrl.runs._parent import LAUNCHER
 from icrl.runs.device import device_of
 from icrl.runs.distributed import Group, Ranks
 from icrl.runs.processes import Worker

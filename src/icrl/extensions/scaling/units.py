@@ -18,8 +18,8 @@ from pathlib import Path
 from typing import IO
 
 import icrl
+from icrl.extensions.scaling.tied import LAUNCHER
 from icrl.runs import SHARED
-from icrl.runs._parent import LAUNCHER
 
 PATIENCE = 20.0  # seconds that a stopped process has to save its work
 ICRL = (sys.executable, "-m", "icrl")

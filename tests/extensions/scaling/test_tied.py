@@ -1,4 +1,4 @@
-"""Processes that end with their parent, however early it is killed and whatever they do (Linux)."""
+"""Processes that end with their launcher, however early it is killed (Linux)."""
 
 import os
 import subprocess
@@ -10,7 +10,7 @@ import pytest
 from harness import TINY
 from kin import all_gone, family
 
-from icrl.runs._parent import LAUNCHER
+from icrl.extensions.scaling.tied import LAUNCHER
 from icrl.runs.files import PROJECT
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
@@ -20,19 +20,6 @@ import os, subprocess, sys, time
 child = subprocess.Popen([sys.executable, "-c", sys.argv[2]], stdin=0, env=os.environ | {sys.argv[1]: str(os.getpid())})
 print(child.pid, flush=True)
 time.sleep(1000)
-"""
-HELD = """
-import ctypes, multiprocessing, os, time
-from icrl.runs._parent import end_with_parent
-
-def hold():
-    end_with_parent()
-    os.write(1, b"%d\\n" % os.getpid())
-    ctypes.PyDLL(None).sleep(1000)
-
-if __name__ == "__main__":
-    multiprocessing.get_context("forkserver").Process(target=hold).start()
-    time.sleep(1000)
 """
 
 
@@ -58,15 +45,6 @@ def test_a_process_ends_with_the_one_that_started_it(variable: str, early: bool)
         assert all_gone([child])
         assert os.read(told, 1) == b""  # it was not an error that ended it
         os.close(told)
-
-
-def test_a_process_that_holds_the_interpreter_ends_with_the_one_that_asked_for_it(tmp_path: Path) -> None:
-    (program := tmp_path / "held.py").write_text(HELD)
-    with subprocess.Popen([sys.executable, program], stdout=subprocess.PIPE, text=True) as asker:
-        assert asker.stdout
-        pid = int(asker.stdout.readline())
-        asker.kill()
-    assert all_gone([pid])
 
 
 @pytest.mark.long

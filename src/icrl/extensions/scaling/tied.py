@@ -1,7 +1,6 @@
-"""Tie of a process to its parent. Imports nothing large, so that a process can be tied before all else."""
+"""Tie of a process to its launcher. Imports nothing large, so that a process is tied as early as possible."""
 
 import ctypes
-import fcntl
 import os
 import signal
 import sys
@@ -16,31 +15,24 @@ _POLL_SECONDS = 0.5  # seconds between two checks of the parent
 
 
 def tie_if_asked() -> None:
-    """Tie this process to its parent if the environment says so, as that of torchrun's processes does."""
+    """Tie this process to its parent if the environment says so, as that of torchrun's processes does. Processes of
+    multiprocessing tie themselves (`icrl.runs.processes.end_with_parent`)."""
     launcher = int(os.environ.pop(LAUNCHER, "0"))  # not for processes that this one starts
-    if launcher or "TORCHELASTIC_RUN_ID" in os.environ:
-        end_with_parent(launcher)
+    if (launcher or "TORCHELASTIC_RUN_ID" in os.environ) and not parent_process():
+        _end_with(launcher)
 
 
-def end_with_parent(launcher: int = 0) -> None:
+def _end_with(launcher: int) -> None:
     """End this process as soon as its parent ends for any reason, or at once if this has happened. The parent is the
-    process `launcher` (0: whichever it is now), or the one that asked multiprocessing for this process.
+    process `launcher` (0: whichever it is now).
 
     On Linux the kernel does it, also amid a call that holds the interpreter's lock."""
-    asker, parent = parent_process(), launcher or os.getppid()
+    parent = launcher or os.getppid()
     if sys.platform != "linux":
         threading.Thread(target=_wait, args=(parent,), daemon=True).start()
         return
-    if asker:
-        pipe = asker.sentinel  # closed when that process ends
-        fcntl.fcntl(pipe, fcntl.F_SETOWN, os.getpid())
-        fcntl.fcntl(pipe, fcntl.F_SETSIG, signal.SIGKILL)
-        fcntl.fcntl(pipe, fcntl.F_SETFL, os.O_ASYNC)
-        is_gone = not asker.is_alive()
-    else:
-        ctypes.CDLL(None).prctl(_PDEATHSIG, signal.SIGKILL)
-        is_gone = os.getppid() != parent or (parent == 1 and not launcher and not _launches())
-    if is_gone:
+    ctypes.CDLL(None).prctl(_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != parent or (parent == 1 and not launcher and not _launches()):
         os._exit(1)
 
 
@@ -50,8 +42,6 @@ def _launches() -> bool:
 
 
 def _wait(parent: int) -> None:
-    if asker := parent_process():
-        asker.join()
     while parent != 1 and os.getppid() == parent:
         time.sleep(_POLL_SECONDS)
     os._exit(1)
