@@ -16,7 +16,7 @@ from tensorboard.summary.writer.record_writer import RecordWriter
 from torch.profiler import record_function
 
 from icrl.contracts import PipelineError
-from icrl.runs.metrics import CurvesConfig, MetricLogger, distribution, profiled
+from icrl.runs.metrics import CurvesConfig, MetricLogger, profiled
 from icrl.runs.processes import Progress
 
 
@@ -85,10 +85,6 @@ def test_ten_lines_in_a_whole_run(capsys, interval, first, *, shown):
     if shown:
         assert re.match(rf"label   {10 + first * 100 // 80}%  loss 0\.25  .* update/s", lines[0])
         assert lines[-1].endswith("  0 s left")
-
-
-def test_mean_and_percentiles():
-    assert distribution(np.array([1.0, 3.0])) == {"mean": 2.0, "p05": pytest.approx(1.1), "p95": pytest.approx(2.9)}
 
 
 @pytest.mark.parametrize(("number", "last", "expected"), [(3, 6, [2, 3, 4]), (4, 3, [2, 3]), (0, 3, []), (2, 0, [])])

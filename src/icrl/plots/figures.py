@@ -43,15 +43,13 @@ class Panel(NamedTuple):
     ylabel: str
     curves: Mapping[str, style.Curve]  # by name, with their intervals
     references: Mapping[str, Sequence[float]]  # by name, the value of each episode
-    xlabel: str = ""  # in place of that of the figure
     ends: tuple[float, float] | None = None  # of the y axis, if something is cut off
     scale: tuple[float, float] | None = None  # values that are 0 and 1 on a second y axis
     best: str = ""  # name of the second one
 
 
-def adaptation_figure(panels: Sequence[Panel], *, title: str, xlabel: str = "episode", change_after: int = 0) -> Figure:
-    """Performance of policies over episodes 1 .. E: a panel for each measure and one legend; 1200 x 700 pixels. A line
-    is drawn behind the episode `change_after`, if that is above 0."""
+def adaptation_figure(panels: Sequence[Panel], *, title: str, xlabel: str = "episode") -> Figure:
+    """Performance of policies over episodes 1 .. E: a panel for each measure and one legend; 1200 x 700 pixels."""
     figure, all_axes = style.new_panels(title, 1, len(panels))
     lines: style.Handles = {}
     for axes, panel in zip(all_axes, panels, strict=True):
@@ -62,13 +60,11 @@ def adaptation_figure(panels: Sequence[Panel], *, title: str, xlabel: str = "epi
             look = {"linewidth": 2.2, "marker": dots, "linestyle": AGAIN if again else "-"}
             lines[name] = style.draw_curve(axes, curve, style.COLORS[kind], **look)
         lines |= style.draw_references(axes, panel.references)
-        style.episode_axis(axes, panel.xlabel or xlabel, panel.ylabel)
+        style.episode_axis(axes, xlabel, panel.ylabel)
         axes.set_xlim(0.5, num_episodes + 0.5)
         axes.set_ylim(panel.ends)
         if panel.scale:
             style.scaled_axis(axes, panel.scale, f"scaled: 0 random play, 1 {panel.best}")
-        if change_after:
-            axes.axvline(change_after + 0.5, color=style.REFERENCE_COLORS[0], linewidth=1)
     style.legend_below(figure, lines)
     return figure
 

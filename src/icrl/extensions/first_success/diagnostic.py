@@ -70,13 +70,16 @@ def first_success_figure(curves: Mapping[str, Curves], references: Sequence[str]
         "first_success": ("first success, where none came before", "episode"),
         "after_first_success": ("success", "episodes after the first success"),
     }
-    panels = []
+    panels, xlabels = [], []
     for measure, (ylabel, xlabel) in labels.items():
         shown = {name: at_risk(of_policy[measure]) for name, of_policy in curves.items() if measure in of_policy}
         if shown.keys() - {*references}:  # a model that never succeeds keeps nothing
-            panel = panel_of(ylabel, shown, [name for name in references if name in shown])
-            panels.append(panel._replace(xlabel=xlabel))
-    return adaptation_figure(panels, title="Finding and keeping")
+            panels.append(panel_of(ylabel, shown, [name for name in references if name in shown]))
+            xlabels.append(xlabel)
+    figure = adaptation_figure(panels, title="Finding and keeping")
+    for axes, xlabel in zip(figure.axes, xlabels, strict=True):
+        axes.set_xlabel(xlabel)
+    return figure
 
 
 def _sections(results: Json, name: str) -> tuple[Json, Json]:

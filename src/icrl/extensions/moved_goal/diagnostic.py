@@ -83,7 +83,8 @@ class MovedGoalDiagnostic(Diagnostic):
 
     def figures(self, results: Json, references: Sequence[str]) -> dict[str, Any]:
         """Success, and visits of the old goal before the new one, of the model and of references that forget."""
-        from icrl.plots.figures import adaptation_figure, panel_of  # noqa: PLC0415, Matplotlib takes a second
+        from icrl.plots import style  # noqa: PLC0415, Matplotlib takes a second
+        from icrl.plots.figures import adaptation_figure, panel_of  # noqa: PLC0415
 
         if not (moved := results.get("moved_goal")):
             return {}
@@ -93,8 +94,10 @@ class MovedGoalDiagnostic(Diagnostic):
             panel_of(label, {name: found["curves"][measure] for name, found in moved.items()}, others)
             for measure, label in labels.items()
         ]
-        title = f"The goal moves after episode {before}"
-        return {"moved_goal": adaptation_figure(panels, title=title, change_after=before)}
+        figure = adaptation_figure(panels, title=f"The goal moves after episode {before}")
+        for axes in figure.axes:
+            axes.axvline(before + 0.5, color=style.REFERENCE_COLORS[0], linewidth=1)
+        return {"moved_goal": figure}
 
 
 def can_move(env: TensorEnv, tasks: Tensor) -> bool:

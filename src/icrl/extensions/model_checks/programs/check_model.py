@@ -110,4 +110,6 @@ def checks_figure(found: Json) -> Any:
     """Curves of all lives of both checks; the line is where random actions end."""
     label = "success" if found["measure"] == "success" else "return"
     panel = panel_of(label, found["curves"], [RANDOM] if RANDOM in found["curves"] else [])
-    return adaptation_figure([panel], title="Two checks of the model", change_after=found["half"])
+    figure = adaptation_figure([panel], title="Two checks of the model")
+    figure.axes[0].axvline(found["half"] + 0.5, color=style.REFERENCE_COLORS[0], linewidth=1)
+    return figure
