@@ -1,4 +1,4 @@
-"""Child processes that ignore signals, and progress bars.
+"""Child processes that ignore signals and end with their parent, and progress bars.
 
 A signal often reaches a whole process group. Only the training process handles it, and then ends its children.
 """
