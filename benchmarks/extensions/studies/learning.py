@@ -11,6 +11,7 @@ variants.
 import re
 import shutil
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
@@ -42,6 +43,7 @@ from benchmarks.extensions.studies.tables import (
     TABLES,
     TOTAL,
     UNPUBLISHED,
+    Compact,
     Line,
     Table,
 )
@@ -204,9 +206,17 @@ def table(name: str, folder: Path = FIGURES) -> str:
     if name == "leaderboard":
         return leaderboard(folder)
     chosen = TABLES.get(name) or _whole(name, folder)
-    studies = list(dict.fromkeys(line.study for line in chosen.lines))
+    shown = chosen.lines if isinstance(chosen, Table) else [line for row in chosen.rows for line in row.lines]
+    studies = list(dict.fromkeys(line.study for line in shown))
     kept = {study: read_json(folder / f"{study}.json") for study in studies}
     rows = {(study, row["variant"], row["test"]): row["figures"] for study in studies for row in kept[study]["rows"]}
+    lines = _full(chosen, rows) if isinstance(chosen, Table) else _compact(chosen, rows)
+    made = [f"`python -m src.study study={name}`, {_origin(found)}" for name, found in kept.items()]
+    return "\n".join([*(f"| {' | '.join(line)} |" for line in lines), "", f"({'; '.join(made)})"])
+
+
+def _full(chosen: Table, rows: Mapping[tuple[str, str, str], Json]) -> list[list[str]]:
+    """Cells of a table with a line for each policy."""
     figures = {line: rows[line.study, line.variant, line.test].get(line.policy) for line in chosen.lines}
     known = {line: of for line, of in figures.items() if of}
     columns = [column for column in chosen.columns if any(column in of for of in known.values())]
@@ -214,9 +224,36 @@ def table(name: str, folder: Path = FIGURES) -> str:
         [line.label or (line.variant if line.policy == MODEL else line.policy), *(of.get(name, "") for name in columns)]
         for line, of in known.items()
     ]
-    lines = [[chosen.head, *columns], ["---"] * (1 + len(columns)), *cells]
-    made = [f"`python -m src.study study={name}`, {_origin(found)}" for name, found in kept.items()]
-    return "\n".join([*(f"| {' | '.join(line)} |" for line in lines), "", f"({'; '.join(made)})"])
+    return [[chosen.head, *columns], ["---"] * (1 + len(columns)), *cells]
+
+
+def _compact(chosen: Compact, rows: Mapping[tuple[str, str, str], Json]) -> list[list[str]]:
+    """Cells of a compact table. Policies without the figure are left out."""
+    head = [*chosen.head]
+    measured, early, cited = "measure" in head, RETURN_FIRST in head, PUBLISHED in head
+    alone = len(head) - 1 - measured - early - cited  # lines with a column of their own
+    if max(len(row.lines) for row in chosen.rows) > alone:
+        alone -= 1
+    cells = []
+    for label, figure, lines in chosen.rows:
+        found = [(line, rows[line.study, line.variant, line.test].get(line.policy, {}).get(figure)) for line in lines]
+        others = [
+            f"{line.label or (line.variant if line.policy == MODEL else line.policy)}: {shown}"
+            for line, shown in found[alone:]
+            if shown
+        ]
+        of_variant = rows[lines[0].study, lines[0].variant, lines[0].test]
+        cell = [label]
+        cell += [of_variant[lines[0].policy].get(RETURN_FIRST, "")] if early else []
+        cell += [figure] if measured else []
+        cell += [shown or "" for _, shown in found[:alone]]
+        cell += ["; ".join(others)] if len(head) > len(cell) + cited else []
+        cells.append([*cell, _published(of_variant)] if cited else cell)
+    return [head, ["---"] * len(head), *cells]
+
+
+def _published(figures: Mapping[str, Mapping[str, str]]) -> str:
+    return "; ".join(f"{name} {of[PUBLISHED]}" for name, of in figures.items() if PUBLISHED in of)
 
 
 def leaderboard(folder: Path = FIGURES) -> str:
@@ -242,7 +279,7 @@ def leaderboard(folder: Path = FIGURES) -> str:
         reached, best, random = (
             figures.get(name, {}).get(rank.figure, "") for name in (MODEL, rank.reference, "random")
         )
-        published = "; ".join(f"{name} {of[PUBLISHED]}" for name, of in figures.items() if PUBLISHED in of)
+        published = _published(figures)
         seeds = row["runs"] // splits if "runs" in row else len(kept["seeds"])
         runs = f"{splits} x {seeds}"
         where = f"`{rank.study}`, {' and '.join(kept['trained_at'])}"

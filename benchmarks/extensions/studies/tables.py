@@ -24,6 +24,23 @@ class Table(NamedTuple):
     head: str = "policy"
 
 
+class Row(NamedTuple):
+    """A row of a compact table: one figure of several policies or variants."""
+
+    label: str
+    figure: str
+    lines: Sequence[Line]
+
+
+class Compact(NamedTuple):
+    """Table with a row for each world, room or study. The first lines of a row have columns of their own, as many as
+    `head` names; further ones stand in the column after these, each with its name. `RETURN_FIRST` in `head` is that of
+    the first line, `PUBLISHED` what is published for the variant."""
+
+    rows: Sequence[Row]
+    head: Sequence[str]
+
+
 _SEARCH, _A2C, _PLAIN = "at random", "from A2C, weighted by improvement", "from A2C, plain distillation"
 _TRIALS = "random splits"
 LATE, RETURN, STEPS, AFTER = "success, 31 to 40", "return, 31 to 40", "steps to goal", "after the first success"
@@ -42,7 +59,6 @@ _REFERENCES = (
     "uniform walk with goal memory",
     "random",
 )
-VISITED = [f"cells by {episode}" for episode in range(1, 7)]
 AREA = "normalised area"
 RETURN_4, RETURN_FIRST, RETURN_END = "return, episode 4", "return, episode 1", "return, last quarter"
 SUCCESS_END = "success, last quarter"
@@ -92,16 +108,6 @@ _A2C_LINES = [
         for split in ("quadrant", "ring", "checkerboard")
     ),
     *(Line("terminating", _A2C, name, f"{name}; 23 at random") for name in _REFERENCES),
-    *(Line("splits", "quadrant", name, f"{name}; quadrant") for name in _REFERENCES),
-]
-_COVERAGE_LINES = [
-    *(Line("terminating", _A2C, name) for name in _REFERENCES[:5]),
-    Line("terminating", _A2C, label="model of A2C, context kept"),
-    Line("terminating", _A2C, "model, context wiped at reset", "model of A2C, context wiped at reset"),
-    Line("terminating", _PLAIN, label="model of plain distillation, context kept"),
-    Line("terminating", _PLAIN, "model, context wiped at reset", "model of plain distillation, context wiped"),
-    Line("terminating", "from the searcher", label="model of the searcher, context kept"),
-    Line("terminating", "from the searcher", "model, context wiped at reset", "model of the searcher, context wiped"),
 ]
 _PARTS = ("rows and columns apart", "without other rooms", "without a bonus, from rewards alone")
 _SHORT = "150 of 22 000 updates"
@@ -112,7 +118,56 @@ _Q_METHODS = ("distilled, then trials", "in-context CQL", "plain distillation")
 _EXPERT, _DOOR = "expert, sees the task", "GoToDoor, 200 iterations"
 _HIDDEN, _GRU = "cart pole, velocities hidden", "memory of the episode"
 _VECTORS = {"point robot": ("optimum",), "cart pole": (_EXPERT,), "pendulum": (_EXPERT,), _HIDDEN: (_EXPERT,)}
-_RANDOM_TABLES = {
+_BESIDE = ("world", "measure", "model", "for comparison")
+_FROM = ("world", RETURN_FIRST, *_BESIDE[1:])
+_AGENTS = {
+    "cart pole": {"no memory": "no memory"},
+    "pendulum": {"no memory": "no memory"},
+    _HIDDEN: {"no memory": "no memory", _GRU: f"a {_GRU}"},
+}
+_MDPS = dict.fromkeys(("garnet", "AnyMDP", "AnyMDP, 16 states"), ("PSRL", "random", "optimum"))
+_LEVELS = ("GoToDoor", _DOOR, "Fetch")
+_BANDITS = ("Thompson sampling", "tuned UCB1", "Gittins index", "random")
+_TABLES = ("PSRL", "OPSRL", "UCRL2", "greedy planning", "random")
+_PROTOCOLS = {
+    "5 arms, 100 pulls": _BANDITS,
+    "10 arms, 100 pulls": _BANDITS,
+    "ten gaussian arms, one fixed": _BANDITS[:1],
+    "random MDPs, 10 episodes": _TABLES,
+    "random MDPs, 25 episodes": _TABLES,
+    "treasure rooms, values from 0": (),
+    "treasure rooms, values from -4": (),
+}
+_KEPT = "all steps of the episodes kept"
+_OFFLINE = {
+    "AD": ((), ("temperature 0.7",), ("every 4th episode",), (_KEPT,)),
+    "AD weighted": ((), ("temperature 0.7",), ("discount 0.8",), (_KEPT,)),
+    "AD + advantage": (("scale 10",), ("scale 10", "temperature 0.7"), ("scale 3",), ("scale 20",)),
+    "ILQL + AWR": (("b = 10",), ("b = 10", "temperature 0.7"), ("b = 3",), ("b = 20",)),
+}
+_OFFLINE_METHODS = tuple(_OFFLINE)
+_PACES = ("fast every 1", "fast every 4", "fast every 16", "slow every 4", "slow every 16")
+_TRUNKS = (
+    "attention, shared keys",
+    "attention, 2 heads",
+    "gated delta rule, 2 heads",
+    "gated delta rule, 1 head",
+    "GRU",
+)
+_FOUND = {
+    "objective": ("AD", "AD weighted by improvement", "AD weighted by recency", "DPT", "AD on noise histories"),
+    "pace": tuple(f"{room} {pace}" for room in ("5 x 5", "9 x 9") for pace in _PACES),
+    "tasks": tuple(f"{number} goals" for number in (10, 20, 35, 57, 70)),
+    "tokens": (
+        "one token per step",
+        "one token and lookup layer",
+        "three tokens per step",
+        "streams with cross-attention",
+    ),
+    "decoding": ("most probable", *(f"temperature {value}" for value in ("0.25", "0.5", "0.75", "1.0", "1.5"))),
+    "position": ("learned", "env time", "learned and env time", "rotary", "rotary and env time", "none"),
+}
+_RANDOM_TABLES: dict[str, Table | Compact] = {
     "linear bandit": ("Thompson sampling", "LinUCB", "random"),
     "contextual bandit": ("Thompson sampling", "UCB1", "random"),
     "garnet": ("PSRL", "random", "optimum"),
@@ -185,6 +240,27 @@ RANKS = [
 ]
 
 
+def _compact(
+    study: str,
+    references: Mapping[str, Sequence[str]],
+    measures: Mapping[str, Sequence[str]],
+    head: Sequence[str] = _FROM,
+) -> Compact:
+    """A row for each variant of a study and each of its measures: the model, and the policies it is compared with."""
+    return Compact(
+        [
+            Row(variant, figure, [Line(study, variant, policy) for policy in (MODEL, *references[variant])])
+            for variant, figures in measures.items()
+            for figure in figures
+        ],
+        head,
+    )
+
+
+def _variants(study: str, *variants: str) -> list[Line]:
+    return [Line(study, variant) for variant in variants]
+
+
 def _beside(study: str, references: Mapping[str, Sequence[str]]) -> list[Line]:
     """The model of each variant of a study, and below it the policies it is compared with."""
     return [
@@ -219,15 +295,6 @@ TABLES = {
         [LAST, PUBLISHED, "episode 10", STEPS, AREA, "updates", MINUTES],
         "histories: method",
     ),
-    "larger_rooms": Table(
-        [
-            Line("larger_rooms", "rooms of 6 to 12 cells", policy, f"{side} x {side}: {policy}", side)
-            for side in ("9", "11", "13")
-            for policy in (MODEL, "model before trials", "covering plan", *_REFERENCES[2:4])
-        ],
-        [LATE, STEPS, "episode 10", AFTER, COVERED, "cells by 8"],
-        "room: policy",
-    ),
     "search": Table(
         [Line("search", name) for name in (_SEARCH, "a quadrant", "the ring", "at random, moving goals")]
         + [Line("search_parts", name) for name in ("a quadrant, in coordinates", "the ring, in coordinates")],
@@ -251,69 +318,118 @@ TABLES = {
         [LATE, STEPS, "episode 5", "episode 10", AFTER, "solved at .5", "solved at .9"],
         "policy; goals held out",
     ),
-    "coverage": Table(_COVERAGE_LINES, VISITED),
-    "vectors": Table(
-        _beside("vectors", {world: (*others, "random") for world, others in _VECTORS.items()})
-        + [
-            Line("vectors", f"{world}, no memory", "one agent for all tasks", f"{world}: best agent without memory")
-            for world in ("cart pole", "pendulum", _HIDDEN)
-        ]
-        + [Line("vectors", f"{_HIDDEN}, {_GRU}", "one agent for all tasks", f"{_HIDDEN}: best agent with a {_GRU}")],
-        [RETURN_FIRST, RETURN_4, RETURN_END, SUCCESS_END],
-        "world: policy",
-    ),
-    "random_tables": Table(
-        _beside("tables", _RANDOM_TABLES),
-        [RETURN_FIRST, RETURN_END, SUCCESS_END, REGRET],
-        "world: policy",
-    ),
-    "minigrid": Table(
-        _beside("minigrid", dict.fromkeys(("GoToDoor", "Fetch"), (_EXPERT, "random"))),
-        [RETURN_FIRST, RETURN_4, RETURN_END, SUCCESS_END],
-        "level: policy",
-    ),
-    "meta_world": Table(
-        [Line("meta_world", "reach", policy, policy) for policy in (MODEL, _EXPERT, "random")],
-        [RETURN_FIRST, RETURN_4, RETURN_END, SUCCESS_END],
-    ),
-    "half_cheetah": Table(
-        [Line("half_cheetah", "HalfCheetah-Vel", policy, policy) for policy in (MODEL, _EXPERT, "random")],
-        [RETURN_FIRST, RETURN_4, RETURN_END],
-    ),
-    "worlds_in_context": Table(
-        _beside("worlds", _WORLDS),
-        [RETURN_FIRST, RETURN_END, SUCCESS_END, REGRET],
-        "world: policy",
-    ),
-    "minigrid_trials": Table(
-        _beside(
-            "minigrid_trials", dict.fromkeys(("GoToDoor", _DOOR, "Fetch"), ("model before trials", _EXPERT, "random"))
-        ),
-        [RETURN_FIRST, RETURN_4, RETURN_END, SUCCESS_END],
-        "level: policy",
-    ),
-    "mdp_trials": Table(
-        _beside("mdp_trials", dict.fromkeys(("garnet", "AnyMDP", "AnyMDP, 16 states"), ("PSRL", "random", "optimum"))),
-        [RETURN_FIRST, RETURN_END, SUCCESS_END],
-        "world: policy",
-    ),
-    "world_trials": Table(
-        _beside("world_trials", _WORLD_TRIALS),
-        [RETURN_FIRST, RETURN_END, SUCCESS_END, REGRET],
-        "world: policy",
-    ),
     "finetune": Table(
         [Line("finetune", name) for name in ("before", "fine-tuned", "from random weights")]
         + [Line("finetune", "before", name) for name in ("covering plan", *_REFERENCES[2:4])],
         [LATE, STEPS, "episode 4", "episode 5", AFTER, COVERED, MEMORY],
         "model",
     ),
-    "spoiled": Table(
+    "larger_rooms": Compact(
         [
-            Line(name, variant, f"model, {way}", f"model of {label}, {way}")
-            for name, variant, label in (("search", _SEARCH, "the covering plan"), ("terminating", _A2C, "A2C"))
-            for way in _SPOILED
+            Row(
+                f"{side} x {side}",
+                figure,
+                [
+                    Line("larger_rooms", "rooms of 6 to 12 cells", policy, test=side)
+                    for policy in (MODEL, "model before trials", "covering plan", *_REFERENCES[2:4])
+                ],
+            )
+            for figure in (LATE, "episode 10", COVERED)
+            for side in ("9", "11", "13")
         ],
-        [LATE, STEPS],
+        ("room", *_BESIDE[1:]),
+    ),
+    "spoiled": Compact(
+        [
+            Row(label, LATE, [Line(study, variant), *(Line(study, variant, f"model, {way}", way) for way in _SPOILED)])
+            for study, variant, label in (("search", _SEARCH, "the covering plan"), ("terminating", _A2C, "A2C"))
+        ],
+        ("model of", "context kept", "otherwise"),
+    ),
+    "vectors": Compact(
+        [
+            Row(
+                world,
+                RETURN_END,
+                [
+                    *(Line("vectors", world, policy) for policy in (MODEL, *others)),
+                    *(
+                        Line("vectors", f"{world}, {agent}", "one agent for all tasks", f"best agent with {label}")
+                        for agent, label in _AGENTS.get(world, {}).items()
+                    ),
+                    Line("vectors", world, "random"),
+                ],
+            )
+            for world, others in _VECTORS.items()
+        ],
+        ("world", RETURN_FIRST, "model", "for comparison"),
+    ),
+    "random_tables": _compact("tables", _RANDOM_TABLES, {name: (RETURN_END,) for name in _RANDOM_TABLES}),
+    "worlds_in_context": _compact("worlds", _WORLDS, {name: (RETURN_END,) for name in _WORLDS}),
+    "world_trials": _compact(
+        "world_trials",
+        _WORLD_TRIALS,
+        {name: (REGRET, SUCCESS_END) if "bandit" in name else (RETURN_END,) for name in _WORLD_TRIALS},
+    ),
+    "mdp_trials": _compact(
+        "mdp_trials",
+        _MDPS,
+        {name: (RETURN_FIRST, SUCCESS_END if "Any" in name else RETURN_END) for name in _MDPS},
+        _BESIDE,
+    ),
+    "gym_worlds": Compact(
+        [
+            Row(label, figure, [Line(study, variant, policy) for policy in (MODEL, _EXPERT, "random")])
+            for label, study, variant, figures in (
+                ("GoToDoor", "minigrid", "GoToDoor", (RETURN_END, SUCCESS_END)),
+                ("Fetch", "minigrid", "Fetch", (RETURN_END, SUCCESS_END)),
+                ("ML1 reach", "meta_world", "reach", (RETURN_END, SUCCESS_END)),
+                ("HalfCheetah-Vel", "half_cheetah", "HalfCheetah-Vel", (RETURN_4, RETURN_END)),
+            )
+            for figure in figures
+        ],
+        (*_FROM[:-1], _EXPERT, "random"),
+    ),
+    "minigrid_trials": _compact(
+        "minigrid_trials",
+        dict.fromkeys(_LEVELS, ("model before trials", _EXPERT, "random")),
+        dict.fromkeys(_LEVELS, (RETURN_END, SUCCESS_END)),
+    ),
+    "literature": Compact(
+        [
+            Row(protocol, TOTAL, [Line("literature", protocol, policy) for policy in (MODEL, *others)])
+            for protocol, others in _PROTOCOLS.items()
+        ],
+        ("protocol", "model", "for comparison", "published"),
+    ),
+    "offline_settings": Compact(
+        [
+            Row(
+                method,
+                LATE,
+                [
+                    Line("offline_settings", ", ".join((method, *setting)), label=", ".join(setting))
+                    for setting in settings
+                ],
+            )
+            for method, settings in _OFFLINE.items()
+        ],
+        ("method", "default", "other settings"),
+    ),
+    "offline": Compact(
+        [
+            Row(room, figure, [Line("offline", f"{method}, {room}", label=method) for method in _OFFLINE_METHODS])
+            for figure in (LATE, STEPS)
+            for room in ("7 x 7", "9 x 9", "classic")
+        ],
+        ("room", "measure", *_OFFLINE_METHODS),
+    ),
+    "trunk": Compact(
+        [Row(figure, figure, _variants("trunk", *_TRUNKS)) for figure in (LATE, STEPS)],
+        ("measure on held-out goals", *_TRUNKS),
+    ),
+    "found": Compact(
+        [Row(f"`study={study}`", LATE, _variants(study, *variants)) for study, variants in _FOUND.items()],
+        ("study", "variants"),
     ),
 }

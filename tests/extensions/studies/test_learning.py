@@ -6,7 +6,20 @@ import pytest
 
 from benchmarks.extensions.studies import learning
 from benchmarks.extensions.studies.learning import PAGES, figures_of, keep, written
-from benchmarks.extensions.studies.tables import ABOVE_OPTIMUM, COVERED, MEMORY, OFF_PLAN, REGRET, TOTAL, Rank
+from benchmarks.extensions.studies.tables import (
+    ABOVE_OPTIMUM,
+    COVERED,
+    MEMORY,
+    MODEL,
+    OFF_PLAN,
+    REGRET,
+    TABLES,
+    TOTAL,
+    Compact,
+    Line,
+    Rank,
+    Row,
+)
 
 
 def intervals(*means: float) -> dict[str, list[float]]:
@@ -73,6 +86,11 @@ def test_totals_stand_beside_published_ones(tmp_path: Path, monkeypatch: pytest.
         "| arms: random | 3.5 | 9.9 (RL^2) |",
         "| arms: SNAIL |  | 9.9 (RL^2) |",
     ]
+    lines = [Line("cited", "arms", policy) for policy in (MODEL, "random", "not played")]
+    compact = Compact([Row("bandit", TOTAL, lines)], ("world", "measure", "model", "for comparison", "published"))
+    monkeypatch.setitem(TABLES, "short", compact)
+    line = f"| bandit | {TOTAL} | 3.5 [3.0, 4.0] | random: 3.5 | random 9.9 (RL^2); SNAIL 9.9 (RL^2) |"
+    assert line in written("<!-- results: short -->\n<!-- end -->", tmp_path).splitlines()
     monkeypatch.setattr(learning, "RANKS", [Rank("bandit", "cited", "arms", TOTAL, "random")])
     ours = "3.5 [3.0, 4.0] | 3.5 (random) | 3.5 | random 9.9 (RL^2); SNAIL 9.9 (RL^2)"
     line = f"| bandit | total reward of a life | {ours} | 1 x 3 | 2 | `cited`, abcdefg |"
