@@ -138,14 +138,7 @@ _PROTOCOLS = {
     "treasure rooms, values from 0": (),
     "treasure rooms, values from -4": (),
 }
-_KEPT = "all steps of the episodes kept"
-_OFFLINE = {
-    "AD": ((), ("temperature 0.7",), ("every 4th episode",), (_KEPT,)),
-    "AD weighted": ((), ("temperature 0.7",), ("discount 0.8",), (_KEPT,)),
-    "AD + advantage": (("scale 10",), ("scale 10", "temperature 0.7"), ("scale 3",), ("scale 20",)),
-    "ILQL + AWR": (("b = 10",), ("b = 10", "temperature 0.7"), ("b = 3",), ("b = 20",)),
-}
-_OFFLINE_METHODS = tuple(_OFFLINE)
+_OFFLINE_METHODS = ("AD", "AD weighted", "AD + advantage", "ILQL + AWR")
 _PACES = ("fast every 1", "fast every 4", "fast every 16", "slow every 4", "slow every 16")
 _TRUNKS = (
     "attention, shared keys",
@@ -364,8 +357,14 @@ TABLES = {
         ],
         ("world", RETURN_FIRST, "model", "for comparison"),
     ),
-    "random_tables": _compact("tables", _RANDOM_TABLES, {name: (RETURN_END,) for name in _RANDOM_TABLES}),
-    "worlds_in_context": _compact("worlds", _WORLDS, {name: (RETURN_END,) for name in _WORLDS}),
+    "worlds_in_context": Compact(
+        [
+            row
+            for study, references in (("worlds", _WORLDS), ("tables", _RANDOM_TABLES))
+            for row in _compact(study, references, {name: (RETURN_END,) for name in references}).rows
+        ],
+        ("world", RETURN_FIRST, "model", "for comparison"),
+    ),
     "world_trials": _compact(
         "world_trials",
         _WORLD_TRIALS,
@@ -374,7 +373,7 @@ TABLES = {
     "mdp_trials": _compact(
         "mdp_trials",
         _MDPS,
-        {name: (RETURN_FIRST, SUCCESS_END if "Any" in name else RETURN_END) for name in _MDPS},
+        {name: (SUCCESS_END if "Any" in name else RETURN_END,) for name in _MDPS},
         _BESIDE,
     ),
     "gym_worlds": Compact(
@@ -393,7 +392,7 @@ TABLES = {
     "minigrid_trials": _compact(
         "minigrid_trials",
         dict.fromkeys(_LEVELS, ("model before trials", _EXPERT, "random")),
-        dict.fromkeys(_LEVELS, (RETURN_END, SUCCESS_END)),
+        dict.fromkeys(_LEVELS, (RETURN_END,)),
     ),
     "literature": Compact(
         [
@@ -401,20 +400,6 @@ TABLES = {
             for protocol, others in _PROTOCOLS.items()
         ],
         ("protocol", "model", "for comparison", "published"),
-    ),
-    "offline_settings": Compact(
-        [
-            Row(
-                method,
-                LATE,
-                [
-                    Line("offline_settings", ", ".join((method, *setting)), label=", ".join(setting))
-                    for setting in settings
-                ],
-            )
-            for method, settings in _OFFLINE.items()
-        ],
-        ("method", "default", "other settings"),
     ),
     "offline": Compact(
         [
