@@ -70,7 +70,7 @@ def first_success_figure(curves: Mapping[str, Curves], references: Sequence[str]
         "first_success": ("first success, where none came before", "episode"),
         "after_first_success": ("success", "episodes after the first success"),
     }
-    panels, xlabels = [], []
+    panels, xlabels = list[Any](), list[str]()
     for measure, (ylabel, xlabel) in labels.items():
         shown = {name: at_risk(of_policy[measure]) for name, of_policy in curves.items() if measure in of_policy}
         if shown.keys() - {*references}:  # a model that never succeeds keeps nothing
