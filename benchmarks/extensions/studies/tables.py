@@ -327,7 +327,7 @@ TABLES = {
                     for policy in (MODEL, "model before trials", "covering plan", *_REFERENCES[2:4])
                 ],
             )
-            for figure in (LATE, "episode 10", COVERED)
+            for figure in (LATE, COVERED)
             for side in ("9", "11", "13")
         ],
         ("room", *_BESIDE[1:]),
