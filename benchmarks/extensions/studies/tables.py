@@ -160,7 +160,7 @@ _FOUND = {
     "decoding": ("most probable", *(f"temperature {value}" for value in ("0.25", "0.5", "0.75", "1.0", "1.5"))),
     "position": ("learned", "env time", "learned and env time", "rotary", "rotary and env time", "none"),
 }
-_RANDOM_TABLES: dict[str, Table | Compact] = {
+_RANDOM_TABLES = {
     "linear bandit": ("Thompson sampling", "LinUCB", "random"),
     "contextual bandit": ("Thompson sampling", "UCB1", "random"),
     "garnet": ("PSRL", "random", "optimum"),
@@ -175,6 +175,8 @@ _WORLD_TRIALS = {
     "hard room": ("model before trials", "searcher", *_REFERENCES[2:4], "random"),
     "Key-to-Door, key not seen": ("model before trials", "searcher", "random"),
 }
+_TRIAL_MEASURES = {name: (REGRET, SUCCESS_END) if "bandit" in name else (RETURN_END,) for name in _WORLD_TRIALS}
+_LEVEL_REFERENCES = dict.fromkeys(_LEVELS, ("model before trials", _EXPERT, "random"))
 _WORLDS = {
     "Key-to-Door": ("searcher", "random", "optimum"),
     "Key-to-Door, key not seen": ("searcher",),
@@ -263,7 +265,7 @@ def _beside(study: str, references: Mapping[str, Sequence[str]]) -> list[Line]:
     ]
 
 
-TABLES = {
+TABLES: dict[str, Table | Compact] = {
     "headlines": Table(_HEADLINES, [LATE, STEPS, ABOVE_OPTIMUM, "episode 5", COVERED, MEMORY, OFF_PLAN]),
     "regions": Table(_REGIONS, [LATE, STEPS, ABOVE_OPTIMUM, "episode 5", AFTER, COVERED, MEMORY], "goals held out"),
     "source_trials": Table(
@@ -365,16 +367,15 @@ TABLES = {
         ],
         ("world", RETURN_FIRST, "model", "for comparison"),
     ),
-    "world_trials": _compact(
-        "world_trials",
-        _WORLD_TRIALS,
-        {name: (REGRET, SUCCESS_END) if "bandit" in name else (RETURN_END,) for name in _WORLD_TRIALS},
+    "world_trials": Compact(
+        [
+            *_compact("world_trials", _WORLD_TRIALS, _TRIAL_MEASURES).rows,
+            *_compact("minigrid_trials", _LEVEL_REFERENCES, dict.fromkeys(_LEVELS, (RETURN_END,))).rows,
+        ],
+        _FROM,
     ),
     "mdp_trials": _compact(
-        "mdp_trials",
-        _MDPS,
-        {name: (SUCCESS_END if "Any" in name else RETURN_END,) for name in _MDPS},
-        _BESIDE,
+        "mdp_trials", _MDPS, {name: (SUCCESS_END if "Any" in name else RETURN_END,) for name in _MDPS}
     ),
     "gym_worlds": Compact(
         [
@@ -388,11 +389,6 @@ TABLES = {
             for figure in figures
         ],
         (*_FROM[:-1], _EXPERT, "random"),
-    ),
-    "minigrid_trials": _compact(
-        "minigrid_trials",
-        dict.fromkeys(_LEVELS, ("model before trials", _EXPERT, "random")),
-        dict.fromkeys(_LEVELS, (RETURN_END,)),
     ),
     "literature": Compact(
         [
