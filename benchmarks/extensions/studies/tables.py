@@ -370,12 +370,12 @@ TABLES: dict[str, Table | Compact] = {
     "world_trials": Compact(
         [
             *_compact("world_trials", _WORLD_TRIALS, _TRIAL_MEASURES).rows,
+            *_compact(
+                "mdp_trials", _MDPS, {name: (SUCCESS_END if "Any" in name else RETURN_END,) for name in _MDPS}
+            ).rows,
             *_compact("minigrid_trials", _LEVEL_REFERENCES, dict.fromkeys(_LEVELS, (RETURN_END,))).rows,
         ],
         _FROM,
-    ),
-    "mdp_trials": _compact(
-        "mdp_trials", _MDPS, {name: (SUCCESS_END if "Any" in name else RETURN_END,) for name in _MDPS}
     ),
     "gym_worlds": Compact(
         [
