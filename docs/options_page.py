@@ -20,11 +20,11 @@ _HEAD = """# Settings
 Every option of the project. This page is generated from the option models (`make docs`); `--help` of every program
 prints the same. Options are given as `KEY=VALUE` on the command line, or in a preset under `src/icrl/conf/`.
 
-*Stages*: 1 `train_agents`, 2 `train_gpt`, 3 `evaluate`, *finetune* the program of this name; others are programs of
-extensions. *May change*: whether a continued run may have another value than before; *length*: it may, unless a
-schedule depends on the length of the run ([longer training](trainer.md#longer-training)). *Schedule*: instead of a
-number, a mapping that says how the value changes ([schedules](trainer.md#schedules)). Tables of further
-choices of a group list only what differs from the first.
+*Stages*: 1 `train_agents`, 2 `train_gpt`, 3 `finetune`, 4 `evaluate`; others are programs of extensions. *May change*:
+whether a continued run may have another value than before; *length*: it may, unless a schedule depends on the length of
+the run ([longer training](trainer.md#longer-training)). *Schedule*: instead of a number, a mapping that says how the
+value changes ([schedules](trainer.md#schedules)). Tables of further choices of a group list only what differs from the
+first.
 """
 
 

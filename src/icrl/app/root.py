@@ -60,7 +60,7 @@ AnySource = Annotated[SourceConfig, Choice("source", CHOICES["source"])]
 AnyObjective = Annotated[ObjectiveConfig, Choice("objective", CHOICES["objective"])]
 AnyOptimizer = Annotated[OptimizerConfig, Choice("optimizer", CHOICES["optimizer"])]
 
-_FITS = "2, finetune"  # stages with a gradient loop
+_FITS = "2, 3"  # stages with a gradient loop
 Rule = Callable[["Config"], Iterator[str]]  # messages about options that conflict
 _RULES: list[Rule] = []  # of extensions
 # Further lines of extensions about an error in the options of a root, of a program, from its command line.
@@ -81,11 +81,11 @@ class Config(RootOptions):
     )
     histories: Annotated[list[Name], OneOrMore] = option(
         ["dark_room-a2c"],
-        "name of the histories that stages two and three read; a list of several is a mixture",
-        stages="2, 3, finetune",
+        "name of the histories that stages two to four read; a list of several is a mixture",
+        stages="2, 3, 4",
     )
     run: Name = option(
-        "dark_room-a2c", "name of the run whose models are rolled out or fine-tuned", stages="3, finetune"
+        "dark_room-a2c", "name of the run whose models are rolled out or fine-tuned", stages="3, 4"
     )
     root: PathName = option(".", "folder of histories/, logs/ and videos/; relative to the project", stages="all")
     presets: PathName = presets_option("all")
@@ -106,16 +106,16 @@ class Config(RootOptions):
     tasks: TasksConfig = group(TasksConfig, "training and held-out tasks", "all")
     source: AnySource = group(A2CConfig, "source agents and pace of stage one", "1")
     data: DataConfig = group(DataConfig, "part of the histories that is used", _FITS)
-    model: GPTConfig = group(GPTConfig, "the sequence model", "2, 3, finetune")
+    model: GPTConfig = group(GPTConfig, "the sequence model", "2, 3, 4")
     objective: AnyObjective = group(ObjectiveConfig, "what the model learns to predict", "2")
     optimizer: AnyOptimizer = group(AdamWConfig, "how parameters are updated", "2")
-    trainer: TrainerConfig = group(TrainerConfig, "budget, batches, memory of training", "2, finetune")
-    finetune: FinetuneConfig = group(FinetuneConfig, "policy gradients over whole trials", "finetune")
+    trainer: TrainerConfig = group(TrainerConfig, "budget, batches, memory of training", "2, 3")
+    finetune: FinetuneConfig = group(FinetuneConfig, "policy gradients over whole trials", "3")
     evals: EvalsConfig = group(EvalsConfig, "evaluations during training", f"1, {_FITS}")
     checkpoints: CheckpointsConfig = group(CheckpointsConfig, "what survives a crash", f"1, {_FITS}")
-    summaries: SummariesConfig = group(SummariesConfig, "what TensorBoard shows of training", "1, 2, finetune")
-    policy: PolicyConfig = group(PolicyConfig, "how the model acts", "2, 3, finetune")
-    evaluation: EvaluationConfig = group(EvaluationConfig, "the in-context protocol", "3")
+    summaries: SummariesConfig = group(SummariesConfig, "what TensorBoard shows of training", "1, 2, 3")
+    policy: PolicyConfig = group(PolicyConfig, "how the model acts", "2, 3, 4")
+    evaluation: EvaluationConfig = group(EvaluationConfig, "the in-context protocol", "4")
 
     def folder(self, kind: str) -> Path:
         """Folder of the run under `kind`: histories, logs or videos."""
@@ -128,7 +128,7 @@ class Config(RootOptions):
 
     @property
     def run_folder(self) -> Path:
-        """Logs of the run with the model that stage three evaluates."""
+        """Logs of the run with the model that stage four evaluates."""
         return PROJECT / self.root / "logs" / self.run
 
     @model_validator(mode="after")

@@ -60,7 +60,7 @@ class CheckpointsConfig(Options):
         "training windows between snapshots, which are kept and can be evaluated (0: none)",
         ge=0,
         may_change=True,
-        stages="2, finetune",
+        stages="2, 3",
     )
 
     former = {"on_crash": NO_EFFECT}

@@ -63,12 +63,12 @@ class CurvesConfig(Options):
 
 
 class SummariesConfig(CurvesConfig):
-    writer: Annotated[list[Name], OneOrMore] = writer_option("1, 2, 3, finetune")
+    writer: Annotated[list[Name], OneOrMore] = writer_option("1, 2, 3, 4")
     gradient_noise_scale: Literal["none", "alternative", "paper"] = option(
         "none",
         "log the gradient noise scale, the largest batch size that helps much",
         may_change=True,
-        stages="2, finetune",
+        stages="2, 3",
     )
     details: bool = option(
         False,

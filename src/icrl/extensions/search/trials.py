@@ -21,8 +21,8 @@ LATE = "reward per env step in later episodes"
 SUCCESS = "success on development tasks over the last episodes"
 PROGRAMS: dict[str, tuple[Callable[[Any], Path], str, str]] = {  # main, stages of options, value
     "train_gpt": (train_gpt.main, "2", LATE),
-    "finetune": (finetune.main, "finetune", LATE),
-    "evaluate": (evaluate.main, "3", SUCCESS),
+    "finetune": (finetune.main, "3", LATE),
+    "evaluate": (evaluate.main, "4", SUCCESS),
     "pipeline": (pipeline.main, "1 2 3", SUCCESS),
 }
 

@@ -3,7 +3,7 @@
 python -m src.import_histories format=npz path=FILE name=NAME env=... [KEY=VALUE ...]      FILE -> histories/<name>/
 
 Formats: npz, hdf5, parquet, minari; docs/your_own.md says what a file must have. `env=` and its options are the world
-that the histories are from, so that stage three can play there; `env=recorded` if there is none here. The tasks in the
+that the histories are from, so that later stages can play there; `env=recorded` if there is none here. The tasks in the
 file are training tasks, all others of the world are held out; with `tasks.split=list` and the regions of a room their
 tasks are held out, and rows of these are left out.
 """
