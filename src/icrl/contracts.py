@@ -44,8 +44,8 @@ class Step(NamedTuple):
     truncated: Tensor  # bool: the time limit was reached (bootstrap from final_obs)
     final_obs: Tensor  # of the shape and dtype of `obs`
     timestep: Tensor  # int64, steps since the last reset
-    optimal_action: Tensor  # [B, *action_shape]: of a planner that knows the task (see `EnvSpec.unknown_action`); no
-    # learner reads it
+    optimal_action: Tensor  # [B, *action_shape]: of a planner that knows the task (see `EnvSpec.unknown_action`); only
+    # sources that imitate the planner read it
 
 
 class Env(Protocol[State]):
@@ -137,7 +137,7 @@ class Batch(NamedTuple):
     truncated: Tensor  # 0 or 1
     optimal_action: Tensor  # see `EnvSpec.unknown_action`
     weight: Tensor  # float32: weight of a step in the loss
-    training_reward: Tensor  # float32: reward that values are learned from, computed by a plug-in from the observed one
+    training_reward: Tensor  # float32: reward that values are learned from: the recorded one, or that of a plug-in
 
 
 AnyBatch = Any

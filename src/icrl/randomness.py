@@ -99,8 +99,8 @@ def draw_possible(probabilities: Tensor, noise: Tensor) -> Tensor:
     return torch.minimum(draw(cumulative(probabilities), noise), last)
 
 
-def epsilon_greedy(probabilities: Tensor, epsilon: float) -> Tensor:
-    """Draw from `probabilities` `[..., A]` with probability `epsilon`, else take the most probable action:
-    epsilon * p + (1 - epsilon) * 1[a = argmax p]."""
+def sampled_or_greedy(probabilities: Tensor, sample_probability: float) -> Tensor:
+    """Draw from `probabilities` `[..., A]` with probability `sample_probability`, else take the most probable action:
+    sample_probability * p + (1 - sample_probability) * 1[a = argmax p]."""
     mode = torch.zeros_like(probabilities).scatter_(-1, probabilities.argmax(-1, keepdim=True), 1.0)
-    return epsilon * probabilities + (1 - epsilon) * mode
+    return sample_probability * probabilities + (1 - sample_probability) * mode

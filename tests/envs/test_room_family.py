@@ -28,11 +28,11 @@ def test_the_room_itself_is_played_step_for_step_as_in_its_own_world(size, termi
     family, tasks = family_of(env, env.all_tasks()[:1]), env.all_tasks()
     seeds = stream_seeds(seed, len(tasks))
     if random_start:  # starts are drawn in another way, so only that they lie in the room is the same
-        _, first = family.reset(family.own(tasks), seeds)
+        _, first = family.reset(family.translated(tasks), seeds)
         row, column = first.obs // SIDE - CORNER, first.obs % SIDE - CORNER
         assert ((row >= 0) & (row < size) & (column >= 0) & (column < size)).all()
         return
-    (state, step), (there, other) = env.reset(tasks, seeds), family.reset(family.own(tasks), seeds)
+    (state, step), (there, other) = env.reset(tasks, seeds), family.reset(family.translated(tasks), seeds)
     actions = torch.randint(5, (NUM_STEPS, len(tasks)), generator=torch.Generator().manual_seed(seed))
     for action in (*actions, None):
         assert torch.equal(in_grid(step.obs, size), other.obs)
@@ -87,6 +87,6 @@ def test_an_agent_stays_between_the_walls_of_its_room_and_finds_its_goal_alone()
 
 def test_rooms_without_a_goal_are_one_task_for_each_room():
     family = family_of(room(size=5), torch.zeros(0, 1, dtype=torch.long))
-    own = family.own(room(size=5).all_tasks())
+    own = family.translated(room(size=5).all_tasks())
     assert len(family.unsolvable(own).unique(dim=0)) == 1
     assert room(size=5, permute_actions=True).family(SIDE, CORNER, (2, 4), own[:0, :2]) is None

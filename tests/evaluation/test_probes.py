@@ -170,7 +170,7 @@ def test_ablations_act_as_the_model_does() -> None:
     assert list(found) == ["blank", "shuffled", "wiped", "other_task"]
     for probe in found.values():
         plain = vars(probe)["policy"]
-        assert (plain.temperature, plain.epsilon, plain.num_kept) == (0.7, 0.5, NUM_KEPT)
+        assert (plain.temperature, plain.sample_probability, plain.num_kept) == (0.7, 0.5, NUM_KEPT)
     config = config_of(*options)
     lived = play_steps(policy_of(config, gpt(*options)), ENV, ENV.all_tasks()[:3], 2, 64 + 6, config.seed)
     window, ends = vars(found["other_task"])["rewrite"]._window_and_ends

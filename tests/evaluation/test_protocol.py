@@ -160,7 +160,7 @@ def test_intervals_stay_within_what_is_possible() -> None:
 @pytest.mark.parametrize("random_start", [False, True])
 def test_an_episode_may_be_shorter_than_the_mean_of_the_best_from_all_starts(random_start: bool) -> None:
     env = make_env(load_config(["env=dark_room", f"env.random_start={random_start}"]).env)
-    setup: Any = SimpleNamespace(env=env, tasks={}, policy=SimpleNamespace(temperature=1.0, epsilon=1.0))
+    setup: Any = SimpleNamespace(env=env, tasks={}, policy=SimpleNamespace(temperature=1.0, sample_probability=1.0))
     assert setting_of(setup).optimum_is_bound == (not random_start)
 
 

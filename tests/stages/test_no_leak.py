@@ -37,7 +37,7 @@ from icrl.runs.evaluations import Evaluations
 from icrl.sources.a2c import A2C
 from icrl.training import program, trials
 from icrl.training.policy_gradient import TrialBatch, discoveries, group_advantages, parameters_of
-from icrl.training.trials import Actor, Trials
+from icrl.training.trials import TrialPolicy, Trials
 from icrl.training.updates import Updater
 
 MAIN = (  # the main recipe, small: what is not here is as in `make run`
@@ -60,7 +60,7 @@ HIDDEN = TASKS[[*SPLIT.held_out, *development_of(ENV, CONFIG, SPLIT.train)]]
 CORNER = (CONFIG.model.max_size - SPEC.width) // 2 if CONFIG.model.obs_encoding == "smooth" else 0
 GRID = ENV.family(CONFIG.model.max_size, CORNER, (5, 8), HIDDEN)  # trials are played in it, around the room of the run
 assert GRID
-OWN_GOALS, HIDDEN_GOALS = ({*GRID.own(tasks)[:, 0].tolist()} for tasks in (TASKS[LEARNED], HIDDEN))
+OWN_GOALS, HIDDEN_GOALS = ({*GRID.translated(tasks)[:, 0].tolist()} for tasks in (TASKS[LEARNED], HIDDEN))
 NOWHERE, SIDE = CONFIG.model.max_size**2, DarkRoom(CONFIG.env.model_copy(update={"size": CONFIG.model.max_size}))
 FOLDERS = {"train_agents": "source", "train_gpt": "gpt", "finetune": "finetuned"}
 CPU, FIELDS = torch.device("cpu"), ("obs", "action", "reward")
@@ -122,7 +122,7 @@ def watched(kept: list[Played], policy: Any, env: Any, streams: Any, num_steps: 
     steps, after = rollout(policy, env, streams, num_steps, noise)
     if type(policy) is A2C:
         chance = torch.stack([policy.heads.probabilities(obs) for obs in steps.obs])
-    elif type(policy) is Actor:
+    elif type(policy) is TrialPolicy:
         columns = [column.T for column in (steps.obs, steps.action, steps.reward, steps.timestep)]
         batch = TrialBatch(*columns, *[torch.empty(0)] * 3)
         chance = parameters_of(SPEC, policy.model, batch).softmax(-1).transpose(0, 1)
@@ -180,7 +180,7 @@ def check_goals(run: Seen) -> None:
     assert paid(run.windows) <= LEARNED_GOALS, "windows"
     each = len(run.parts) // max(1, len(run.trials))
     for number, (tasks, steps, _) in enumerate(run.trials):
-        own = (tasks[:, 1:] == GRID.own(TASKS)[0, 1:]).all(1)
+        own = (tasks[:, 1:] == GRID.translated(TASKS)[0, 1:]).all(1)
         assert {*tasks[own, 0].tolist()} == OWN_GOALS | {NOWHERE}, "trials"
         assert paid([steps]) and not {*tasks[:, 0].tolist()} & HIDDEN_GOALS and own.sum() == len(own) - 18, "trials"
         assert not steps.reward[:, tasks[:, 0] == NOWHERE].any(), "trials"
@@ -197,7 +197,7 @@ def check_bonus(bonus: Callable[..., Tensor], model: Any) -> None:
     a trial it is that of a room without any."""
     goals = torch.tensor([*TASKS[:, 0].tolist(), ENV.num_cells, ENV.num_cells + 1, 1000])[:, None]
     for seed in range(4):
-        seeds, actor = torch.full((len(goals),), seed), Actor(model)
+        seeds, actor = torch.full((len(goals),), seed), TrialPolicy(model)
         steps, _ = rollout(actor, ENV, start_streams(actor, ENV, goals, seeds), 24, Noise(seeds))
         assert not steps.reward[:, -3:].any() and not steps.terminated[:, -3:].any()
         found, late = bonus(SPEC, steps).T, (steps.reward > 0).T.cumsum(1) > 0
@@ -258,11 +258,13 @@ HELD_OUT_TRIALS = planted(Trials, "__init__", lambda init, *at: init(*at[:3], TA
 OPTIMUM = planted(trials, "discoveries", lambda _, spec, steps: steps.action == steps.optimal_action)
 KNOWN = planted(RoomFamily, "optimal_action", lambda _, world, state: DarkRoom.optimal_action(SIDE, state))
 OTHER_ROOMS = planted(RoomFamily, "__init__", lambda init, *at: init(*at[:-1], at[-1][:0]))
-PAID = planted(trials, "discoveries", lambda new, *at: new(*at) | torch.isin(at[1].next_obs, GRID.own(HELD_OUT)[:, 0]))
+PAID = planted(
+    trials, "discoveries", lambda new, *at: new(*at) | torch.isin(at[1].next_obs, GRID.translated(HELD_OUT)[:, 0])
+)
 SCRIPTED = planted(A2C, "act", lambda act, *at: (mixed(at[3], at[2].obs % 5, act(*at)[0]), at[1]))
 SCRIPTED_TRIALS = planted(GPTPolicy, "choose", lambda choose, *at: mixed(at[3], at[2] % 5, choose(*at)))
 SCRIPTED_WINDOWS = planted(Windows, "at", lambda windows, *at: windows(*at)._replace(action=windows(*at).obs % 5))
-SOLVABLE = planted(RoomFamily, "unsolvable", lambda _, world, tasks: GRID.own(HELD_OUT)[[0] * len(tasks)])
+SOLVABLE = planted(RoomFamily, "unsolvable", lambda _, world, tasks: GRID.translated(HELD_OUT)[[0] * len(tasks)])
 TOLD = planted(A2C, "act", lambda act, *at: (mixed(at[3], at[2].optimal_action, act(*at)[0]), at[1]))
 PLAN = "covering_plan"
 LEAKS: dict[str, tuple[Any, ...]] = {  # name: the check that finds it, where, and the stage that it is planted in

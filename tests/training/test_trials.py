@@ -175,4 +175,6 @@ def test_trials_visit_other_rooms_in_the_coordinates_of_the_model(encoding, corn
     row, column = corner + alone.obs // 3, corner + alone.obs % 3
     assert torch.equal(played.obs[:, :12], row * MODEL.max_size + column)
     assert torch.equal(played.action[:, :12], alone.action) and torch.equal(played.reward[:, :12], alone.reward)
-    assert not ((played.reward[:, 12:] > 0) & torch.isin(played.next_obs[:, 12:], family.own(hidden)[:, 0])).any()
+    assert not (
+        (played.reward[:, 12:] > 0) & torch.isin(played.next_obs[:, 12:], family.translated(hidden)[:, 0])
+    ).any()

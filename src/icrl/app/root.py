@@ -84,9 +84,7 @@ class Config(RootOptions):
         "name of the histories that stages two to four read; a list of several is a mixture",
         stages="2, 3, 4",
     )
-    run: Name = option(
-        "dark_room-a2c", "name of the run whose models are rolled out or fine-tuned", stages="3, 4"
-    )
+    run: Name = option("dark_room-a2c", "name of the run whose models are rolled out or fine-tuned", stages="3, 4")
     root: PathName = option(".", "folder of histories/, logs/ and videos/; relative to the project", stages="all")
     presets: PathName = presets_option("all")
     module: Annotated[list[PathName], OneOrMore] = option(

@@ -29,18 +29,18 @@ if TYPE_CHECKING:
 Columns = dict[str, Tensor]
 
 
-class EpsilonGreedy:
-    """Policies of learners for evaluation: sampled with probability `epsilon`, else the most probable action."""
+class SampledOrGreedy:
+    """Policies of learners for evaluation: drawn with chance `sample_probability`, else most probable actions."""
 
-    def __init__(self, learner: Learner, epsilon: float) -> None:
-        self._learner, self._epsilon = learner, epsilon
+    def __init__(self, learner: Learner, sample_probability: float) -> None:
+        self._learner, self._sample_probability = learner, sample_probability
 
     def initial_carry(self, num_streams: int) -> Any:
         return self._learner.initial_carry(num_streams) if self._learner.has_memory else ()
 
     def act(self, carry: Any, step: Step, noise: Tensor) -> tuple[Tensor, Any]:
         step, carry = self._learner.remember(carry, step)
-        return self._learner.act_in_evaluation(step, noise, self._epsilon), carry
+        return self._learner.act_in_evaluation(step, noise, self._sample_probability), carry
 
 
 def make_learners(
@@ -62,7 +62,7 @@ def make_learners(
     return learner, streams, Noise(noise)
 
 
-class Actor(Policy[Any], Protocol):
+class UnrollPolicy(Policy[Any], Protocol):
     """Policy that also computes what its learners need beside the transitions; see `Learner.targets`."""
 
     def targets(self, rollout: Rollout, carry: Any) -> dict[str, Tensor]: ...
@@ -77,7 +77,7 @@ class UnrollWorker:
         self,
         source: SourceConfig,
         env: Env[State],
-        policy: Actor,
+        policy: UnrollPolicy,
         streams: Streams[State, Any],
         noise: Noise,
         first: int = 0,

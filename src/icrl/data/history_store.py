@@ -198,7 +198,7 @@ def damaged_files(stores: Mapping[Path, Json]) -> list[Path]:
         return [path for path, found in zip(files, pool.map(sha256, files), strict=True) if found != files[path]]
 
 
-CHECKS: list[Check] = [damaged_files]  # the last one counts
+CHECKS: list[Check] = [damaged_files]  # extensions append theirs; the last one counts
 
 
 def _check(folder: Path, manifest: Json, columns: dict[str, np.ndarray], steps: int = 0) -> None:

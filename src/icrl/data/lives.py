@@ -59,6 +59,7 @@ class RowColumns(NamedTuple):
             at_once = row_chunks(len(self.rows), 16 * self.num_steps, most=_AT_ONCE)
             ages = all_ages([self._ages(chunk) for chunk in at_once])
         forms = {name: (column.dtype, column.shape[2:]) for name, column in self.histories.columns.items()}
+        # Weights of at most 20 need no more digits, and are often the largest of the columns that are computed.
         forms |= {"weight": (np.float16, ()), "training_reward": (np.float32, ())}
         shape, folder = (len(self.rows), self.num_steps), self.histories.folder
         made = {name: scratch(folder, (*shape, *forms[name][1]), forms[name][0]) for name in changed}

@@ -111,14 +111,19 @@ class Windows:
         self.num_windows, self.num_rows = int(num_windows.sum()), int(usable.sum())
         self._row_end = torch.from_numpy(num_windows.cumsum())  # windows before the end of each row
         self._row_shift = torch.from_numpy(starts - (num_windows.cumsum() - num_windows))
-        self._end, self._shift = torch.from_numpy(end), torch.from_numpy(shift)  # see `order_of_stretches`
+        self._stretch_end, self._stretch_shift = torch.from_numpy(end), torch.from_numpy(shift)
         self._offsets = torch.arange(context_len)
 
     def at(self, window: Tensor) -> Batch:
-        """The windows with these numbers `[B]`, from 0 to num_windows - 1."""
+        """The windows with these numbers `[B]`, from 0 to num_windows - 1.
+
+        A number is turned into places among the kept steps, and these into steps among all. With rows of 5 kept steps
+        and windows of 3, window 3 is the first of row 1, at places 5, 6, 7; stretches (`order_of_stretches`) say which
+        steps of the recorded life stand there."""
         row = torch.searchsorted(self._row_end, window, right=True)
         place = (window + self._row_shift[row])[:, None] + self._offsets  # [B, T]
-        columns = self._steps.read(place + self._shift[torch.searchsorted(self._end, place, right=True)])
+        stretch = torch.searchsorted(self._stretch_end, place, right=True)
+        columns = self._steps.read(place + self._stretch_shift[stretch])
         columns["reward"] = self._values(columns["reward"])
         columns.setdefault("training_reward", columns["reward"])
         columns.setdefault("weight", torch.ones(place.shape))

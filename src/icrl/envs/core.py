@@ -74,7 +74,7 @@ class Outcomes(NamedTuple):
 
     probability: Tensor  # float
     state_index: Tensor  # int64
-    reward: Tensor  # int64, an index into the spec's reward values
+    reward_index: Tensor  # int64, an index into the spec's reward values
     terminated: Tensor  # bool
 
 
@@ -229,8 +229,8 @@ class TensorEnv:
             noise = uniform(mix(state.seed, state.episode + _OUTCOMES), state.timestep)
             chosen = (probability.cumsum(-1)[..., :-1] <= noise[..., None]).sum(-1, keepdim=True)
             outcomes = [column.gather(-1, chosen) for column in outcomes]
-        state_index, reward, terminated = (column[..., 0] for column in outcomes)
-        return state_index, self.spec.reward_of(reward), terminated
+        state_index, reward_index, terminated = (column[..., 0] for column in outcomes)
+        return state_index, self.spec.reward_of(reward_index), terminated
 
     def next_episode(self, state: State, where: Tensor) -> State:
         """Start the next episode on the same task in the streams where `where` `[B]` is true."""
@@ -253,7 +253,7 @@ class TensorEnv:
 class Family(TensorEnv):
     """World that holds another one and further tasks like its own, for trials."""
 
-    def own(self, tasks: Tensor) -> Tensor:
+    def translated(self, tasks: Tensor) -> Tensor:
         """`tasks` `[N, task_dim]` of the other world as tasks here."""
         raise NotImplementedError
 
@@ -267,12 +267,13 @@ def choose_rows(where: Tensor, new: Tensor, old: Tensor) -> Tensor:
     return torch.where(where.view(-1, *[1] * (new.dim() - 1)), new, old)
 
 
-def certain(state_index: Tensor, reward: Tensor, terminated: Tensor) -> Outcomes:
+def certain(state_index: Tensor, reward_index: Tensor, terminated: Tensor) -> Outcomes:
     """The single outcome of a deterministic action, from fields of shapes that broadcast to `[...]`."""
-    if not state_index.shape == reward.shape == terminated.shape:
-        state_index, reward, terminated = torch.broadcast_tensors(state_index, reward, terminated)
+    if not state_index.shape == reward_index.shape == terminated.shape:
+        fields = torch.broadcast_tensors(state_index, reward_index, terminated)
+        state_index, reward_index, terminated = fields
     one = torch.ones(1, device=state_index.device).expand(*state_index.shape, 1)
-    return Outcomes(one, state_index[..., None], reward[..., None], terminated[..., None])
+    return Outcomes(one, state_index[..., None], reward_index[..., None], terminated[..., None])
 
 
 def look_up(table: Tensor, index: Tensor) -> Tensor:

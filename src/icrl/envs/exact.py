@@ -115,7 +115,7 @@ def best_actions(rules: Outcomes, reward_values: Tensor, num_steps: int) -> Tens
     k steps left, V_k(s) = max_a sum_j p_j (r_j + (1 - terminated_j) V_{k-1}(s_j)), and among the actions that attain it
     the least expected length L_k(s) = min_a 1 + sum_j p_j (1 - terminated_j) L_{k-1}(s_j)."""
     goes_on = rules.probability.double() * ~rules.terminated
-    reward = (rules.probability * reward_values[rules.reward]).sum(dim=-1)  # [N, S, A]
+    reward = (rules.probability * reward_values[rules.reward_index]).sum(dim=-1)  # [N, S, A]
     after = rules.state_index.flatten(1)
     value = length = torch.zeros(rules.state_index.shape[:2], dtype=torch.float64)  # [N, S]
     best: list[Tensor] = []

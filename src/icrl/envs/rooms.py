@@ -169,7 +169,7 @@ class RoomFamily(Family):
         inside = (corner + cells // size) * self.side + corner + cells % size
         return torch.where(cells < self._room.num_cells, inside, self.num_cells)
 
-    def own(self, tasks: Tensor) -> Tensor:
+    def translated(self, tasks: Tensor) -> Tensor:
         start = self.num_cells if self._room.random_start else int(self._in_grid(self._room.starts))
         place = tasks.new_tensor([self._corner, self._corner, self._room.size, start])
         return torch.cat([self._in_grid(tasks[:, :1]), place.expand(len(tasks), -1)], dim=1)

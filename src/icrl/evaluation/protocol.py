@@ -80,11 +80,11 @@ class Setting:
         return cells_of(played, self.references[part], self.regrets)
 
 
-def decoding_name(temperature: float, epsilon: float) -> str:
-    """Name in `decodings` of a policy that samples at `temperature` with probability `epsilon`, else is greedy."""
-    if epsilon in (0, 1):
-        return f"{temperature * epsilon:g}"
-    return f"{temperature:g}, with probability {epsilon:g}"
+def decoding_name(temperature: float, sample_probability: float) -> str:
+    """Name in `decodings` of a policy that samples at `temperature` with this probability, and else is greedy."""
+    if sample_probability in (0, 1):
+        return f"{temperature * sample_probability:g}"
+    return f"{temperature:g}, with probability {sample_probability:g}"
 
 
 def label_of(name: str) -> str:

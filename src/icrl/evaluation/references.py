@@ -17,7 +17,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from icrl.collection.collect import EpsilonGreedy
+from icrl.collection.collect import SampledOrGreedy
 from icrl.config.modules import load_plugins
 from icrl.contracts import Policy, Rollout, Step
 from icrl.envs.core import TensorEnv
@@ -65,7 +65,7 @@ def agents_of(config: Config, tasks: Tensor) -> dict[str, Policy[Any]]:
         where = f"histories={config.histories[0]}"
         opened = open_agents(config, config.histories[0], where, tasks.device)
         agents["one agent for all tasks"] = restored(config, opened, where, tasks)
-    return {name: EpsilonGreedy(learner, 0.0) for name, learner in agents.items()}
+    return {name: SampledOrGreedy(learner, 0.0) for name, learner in agents.items()}
 
 
 def exact_references(env: TensorEnv, tasks: Tensor) -> dict[str, Expectation]:
@@ -80,9 +80,9 @@ def probes_for(config: Config, model: GPT | Acting, env: TensorEnv, tasks: Tenso
     probes: dict[str, Policy[Any]] = {}
     for temperature in options.temperatures:
         name = decoding_name(temperature, 1.0)
-        if name != decoding_name(plain.temperature, plain.epsilon):
-            epsilon = float(temperature > 0)
-            probes[TEMPERATURE + name] = GPTPolicy(model, epsilon, temperature or 1.0, config.policy.context_kept)
+        if name != decoding_name(plain.temperature, plain.sample_probability):
+            sampled, kept = float(temperature > 0), config.policy.context_kept
+            probes[TEMPERATURE + name] = GPTPolicy(model, sampled, temperature or 1.0, kept)
     episode_steps, num_streams = env.spec.max_episode_steps, options.num_probe_streams
     num_steps = -(-options.num_episodes * episode_steps // BLOCK) * BLOCK + episode_steps  # the last episode may go on
 

@@ -201,7 +201,7 @@ def setting_of(setup: Setup) -> protocol.Setting:
     exact = {part: references.exact_references(env, tasks) for part, tasks in setup.tasks.items()}
     return protocol.Setting(
         {part: protocol.exact_numbers(numbers) for part, numbers in exact.items()},
-        protocol.decoding_name(setup.policy.temperature, setup.policy.epsilon),
+        protocol.decoding_name(setup.policy.temperature, setup.policy.sample_probability),
         env.has_planner and env.spec.success == "best_action",
         possible,
         isinstance(env, Room) and env.is_exact and len(env.starts) == 1,

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from gymnasium.spaces import Discrete
 
-from icrl.collection.collect import EpsilonGreedy, make_learners
+from icrl.collection.collect import SampledOrGreedy, make_learners
 from icrl.config.modules import recorded_options
 from icrl.config.options import refuse, replace, walk
 from icrl.contracts import ConfigError, Json, PipelineError
@@ -43,8 +43,8 @@ def policy_of(config: Config, model: GPT | Acting) -> GPTPolicy:
 
 @dataclass
 class InContextEvaluator:
-    """Plays a checkpoint of stage two on the tasks with the numbers `development`, each stream from an empty context.
-    The score is the reward per env step in later episodes."""
+    """Plays a checkpoint of stage two or three on the tasks with the numbers `development`, each stream from an empty
+    context. The score is the reward per env step in later episodes."""
 
     config: Config
     development: list[int]
@@ -75,7 +75,7 @@ class SourceEvaluator:
             tasks = env.all_tasks()[self.train].to(device)
             learner, _, _ = make_learners(config, env, tasks, device)
             learner.load_state_dict(state["learner"])
-            policy = EpsilonGreedy(learner, config.evals.sample_probability)
+            policy = SampledOrGreedy(learner, config.evals.sample_probability)
             played, _ = play_episodes(policy, env, tasks, config.source.num_learners * streams, episodes, config.seed)
         means = {"return": played.returns, "success": played.success, "episode_length": played.lengths}
         metrics = {name: float(values.mean()) for name, values in means.items()}

@@ -159,7 +159,7 @@ class Standardize(nn.Module):
 
 
 class Elsewhere(nn.Module):
-    """Encoder of observations that lie in no room, so that their `corners` (`embeddings.draw_corners`) mean nothing."""
+    """Encoder of observations that lie in no room, so that their `corners` (`draw_corners`) mean nothing."""
 
     slack = 0
 

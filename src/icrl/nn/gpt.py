@@ -180,6 +180,7 @@ def context_of(window: Window) -> Context:
     """Context of a window. The last action and reward are not in it."""
 
     def previous(column: Tensor) -> Tensor:
+        """Column of the step before; at the first step its own, which encoders mask by `first`."""
         return torch.cat([column[:, :1], column[:, :-1]], dim=1)
 
     obs, action, reward, timestep = window

@@ -19,7 +19,7 @@ from icrl.envs.rollout import check_form, check_ranges, step_of
 from icrl.nn.cache import Cache
 from icrl.nn.gpt import GPT, Context, GPTConfig, Window, context_of
 from icrl.nn.heads import Categorical
-from icrl.randomness import Noise, draw_possible, epsilon_greedy, several, stream_seeds
+from icrl.randomness import Noise, draw_possible, sampled_or_greedy, several, stream_seeds
 from icrl.spaces import EnvSpec
 
 if TYPE_CHECKING:
@@ -65,9 +65,9 @@ class GPTCarry(NamedTuple):
 
 
 class GPTPolicy:
-    def __init__(self, model: GPT | Acting, epsilon: float, temperature: float, context_kept: float) -> None:
-        """An action is sampled at `temperature` with probability `epsilon`, else it is the most probable one."""
-        self.model, self.epsilon, self.temperature = model.eval(), epsilon, temperature
+    def __init__(self, model: GPT | Acting, sample_probability: float, temperature: float, context_kept: float) -> None:
+        """An action is sampled at `temperature` with `sample_probability`, else it is the most probable one."""
+        self.model, self.sample_probability, self.temperature = model.eval(), sample_probability, temperature
         self.num_kept = kept_of(model.config.context_len, context_kept)
 
     def initial_carry(self, num_streams: int) -> GPTCarry:
@@ -97,10 +97,10 @@ class GPTPolicy:
         if isinstance(model, GPT) and not isinstance(model.head, Categorical):
             numbers = several(noise, model.head.num_noise + 1)
             drawn = model.head.sample(logits, numbers[:, 1:], self.temperature)
-            chosen = torch.where(numbers[:, :1] < self.epsilon, drawn, model.head.mode(logits))
+            chosen = torch.where(numbers[:, :1] < self.sample_probability, drawn, model.head.mode(logits))
             return chosen.to(model.spec.action_dtype)  # of parameters in float64, too
         logits = model.spec.legal_of(logits, obs)
-        return draw_possible(epsilon_greedy((logits / self.temperature).softmax(-1), self.epsilon), noise)
+        return draw_possible(sampled_or_greedy((logits / self.temperature).softmax(-1), self.sample_probability), noise)
 
     @torch.no_grad()
     def logits(self, carry: GPTCarry, step: Step) -> tuple[Tensor, GPTCarry]:
@@ -128,7 +128,7 @@ def kept_of(length: int, share: float) -> int:
 
 
 class InContextPolicy:
-    """Frozen model of stage two that learns from its context, for B streams of a Gymnasium environment.
+    """Frozen model that learns from its context, for B streams of a Gymnasium environment.
 
     The context holds the streams' past over all their episodes. `reset` empties it.
     """

@@ -5,8 +5,8 @@ Both predict an action at every step of a window b of a history:
     loss = - mean over b, t of w_bt log pi(a_t | everything before it in the window, o_t)
 
 Algorithm distillation (Laskin et al., 2022) predicts the learning agent's next action a_t, with the weights w of the
-batch (`data/windows.py`). If legal actions are known, pi is over these alone. Of actions that are not Discrete, pi is
-the probability or the density of the model's head (`nn/heads.py`).
+batch (`step_weights` in `data/lives.py`). If legal actions are known, pi is over these alone. Of actions that are not
+Discrete, pi is the probability or the density of the model's head (`nn/heads.py`).
 """
 
 from typing import Literal, Self

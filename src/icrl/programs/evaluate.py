@@ -1,6 +1,6 @@
-"""Stage three: evaluate the frozen model in context on unseen tasks.
+"""Stage four: evaluate the frozen model in context on unseen tasks.
 
-python -m src.evaluate [KEY=VALUE ...]      logs/<run>/gpt/ -> logs/<name>/evaluation/, videos/<name>/
+python -m src.evaluate [KEY=VALUE ...]      logs/<run>/<policy.model>/ -> logs/<name>/evaluation.../, videos/<name>/
 
 If options of the world differ from the training, such as `env.size=13`, all tasks without training are held out:
 logs/<name>/evaluation-size=13/, videos/<name>/in_context-size=13/. Folders of other policies are named likewise:

@@ -1,4 +1,4 @@
-"""Reinforcement fine-tuning in context: policy gradients over whole trials on the training tasks of a model.
+"""Stage three: policy gradients over whole in-context trials on the training tasks of a model.
 
 python -m src.finetune [KEY=VALUE ...]      logs/<run>/gpt/ -> logs/<name>/<finetune.experiment_name>/
 
@@ -26,7 +26,7 @@ from icrl.runs.files import check_same
 from icrl.training.fit import fit
 from icrl.training.policy_gradient import PolicyGradient
 from icrl.training.program import compared, open_run
-from icrl.training.trials import Trials, adapted, check_trials, rooms_beside
+from icrl.training.trials import Trials, check_trials, rooms_beside, trial_context
 
 LARGE = "finetune.num_streams, finetune.trial_steps, model.embed_dim"
 
@@ -54,7 +54,7 @@ def main(config: Config) -> Path:
                 split, all_tasks = context.tasks, env.all_tasks().to(context.device)
                 tasks = all_tasks[[task for task in split["train"] if task not in split["development"]]]
                 hidden = all_tasks[[*split["held_out"], *split["development"]]]
-                run = adapted(context, env, tasks)
+                run = trial_context(context, env, tasks)
                 family = rooms_beside(config, env, hidden)
                 spec = (family or env).spec
                 model = GPT(config.model, spec).to(context.device, dtype_of(config))
@@ -66,6 +66,6 @@ def main(config: Config) -> Path:
                 objective = PolicyGradient(options, spec, model.head, lambda: trials.metrics, trials.clock)
                 updates = options.num_iterations * options.num_mini_batches
                 evaluator = InContextEvaluator(config, context.tasks["development"])
-                parts = {"actor": trials.actor}
+                parts = {"actor": trials.frozen}
                 fit(run, model, objective, trials.batch_at, evaluator, num_updates=updates, parts=parts)
     return folder

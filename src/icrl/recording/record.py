@@ -164,7 +164,7 @@ def train(config: Config, env: Env[State], all_tasks: Tensor, split: Split, part
         for transitions, metrics, position.streams in collect(learner, worker, experience, run.done):
             run.done += 1
             if len(transitions.obs):
-                writer.add(transitions)
+                writer.add(transitions)  # in memory, until `commit` before a checkpoint
             if run.done > source.pretraining:
                 curves.add(run.done, transitions, metrics, learner)
             elif pretraining and pretraining.due(run.done):

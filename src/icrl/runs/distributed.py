@@ -73,7 +73,7 @@ class Group:
         """Raise `ConfigError` if several ranks of a `program` were started that runs in one process."""
 
 
-GROUPS = [Group()]  # the last one counts
+GROUPS = [Group()]  # extensions append theirs; the last one counts
 
 
 def process_group() -> Group:

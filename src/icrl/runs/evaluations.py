@@ -152,4 +152,6 @@ def last_score(folder: Path) -> float:
     return float(read_json(folder / "evaluations.json")["evaluations"][-1]["score"])
 
 
-EVALUATIONS: list[type[Evaluations]] = [Evaluations]  # the last one counts; an extension evaluates in another process
+EVALUATIONS: list[type[Evaluations]] = [
+    Evaluations
+]  # extensions append theirs; the last one counts

@@ -15,7 +15,7 @@ from icrl.config.modules import command_of
 from icrl.config.schedules import Clock, Schedule, make_schedule
 from icrl.contracts import ConfigError, Env, Json, PipelineError, Rollout, Sample, Step, UpdateResult
 from icrl.envs import make_env
-from icrl.randomness import draw_possible, epsilon_greedy
+from icrl.randomness import draw_possible, sampled_or_greedy
 from icrl.runs import checkpoint
 from icrl.runs.files import PROJECT, check_same, has_form
 from icrl.sources import source_class, source_of
@@ -78,7 +78,7 @@ class Learner:
 
     def act_in_evaluation(self, step: Step, noise: Tensor, sample_probability: float) -> Tensor:
         """Sample with probability `sample_probability`, else take the most probable action."""
-        return draw_possible(epsilon_greedy(self.action_probabilities(step), sample_probability), noise)
+        return draw_possible(sampled_or_greedy(self.action_probabilities(step), sample_probability), noise)
 
     def action_probabilities(self, step: Step) -> Tensor:
         """Distribution that `act` samples from, `[B, A]`; B is any multiple of L."""

@@ -9,9 +9,9 @@ runs to the end of the trial, across resets, so that finding out what helps in l
     A_st = (G_st - mean over s of G_st) / root mean square of these differences over all s and t of the task
 
 The advantages are relative to the group of streams of one task (GRPO: Shao et al., 2024, arXiv 2402.03300), without a
-value function. Equal tasks are one group, as are all rooms without a goal. The loss is the clipped one of PPO (Schulman
-et al., 2017, arXiv 1707.06347), with r the ratio of the probability of the action to that of the actor that played the
-trial, H the entropy:
+value function. Equal tasks are one group, so the own room without a goal is one. The loss is the clipped one of PPO
+(Schulman et al., 2017, arXiv 1707.06347), with r the ratio of the probability of the action to that of the model that
+played the trial, H the entropy:
 
     loss = - mean of min(r A, clip(r, 0.8, 1.2) A) - entropy_coefficient mean of H(pi)
 
@@ -158,8 +158,8 @@ def group_advantages(reward: Tensor, group: Tensor, discount: float) -> Tensor:
 
 def parameters_of(spec: EnvSpec, model: nn.Module, batch: Any) -> Tensor:
     """Parameters `[B, T, P]` of the head, from one uncached forward over windows of trials; illegal actions are
-    improbable. Dropout is off and a framed room in its middle, as in the actor, so that ratios compare like with
-    like."""
+    improbable. The model is left in evaluation mode: dropout is off and a framed room in its middle, as in the policy
+    that played, so that ratios compare like with like."""
     context = context_of(Window.of(batch))
     return spec.legal_of(model.eval()(context), batch.obs, NEVER).float()
 

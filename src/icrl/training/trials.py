@@ -39,7 +39,7 @@ _TASKS, _STARTS, _NOISE, _ORDER, _ROOMS = range(6, 11)  # purposes of random num
 _KEPT = 0.5  # of a full context, in trials that are longer
 
 
-class Actor(GPTPolicy):
+class TrialPolicy(GPTPolicy):
     """The model as a policy that keeps the log-probabilities of the actions it chose, one `[B]` for each step."""
 
     def __init__(self, model: GPT) -> None:
@@ -74,23 +74,23 @@ class Trials:
         low_precision: bool = False,
     ) -> None:
         if family:
-            env, tasks = family, family.own(tasks)
+            env, tasks = family, family.translated(tasks)
         self.config, self.env, self.tasks, self.seed = config, env, tasks, seed
         self.ranks, self._family = ranks or Ranks(), family
         self.metrics: dict[str, Tensor] = {}  # of the newest trials
-        self._model, self.actor = model, deepcopy(model).eval().requires_grad_(False)
-        self.actor.cache_dtype = torch.bfloat16 if low_precision else None
+        self._model, self.frozen = model, deepcopy(model).eval().requires_grad_(False)
+        self.frozen.cache_dtype = torch.bfloat16 if low_precision else None
         self._num_tasks, self.num_streams = config.drawn_of(len(tasks)), config.streams_of(len(tasks))
         self._bonus = make_schedule(config.bonus)
         unsolvable = env.unsolvable(tasks) if config.num_unsolvable else None
         self._unsolvable = tasks[:0] if unsolvable is None else unsolvable
-        windows = windows_of(config.trial_steps, model.config.context_len)
+        windows = context_windows(config.trial_steps, model.config.context_len)
         self._windows, self._weight = (numbers.to(tasks.device) for numbers in windows)
         self._play, self._iteration = Captured(self._played), -1
         self._columns: list[Tensor] = []
 
     @property
-    def own(self) -> slice:
+    def own_streams(self) -> slice:
         """Streams that this rank plays."""
         number = self.num_streams // self.ranks.size
         return slice(self.ranks.rank * number, (self.ranks.rank + 1) * number)
@@ -109,7 +109,7 @@ class Trials:
         iteration, part = divmod(update, self.config.num_mini_batches)
         if iteration != self._iteration or not self._columns:
             if part == 0:
-                self.actor.load_state_dict(self._model.state_dict())
+                self.frozen.load_state_dict(self._model.state_dict())
             self._columns, self._iteration = self._collect(iteration), iteration
         order = self._drawn(self.num_streams, _ORDER, iteration)
         parts = order.tensor_split(self.config.num_mini_batches * self.ranks.size)
@@ -132,9 +132,9 @@ class Trials:
     def play(self, iteration: int) -> tuple[Rollout, Tensor]:
         """Transitions `[T, B / R]` of this rank's trials of `iteration` on `tasks_of` it, and the log-probabilities of
         their actions. The actor samples its actions."""
-        tasks = self.tasks_of(iteration)[self.own]
+        tasks = self.tasks_of(iteration)[self.own_streams]
         starts, noise = (
-            mix(stream_seeds(self.seed, self.num_streams, purpose), iteration)[self.own].to(tasks.device)
+            mix(stream_seeds(self.seed, self.num_streams, purpose), iteration)[self.own_streams].to(tasks.device)
             for purpose in (_STARTS, _NOISE)
         )
         *columns, log_prob = self._play(tasks, starts, noise)
@@ -142,7 +142,7 @@ class Trials:
 
     def _played(self, tasks: Tensor, starts: Tensor, noise: Tensor) -> list[Tensor]:
         """Columns of the transitions of trials with these seeds, and the log-probabilities."""
-        policy = Actor(self.actor)
+        policy = TrialPolicy(self.frozen)
         streams = start_streams(policy, self.env, tasks, starts)
         played, _ = rollout(policy, self.env, streams, self.config.trial_steps, Noise(noise))
         return [*played, torch.stack(policy.log_probs)]
@@ -178,7 +178,7 @@ class Trials:
         return metrics
 
 
-def windows_of(steps: int, length: int) -> tuple[Tensor, Tensor]:
+def context_windows(steps: int, length: int) -> tuple[Tensor, Tensor]:
     """Steps `[W, C]` of the windows that a context of `length` steps goes through in a trial of `steps`, and
     their weights, 0 where an earlier window had the step; C is at most `length`. The last window may repeat the last
     step, without weight."""
@@ -223,7 +223,7 @@ def rooms_beside(config: Config, env: TensorEnv, hidden: Tensor) -> Family | Non
     return env.family(model.max_size, corner, (least, most), hidden)
 
 
-def adapted(context: RunContext, env: TensorEnv, tasks: Tensor) -> RunContext:
+def trial_context(context: RunContext, env: TensorEnv, tasks: Tensor) -> RunContext:
     """Context with the optimizer, batches and precision of policy gradients on the training `tasks` `[N, task_dim]` of
     `env`. Raises `ConfigError` if there are too few streams."""
     config, options = context.config, context.config.finetune
@@ -237,13 +237,13 @@ def adapted(context: RunContext, env: TensorEnv, tasks: Tensor) -> RunContext:
     played = f"each of {ranks} processes plays as many of the {num_streams} streams of all tasks"
     refuse(num_streams % ranks, f"{streams}: {played}; give a multiple of {ranks}")
     refuse(options.num_mini_batches * ranks > num_streams, f"{parts}: must be at most {num_streams // ranks}: {played}")
-    windows, _ = windows_of(options.trial_steps, config.model.context_len)
+    windows, _ = context_windows(options.trial_steps, config.model.context_len)
     size = -(-num_streams // options.num_mini_batches) * len(windows)
     batches = {"mini_batch_size": size, "mini_batch_length": windows.shape[1]}
-    adapted = replace(
+    changed = replace(
         config,
         optimizer=MuonConfig(weight_decay=0.0, learning_rate=options.learning_rate),
         # Blocks are recomputed only in training mode, which would also turn dropout on.
         trainer=replace(config.trainer, activation_checkpointing=False, **batches),
     )
-    return context._replace(config=adapted)
+    return context._replace(config=changed)

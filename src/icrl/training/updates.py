@@ -188,7 +188,7 @@ class NoiseScale:
     def load_state_dict(self, state: Json) -> None: ...
 
 
-NOISE_SCALES: list[type[NoiseScale]] = [NoiseScale]  # the last one counts
+NOISE_SCALES: list[type[NoiseScale]] = [NoiseScale]  # extensions append theirs; the last one counts
 
 
 def make_noise_scale(summaries: SummariesConfig, trainer: TrainerConfig, ranks: Ranks) -> NoiseScale:

@@ -12,7 +12,7 @@ from pipelines import check_pipeline
 from probes import learners_of
 
 from icrl import extensions
-from icrl.collection.collect import EpsilonGreedy
+from icrl.collection.collect import SampledOrGreedy
 from icrl.data.history_store import open_histories
 from icrl.envs.rollout import rollout, start_streams
 from icrl.randomness import Noise, stream_seeds
@@ -80,7 +80,7 @@ def test_no_illegal_action_is_taken(name: str, options: dict, vector: bool) -> N
     if name == "noise_distillation":
         learner.expert = learners_of("ppo", 5, env.spec)
     tasks = env.all_tasks().repeat_interleave(2, 0)
-    for policy in (learner, EpsilonGreedy(learner, 0.0), EpsilonGreedy(learner, 0.5)):
+    for policy in (learner, SampledOrGreedy(learner, 0.0), SampledOrGreedy(learner, 0.5)):
         streams = start_streams(policy, env, tasks, stream_seeds(0, 10))
         played, _ = rollout(policy, env, streams, 60, Noise(stream_seeds(1, 10)))
         assert env.spec.legal(played.obs).gather(-1, played.action[..., None]).all()

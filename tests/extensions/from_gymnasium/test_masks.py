@@ -20,7 +20,7 @@ from toy_env import played
 import icrl
 from icrl import extensions
 from icrl.app.compose import load_config
-from icrl.collection.collect import EpsilonGreedy
+from icrl.collection.collect import SampledOrGreedy
 from icrl.contracts import ConfigError, Rollout, Sample
 from icrl.data.history_store import open_histories
 from icrl.envs import make_env
@@ -92,7 +92,7 @@ def test_no_source_takes_an_illegal_action(name: str, vector: bool) -> None:
         learned = learn_from(learner, unroll, before)
         assert all(value.isfinite().all() for value in learned.metrics.values())
     for epsilon in (0.0, 0.5):
-        played, _ = played_by(EpsilonGreedy(learner, epsilon), env, 20)
+        played, _ = played_by(SampledOrGreedy(learner, epsilon), env, 20)
         assert env.spec.legal(played.obs).gather(-1, played.action[..., None]).all()
 
 

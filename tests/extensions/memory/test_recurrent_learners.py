@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from vector_probes import BUTTONS, VectorProbe
 
 from icrl.app.compose import load_config
-from icrl.collection.collect import EpsilonGreedy
+from icrl.collection.collect import SampledOrGreedy
 from icrl.contracts import ConfigError, Rollout
 from icrl.envs import make_env
 from icrl.envs.rollout import rollout, start_streams
@@ -54,7 +54,7 @@ def test_a_memory_solves_a_world_that_needs_one(kind: str) -> None:
     success = dict[str, list[float]]()
     for body in ("mlp", "gru"):
         learner = learn_world(learners_of(kind, 1, CUE.spec, body=body, **options), CUE, 40, 2 * LENGTH, 64)
-        for policy in (learner, EpsilonGreedy(learner, 0.0)):
+        for policy in (learner, SampledOrGreedy(learner, 0.0)):
             transitions, _ = played(policy, CUE, 10 * LENGTH, 64)
             success.setdefault(body, []).append(float(transitions.reward[transitions.terminated].mean()))
     assert min(success["gru"]) > 0.95 and 0.3 < min(success["mlp"]) <= max(success["mlp"]) < 0.7

@@ -11,7 +11,7 @@ from probes import CPU, check_alone_and_among_others, learn_from, learners_of, s
 from stage_one import play
 from torch import Tensor
 
-from icrl.collection.collect import EpsilonGreedy
+from icrl.collection.collect import SampledOrGreedy
 from icrl.envs.rollout import OpenEpisodes, finished_episodes, rollout, start_streams
 from icrl.evaluation.references import references_of
 from icrl.extensions.point_game.points import PointHeads
@@ -45,7 +45,7 @@ def test_no_illegal_action_is_ever_drawn(role: str, std: float) -> None:
         assert (probabilities[~legal] == 0).all() and probabilities.isfinite().all()
         assert torch.allclose(probabilities.sum(1), torch.ones(len(obs)))
         assert torch.allclose(chance.action_probabilities(step_of(obs)), legal / legal.sum(1, keepdim=True))
-        for policy in (learner, EpsilonGreedy(learner, 0.0), EpsilonGreedy(learner, 0.5)):
+        for policy in (learner, SampledOrGreedy(learner, 0.0), SampledOrGreedy(learner, 0.5)):
             for noise in luck:
                 action, _ = policy.act((), step_of(obs), noise.expand(len(obs)))
                 assert legal.gather(1, action[:, None]).all()
@@ -83,7 +83,7 @@ def test_a_host_learns_to_win_sooner_than_the_best_players_that_do_not_know_the_
     for _ in range(90):
         transitions, streams = rollout(learner, env, streams, 8, noise)
         learn_from(learner, transitions)
-    for name, policy in {"learned": EpsilonGreedy(learner, 0.0), **references_of(env)}.items():
+    for name, policy in {"learned": SampledOrGreedy(learner, 0.0), **references_of(env)}.items():
         steps, _ = play(policy, env, task.expand(200, 3), 60, seed=5)
         lengths[name] = finished_episodes(steps, OpenEpisodes.none(200), env.spec)[0].length.mean()
     assert lengths["learned"] < 0.9 * min(lengths["Zeillinger"], lengths["Weak Spivakovsky"])

@@ -19,7 +19,7 @@ from vector_probes import ARM, COUNTED, ENDLESS, NEAR, SIGN, PlainLearner, Vecto
 from written_out import advantages_and_returns
 
 from icrl.app.compose import load_config
-from icrl.collection.collect import EpsilonGreedy
+from icrl.collection.collect import SampledOrGreedy
 from icrl.config.options import replace
 from icrl.contracts import ConfigError, Rollout
 from icrl.envs import make_env
@@ -245,7 +245,7 @@ def test_convolutions_solve_a_world_of_images(kind: str) -> None:
     options: dict[str, Any] = {"hidden_size": 16, "learning_rate": 0.01, "discount": 0.5, "entropy_coefficient": 0.0}
     learner = learn_world(learners_of(kind, 1, BARS.spec, body="cnn", **options), BARS, 40, 4, 64)
     streams = start_streams(learner, BARS, torch.zeros(200, 1), stream_seeds(9, 200))
-    played, _ = rollout(EpsilonGreedy(learner, 0.0), BARS, streams, 2, Noise(stream_seeds(6, 200)))
+    played, _ = rollout(SampledOrGreedy(learner, 0.0), BARS, streams, 2, Noise(stream_seeds(6, 200)))
     assert played.reward.mean() > 0.95
 
 

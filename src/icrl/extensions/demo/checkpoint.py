@@ -51,7 +51,7 @@ def file_content(env: DarkRoom, policy: GPTPolicy, about: Json, goals: Json, cur
         "room": {"size": size, "max_steps": steps, "start": start, "terminates": terminates},
         "goals": goals | {"first": far},
         "context": {"length": model.config.context_len, "kept": policy.num_kept},
-        "policy": {"temperature": policy.temperature if policy.epsilon else 0.0},
+        "policy": {"temperature": policy.temperature if policy.sample_probability else 0.0},
         "measure": {
             "key": "stepsToGoal" if terminates else "return",
             "title": "steps to the goal" if terminates else "reward in the episode",
