@@ -256,15 +256,6 @@ def _variants(study: str, *variants: str) -> list[Line]:
     return [Line(study, variant) for variant in variants]
 
 
-def _beside(study: str, references: Mapping[str, Sequence[str]]) -> list[Line]:
-    """The model of each variant of a study, and below it the policies it is compared with."""
-    return [
-        Line(study, variant, policy, f"{variant}: {policy}")
-        for variant, others in references.items()
-        for policy in (MODEL, *others)
-    ]
-
-
 TABLES: dict[str, Table | Compact] = {
     "headlines": Table(_HEADLINES, [LATE, STEPS, ABOVE_OPTIMUM, "episode 5", COVERED, MEMORY, OFF_PLAN]),
     "regions": Table(_REGIONS, [LATE, STEPS, ABOVE_OPTIMUM, "episode 5", AFTER, COVERED, MEMORY], "goals held out"),

@@ -1,4 +1,4 @@
-"""Pictures of all stages, in one style. Programs import the `write_...` functions."""
+"""Figures of all stages, in one style. Programs import the `write_...` functions."""
 
 import os
 import sys

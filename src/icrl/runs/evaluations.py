@@ -152,6 +152,4 @@ def last_score(folder: Path) -> float:
     return float(read_json(folder / "evaluations.json")["evaluations"][-1]["score"])
 
 
-EVALUATIONS: list[type[Evaluations]] = [
-    Evaluations
-]  # extensions append theirs; the last one counts
+EVALUATIONS: list[type[Evaluations]] = [Evaluations]  # extensions append theirs; the last one counts
