@@ -93,9 +93,9 @@ def values_of(found):
 
 def test_a_noisy_first_step_by_hand() -> None:
     """3 x 3, goal above the centre: the step is optimal with probability 1 - noise + noise / 5."""
-    noise = torch.tensor([0.0, 0.25, 1.0])
-    found = noisy_exact(room(size=3, max_episode_steps=1), torch.tensor([[1]] * 3), noise)
-    assert found.episode_return.tolist() == pytest.approx((1 - 0.8 * noise).tolist())
+    for noise in (0.0, 0.25, 1.0):
+        found = noisy_exact(room(size=3, max_episode_steps=1), torch.tensor([[1]]), noise)
+        assert found.episode_return.item() == pytest.approx(1 - 0.8 * noise)
 
 
 def test_published_numbers_of_rooms() -> None:
@@ -167,7 +167,7 @@ def test_plans_have_the_largest_return_and_then_the_fewest_steps(seed: int, num_
 
 def test_memory_is_bounded_without_a_difference() -> None:
     env = room(size=4)
-    tasks, noise = env.all_tasks(), torch.linspace(0, 1, 15)
-    whole = noisy_exact(env, tasks, noise)
-    parts = noisy_exact(env, tasks, noise, max_cells=4 * 16 * 5)  # places, actions: 4 tasks at once
+    tasks = env.all_tasks()
+    whole = noisy_exact(env, tasks, 0.3)
+    parts = noisy_exact(env, tasks, 0.3, max_cells=4 * 16 * 5)  # places, actions: 4 tasks at once
     assert all(torch.equal(a, b) for a, b in zip(parts, whole, strict=True))

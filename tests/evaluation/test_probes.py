@@ -157,7 +157,7 @@ def probes(*options: str, num_tasks: int = 3) -> dict[str, Policy[Any]]:
 
 def test_temperatures_without_that_of_the_model_itself() -> None:
     found = probes("evaluation.ablations=false", "evaluation.temperatures=[0,0.5,1,1.5]")
-    described = {name: (vars(policy)["epsilon"], vars(policy)["temperature"]) for name, policy in found.items()}
+    described = {name: (vars(one)["sample_probability"], vars(one)["temperature"]) for name, one in found.items()}
     assert described == {"temperature 0": (0, 1), "temperature 0.5": (1, 0.5), "temperature 1.5": (1, 1.5)}
     greedy = probes("evaluation.ablations=false", "evaluation.temperatures=[0,1]", "evaluation.sample_probability=0")
     assert list(greedy) == ["temperature 1"]

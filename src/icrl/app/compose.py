@@ -23,7 +23,7 @@ from icrl import extensions
 from icrl.app.resolvers import RESOLVERS
 from icrl.app.root import CHOICES, Config
 from icrl.config.modules import checksums, load_module
-from icrl.config.options import OR_ELSEWHERE, AnyRoot, Options, first_of, in_words, quoted, refuse
+from icrl.config.options import OR_ELSEWHERE, AnyRoot, Options, first_of, former_of, in_words, quoted, refuse
 from icrl.config.schedules import nearest
 from icrl.contracts import ConfigError
 from icrl.runs.files import PROJECT
@@ -238,6 +238,8 @@ def _in_words(
     message = in_words(error, kinds[group], values[group], f"{group}.", depth=0 if within else 1)
     if first["type"] != "extra_forbidden":
         return message
+    if name in former_of(kinds[group]):
+        return f"{group}.{name}: earlier versions had this option, this one has not; leave it out"
     if group in CHOICES:
         chosen = f"no such option with {group}.name={values[group]['name']}"
         if owners := [choice for choice, kind in CHOICES[group]().items() if name in kind.model_fields]:

@@ -73,13 +73,18 @@ def refuse(condition: object, message: str) -> None:
         raise ConfigError(message)
 
 
+def former_of(kind: type[Options]) -> dict[str, Any]:
+    """Options that earlier versions of `kind` had, and the values of them that are read."""
+    of_bases = (getattr(base, "former", {}) for base in reversed(kind.__mro__))
+    return {name: usual for one in of_bases for name, usual in one.items() if name not in kind.model_fields}
+
+
 def without_former(kind: type[Options], values: Any, prefix: str = "") -> Any:
     """The recorded `values` of options of `kind` without the `former` ones. Raises `PipelineError` where one of these
     had another value than this version has; names of options begin with `prefix`."""
     if not isinstance(values, Mapping):
         return values
-    of_bases = (getattr(base, "former", {}) for base in reversed(kind.__mro__))
-    former = {name: usual for one in of_bases for name, usual in one.items() if name not in kind.model_fields}
+    former = former_of(kind)
     for name in [name for name in values if name in former]:
         usual = former[name] if isinstance(former[name], tuple) else (former[name],)
         if former[name] is not NO_EFFECT and values[name] not in usual:

@@ -26,24 +26,22 @@ class Expectation(NamedTuple):
     steps_to_goal: Tensor  # steps until the success; without one, the length of the episode
 
 
-def noisy_exact(env: TensorEnv, tasks: Tensor, noise: float | Tensor, max_cells: int = 1 << 21) -> Expectation:
-    """Expectation of the policy that takes a uniformly random action with probability `noise`, a number or one for each
-    task `[N]`, else the optimal action. At most `max_cells` numbers `[N, S, A, K]` are in memory at once."""
+def noisy_exact(env: TensorEnv, tasks: Tensor, noise: float, max_cells: int = 1 << 21) -> Expectation:
+    """Expectation of the policy that takes a uniformly random action with probability `noise`, else the optimal action.
+    At most `max_cells` numbers `[N, S, A, K]` are in memory at once."""
     first = tasks.new_zeros(1)
     num_outcomes = env.outcomes(tasks[:1], first, first).state_index.shape[-1]
     num_actions = env.spec.num_actions
     size = max(1, max_cells // (env.num_states * num_actions * num_outcomes))
-    noises = torch.as_tensor(noise, dtype=torch.float64).expand(len(tasks))
 
-    def noisy_policy(share: Tensor, state: State) -> Tensor:
+    def noisy_policy(state: State) -> Tensor:
         uniform = torch.full((*state.inner.shape, num_actions), 1 / num_actions, dtype=torch.float64)
-        if (share == 1.0).all():
+        if noise == 1.0:
             return uniform
         best = torch.nn.functional.one_hot(env.optimal_action(state).cpu(), num_actions).double()
-        return best.lerp(uniform, share[:, None, None])
+        return best.lerp(uniform, noise)
 
-    chunks = zip(tasks.split(size), noises.split(size), strict=True)
-    parts = [expectation(env, chunk, partial(noisy_policy, share)) for chunk, share in chunks]
+    parts = [expectation(env, chunk, noisy_policy) for chunk in tasks.split(size)]
     return Expectation(*(torch.cat(part) for part in zip(*parts, strict=True)))
 
 

@@ -52,13 +52,6 @@ class CurvesConfig(Options):
         known, given = ", ".join(names := [*writer_classes()]), f"summaries.writer={','.join(self.writer)}"
         refuse(not self.writer, f"summaries.writer=[]: must name at least one of {known}")
         refuse({*self.writer} - {*names}, f"{given}: must be of {known}{OR_ELSEWHERE}")
-        for name in ("gradient_noise_scale", "details"):  # of subclasses: they add to the points of a curve
-            value = getattr(self, name, False)
-            refuse(
-                value not in (False, "none") and not self.num_summaries and not self.summary_interval,
-                f"summaries.{name}={value} shows nothing with summaries.num_summaries=0 and "
-                "summaries.summary_interval=0",
-            )
         return self
 
 
@@ -82,6 +75,15 @@ class SummariesConfig(CurvesConfig):
         **{"summarize_first_interval": NO_EFFECT, "update_counter_every_mini_batch": NO_EFFECT},
         **{"metric_buffer_size": NO_EFFECT},
     }
+
+    @model_validator(mode="after")
+    def _check_points(self) -> Self:
+        shown = self.num_summaries or self.summary_interval
+        nothing = "shows nothing with summaries.num_summaries=0 and summaries.summary_interval=0"
+        scale, details = self.gradient_noise_scale, self.details
+        refuse(scale != "none" and not shown, f"summaries.gradient_noise_scale={scale} {nothing}")
+        refuse(details and not shown, f"summaries.details={details} {nothing}")
+        return self
 
 
 def check_writers(options: CurvesConfig) -> None:

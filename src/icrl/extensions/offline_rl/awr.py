@@ -43,8 +43,8 @@ class AwrConfig(Options):
     advantage_threshold: float = option(20.0, "largest weight of a step; its logarithm clips the exponent", gt=0)
 
     former = {
-        **{"normalize": "none", "num_epochs": 0},
-        **{"temperature": NO_EFFECT, "initial_encoder": NO_EFFECT, "resume": NO_EFFECT},
+        **{"normalize": "none", "num_epochs": 0, "temperature": (None,)},
+        **{"initial_encoder": NO_EFFECT, "resume": NO_EFFECT},
     }
 
     @model_validator(mode="after")

@@ -20,7 +20,7 @@ from icrl.contracts import Json
 from icrl.extensions.point_game import rules
 from icrl.extensions.point_game.fixed_players import Agent, Host
 from icrl.randomness import mix, stream_seeds, uniform
-from icrl.rl.statistics import CONFIDENCE, bootstrap_ratios, percentile_interval
+from icrl.rl.statistics import bootstrap_ratios, percentile_interval
 from icrl.runs.processes import progress_bar
 
 Pairs = Mapping[str, tuple[Host, Agent]]
@@ -220,6 +220,6 @@ def rho_over_runs(runs: Sequence[Json], seed: int) -> Json:
             outcomes.append(np.stack([won, length + 1]).repeat(counts, axis=1).astype(np.float64))
         finished, moves = np.stack(outcomes, axis=1)[:, :, None]  # [R, 1, M] each
         resampled = bootstrap_ratios(finished, moves, _NUM_BOOTSTRAP, seed)
-        low, high = percentile_interval(resampled.clip(0, 1), CONFIDENCE)
+        low, high = percentile_interval(resampled.clip(0, 1))
         found[name] = {"value": float(finished.sum() / moves.sum()), "low": float(low), "high": float(high)}
     return found

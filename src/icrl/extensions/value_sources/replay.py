@@ -78,13 +78,12 @@ class Replay(Generic[Columns]):
         *,
         restore: Callable[[Columns], Columns] = lambda columns: columns,
         from_oldest: bool = True,
-        dtype: torch.dtype = torch.float32,
     ) -> None:
         """`columns` are zeros `[C, L * N, ...]`, `length` is the number T of steps of a window, and `restore` converts
-        drawn columns. Uniform draws count from the oldest step, or the first slot. `dtype` is that of weights."""
+        drawn columns. Uniform draws count from the oldest step, or the first slot."""
         self._columns, self._capacity, self._length = columns, len(columns[0]), length
         self._num_learners, self._num_envs = num_learners, columns[0].shape[1] // num_learners
-        self._priorities, self._restore, self._from_oldest, self._dtype = priorities, restore, from_oldest, dtype
+        self._priorities, self._restore, self._from_oldest = priorities, restore, from_oldest
         self._count = 0  # steps added to each stream so far
 
     @property
@@ -116,7 +115,7 @@ class Replay(Generic[Columns]):
             first = self._oldest if self._from_oldest else 0
             where = self._place(number // starts, first + number % starts).expand(self._num_learners, -1)
             weight = torch.ones(where.shape, device=where.device)
-        return Drawn(self._windows(where), weight.to(self._dtype), where)
+        return Drawn(self._windows(where), weight.float(), where)
 
     def set_priorities(self, where: Tensor, td_error: Tensor, clock: Clock) -> None:
         """Set the priorities of the last drawn windows by their absolute TD errors `[L, W]`."""
