@@ -35,7 +35,7 @@ from icrl.envs import make_env
 from icrl.envs.tasks import split_tasks
 from icrl.nn.gpt import GPT
 from icrl.objectives import objective_class
-from icrl.runs.device import prepare, recorded
+from icrl.runs.device import prepare
 from icrl.runs.distributed import Ranks
 from icrl.runs.files import PROJECT
 from icrl.spaces import EnvSpec
@@ -75,7 +75,7 @@ def write(root: Path, size: int) -> int:
     num_steps = -(-size // (len(Rollout._fields) * num_rows * BLOCK)) * BLOCK
     config = config_of(root, num_steps)
     tasks: Json = {"all": env.all_tasks().tolist(), "seed": config.tasks.seed, **split._asdict()}
-    writer = HistoryWriter(config.folder("histories"), env.spec, num_steps, tasks, rows, recorded(config))
+    writer = HistoryWriter(config.folder("histories"), env.spec, num_steps, tasks, rows, config.model_dump())
     steps = random_steps(env.spec, BLOCK, num_rows)
     for start in range(0, num_steps, BLOCK):
         writer.add(steps)

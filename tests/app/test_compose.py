@@ -23,7 +23,6 @@ from icrl.config.options import Options, replace, walk
 from icrl.contracts import ConfigError
 from icrl.envs import make_env
 from icrl.nn.gpt import GPTConfig
-from icrl.runs.device import recorded
 from icrl.runs.files import PROJECT, check_same, write_json
 from icrl.sources import source_options
 from icrl.sources.a2c import A2CConfig, A3CConfig
@@ -131,7 +130,7 @@ def test_a_schedule_replaces_the_one_before_as_a_whole_and_its_parts_can_be_set(
 
 def test_check_same_names_the_field_and_both_values() -> None:
     """Neither other groups nor options that may change are compared."""
-    before, compared = recorded(DEFAULT), ["seed", "env", "source", "device", "checkpoints"]
+    before, compared = DEFAULT.model_dump(), ["seed", "env", "source", "device", "checkpoints"]
     check_same(DEFAULT, json.loads(json.dumps(before)), before, "logs/here")
     other = ["model.embed_dim=32", "checkpoints.keep_last=10", "source.videos_per_task=0", "device.type=cuda"]
     check_same(load_config(other), before, compared, "logs/here")

@@ -11,7 +11,6 @@ from icrl.config.modules import load_plugins, recorded_options
 from icrl.config.options import Options
 from icrl.contracts import ConfigError, PipelineError
 from icrl.nn.gpt import GPTConfig
-from icrl.runs.device import recorded
 from icrl.runs.files import check_same
 
 
@@ -22,7 +21,7 @@ def kinds(kind: type[Options]) -> Iterator[type[Options]]:
 
 def record(group: str, **more: Any) -> dict[str, Any]:
     """Record of an earlier version, with `more` options in a group."""
-    found = recorded(load_config())
+    found = load_config().model_dump()
     return found | {group: found[group] | more}
 
 
@@ -58,4 +57,5 @@ def test_a_record_with_the_value_of_this_version_is_read_and_another_is_refused_
 
 def test_options_without_an_effect_may_have_had_any_value() -> None:
     assert recorded_options(Config, record("trainer", empty_cache=True), "a run") == load_config()
-    assert recorded_options(GPTConfig, recorded(GPTConfig()) | {"activation": "gelu"}, "a run", "model") == GPTConfig()
+    smooth = GPTConfig().model_dump() | {"activation": "gelu"}
+    assert recorded_options(GPTConfig, smooth, "a run", "model") == GPTConfig()

@@ -18,7 +18,6 @@ from icrl.contracts import ConfigError, Json, Rollout
 from icrl.data.history_store import HistoryWriter
 from icrl.data.windows import Mixture, Windows, check_stores, described, open_stores
 from icrl.randomness import integers, mix
-from icrl.runs.device import recorded
 from icrl.spaces import EnvSpec, discrete_spec
 
 LENGTHS = [20, 35, 11]  # steps of a row, for each of three stores
@@ -92,7 +91,7 @@ def config_of(root: Path, *options: str) -> Config:
 def write(config: Config, spec: EnvSpec = SPEC, tasks: Json = TASKS, num_steps: int = 20) -> None:
     """Histories of zeros, as a run with this configuration would leave them."""
     rows = {"num_learners": config.source.num_learners, "num_envs": config.source.num_envs}
-    writer = HistoryWriter(config.folder("histories"), spec, num_steps, tasks, rows, recorded(config))
+    writer = HistoryWriter(config.folder("histories"), spec, num_steps, tasks, rows, config.model_dump())
     num_rows = len(tasks["train"]) * rows["num_learners"] * rows["num_envs"]
     writer.add(Rollout(*[torch.zeros(num_steps, num_rows)] * 8))
     writer.commit(0)

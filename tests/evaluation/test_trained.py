@@ -17,7 +17,6 @@ from icrl.config.options import replace
 from icrl.contracts import ConfigError
 from icrl.evaluation.diagnostics import diagnostics
 from icrl.evaluation.trained import changes_of, readable_spec, suffix_of
-from icrl.runs.device import recorded
 from icrl.runs.files import read_json
 from icrl.spaces import discrete_spec
 
@@ -28,7 +27,7 @@ TRAINED = json.loads(json.dumps(SPEC.to_json()))  # as checkpoints keep it: list
 
 
 def test_changes_are_named_with_their_new_values() -> None:
-    trained = recorded(CONFIG)
+    trained = CONFIG.model_dump()
     assert changes_of(CONFIG, trained) == {}
     assert changes_of(changed(CONFIG, size=7, terminate_on_goal=False), trained) == {
         "size": 7,

@@ -9,7 +9,6 @@ from icrl.app.root import Config
 from icrl.contracts import Rollout
 from icrl.data.history_store import HistoryWriter
 from icrl.envs import make_env
-from icrl.runs.device import recorded
 
 MARK = 200  # the timestep of all transitions, which no real one has
 
@@ -28,7 +27,7 @@ def write_histories(root: Path, name: str, config: Config, train: list[int], per
     folder = root / "histories" / name
     tasks = {"all": env.all_tasks().tolist(), "seed": 0, "train": train, "held_out": []}
     rows = {"num_learners": per_task, "num_envs": 1}
-    writer = HistoryWriter(folder, env.spec, len(ends), tasks, rows, recorded(config))
+    writer = HistoryWriter(folder, env.spec, len(ends), tasks, rows, config.model_dump())
     writer.add(transitions_of(ends))
     writer.commit(0)
     writer.finish()

@@ -14,7 +14,6 @@ from icrl.config.options import AnyRoot, replace
 from icrl.contracts import Batch, Json
 from icrl.nn.gpt import Context, Window, context_of
 from icrl.runs import checkpoint
-from icrl.runs.device import recorded
 from icrl.runs.files import Identity, write_owned
 from icrl.spaces import discrete_spec
 
@@ -73,7 +72,7 @@ def shown(batch: Batch) -> Context:
 
 def described(config: Config = CONFIG, program: str = "train_gpt", tasks: Json = SPLIT) -> Json:
     """Description of a model in its checkpoint's sidecar."""
-    about = {"program": program, "config": recorded(config), "env": SPEC.to_json(), "tasks": tasks}
+    about = {"program": program, "config": config.model_dump(), "env": SPEC.to_json(), "tasks": tasks}
     made_of = {"histories": [{"name": "mine", "sha256": "abc"}], "inputs": {"histories": ["abc"]}}
     return json.loads(json.dumps(about | {"run": RUN} | made_of))
 

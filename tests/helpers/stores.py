@@ -16,7 +16,6 @@ from icrl.data.lives import Rewards
 from icrl.data.windows import Mixture, Windows, moments_of
 from icrl.envs import make_env
 from icrl.envs.exact import Chance
-from icrl.runs.device import recorded
 
 TRAIN, ROWS = [3, 9, 17, 20], {"num_learners": 3, "num_envs": 2}
 NUM_ROWS, NUM_STEPS = 24, 130
@@ -45,7 +44,7 @@ def written(folder: Path) -> Histories:
     goals = env.all_tasks()[TRAIN].repeat_interleave(NUM_ROWS // len(TRAIN), 0)
     played, _ = play(Chance(env.spec), env, goals, NUM_STEPS)
     tasks = {"all": env.all_tasks().tolist(), "seed": 0, "train": TRAIN, "held_out": [1]}
-    writer = HistoryWriter(folder, env.spec, NUM_STEPS, tasks, ROWS, recorded(config))
+    writer = HistoryWriter(folder, env.spec, NUM_STEPS, tasks, ROWS, config.model_dump())
     writer.add(played)
     writer.commit(0)
     writer.finish()

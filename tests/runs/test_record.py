@@ -12,7 +12,6 @@ import torch
 
 from icrl.app.compose import load_config
 from icrl.contracts import PipelineError
-from icrl.runs.device import recorded
 from icrl.runs.files import Identity
 from icrl.runs.record import git_state, read_sessions, record_session
 
@@ -102,7 +101,7 @@ def test_every_session_is_kept_with_what_is_needed_to_run_it_again(project, tmp_
     assert found == {"code.diff": diffs[0], "code-3.diff": diffs[2]} and "+x = 3" in diffs[2]
     versions = {"python": sys.version.split()[0], "torch": torch.__version__, "numpy": np.__version__}
     for session in sessions:
-        assert session["config"] == recorded(CONFIG) and session["command"] == sys.orig_argv
+        assert session["config"] == CONFIG.model_dump() and session["command"] == sys.orig_argv
         assert versions.items() <= session["versions"].items()
         assert session["host"]["cores"] >= 1 and len(session["host"]["gpus"]) == torch.cuda.device_count()
 

@@ -22,7 +22,6 @@ from icrl.envs import make_env
 from icrl.evaluation.trained import new_tasks
 from icrl.runs.checkpoint import load_newest
 from icrl.runs.checkpoint import save as save_checkpoint
-from icrl.runs.device import recorded
 from icrl.runs.files import read_json, sha256, write_atomically, write_json
 
 SIDECAR, MANIFEST = "logs/tiny/gpt/last-000000006.json", "histories/tiny/manifest.json"
@@ -105,7 +104,7 @@ def test_a_module_that_a_model_needs_is_asked_for(root, trap):
 def test_the_world_of_a_model_is_not_made_to_find_new_tasks(tmp_path, trap, recorded_world):
     """The tasks are compared by their options."""
     config = load_config(["env=gymnasium", f"root={tmp_path}"])
-    before = recorded(config) | {"env": recorded(config)["env"] | recorded_world}
+    before = config.model_dump() | {"env": config.model_dump()["env"] | recorded_world}
     with closing(make_env(config.env)) as env:
         split = {"all": env.all_tasks().tolist(), "train": [0, 1], "held_out": [], "development": []}
         if "tasks" in recorded_world:

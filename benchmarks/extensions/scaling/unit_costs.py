@@ -37,7 +37,6 @@ from icrl.extensions.scaling.shards import unite
 from icrl.extensions.scaling.units import Job, environment
 from icrl.nn.gpt import GPT
 from icrl.runs.checkpoint import save
-from icrl.runs.device import recorded
 from icrl.runs.files import Identity, read_json, sha256, write_json
 from icrl.training.optimizers import make_optimizer
 
@@ -69,7 +68,7 @@ def write_shards(root: Path, number: int, size: int) -> tuple[Config, float]:
     for index in range(number):
         train = split.train[len(split.train) * index // number : len(split.train) * (index + 1) // number]
         steps = random_steps(env.spec, STEPS, len(train))
-        about_run = recorded(config)
+        about_run = config.model_dump()
         shards.append(folder / f"shard-{index}-of-{number}")
         start = time.process_time()
         writer = HistoryWriter(shards[-1], env.spec, STEPS, tasks | {"train": train}, rows, about_run)

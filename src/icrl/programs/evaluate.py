@@ -22,7 +22,7 @@ from icrl.evaluation.protocol import PARTS, ResultSoFar, summarise
 from icrl.evaluation.report import RESULTS, save_episodes
 from icrl.evaluation.setup import Setup, jobs_of, open_setup, played_in, setting_of
 from icrl.plots.figures import write_figures
-from icrl.runs.device import prepare, recorded
+from icrl.runs.device import prepare
 from icrl.runs.files import only_writer, write_owned
 from icrl.runs.metrics import check_writers
 from icrl.runs.processes import in_parallel
@@ -61,7 +61,7 @@ def write_results(setup: Setup, played_jobs: Sequence[tuple[str, Any]]) -> Json:
         jobs += [("videos", films.lives(setup, played, setting.references[setup.main])) for films in filming()]
     done = dict[str, Any](in_parallel(jobs, min(setup.width, len(jobs)), "sum up"))
     results = {
-        "config": recorded(config),
+        "config": config.model_dump(),
         "episodes": checksum,
         **{f"{part}_tasks": tasks.tolist() for part, tasks in setup.tasks.items()},
         "references": setting.references,

@@ -27,7 +27,7 @@ from icrl.evaluation.diagnostics import filming
 from icrl.evaluation.trained import SourceEvaluator
 from icrl.recording.source_agents import SourceCurves, examine
 from icrl.runs.checkpoint import FINISHED, Interval, check_run, load_newest
-from icrl.runs.device import device_of, prepare, recorded
+from icrl.runs.device import device_of, prepare
 from icrl.runs.evaluations import EVALUATIONS
 from icrl.runs.files import (
     Identity,
@@ -127,7 +127,7 @@ def train(config: Config, env: Env[State], all_tasks: Tensor, split: Split, part
     learner, streams, noise = make_learners(config, env, tasks, device, block.start)
     experience = make_experience(config, env.spec, tasks, device)
     owner = identity_of("train_agents", config, compared(config), inputs := inputs_of(config, part))
-    described = owner._asdict() | {"config": recorded(config), "inputs": inputs}
+    described = owner._asdict() | {"config": config.model_dump(), "inputs": inputs}
     run = RunState(folder, described, config.checkpoints, num_iterations(source), device, unit="iteration")
     if run.resumed_from:
         check_continues(config, folder, run.resumed_from, owner, inputs)
@@ -182,7 +182,7 @@ def make_writer(config: Config, spec: EnvSpec, all_tasks: Tensor, split: Split, 
     tasks = {"all": all_tasks.tolist(), "seed": config.tasks.seed} | split._asdict()
     rows = {"num_learners": source.num_learners, "num_envs": source.num_envs}
     num_steps = source.history_steps // source.num_envs
-    return HistoryWriter(config.folder("histories"), spec, num_steps, tasks, rows, recorded(config), owner)
+    return HistoryWriter(config.folder("histories"), spec, num_steps, tasks, rows, config.model_dump(), owner)
 
 
 @contextmanager

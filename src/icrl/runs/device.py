@@ -15,7 +15,7 @@ from pydantic import model_validator
 from torch import Tensor
 
 from icrl.config.options import Options, Text, option, refuse
-from icrl.contracts import ConfigError, Json
+from icrl.contracts import ConfigError
 
 _MMAP_MAX, _TRIM_THRESHOLD = -4, -1  # parameters of glibc's mallopt
 _SIGNS = (  # of errors of PyTorch, NumPy and Python that have no class of their own
@@ -93,11 +93,6 @@ def bfloat16_gain(device: torch.device) -> float:
         (one @ two).sum().item()  # waits for the device
         seconds[dtype] = min(seconds[dtype], time.perf_counter() - start)
     return seconds[torch.float32] / seconds[torch.bfloat16]
-
-
-def recorded(config: Options) -> Json:
-    """Configuration as plain values, as stored in manifests and checkpoints."""
-    return config.model_dump()
 
 
 def ran_out(error: Exception) -> bool:

@@ -19,7 +19,6 @@ import torch
 
 from icrl.config.options import MOST_SEEDS, refuse
 from icrl.contracts import Json, PipelineError
-from icrl.runs.device import recorded
 from icrl.runs.files import (
     PROJECT,
     Identity,
@@ -77,7 +76,7 @@ def record_session(config: Any, folder: Path, owner: Identity, step: int, projec
     session = {
         "started": datetime.now(UTC).isoformat(timespec="seconds"),
         "command": sys.orig_argv,
-        "config": recorded(config),
+        "config": config.model_dump(),
         "git": git | {"diff": diff},
         "versions": {"python": platform.python_version(), "torch": torch.__version__}
         | {"numpy": np.__version__, "cuda": torch.version.cuda},

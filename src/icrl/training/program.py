@@ -22,7 +22,7 @@ from icrl.nn.gpt import check_discrete, check_spaces
 from icrl.objectives import labels_makers, objective_class
 from icrl.objectives.imitation import ObjectiveConfig
 from icrl.runs.checkpoint import FINISHED, check_described, check_end, check_run, load_newest
-from icrl.runs.device import prepare, recorded
+from icrl.runs.device import prepare
 from icrl.runs.distributed import Ranks, process_group
 from icrl.runs.files import Identity, check_owner, check_same, identity_of, only_writer, read_owned, recorded_value
 from icrl.runs.metrics import check_writers
@@ -167,7 +167,7 @@ def open_run(
             development = development_of(env, config, split["train"])
             description = owner._asdict() | {
                 "inputs": made_of,
-                "config": recorded(config),
+                "config": config.model_dump(),
                 "env": env.spec.to_json(),
                 "tasks": split | {"development": development},
                 "histories": described(stores),

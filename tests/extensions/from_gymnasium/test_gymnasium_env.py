@@ -23,7 +23,6 @@ from icrl.evaluation.in_context import play_episodes
 from icrl.evaluation.trained import changes_of
 from icrl.extensions.from_gymnasium.gymnasium_env import GymnasiumConfig, GymnasiumEnv
 from icrl.randomness import stream_seeds
-from icrl.runs.device import recorded
 from icrl.runs.files import PROJECT, check_same
 
 
@@ -210,12 +209,12 @@ def test_lists_of_mappings_are_kept_as_written() -> None:
     config: Any = load_config(["env=gymnasium", tasks, "env.reward_values=[-1, 0.5]", "env.id=m:A/B-v0"])
     assert config.env.tasks == [{"desc": ["SF", "FG"], "is_slippery": True}, {}]
     assert config.env.reward_values == [-1.0, 0.5] and config.env.id == "m:A/B-v0" and config.env.variant == "a_b_v0"
-    check_same(config, json.loads(json.dumps(recorded(config))), ["env"], "logs/here")
+    check_same(config, json.loads(json.dumps(config.model_dump())), ["env"], "logs/here")
 
 
 def test_an_older_run_is_the_same_world_and_a_time_out_makes_no_other_one() -> None:
     config: Any = load_config(["env=frozen_lake"])
-    before = recorded(config)
+    before = config.model_dump()
     del before["env"]["timeout"], before["env"]["num_workers"]
     assert changes_of(replace(config, env=replace(config.env, timeout=5.0, num_workers=2)), before) == {}
 
@@ -223,7 +222,7 @@ def test_an_older_run_is_the_same_world_and_a_time_out_makes_no_other_one() -> N
 def test_a_module_of_the_world_must_be_that_of_the_trained_one() -> None:
     config: Any = load_config(["env=gymnasium", "env.id=m:A-v0"])
     with pytest.raises(ConfigError, match=r"env\.id=n:A-v0: the model was trained in env\.id=m:A-v0"):
-        changes_of(changed(config, id="n:A-v0"), recorded(config))
+        changes_of(changed(config, id="n:A-v0"), config.model_dump())
 
 
 def test_tasks_are_compared_by_what_they_mean() -> None:

@@ -15,7 +15,6 @@ from icrl.contracts import ConfigError
 from icrl.extensions.point_game.fixed_players import AGENTS, HOSTS
 from icrl.extensions.point_game.players.options import FIXED_AGENTS, FIXED_HOSTS, PlayersConfig
 from icrl.extensions.point_game.programs import train_players
-from icrl.runs.device import recorded
 from icrl.runs.files import PROJECT, check_same, write_json
 from icrl.runs.writers import writer_classes
 
@@ -39,7 +38,7 @@ def test_options_that_only_nearly_conflict_are_allowed() -> None:
 @pytest.mark.parametrize("preset", presets_of("players"))
 def test_presets_of_players_compose_and_can_be_recorded(preset: str) -> None:
     config = compose_config(PlayersConfig, [f"players={preset}"])
-    check_same(config, json.loads(json.dumps(recorded(config))), recorded(config), "here")
+    check_same(config, json.loads(json.dumps(config.model_dump())), config.model_dump(), "here")
 
 
 def test_options_of_a_fixed_player_are_not_compared_and_the_fixed_players_are_those_of_the_game() -> None:

@@ -31,7 +31,6 @@ from icrl.extensions.search.pictures import PLOTS, write_search_plots
 from icrl.extensions.search.programs import search_params
 from icrl.extensions.search.programs.search_params import main, score, searched_task
 from icrl.programs import train_agents, train_gpt
-from icrl.runs.device import recorded
 from icrl.runs.divergence import DivergedError
 from icrl.runs.files import read_json
 
@@ -101,7 +100,7 @@ def test_a_search_with_a_damaged_file_is_refused_and_left_as_it_is(tmp_path, nam
 
 
 def test_the_core_reads_a_record_without_the_options_of_the_search(tmp_path):
-    record = recorded(tiny(tmp_path))
+    record = tiny(tmp_path).model_dump()
     assert recorded_options(Config, record, "a run") == load_config([*OPTIONS, f"root={tmp_path}"])
     with pytest.raises(PipelineError, match="a run records an option that is not allowed: seed=-1"):
         recorded_options(Config, record | {"seed": -1}, "a run")

@@ -21,7 +21,6 @@ from icrl.envs.tasks import split_tasks
 from icrl.extensions.scaling.units import Job
 from icrl.extensions.studies.plan import Plan, Row, plan, trained_for
 from icrl.nn.gpt_policy import PolicyConfig
-from icrl.runs.device import recorded
 from icrl.training.policy_gradient import FinetuneConfig
 
 PRESETS = sorted(name for name in presets_of("study") if name != "none")
@@ -167,7 +166,7 @@ def test_options_of_the_study_come_before_those_of_the_command_line_and_of_varia
 
 
 def finish(row: Row, seed: int, index: int) -> None:
-    write_results(row.folders[index], recorded(replace(row.config, seed=seed)))
+    write_results(row.folders[index], replace(row.config, seed=seed).model_dump())
 
 
 def test_finished_work_is_not_repeated_and_must_be_the_same(tmp_path: Path) -> None:
@@ -299,7 +298,7 @@ def test_methods_of_offline_rl_cost_the_same_and_were_searched_equally() -> None
         programs = trained_for(row.config.policy, row.config.finetune).values()
         assert updates * sum(costs[program] for program in programs) == pytest.approx(1400, rel=0.01)
         assert row.config.data.history_len / row.config.source.history_steps == 0.3
-        setting = {group: recorded(row.config).get(group) for group in groups}
+        setting = {group: row.config.model_dump().get(group) for group in groups}
         if row in tried:
             settings.setdefault(row.line, []).append(setting)
         else:

@@ -20,7 +20,6 @@ from icrl.contracts import ConfigError, PipelineError
 from icrl.data.history_store import open_histories, read_manifest
 from icrl.extensions.upgrade._versions import present_config
 from icrl.extensions.upgrade.programs import upgrade
-from icrl.runs.device import recorded
 from icrl.runs.files import read_json, write_json
 
 A2C = (  # the options of the runs in the archive, as they are called today
@@ -272,12 +271,12 @@ def test_a_recorded_call_is_not_made(finished, tmp_path, tasks):
 
 def test_groups_of_programs_that_start_runs_stay_in_a_record():
     others = {"study": {"seeds": [0]}, "shard": {"count": 1, "index": -1}, "launch": {"name": "local"}}
-    record = json.loads(json.dumps(recorded(load_config()) | others))
+    record = json.loads(json.dumps(load_config().model_dump() | others))
     assert present_config(record)[1] == record
 
 
 def test_options_that_changed_nothing_in_a_run_are_left_out():
-    present = json.loads(json.dumps(recorded(load_config())))
+    present = json.loads(json.dumps(load_config().model_dump()))
     before = json.loads(json.dumps(present | {"format": "txt", "path": "none", "columns": {}}))
     before["trainer"]["seeds"], before["source"]["export"] = [], ["txt"]
     assert present_config(before)[1] == present

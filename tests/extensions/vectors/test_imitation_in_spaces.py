@@ -18,7 +18,6 @@ from icrl.data.windows import DataConfig, Mixture, Windows, mean_and_std, moment
 from icrl.nn.encoders import Moments, set_moments
 from icrl.nn.gpt import GPT, Window, context_of
 from icrl.objectives.imitation import AlgorithmDistillation, DecisionPretraining, ObjectiveConfig
-from icrl.runs.device import recorded
 from icrl.spaces import EnvSpec, discrete_spec
 from icrl.training.program import check_stage_two
 
@@ -75,7 +74,7 @@ def mixture_of(folder: Path, spec: EnvSpec, *windows: Window) -> Mixture:
     for window in windows:
         rows, steps = window.reward.shape
         path, tasks = folder / f"store{len(parts)}", {"all": [[0]], "seed": 0, "train": [0], "held_out": []}
-        writer = HistoryWriter(path, spec, steps, tasks, {"num_learners": rows, "num_envs": 1}, recorded(CONFIG))
+        writer = HistoryWriter(path, spec, steps, tasks, {"num_learners": rows, "num_envs": 1}, CONFIG.model_dump())
         obs, action, reward, timestep = (column.transpose(0, 1) for column in window)
         ends = timestep == HORIZON - 1
         writer.add(Rollout(obs, action, reward, obs, timestep, ends, ~ends & False, action))

@@ -32,7 +32,7 @@ from icrl.nn.gpt import Window, context_of
 from icrl.plots import style
 from icrl.plots.figures import Panel, adaptation_figure
 from icrl.runs.checkpoint import open_model
-from icrl.runs.device import device_of, recorded
+from icrl.runs.device import device_of
 from icrl.runs.distributed import Ranks
 from icrl.runs.files import check_same
 from icrl.training.program import RunContext, unweighted
@@ -65,7 +65,7 @@ def write_value_maps(config: Config) -> Path:
         if searcher is None:
             raise ConfigError(f"env.name={config.env.name}: maps of values need a dark room, which has a searcher")
         critic, about = load_critic(config, device)
-        check_critic(config, about["description"], {"config": recorded(config)})
+        check_critic(config, about["description"], {"config": config.model_dump()})
         tasks = env.all_tasks().to(device)[about["description"]["tasks"]["held_out"]]
         played, steps = play_episodes(searcher, env, tasks, 1, config.evaluation.num_episodes, config.seed)
         ages = ages_at(played)

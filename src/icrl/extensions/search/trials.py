@@ -13,7 +13,6 @@ from icrl.app.compose import AnyRoot, compose_config
 from icrl.app.root import Config
 from icrl.extensions.search.options import SearchedConfig
 from icrl.programs import evaluate, finetune, pipeline, train_gpt
-from icrl.runs.device import recorded
 from icrl.runs.evaluations import last_score
 from icrl.runs.files import read_json
 
@@ -53,7 +52,7 @@ def trial_of(config: SearchedConfig, number: int, params: Mapping[str, Any]) -> 
 
 def changed(config: AnyRoot, values: Mapping[str, Any]) -> AnyRoot:
     """Checked copy of `config` with other values of the options, or parts of schedules, with these dotted keys."""
-    written = copy.deepcopy(recorded(config))
+    written = copy.deepcopy(config.model_dump())
     for key, value in values.items():
         *path, leaf = key.split(".")
         reduce(operator.getitem, path, written)[leaf] = value

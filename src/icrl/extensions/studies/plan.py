@@ -30,7 +30,6 @@ from icrl.extensions.scaling.units import Job
 from icrl.extensions.studies.options import StudiedConfig
 from icrl.nn.gpt_policy import PolicyConfig
 from icrl.runs import SHARED, checkpoint
-from icrl.runs.device import recorded
 from icrl.runs.files import check_same, digest, read_json
 from icrl.training.policy_gradient import FinetuneConfig
 
@@ -202,7 +201,7 @@ class _Planner:
     def _trained(self, composed: Config, options: Sequence[str], seed: int, name: str) -> _Run:
         """Run of the models for the run `name`: its own, or an earlier one with the same training. Adds the collection
         of its histories."""
-        kept = recorded(composed)
+        kept = composed.model_dump()
         source = {group: kept[group] for group in _OF_HISTORIES} | {"seed": seed}
         if kept["source"].get("task_change"):  # streams move between the training tasks that `data` leaves
             source |= {"data": kept["data"]}
@@ -211,7 +210,7 @@ class _Planner:
         command = ["train_agents", *_read_by("train_agents", collected.options)]
         self._jobs.setdefault(histories, Job(histories, [command], "", 0))
         ignored = {*_OF_EVALUATION, *(() if composed.trainer.evaluate else ("policy",))}
-        made_with = {key: value for key, value in recorded(collected.config).items() if key not in ignored}
+        made_with = {key: value for key, value in collected.config.model_dump().items() if key not in ignored}
         model = self._models.setdefault(digest(made_with), name)
         return self._run(composed, options, seed, model, histories, model)
 
@@ -304,9 +303,9 @@ def _changes(there: Config, trained: Config) -> dict[str, Any]:
     with closing(make_env(trained.env)) as env:
         spec, all_tasks, split = env.spec, env.all_tasks(), split_tasks(env, trained)
         development_of(env, trained, split.train)
-    changes = changes_of(there, recorded(trained))
+    changes = changes_of(there, trained.model_dump())
     if changes:
         with closing(make_env(there.env)) as env:
             readable_spec(there, env.spec, spec.to_json())
-            new_tasks(there, env, recorded(trained), split._asdict() | {"all": all_tasks.tolist()})
+            new_tasks(there, env, trained.model_dump(), split._asdict() | {"all": all_tasks.tolist()})
     return changes

@@ -26,7 +26,6 @@ from icrl.extensions.studies.options import StudiedConfig, StudyConfig
 from icrl.extensions.studies.pictures import row_name, study_figure
 from icrl.extensions.studies.plan import Row
 from icrl.plots.style import save_figure
-from icrl.runs.device import recorded
 from icrl.runs.files import PROJECT, identity_of, read_json, read_owned, write_atomically, write_owned
 from icrl.runs.record import git_state, read_sessions
 
@@ -52,11 +51,11 @@ def write_report(folder: Path, config: StudiedConfig, rows: Sequence[Row]) -> st
     answer with the first columns of the table."""
     results = [result_of(row) for row in rows]
     evaluations = [read_results(part)[1].run for row in rows for part in row.folders]
-    owner = identity_of("study", config, recorded(config).keys() - {"name", "root"}, {"evaluations": evaluations})
+    owner = identity_of("study", config, config.model_dump().keys() - {"name", "root"}, {"evaluations": evaluations})
     asked = config.study.question
     study = replace(config.study, question="Which variant is best?" if asked == "none" else asked)
     about = {
-        "config": recorded(config),
+        "config": config.model_dump(),
         "reported_at": {key: value for key, value in git_state(PROJECT).items() if key in ("revision", "dirty")},
         "machine": {"cpu": cpu_model(), "cores": os.cpu_count(), "system": platform.platform()},
         "versions": {"python": platform.python_version(), "torch": torch.__version__, "numpy": np.__version__},

@@ -13,7 +13,6 @@ from icrl.app.root import Config
 from icrl.config.modules import recorded_options
 from icrl.config.options import group_class, without_former
 from icrl.contracts import Json, PipelineError
-from icrl.runs.device import recorded
 
 OPTIONS = {  # renamed options
     "evals.epsilon_greedy": "evals.sample_probability",
@@ -46,11 +45,11 @@ def present_config(before: Json) -> tuple[Any, Json]:
         new |= dict.fromkeys(no_code, "env_time")
     if "game" in before:
         root = program_of("train_players", "point_game").OPTIONS
-        present = flat(recorded(compose_config(root, [])))
+        present = flat(compose_config(root, []).model_dump())
     else:
         offline = "critic" in before and "train_ilql" in extensions.programs()
         root = program_of("train_ilql", "offline_rl").OPTIONS if offline else Config
-        present = flat(recorded(compose_config(root, [f"{key.split('.')[0]}={new[key]}" for key in PRESETS])))
+        present = flat(compose_config(root, [f"{key.split('.')[0]}={new[key]}" for key in PRESETS]).model_dump())
         new = {key: value for key, value in new.items() if key.partition(".")[0] in root.model_fields}
     grouped = {group: (group_class(root, group, value), value) for group, value in _nested(new).items()}
     new = flat(
@@ -60,7 +59,7 @@ def present_config(before: Json) -> tuple[Any, Json]:
         raise PipelineError(f"{', '.join(unknown)}: this version has no such options, and cannot convert the run")
     kept = {key: value for key, value in (BEFORE | new).items() if key in present}
     config = recorded_options(root, _nested(present | kept), "a run of an older version")
-    return config, json.loads(json.dumps(recorded(config) | others))
+    return config, json.loads(json.dumps(config.model_dump() | others))
 
 
 def program_of(name: str, extension: str) -> Any:

@@ -25,7 +25,7 @@ from icrl.extensions.formats.imported import ImportedConfig
 from icrl.extensions.formats.imports import checked, complete, evened, spec_of
 from icrl.extensions.formats.options import ImportConfig
 from icrl.extensions.formats.recorded import RecordedConfig
-from icrl.runs.device import prepare, recorded
+from icrl.runs.device import prepare
 from icrl.runs.files import Identity, check_owner, digest, identity_of, only_writer
 from icrl.spaces import EnvSpec
 
@@ -93,7 +93,7 @@ def write(config: Config, spec: EnvSpec, rollout: Rollout, tasks: Json, rows: Js
             return
     pace = {"num_learners": rows["num_learners"], "num_envs": 1, "num_env_steps": steps, "history_steps": steps}
     described = replace(config, source=ImportedConfig(**pace, unroll_length=1.0))
-    writer = HistoryWriter(folder, spec, steps, tasks, rows, recorded(described), owner)
+    writer = HistoryWriter(folder, spec, steps, tasks, rows, described.model_dump(), owner)
     writer.add(rollout)
     writer.commit(0)
     writer.finish()

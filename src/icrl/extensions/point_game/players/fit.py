@@ -13,7 +13,6 @@ from icrl.extensions.point_game.players.learners import Learner, Players, make_l
 from icrl.extensions.point_game.players.options import OTHER, PlayersConfig
 from icrl.extensions.point_game.players.trained_players import saved_inputs
 from icrl.runs.checkpoint import FINISHED, Interval, check, check_run, save, sidecars
-from icrl.runs.device import recorded
 from icrl.runs.divergence import FiniteCheck
 from icrl.runs.files import Identity, check_owner, check_same, identity_of, read_owned, write_owned
 from icrl.runs.metrics import MetricLogger, profiled, shown
@@ -40,7 +39,7 @@ def fit_players(config: PlayersConfig, evaluate: Evaluate, device: torch.device)
     before the next save or evaluation, when a loss, a gradient or a parameter is not finite."""
     folder, options, total, evaluation = config.folder, config.summaries, config.training.num_updates, config.evaluation
     owner, (learners, players) = owner_of(config), make_learners(config, device)
-    description = owner._asdict() | {"config": recorded(config)}
+    description = owner._asdict() | {"config": config.model_dump()}
     run = RunState(folder, description, config.checkpoints, total, device)
     if run.resumed_from:
         check_continues(config, run.resumed_from["description"].get("config"))
@@ -102,7 +101,7 @@ def owner_of(config: PlayersConfig) -> Identity:
 def check_continues(config: PlayersConfig, before: Json) -> None:
     """Raise `ConfigError` unless `config` may resume the run with the configuration `before`, with more updates too if
     no rate is a function of their share."""
-    if not isinstance(before, dict) or before.keys() != recorded(config).keys():  # the identity is refused
+    if not isinstance(before, dict) or before.keys() != config.model_dump().keys():  # the identity is refused
         return
     check_same(config, before, _COMPARED, str(config.folder))
     then, now = before["training"]["num_updates"], config.training.num_updates

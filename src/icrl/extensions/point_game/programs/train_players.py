@@ -15,7 +15,7 @@ from icrl.extensions.point_game.players.options import LEAGUE, PlayersConfig
 from icrl.extensions.point_game.point_pictures import write_match_plot, write_pictures
 from icrl.extensions.point_game.rollout import measure, players_of
 from icrl.runs.checkpoint import FINISHED
-from icrl.runs.device import prepare, recorded
+from icrl.runs.device import prepare
 from icrl.runs.files import check_owner, only_writer, read_json, read_owned, write_owned
 from icrl.runs.metrics import check_writers
 
@@ -52,7 +52,7 @@ def main(config: PlayersConfig) -> Path:
                 if config.game.dimension <= 3:
                     sides = players["host"]["host"], players["agent"]["agent"]
                     write_pictures(folder, make_game(config), *sides, config.seed, "host_vs_agent")
-            write_owned(finished, owner, updates, {"updates": updates, "config": recorded(config)})
+            write_owned(finished, owner, updates, {"updates": updates, "config": config.model_dump()})
         content, of_results, _ = read_owned(found, FORM)
         check_owner(found, of_results, owner)
     hosts, agents = players_of(results := content["matches"])

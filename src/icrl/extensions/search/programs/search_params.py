@@ -38,7 +38,7 @@ from icrl.envs.tasks import split_tasks
 from icrl.extensions.search.options import SearchedConfig
 from icrl.extensions.search.pictures import shown, write_search_plots
 from icrl.extensions.search.trials import OTHERS, PROGRAMS, trial_of, value_of
-from icrl.runs.device import prepare, recorded
+from icrl.runs.device import prepare
 from icrl.runs.divergence import DivergedError
 from icrl.runs.files import Identity, check_owner, check_same, identity_of, only_writer, read_owned, write_owned
 from icrl.runs.processes import Progress, progress_bar
@@ -65,7 +65,7 @@ def main(config: SearchedConfig) -> Path:
             before, found, _ = read_owned(given, {})
             check_same(config, before, compared, str(folder))
             check_owner(given, found, owner)
-        write_owned(given, owner, 0, recorded(config))
+        write_owned(given, owner, 0, config.model_dump())
         study = _restored(path, owner, space)
         done, num_trials = len(study.trials), config.search.num_trials
         with Progress("search", num_trials, done, "trial") as progress:
