@@ -105,7 +105,7 @@ class UnrollWorker:
         return self._policy.targets(rollout, self.before)
 
     def learned(self) -> None:
-        """Notify the worker that the learner has learned from the last unroll."""
+        """Notify the worker that the learner has learned from the last unroll; a process elsewhere gets its weights."""
 
     def state_dict(self) -> dict[str, Any]:
         """State, beside learner and streams, that later unrolls depend on. Call it after `learned`."""
@@ -140,7 +140,7 @@ class Experience:
             yield now._replace(updates=now.updates + update), sample
 
     def learned(self, clock: Clock, learned: UpdateResult) -> None:
-        """Record the result of the update on the last sample."""
+        """Record the result of the update on the last sample, as replay with priorities does."""
 
     def state_dict(self) -> dict[str, Any]:
         return {}

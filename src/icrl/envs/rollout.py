@@ -193,7 +193,7 @@ def returns_so_far(value: Column, done: Column, before: Column) -> list[Column]:
     return returns
 
 
-def reward_values(spec: EnvSpec, reward: np.ndarray) -> np.ndarray:
+def exact_rewards(spec: EnvSpec, reward: np.ndarray) -> np.ndarray:
     """Rewards in float64 of recorded ones in float32, exactly as the spec lists them if it does."""
     if not spec.reward_values:
         return reward.astype(np.float64)
@@ -207,7 +207,7 @@ def finished_episodes(rollout: Rollout, before: OpenEpisodes, spec: EnvSpec) -> 
         getattr(rollout, name).transpose(0, 1).cpu().numpy()
         for name in ("reward", "timestep", "terminated", "truncated", "action", "optimal_action")
     )  # [B, T]
-    value, ends = reward_values(spec, reward), terminated.astype(bool)
+    value, ends = exact_rewards(spec, reward), terminated.astype(bool)
     done = ends | truncated.astype(bool)
     by_return = spec.success == "return"
     so_far = np.stack(returns_so_far(value.T, done.T, before.returns), axis=1) if by_return else value

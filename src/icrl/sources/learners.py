@@ -90,7 +90,8 @@ class Learner:
         return {}
 
     def recorded(self, transitions: Rollout, carry: Any) -> Rollout:
-        """Transitions `[T, B]` that were played, as histories record them; `carry` is that before the first."""
+        """Transitions `[T, B]` that were played, as histories record them: a source that knows better actions may add
+        them. `carry` is that before the first."""
         return transitions
 
     def update(self, sample: Sample) -> UpdateResult:

@@ -42,7 +42,7 @@ NEVER = -1e9  # logit of an illegal action: its probability is 0, and 0 times it
 
 
 class FinetuneConfig(Options):
-    """Options of the policy gradients over in-context trials."""
+    """Options of the policy gradients over in-context trials. Their optimizer is Muon, whatever `optimizer` says."""
 
     experiment_name: Name = option("finetuned", "folder of the model under logs/<name>/, and its name in policy.model")
     start: Literal["gpt", "none"] = option("gpt", "gpt: the model of stage two of `run`; none: random weights")

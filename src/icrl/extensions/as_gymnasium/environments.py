@@ -23,7 +23,7 @@ from torch import Tensor
 from icrl.config.options import in_words
 from icrl.envs import env_options, make_env
 from icrl.envs.core import State, TensorEnv, choose_rows
-from icrl.envs.rollout import reward_values
+from icrl.envs.rollout import exact_rewards
 from icrl.extensions.maps.render import Frames, render_cells
 from icrl.randomness import integers
 
@@ -91,7 +91,7 @@ class BatchedEnv(VectorEnv[Column, Column, NDArray[Any]]):
         if done.any():
             final_info = {"timestep": np.where(done, state.timestep.numpy() + 1, 0), "_timestep": done.copy()}
             infos |= final_infos(done, step.final_obs.numpy()[done], final_info)
-        rewards = reward_values(self.core.spec, step.reward.numpy())
+        rewards = exact_rewards(self.core.spec, step.reward.numpy())
         return self._observe(self._state), rewards, terminated, truncated, infos
 
     def render(self, obs: Column | None = None) -> tuple[Frames, ...] | None:

@@ -18,7 +18,7 @@ from tqdm import tqdm
 
 from icrl.contracts import PipelineError, Rollout
 from icrl.envs.core import MapView, TensorEnv
-from icrl.envs.rollout import is_success, returns_so_far, reward_values
+from icrl.envs.rollout import exact_rewards, is_success, returns_so_far
 from icrl.extensions.films.growing_curve import GrowingCurve
 from icrl.extensions.maps.render import REWARDED, WALL, Frames, caption, render_cells
 from icrl.plots.style import Frame
@@ -49,7 +49,7 @@ def walks_of(env: TensorEnv, transitions: Rollout, stream: int, task: Tensor, se
     transitions = transitions.each(lambda column: column[:, stream].cpu())
     before = env.cell(transitions.obs, transitions.action).numpy()
     after = env.cell(transitions.next_obs, transitions.action).numpy()
-    value = reward_values(env.spec, transitions.reward.numpy())
+    value = exact_rewards(env.spec, transitions.reward.numpy())
     done = (transitions.terminated | transitions.truncated).bool()
     rewarded, ends = value > 0, np.flatnonzero(done) + 1
     if max(env.spec.reward_values or value.tolist()) <= 0:  # where nothing pays, successes stand out instead

@@ -27,7 +27,7 @@ from icrl.data.history_store import Histories
 from icrl.data.windows import open_stores
 from icrl.envs import make_env
 from icrl.envs.core import TensorEnv
-from icrl.envs.rollout import reward_values
+from icrl.envs.rollout import exact_rewards
 from icrl.extensions.formats.files import WRITERS
 from icrl.extensions.formats.options import ExportConfig
 from icrl.runs.device import prepare
@@ -178,4 +178,4 @@ def whole_files(histories: Histories, form: str) -> dict[str, Callable[[], bytes
 def exported_columns(histories: Histories, rows: slice) -> dict[str, Any]:
     """Columns of these rows, `[rows, time]` or `[rows, time, K]`, with rewards as float64 values."""
     columns = {name: histories.columns[name][rows] for name in Rollout._fields}
-    return columns | {"reward": reward_values(histories.spec, histories.rewards(rows))}
+    return columns | {"reward": exact_rewards(histories.spec, histories.rewards(rows))}
