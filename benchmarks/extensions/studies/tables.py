@@ -126,7 +126,7 @@ _AGENTS = {
     _HIDDEN: {"no memory": "no memory", _GRU: f"a {_GRU}"},
 }
 _MDPS = dict.fromkeys(("garnet", "AnyMDP", "AnyMDP, 16 states"), ("PSRL", "random", "optimum"))
-_LEVELS = ("GoToDoor", _DOOR, "Fetch")
+_LEVELS = ("GoToDoor", _DOOR, "Fetch", "FourRooms")
 _BANDITS = ("Thompson sampling", "tuned UCB1", "Gittins index", "random")
 _TABLES = ("PSRL", "OPSRL", "UCRL2", "greedy planning", "random")
 _PROTOCOLS = {
@@ -230,6 +230,7 @@ RANKS = [
     Rank("pendulum", "vectors", "pendulum", RETURN_END, _EXPERT),
     Rank("GoToDoor", "minigrid_trials", _DOOR, RETURN_END, _EXPERT),
     Rank("Fetch", "minigrid_trials", "Fetch", RETURN_END, _EXPERT),
+    Rank("FourRooms", "minigrid_trials", "FourRooms", RETURN_END, _EXPERT),
     Rank("ML1 reach", "meta_world", "reach", RETURN_END, _EXPERT),
     Rank("HalfCheetah-Vel", "half_cheetah", "HalfCheetah-Vel", RETURN_4, _EXPERT),
 ]
