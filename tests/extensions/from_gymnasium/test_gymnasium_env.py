@@ -191,7 +191,8 @@ def test_the_commands_of_the_docs_satisfy_all_rules_and_the_cliffs_are_where_the
     assert optimum.success.tolist() == [1] * 5 and optimum.episode_return.tolist() == [-13, -11, -11, -11, -11]
     start, right = torch.tensor(36), torch.tensor(1)
     falls = [
-        float(cliffs.spec.reward_values[cliffs.outcomes(task, start, right).reward[0]]) for task in cliffs.all_tasks()
+        float(cliffs.spec.reward_values[cliffs.outcomes(task, start, right).reward_index[0]])
+        for task in cliffs.all_tasks()
     ]
     assert falls == [-100, -1, -1, -1, -1]
 

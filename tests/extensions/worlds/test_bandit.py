@@ -38,7 +38,7 @@ def test_rewards_come_as_often_as_the_outcomes_say(kind: str, num_steps: int, nu
     for task, context in np.ndindex(3, num_contexts):
         found = env.outcomes(torch.tensor([task]), torch.tensor(context), torch.arange(3))
         chance = torch.zeros(3, env.spec.num_rewards, dtype=found.probability.dtype)
-        chance.scatter_add_(1, found.reward.long(), found.probability)
+        chance.scatter_add_(1, found.reward_index.long(), found.probability)
         pulls = paid[task, context].sum(-1, keepdim=True)
         error = (paid[task, context] / pulls - chance).abs()
         assert (error <= 5 * (chance * (1 - chance) / pulls).sqrt() + 1e-3).all()

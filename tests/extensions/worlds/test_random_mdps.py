@@ -200,7 +200,7 @@ def test_with_all_known_it_plays_the_optimum(name: str) -> None:
     count = torch.zeros(8, 6, 3, 6).scatter_add_(3, rules.state_index, 1e6 * rules.probability.float())
     reached = torch.zeros(8, 6).scatter_add_(1, rules.state_index.flatten(1), rules.probability.flatten(1).float()) > 0
     paid, ends = torch.full((8, 6), torch.nan), torch.zeros(8, 6)
-    paid.scatter_(1, rules.state_index.flatten(1), rules.reward.float().flatten(1))
+    paid.scatter_(1, rules.state_index.flatten(1), rules.reward_index.float().flatten(1))
     ends.scatter_(1, rules.state_index.flatten(1), rules.terminated.float().flatten(1))
     start = env.reset(tasks, stream_seeds(0, 8))[1]
     empty = policy.initial_carry(8)
