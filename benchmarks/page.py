@@ -3,6 +3,7 @@
 python -m benchmarks.page
 """
 
+from collections.abc import Iterator
 from pathlib import Path
 
 from benchmarks.measure import RESULTS
@@ -10,12 +11,13 @@ from icrl.contracts import Json
 from icrl.runs.files import PROJECT, read_json
 
 PAGE = PROJECT / "docs" / "speed_figures.md"
+_COLUMNS, _SHARE = ("what", "side", "rate", "ratio"), "share of the floor"
 _HEAD = """# Figures of speed
 
 `make bench` writes this page: medians of the rounds of each benchmark, all sides in turn. Ratios hold better than
 rates, because the speed of a machine varies. A floor is the time of the multiplications alone, at the rate that this
-machine reached in a large product. A commit with a plus sign had uncommitted changes. What is compared:
-[benchmarks](../benchmarks/README.md)."""
+machine reached in a large product. A commit with a plus sign had uncommitted changes. The ratio is 1.00 for the side
+that others are compared with. What is compared: [benchmarks](../benchmarks/README.md)."""
 
 
 def page(folder: Path = RESULTS) -> str:
@@ -24,21 +26,22 @@ def page(folder: Path = RESULTS) -> str:
 
 
 def section(found: Json) -> str:
-    """Section of the page about one benchmark: its command, when and where it ran, and its tables."""
+    """Section of the page about one benchmark: its command, when and where it ran, and a table of its figures."""
     about = f"{found['date']}, {found['commit']}, {found['machine']}."
-    return "\n\n".join([f"## `{found['command']}`", about, *map(_table, found["tables"])])
+    columns = [*_COLUMNS, *([_SHARE] if any(table["floors"] for table in found["tables"]) else [])]
+    lines = [f"| {' | '.join(columns)} |", "|---|---|" + (len(columns) - 2) * "---:|"]
+    lines += [f"| {' | '.join(row[: len(columns)])} |" for table in found["tables"] for row in _rows(table)]
+    return "\n".join([f"## `{found['command']}`", "", about, "", *lines])
 
 
-def _table(table: Json) -> str:
-    rates, baseline, floors = table["rates"], table["baseline"], table["floors"]
-    lines = [f"{table['title']}:", "", f"| | {table['unit']}s/s | x {baseline} |", "|---|---:|---:|"]
-    if floors:
-        lines[2:] = [f"{lines[2]} share of the floor |", f"{lines[3]}---:|"]
+def _rows(table: Json) -> Iterator[tuple[str, ...]]:
+    """Rows of one comparison. The first one has its title, and the baseline has the ratio 1."""
+    rates, floors, title = table["rates"], table["floors"], table["title"]
     for name, rate in rates.items():
-        share = f" {rate / floors[name]:.0%} |" if name in floors else " |" if floors else ""
-        rounded = f"{rate:,.{0 if rate >= 100 else 1}f}"
-        lines.append(f"| {name} | {rounded} | {rate / rates[baseline]:.2f} |{share}")
-    return "\n".join(lines)
+        share = f"{rate / floors[name]:.0%}" if name in floors else ""
+        rounded = f"{rate:,.{0 if rate >= 100 else 1}f} {table['unit']}s/s"
+        yield title, name, rounded, f"{rate / rates[table['baseline']]:.2f}", share
+        title = ""
 
 
 def main() -> None:
