@@ -11,7 +11,7 @@ variants.
 import re
 import shutil
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 import numpy as np
@@ -112,15 +112,17 @@ _BLOCK = re.compile(r"(<!-- results: (.+?) -->\n).*?(<!-- end -->)", re.DOTALL)
 
 def keep(name: str, found: Json, folder: Path = FIGURES) -> None:
     """Keep the figures of the study `name`, whose `results.json` says `found`."""
-    rows = [
-        {"variant": row["variant"], "test": row["test"], "runs": len(row["runs"]), "figures": figures_of(row)}
-        for row in found["rows"]
-    ]
-    revisions = {revision for row in found["rows"] for revision in row["trained_at"]}
-    commits = sorted(f"{revision[:7]}{'+' if revision.endswith('+') else ''}" for revision in revisions)
-    about = {key: found["config"]["study"][key] for key in ("splits", "seeds", "measure")} | {"trained_at": commits}
+    about = {key: found["config"]["study"][key] for key in ("splits", "seeds", "measure")}
+    about |= {key: found[key] for key in ("machine", "versions")}
     folder.mkdir(exist_ok=True)
-    write_json(folder / f"{name}.json", about | {key: found[key] for key in ("machine", "versions")} | {"rows": rows})
+    write_json(folder / f"{name}.json", about | {"rows": [kept_row(row) for row in found["rows"]]})
+
+
+def kept_row(row: Json) -> Json:
+    """What is kept of a row of a study's results: the figures, and the commits that its models were trained at."""
+    commits = sorted(f"{revision[:7]}{'+' if revision.endswith('+') else ''}" for revision in row["trained_at"])
+    about = {key: row[key] for key in ("variant", "test")} | {"runs": len(row["runs"]), "trained_at": commits}
+    return about | {"figures": figures_of(row)}
 
 
 def figures_of(row: Json) -> dict[str, dict[str, str]]:
@@ -209,9 +211,14 @@ def table(name: str, folder: Path = FIGURES) -> str:
     shown = chosen.lines if isinstance(chosen, Table) else [line for row in chosen.rows for line in row.lines]
     studies = list(dict.fromkeys(line.study for line in shown))
     kept = {study: read_json(folder / f"{study}.json") for study in studies}
-    rows = {(study, row["variant"], row["test"]): row["figures"] for study in studies for row in kept[study]["rows"]}
+    found = {(study, row["variant"], row["test"]): row for study in studies for row in kept[study]["rows"]}
+    rows = {key: row["figures"] for key, row in found.items()}
     lines = _full(chosen, rows) if isinstance(chosen, Table) else _compact(chosen, rows)
-    made = [f"`python -m src.study study={name}`, {_origin(found)}" for name, found in kept.items()]
+    read = {(line.study, line.variant, line.test) for line in shown}
+    made = [
+        f"`python -m src.study study={name}`, {_origin(of, [found[key] for key in read if key[0] == name])}"
+        for name, of in kept.items()
+    ]
     return "\n".join([*(f"| {' | '.join(line)} |" for line in lines), "", f"({'; '.join(made)})"])
 
 
@@ -253,7 +260,13 @@ def _compact(chosen: Compact, rows: Mapping[tuple[str, str, str], Json]) -> list
 
 
 def _published(figures: Mapping[str, Mapping[str, str]]) -> str:
-    return "; ".join(f"{name} {of[PUBLISHED]}" for name, of in figures.items() if PUBLISHED in of)
+    """Published figures, by the publications that report them."""
+    by_source: dict[str, list[str]] = {}
+    for name, of_policy in figures.items():
+        value, _, source = of_policy.get(PUBLISHED, "").removesuffix(")").partition(" (")
+        if value:
+            by_source.setdefault(source, []).append(f"{name} {value}")
+    return "; ".join(f"{source}: {', '.join(values)}" for source, values in by_source.items())
 
 
 def leaderboard(folder: Path = FIGURES) -> str:
@@ -282,16 +295,17 @@ def leaderboard(folder: Path = FIGURES) -> str:
         published = _published(figures)
         seeds = row["runs"] // splits if "runs" in row else len(kept["seeds"])
         runs = f"{splits} x {seeds}"
-        where = f"`{rank.study}`, {' and '.join(kept['trained_at'])}"
+        where = f"`{rank.study}`, {', '.join(row['trained_at'])}"
         minutes = figures[MODEL].get(MINUTES, "")
         to_reach = f"{best} ({rank.reference})" if best else rank.reference
         lines.append([rank.world, rank.figure, reached, to_reach, random, published, runs, minutes, where])
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 
-def _origin(kept: Json) -> str:
+def _origin(kept: Json, rows: Iterable[Json]) -> str:
     splits = f"splits {', '.join(map(str, kept['splits']))}, " if kept.get("splits") else ""
-    return f"{splits}seeds {', '.join(map(str, kept['seeds']))}, at {' and '.join(kept['trained_at'])}"
+    commits = sorted({commit for row in rows for commit in row["trained_at"]})
+    return f"{splits}seeds {', '.join(map(str, kept['seeds']))}, at {', '.join(commits)}"
 
 
 def _whole(study: str, folder: Path) -> Table:

@@ -55,7 +55,7 @@ def test_figures_of_learning_are_those_of_the_study(tmp_path: Path) -> None:
     figures = *figures, "0.500 [0.400, 0.600]", "0.300 [0.200, 0.400]", "7"
     lines = ["variant", *columns], ["---"] * 8, ["ours", *figures]
     table = "\n".join(f"| {' | '.join(line)} |" for line in lines)
-    made = "(`python -m src.study study=rooms`, seeds 0, 1, at 0123456+ and abcdefg)"
+    made = "(`python -m src.study study=rooms`, seeds 0, 1, at 0123456+, abcdefg)"
     shown = written("before\n<!-- results: rooms -->\nstale\n<!-- end -->\nafter\n", tmp_path)
     assert shown == f"before\n<!-- results: rooms -->\n\n{table}\n\n{made}\n\n<!-- end -->\nafter\n"
     walked = figures_of(row)["a walk"]
@@ -89,10 +89,10 @@ def test_totals_stand_beside_published_ones(tmp_path: Path, monkeypatch: pytest.
     lines = [Line("cited", "arms", policy) for policy in (MODEL, "random", "not played")]
     compact = Compact([Row("bandit", TOTAL, lines)], ("world", "measure", "model", "for comparison", "published"))
     monkeypatch.setitem(TABLES, "short", compact)
-    line = f"| bandit | {TOTAL} | 3.5 [3.0, 4.0] | random: 3.5 | random 9.9 (RL^2); SNAIL 9.9 (RL^2) |"
+    line = f"| bandit | {TOTAL} | 3.5 [3.0, 4.0] | random: 3.5 | RL^2: random 9.9, SNAIL 9.9 |"
     assert line in written("<!-- results: short -->\n<!-- end -->", tmp_path).splitlines()
     monkeypatch.setattr(learning, "RANKS", [Rank("bandit", "cited", "arms", TOTAL, "random")])
-    ours = "3.5 [3.0, 4.0] | 3.5 (random) | 3.5 | random 9.9 (RL^2); SNAIL 9.9 (RL^2)"
+    ours = "3.5 [3.0, 4.0] | 3.5 (random) | 3.5 | RL^2: random 9.9, SNAIL 9.9"
     line = f"| bandit | total reward of a life | {ours} | 1 x 3 | 2 | `cited`, abcdefg |"
     assert line in written("<!-- results: leaderboard -->\n<!-- end -->", tmp_path).splitlines()
 
