@@ -5,8 +5,7 @@
 On one thread. Updates: the default recipe, the same in float32, and the former recipe (`experiment=four_layers`), on
 random windows. The floor of an update is its multiplications in linear layers and attention, forward and backward, at
 the rate of a large product in the same dtype. Rollout: steps per second of 23 x 20 streams over 320 steps in DarkRoom,
-all at once and 100 at a time, as `evaluate` plays them; floors are not counted. Long windows: updates of the default
-recipe on windows of 400 and 800 steps, with attention in blocks of queries and with all queries at once.
+all at once and 100 at a time, as `evaluate` plays them; floors are not counted.
 """
 
 import time
@@ -21,7 +20,6 @@ from icrl.app.compose import load_config
 from icrl.app.root import Config
 from icrl.envs import make_env
 from icrl.evaluation.in_context import play_steps
-from icrl.nn import transformer
 from icrl.nn.gpt import GPT
 from icrl.nn.gpt_policy import GPTPolicy
 
@@ -61,23 +59,6 @@ def rollout(config: Config, at_a_time: int) -> int:
     return len(tasks) * STREAMS * STEPS
 
 
-def long_windows(report: Report) -> None:
-    """Show updates on long windows with attention in blocks of queries, and with all queries at once."""
-    usual = transformer.MOST_QUERIES
-    for steps in (400, 800):
-        given = f"data.kept_steps=0 model.context_len={steps} trainer.mini_batch_length={steps}".split()
-        update = updates(load_config([*RECIPES["default"], *given]), 1)
-
-        def with_most(queries: int, update: Callable[[], int] = update) -> int:
-            setattr(transformer, "MOST_QUERIES", queries)  # noqa: B010 - a constant for all others
-            return update()
-
-        at_once, blocks = f"{steps} steps, all at once", f"{steps} steps, in blocks"
-        ways = {at_once: partial(with_most, steps), blocks: partial(with_most, usual)}
-        report.show(f"Windows of {steps} steps", side_by_side(ways, 7, time.process_time), "update", at_once)
-    setattr(transformer, "MOST_QUERIES", usual)  # noqa: B010
-
-
 def main() -> None:
     torch.set_num_threads(1)
     report, configs = Report("recipe"), {name: load_config(given) for name, given in RECIPES.items()}
@@ -90,7 +71,6 @@ def main() -> None:
         dtype = torch.bfloat16 if config.device.amp_dtype == "bfloat16" else torch.float32
         floors[name] = products[dtype] / operations(config)
     report.show("Update", side_by_side(ways, ROUNDS), "update", "four layers", floors)
-    long_windows(report)
     plays = {
         f"{name}, {tasks * STREAMS} streams at a time": partial(rollout, configs[name], tasks)
         for name, tasks in (("default", 5), ("default", 23), ("four layers", 23))

@@ -25,7 +25,7 @@ from icrl.envs.rollout import rollout, start_streams
 from icrl.evaluation.in_context import play_steps
 from icrl.nn.gpt import GPT, Window, context_of
 from icrl.nn.gpt_policy import GPTPolicy
-from icrl.nn.transformer import attend
+from icrl.nn.transformer import Attention
 from icrl.objectives import objective_class
 from icrl.randomness import Noise, stream_seeds
 from icrl.runs.device import Captured
@@ -90,7 +90,7 @@ def test_fused_attention_is_the_product_written_out(dtype: torch.dtype, length: 
         torch.randn(3, heads, steps, 8, generator=generator).to(DEVICE, dtype)
         for heads, steps in ((2, length), (groups, 9), (groups, 9))
     )
-    found = attend(query, key, value, None, 0.0, is_causal=length > 1)
+    found = Attention.attend(query, key, value, None, 0.0, is_causal=length > 1)
     key, value = (part.repeat_interleave(2 // groups, 1).float() for part in (key, value))
     scores = query.float() @ key.mT / 8**0.5
     mask = torch.ones(length, 9, dtype=torch.bool, device=DEVICE).tril(9 - length)

@@ -11,9 +11,7 @@ from torch import Tensor, nn
 
 from icrl.app.compose import load_config
 from icrl.config.options import replace
-from icrl.nn import transformer
-from icrl.nn.cache import KVCache, RowCache
-from icrl.nn.transformer import Attention, StreamLinear, Transformer, attend
+from icrl.nn.transformer import Attention, StreamLinear, Transformer
 
 CONFIG = replace(load_config().model, embed_dim=8, num_heads=2, num_layers=2, ff_dim=16, context_len=12)
 WIDTH, HEADS, HEAD_DIM, SIZES = 8, 2, 4, {"transition": 1, "cross": 3}  # tokens per step
@@ -79,38 +77,6 @@ def test_a_transformer_equals_loops(tokens: str, position: str, num_kv_heads: in
         assert torch.allclose(got[stream], expected, atol=1e-4)
 
 
-@pytest.mark.parametrize("groups", [1, 2, 4])
-@pytest.mark.parametrize("most_queries", [4, 160])
-@pytest.mark.parametrize(("length", "is_causal", "masked"), [(1, False, False), (6, True, False), (3, False, True)])
-def test_written_out_attention_equals_that_of_pytorch(
-    monkeypatch: pytest.MonkeyPatch, groups: int, length: int, is_causal: bool, masked: bool, most_queries: int
-) -> None:
-    """In float64 to rounding, in bfloat16 (which is written out on a CPU) to its three digits; so do gradients."""
-    monkeypatch.setattr(transformer, "MOST_QUERIES", most_queries)
-    generator = torch.Generator().manual_seed(0)
-    parts = [torch.randn(2, heads, 6, 8, generator=generator).double() for heads in (4, groups, groups)]
-    parts[0] = parts[0][:, :, :length]
-    mask = torch.rand(length, 6, generator=generator) < 0.5 if masked else None
-    if mask is not None:
-        mask[:, 0] = True
-    weight = torch.randn(2, 4, length, 8, generator=generator).double()
-    found = []
-    for attention, dtype in ((in_pytorch, torch.float64), (attend, torch.float64), (attend, torch.bfloat16)):
-        leaves = [part.detach().to(dtype).requires_grad_() for part in parts]
-        mixed = attention(*leaves, mask, 0.0, is_causal)
-        (mixed * weight).sum().backward()
-        found.append([mixed.detach().double(), *(leaf.grad.double() for leaf in leaves)])
-    for expected, exact, rounded in zip(*found, strict=True):
-        assert torch.allclose(exact, expected, atol=1e-12)
-        assert torch.allclose(rounded, expected, atol=0.05) and not torch.equal(rounded, expected)
-
-
-def in_pytorch(query: Tensor, key: Tensor, value: Tensor, *options: object) -> Tensor:
-    times = query.shape[1] // key.shape[1]
-    repeated = (part.repeat_interleave(times, dim=1) for part in (key, value))
-    return F.scaled_dot_product_attention(query, *repeated, *options)
-
-
 @every_form
 def test_initial_weights_have_the_spread_of_gpt2(tokens: str) -> None:
     config = replace(CONFIG, tokens=tokens, embed_dim=64, ff_dim=256, num_layers=8)
@@ -120,37 +86,3 @@ def test_initial_weights_have_the_spread_of_gpt2(tokens: str) -> None:
         first = own(block.widen, stream), own(block.attention.qkv, stream)
         for linear in first:
             assert linear.weight.std().item() == pytest.approx(0.02, rel=0.05)
-
-
-@pytest.mark.parametrize(
-    ("dtype", "tolerance"), [(torch.float32, 1e-6), (torch.float64, 1e-12), (torch.bfloat16, 0.03)]
-)
-@pytest.mark.parametrize("heads", [2, 4])
-def test_a_cache_of_rows_attends_as_one_of_matrices(heads: int, dtype: torch.dtype, tolerance: float) -> None:
-    """Over several blocks, after many tokens at once, with streams replaced by those of another cache."""
-    torch.manual_seed(0)
-    layers, streams, groups, width, capacity = 2, 3, 2, 16, 80
-    made = [RowCache((layers, streams, groups, capacity, width), dtype) for _ in range(2)]
-    form = torch.promote_types(dtype, torch.float32)  # of queries
-    plain = [KVCache(*torch.zeros(2, layers, streams, groups, capacity, width, dtype=form)) for _ in range(2)]
-
-    def step(length: int) -> None:
-        for rows, columns in zip(made, plain, strict=True):
-            for layer in range(layers):
-                query = torch.randn(streams, heads, length, width, dtype=form)
-                key, value = torch.randn(2, streams, groups, length, width, dtype=form)
-                expected = columns.append(layer, key, value)
-                if length == 1:
-                    got, mixed = rows.attend(layer, query, key, value), attend(query, *expected, None, 0.0, False)
-                    assert torch.allclose(got, mixed, atol=tolerance)
-                else:
-                    for own, other in zip(rows.append(layer, key, value), expected, strict=True):
-                        assert torch.allclose(own, other, atol=tolerance)
-            rows.length += length
-            columns.length += length
-
-    for length in (33, 1, 4, 1, 30):
-        step(length)
-    for caches in (made, plain):
-        caches[0].replace(torch.tensor([2, 0, 1]), caches[1])
-    step(1)

@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from installed import needs
 from models import outspoken
 from torch import Tensor
 from trial_models import MODEL, OPTIONS, learned
@@ -48,6 +49,7 @@ def test_log_probabilities_of_the_update_equal_those_of_the_cached_actor(form, m
     assert torch.allclose(chosen, batch.log_prob, atol=1e-6)  # before the first update of an iteration
 
 
+@needs("cpu_attention")
 @torch.no_grad()
 def test_an_actor_of_low_precision_plays_with_nearly_the_same_probabilities():
     """Keys and values of the actor are bfloat16, and its weights and those of the model are not."""

@@ -25,13 +25,14 @@ from torch import Tensor, nn
 
 from icrl.config.modules import load_plugins
 from icrl.config.options import OR_ELSEWHERE, OneOf, Options, option, refuse
-from icrl.nn.cache import Cache, KVCache, RowCache, TokenCache
+from icrl.nn.cache import Cache, TokenCache
 from icrl.nn.encoders import OBS_ENCODINGS, check_encoding, check_obs, draw_corners, encode_obs, encode_reward, table
 from icrl.nn.heads import make_head
 from icrl.nn.transformer import NUM_STREAMS, TRUNKS, Transformer, sinusoids
 from icrl.spaces import EnvSpec
 
 INDUCTION: list[Any] = []  # class of the layer that `model.induction` adds, of an extension
+CACHES: list[Callable[..., TokenCache | None]] = []  # of extensions: faster cache of a model for streams, or None
 
 
 class GPTConfig(Options):
@@ -193,7 +194,7 @@ def context_of(window: Window) -> Context:
 class Trunk(nn.Module):
     """Embeddings and transformer: a context in, one vector per step out."""
 
-    cache_dtype: torch.dtype | None = None  # of keys and values on a CPU, if another than that of the parameters
+    cache_dtype: torch.dtype | None = None  # of a faster cache, if another than that of the parameters
 
     def __init__(self, config: GPTConfig, spec: EnvSpec, recompute: bool = False) -> None:
         super().__init__()  # `recompute`: activation checkpointing in training
@@ -229,13 +230,10 @@ class Trunk(nn.Module):
 
     def new_cache(self, num_streams: int) -> Cache:
         """An empty cache for a whole context. A cache with more behind it, which others read, is as good."""
-        config, like = self.config, next(self.parameters())
-        layer = TRUNKS[config.trunk]
-        shapes = layer.cache_shapes(config, config.context_len * self.tokens_per_step)
-        if layer.cache is KVCache and self.tokens_per_step == 1 and like.is_cpu:
-            shape, dtype = (config.num_layers, num_streams, *shapes[0]), self.cache_dtype or like.dtype
-            tokens: TokenCache = RowCache(shape, dtype)
-        else:
+        config, like, layer = self.config, next(self.parameters()), TRUNKS[self.config.trunk]
+        tokens = next((made for make in CACHES if (made := make(self, num_streams))), None)
+        if tokens is None:
+            shapes = layer.cache_shapes(config, config.context_len * self.tokens_per_step)
             tokens = layer.cache(*(like.new_empty(config.num_layers, num_streams, *shape) for shape in shapes))
         visits = [self.induction.new_cache(config, num_streams, like)] if self.induction else []
         return Cache([tokens, *visits])

@@ -15,7 +15,6 @@ own linear layer rescales their output.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -25,14 +24,13 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from icrl.config.modules import registrar
-from icrl.nn.cache import KVCache, RowCache, TokenCache
+from icrl.nn.cache import KVCache, TokenCache
 from icrl.nn.networks import STD, JoinedLinear
 
 if TYPE_CHECKING:
     from icrl.nn.gpt import GPTConfig
 
 NUM_STREAMS = 3
-MOST_QUERIES = 160  # of a block in causal attention on a CPU; smaller ones are slower
 TRUNKS: dict[str, Any] = {}  # classes of layers that mix steps, by `model.trunk`
 
 
@@ -81,38 +79,6 @@ class StreamLinear(nn.Module):
         return torch.stack(mapped, dim=2).flatten(1, 2)
 
 
-def attend(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, dropout: float, is_causal: bool) -> Tensor:
-    """softmax(Q K^T / sqrt(Dh)) V of queries `[B, H, L, Dh]` on keys and values `[B, K, S, Dh]`, where each head of
-    these serves H / K heads of queries. `mask` `[L, S]` is true where a query sees a key."""
-    batch, heads, length, width = query.shape
-    groups = key.shape[1]
-    if dropout or not query.is_cpu or (length > 1 and query.dtype != torch.bfloat16):
-        return F.scaled_dot_product_attention(query, key, value, mask, dropout, is_causal, enable_gqa=heads > groups)
-    # PyTorch's kernel for a CPU is slower than products written out for single queries and in bfloat16.
-    key, value = (part.reshape(batch * groups, -1, width) for part in (key, value))
-    if not is_causal or length == 1:
-        return _products(query, key, value, mask)
-    block, parts = math.ceil(length / math.ceil(length / MOST_QUERIES)), list[Tensor]()
-    for start in range(0, length, block):  # keys after the last query of a block are left out
-        some = query[:, :, start : start + block]
-        end = start + some.shape[2]
-        before = torch.ones(end - start, end, dtype=torch.bool, device=query.device).tril(start)
-        parts.append(_products(some, key[:, :end], value[:, :end], before))
-    return torch.cat(parts, dim=2) if len(parts) > 1 else parts[0]
-
-
-def _products(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None) -> Tensor:
-    """`attend` by two products, on keys and values `[B K, S, Dh]`."""
-    batch, heads, length, width = query.shape
-    rows = (query * width**-0.5).reshape(len(key), -1, width)
-    if mask is None:
-        scores = torch.bmm(rows, key.mT)
-    else:
-        bias = query.new_zeros(mask.shape).masked_fill(~mask, -torch.inf).repeat(rows.shape[1] // length, 1)
-        scores = torch.baddbmm(bias, rows, key.mT)
-    return torch.bmm(scores.softmax(-1), value).view(batch, heads, length, width)
-
-
 @trunk("transformer")
 class Attention(nn.Module):
     """Causal self-attention over steps. In the last block only the last token of each step is a query.
@@ -136,24 +102,38 @@ class Attention(nn.Module):
         shape = config.kv_heads, num_tokens, config.head_dim
         return shape, shape
 
-    def forward(self, x: Tensor, cache: KVCache | RowCache | None, layer: int) -> Tensor:
+    def forward(self, x: Tensor, cache: Any, layer: int) -> Tensor:
         """`[B, L, D] -> [B, L, D]`, or `[B, L / G, D]` in the last block. With a cache the L tokens continue it."""
         parts = self.qkv(x).split(self.sizes, dim=-1)
         query, key, value = (part.unflatten(-1, (-1, self.head_dim)).transpose(1, 2) for part in parts)  # [B, H, L, Dh]
-        before = cache.length if cache else 0
         if self.rotary:
+            before = cache.length if cache else 0
             query, key = (rotate(part, before, self.tokens_per_step) for part in (query, key))
-        if isinstance(cache, RowCache) and x.shape[1] == 1:
-            return self.out(cache.attend(layer, query, key, value).flatten(1)[:, None])
+        return self.out(self.mix(query, key, value, cache, layer).transpose(1, 2).flatten(2))
+
+    def mix(self, query: Tensor, key: Tensor, value: Tensor, cache: Any, layer: int) -> Tensor:
+        """Values `[B, H, L, Dh]`, or `[B, H, L / G, Dh]` in the last block, that the queries read."""
+        before, length = cache.length if cache else 0, query.shape[2]
         if cache:
             key, value = cache.append(layer, key, value)
         is_causal, mask = bool(before == 0) and self.tokens_per_step == 1, None  # `before` is a symbol in an export
-        if not is_causal and x.shape[1] > self.tokens_per_step:  # a single step sees everything
-            step = torch.arange(before + x.shape[1], device=x.device) // self.tokens_per_step
+        if not is_causal and length > self.tokens_per_step:  # a single step sees everything
+            step = torch.arange(before + length, device=query.device) // self.tokens_per_step
             mask = (step <= step[before:, None])[self.queries]
         dropout = self.dropout if self.training else 0.0
-        mixed = attend(query[:, :, self.queries], key, value, mask, dropout, is_causal)
-        return self.out(mixed.transpose(1, 2).flatten(2))
+        return self.attend(query[:, :, self.queries], key, value, mask, dropout, is_causal)
+
+    @staticmethod
+    def attend(
+        query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, dropout: float, is_causal: bool
+    ) -> Tensor:
+        """softmax(Q K^T / sqrt(Dh)) V of queries `[B, H, L, Dh]` on keys and values `[B, K, S, Dh]`, where each head of
+        these serves H / K heads of queries. `mask` `[L, S]` is true where a query sees a key."""
+        is_shared = query.shape[1] > key.shape[1]
+        return F.scaled_dot_product_attention(query, key, value, mask, dropout, is_causal, enable_gqa=is_shared)
+
+
+ATTENTION: list[type[Attention]] = [Attention]  # an extension appends a faster one; the last one counts
 
 
 class Block(nn.Module):
@@ -164,7 +144,8 @@ class Block(nn.Module):
         super().__init__()
         linear = StreamLinear if config.tokens == "cross" and not last else nn.Linear
         self.attention_norm = nn.LayerNorm(config.embed_dim)
-        self.attention = TRUNKS[config.trunk](config, last=last)
+        layer = TRUNKS[config.trunk]
+        self.attention = (ATTENTION[-1] if layer is Attention else layer)(config, last=last)
         self.feed_forward_norm = nn.LayerNorm(config.embed_dim)
         self.widen, self.narrow = linear(config.embed_dim, config.ff_dim), linear(config.ff_dim, config.embed_dim)
         self.activation, self.dropout = nn.GELU(), nn.Dropout(config.residual_dropout)
