@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -20,8 +21,9 @@ from icrl.runs.processes import Progress, say
 from icrl.runs.record import record_session
 from icrl.runs.run_state import Generators, RunState, Stateful
 from icrl.training.program import RunContext
-from icrl.training.updates import Updater, make_noise_scale
+from icrl.training.updates import Updater
 
+NOISE_SCALES: list[Callable[..., Any]] = []  # maker of the estimator of the gradient noise scale, of an extension
 _TOLD = ("loss", "accuracy", "action_error", "td_error")  # in the progress line, as far as measured
 _OF_TRIALS = ("return", "last_success")  # in their place, because the loss of policy gradients tells nothing
 _ENDS = {name: [f"development_{end}_{name}" for end in ("first", "last")] for name in ("success", "return")}
@@ -75,10 +77,11 @@ def opened(
         training = Training(stack, context, run, evaluator, updater, lowered)
         if ranks.rank:  # own dropout on each rank; rank 0 draws as a single process would
             torch.manual_seed(torch.initial_seed() + ranks.rank)
-        own = {"generators": Generators(device, ranks), **(parts or {})}
-        saved = {"model": model, "updater": updater, "noise_scale": training.noise_scale, **own}
+        saved = {"model": model, "updater": updater, "noise_scale": training.noise_scale}
+        saved |= {"generators": Generators(device, ranks), **(parts or {})}
         for name, part in saved.items():
-            run.add(name, part)
+            if part is not None:
+                run.add(name, part)
         stack.enter_context(run)
         yield training
         if training.evaluations:
@@ -110,7 +113,9 @@ class Training:
         advice = f"{precise}a lower {lowered}optimizer.learning_rate or optimizer.max_gradient_norm"
         self._finite = FiniteCheck(program, {"": updater.model}, lambda _: advice, ranks)
         run.before_save = lambda: self._finite.check(run.done)
-        self.noise_scale = make_noise_scale(config.summaries, config.trainer, ranks)
+        kind, lacking = config.summaries.gradient_noise_scale, "needs an extension that is not installed; give none"
+        refuse(kind != "none" and not NOISE_SCALES, f"summaries.gradient_noise_scale={kind} {lacking}")
+        self.noise_scale = NOISE_SCALES[-1](config.summaries, config.trainer, ranks) if NOISE_SCALES else None
         self._scale: dict[str, float] = {}
         self._warned = False  # by the objective
         num_profiled = config.summaries.profiled_iterations * ranks.is_writer
@@ -151,9 +156,10 @@ class Training:
 
     def measure(self, batch: AnyBatch) -> None:
         """Estimate the gradient noise scale on the batch of the next update, if it is asked for."""
-        next_update = self.done + 1
-        due, model, loss = self._logger.due(next_update), self._updater.model, self._updater.loss
-        self._scale = self.noise_scale.measure(model, loss, batch, next_update, self._ranks) if due else {}
+        following, updater = self.done + 1, self._updater
+        self._scale = {}
+        if self.noise_scale and self._logger.due(following):
+            self._scale = self.noise_scale.measure(updater.model, updater.loss, batch, following, self._ranks)
 
     def log(self, metrics: dict[str, Tensor], batch: AnyBatch) -> None:
         """Show the `metrics` of the update that was just made on `batch`, if it is time to. Raises `DivergedError` if a

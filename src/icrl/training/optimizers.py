@@ -41,13 +41,8 @@ class OptimizerConfig(Options):
         return self
 
 
-class SGDConfig(OptimizerConfig):
-    name: Literal["sgd"] = option("sgd", UPDATE_RULE)
-    momentum: float = option(0.9, "decay of the sum of gradients", ge=0, le=0.9999)
-
-
 class AdamConfig(OptimizerConfig):
-    name: Literal["adam", "radam"] = option("adam", UPDATE_RULE)
+    name: Literal["adam"] = option("adam", UPDATE_RULE)
     beta2: float = option(0.99, "decay of the mean of squares", ge=0, le=0.99999)
     epsilon: float = option(1e-8, "added to the root of the mean of squares", gt=0)
 
@@ -142,9 +137,7 @@ class Rule(NamedTuple):
 
 
 _rules: dict[str, Rule] = {
-    "sgd": Rule(SGDConfig, optim.SGD),
     "adam": Rule(AdamConfig, partial(optim.Adam, fused=True)),
-    "radam": Rule(AdamConfig, optim.RAdam),
     "adamw": Rule(AdamWConfig, partial(optim.AdamW, fused=True)),
     "muon": Rule(MuonConfig, Muon),
 }
@@ -181,8 +174,7 @@ def make_optimizer(model: nn.Module, config: OptimizerConfig) -> Optimizer:
         for (decays, split), params in alike.items()
     ]
     given = config.model_dump()
-    options = {"momentum": given["momentum"]} if "momentum" in given else {}
-    options |= {"eps": given["epsilon"]} if "epsilon" in given else {}
+    options = {name: given[key] for name, key in (("momentum", "momentum"), ("eps", "epsilon")) if key in given}
     options |= {"betas": (0.9, given["beta2"])} if "beta2" in given else {}
     optimizer = rules()[config.name].make(groups, lr=0.0, **options)
     set_rates(optimizer, config, Clock(0, 0, 0, 0))

@@ -1,4 +1,4 @@
-"""Gradient update: precision, accumulation, data parallel averaging, clipping, step; the noise of its gradient."""
+"""Gradient update: precision, accumulation, data parallel averaging, clipping, step."""
 
 from __future__ import annotations
 
@@ -12,17 +12,14 @@ from torch import Tensor, nn
 
 from icrl.config.options import NO_EFFECT, Options, option, refuse
 from icrl.config.schedules import Clock, make_schedule
-from icrl.contracts import AnyBatch, Json, Metrics, Objective
+from icrl.contracts import AnyBatch, Metrics, Objective
 from icrl.runs.device import bfloat16_gain
 from icrl.runs.distributed import Ranks
-from icrl.runs.metrics import SummariesConfig
 from icrl.runs.processes import say
 from icrl.training.optimizers import make_optimizer, rules, set_rates
 
 if TYPE_CHECKING:
     from icrl.app.root import Config
-
-Loss = Callable[[nn.Module, AnyBatch], tuple[Any, ...]]  # the loss, and more
 
 _LEAST_GAIN = 1.5  # casts take a part of what faster products save
 
@@ -165,36 +162,3 @@ def _precision(config: Config, objective: Objective, device: torch.device, ranks
     if ranks.is_writer:
         say(f"device.amp_dtype=auto: {precision}, because bfloat16 is {gain:.1f} times as fast as float32 here")
     return precision
-
-
-class NoiseScale:
-    """Estimator of the gradient noise scale, which estimates nothing; an extension has another."""
-
-    def __init__(self, kind: str, part_size: int) -> None:
-        """`part_size` windows at a time go through a backward pass. Raises `ConfigError` for a kind but "none"."""
-        lacking = "the estimator belongs to an extension that is not installed; give none"
-        refuse(kind != "none", f"summaries.gradient_noise_scale={kind}: {lacking}")
-
-    def measure(
-        self, model: nn.Module, loss: Loss, batch: AnyBatch, update: int, ranks: Ranks | None = None
-    ) -> Metrics:
-        """Metrics after `update` updates, of a `batch` `[B, T]` whose mean `loss` it is on each of the `ranks`.
-        Parameters, their `grad` and generators do not change, but a forward pass may change buffers."""
-        return {}
-
-    def state_dict(self) -> Json:
-        return dict[str, Any]()
-
-    def load_state_dict(self, state: Json) -> None: ...
-
-
-NOISE_SCALES: list[type[NoiseScale]] = [NoiseScale]  # extensions append theirs; the last one counts
-
-
-def make_noise_scale(summaries: SummariesConfig, trainer: TrainerConfig, ranks: Ranks) -> NoiseScale:
-    """Estimator named by `summaries.gradient_noise_scale`. Raises `ConfigError` if the batch is too small."""
-    kind, size = summaries.gradient_noise_scale, trainer.mini_batch_size
-    why = f"needs parts of a batch; trainer.mini_batch_size={size} is too small for {ranks.size} processes"
-    refuse(kind != "none" and size < 2 * ranks.size, f"summaries.gradient_noise_scale={kind} {why}")
-    part_size = size // ranks.size // trainer.gradient_accumulation_steps
-    return NOISE_SCALES[-1](kind, max(1, part_size))  # batches of trials may be smaller than the number of parts

@@ -16,10 +16,9 @@ from toy import CPU, SEED, Naming, assert_same, batch_at, config_of, model_of, r
 
 from icrl.config.options import replace
 from icrl.contracts import Batch, ConfigError
-from icrl.extensions.noise_scale.estimator import GradientNoiseScale
+from icrl.extensions.noise_scale.estimator import GradientNoiseScale, make_noise_scale
 from icrl.runs import checkpoint
 from icrl.runs.distributed import Ranks
-from icrl.training.updates import make_noise_scale
 
 KINDS = ("alternative", "paper")
 FIRST = np.array([[3.0, 1.0], [1.0, 2.0]])

@@ -62,7 +62,10 @@ def assert_close(one: Any, two: Any, where: str = "", tolerance: float = 1e-5) -
     [
         (),
         ("optimizer=muon", "model.tokens=interleaved", "model.position=rope"),
-        ("optimizer=sgd", "model.tokens=cross", "model.num_layers=2", "objective=dpt", CLIPPED),
+        pytest.param(
+            ("optimizer=sgd", "model.tokens=cross", "model.num_layers=2", "objective=dpt", CLIPPED),
+            marks=needs("optimizers"),
+        ),
         ("device.amp_dtype=bfloat16", "optimizer=adam", "objective.weighting=improvement"),
     ],
 )

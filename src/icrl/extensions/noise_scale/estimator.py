@@ -1,18 +1,23 @@
 """Gradient noise scale, from two parts of a batch."""
 
 import math
+from collections.abc import Callable
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from icrl.config.options import refuse
 from icrl.contracts import AnyBatch, Json, Metrics
 from icrl.runs.distributed import Ranks
-from icrl.training.updates import Loss, NoiseScale
+from icrl.runs.metrics import SummariesConfig
+from icrl.training.updates import TrainerConfig
 
 _DECAY = 0.999  # of the moving averages, for each update
+Loss = Callable[[nn.Module, AnyBatch], tuple[Any, ...]]  # the loss, and more
 
 
-class GradientNoiseScale(NoiseScale):
+class GradientNoiseScale:
     """Gradient noise scale: the batch size, in windows, at which noise and signal of the gradient are equal.
 
         GNS = tr(Sigma) / |G|^2        (McCandlish et al., 2018, "An Empirical Model of Large-Batch Training", B_simple)
@@ -99,3 +104,12 @@ class GradientNoiseScale(NoiseScale):
             gradients = torch.autograd.grad(mean, parameters, materialize_grads=True)
             total += torch.cat([gradient.flatten() for gradient in gradients]) * (len(part[0]) / (stop - start))
         return total
+
+
+def make_noise_scale(summaries: SummariesConfig, trainer: TrainerConfig, ranks: Ranks) -> GradientNoiseScale:
+    """Estimator named by `summaries.gradient_noise_scale`. Raises `ConfigError` if the batch is too small."""
+    kind, size = summaries.gradient_noise_scale, trainer.mini_batch_size
+    why = f"needs parts of a batch; trainer.mini_batch_size={size} is too small for {ranks.size} processes"
+    refuse(kind != "none" and size < 2 * ranks.size, f"summaries.gradient_noise_scale={kind} {why}")
+    part_size = size // ranks.size // trainer.gradient_accumulation_steps
+    return GradientNoiseScale(kind, max(1, part_size))  # batches of trials may be smaller than the number of parts

@@ -1,6 +1,6 @@
 """Registration of the estimator."""
 
-from icrl.extensions.noise_scale.estimator import GradientNoiseScale
-from icrl.training.updates import NOISE_SCALES
+from icrl.extensions.noise_scale.estimator import make_noise_scale
+from icrl.training.fit import NOISE_SCALES
 
-NOISE_SCALES.append(GradientNoiseScale)
+NOISE_SCALES.append(make_noise_scale)

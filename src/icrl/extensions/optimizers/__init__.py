@@ -1,1 +1,1 @@
-"""Extension: the optimizers LAMB and MTAdam."""
+"""Extension: the optimizers SGD, RAdam, LAMB and MTAdam."""

@@ -1,0 +1,15 @@
+"""Options of PyTorch's SGD and RAdam."""
+
+from typing import Literal
+
+from icrl.config.options import option
+from icrl.training.optimizers import UPDATE_RULE, AdamConfig, OptimizerConfig
+
+
+class SGDConfig(OptimizerConfig):
+    name: Literal["sgd"] = option("sgd", UPDATE_RULE)
+    momentum: float = option(0.9, "decay of the sum of gradients", ge=0, le=0.9999)
+
+
+class RAdamConfig(AdamConfig):
+    name: Literal["radam"] = option("radam", UPDATE_RULE)  # type: ignore[assignment]
