@@ -28,10 +28,12 @@ from icrl.evaluation.trained import policy_of
 from icrl.nn.gpt import GPT, Window, context_of
 from icrl.nn.gpt_policy import Acting, GPTCarry, GPTPolicy
 from icrl.randomness import mix, seeds_of
-from icrl.sources.learners import open_agents, restored
+from icrl.sources.learners import Learner
 
 if TYPE_CHECKING:
     from icrl.app.root import Config
+
+AGENTS: list[Callable[[Config, Tensor], dict[str, Learner]]] = []  # of extensions: learners of all tasks at once
 
 # The new past `[n, T, ...]` of n streams, given their past, the indices of the streams `[n]`, the number of steps they
 # played, and their noise `[n]`.
@@ -58,14 +60,9 @@ def references_of(env: TensorEnv) -> dict[str, Policy[Any]]:
 
 
 def agents_of(config: Config, tasks: Tensor) -> dict[str, Policy[Any]]:
-    """Agents that learned all tasks at once, for `tasks` `[G, task_dim]`: those that the source learned from, and the
-    source itself. They choose their most probable actions."""
-    agents = config.source.shared_agents(config, tasks)
-    if config.source.shared and len(config.histories) == 1:
-        where = f"histories={config.histories[0]}"
-        opened = open_agents(config, config.histories[0], where, tasks.device)
-        agents["one agent for all tasks"] = restored(config, opened, where, tasks)
-    return {name: SampledOrGreedy(learner, 0.0) for name, learner in agents.items()}
+    """Agents that learned all tasks at once, for `tasks` `[G, task_dim]`. They choose their most probable actions."""
+    agents = [found for find in AGENTS for found in find(config, tasks).items()]
+    return {name: SampledOrGreedy(learner, 0.0) for name, learner in agents}
 
 
 def exact_references(env: TensorEnv, tasks: Tensor) -> dict[str, Expectation]:

@@ -1,24 +1,18 @@
-"""Base of all sources: many independent learners as one batched learner. Agents of finished runs, opened again."""
+"""Base of all sources: many independent learners as one batched learner."""
 
 from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Iterable
-from contextlib import closing
 from functools import cache, partial
 from typing import TYPE_CHECKING, Any, Self
 
 import torch
 from torch import Tensor
 
-from icrl.config.modules import command_of
 from icrl.config.schedules import Clock, Schedule, make_schedule
-from icrl.contracts import ConfigError, Env, Json, PipelineError, Rollout, Sample, Step, UpdateResult
-from icrl.envs import make_env
+from icrl.contracts import Env, Rollout, Sample, Step, UpdateResult
 from icrl.randomness import draw_possible, sampled_or_greedy
-from icrl.runs import checkpoint
-from icrl.runs.files import PROJECT, check_same, has_form
-from icrl.sources import source_class, source_of
 from icrl.spaces import EnvSpec
 
 if TYPE_CHECKING:
@@ -145,33 +139,3 @@ def table_rows(num_learners: int, num_obs: int, device: torch.device) -> Callabl
         return of_streams(obs.shape[-1] // num_learners) + obs
 
     return rows
-
-
-Opened = tuple[dict[str, Any], Json]  # last state of a finished run, and its sidecar
-
-
-def open_agents(config: Config, run: str, where: str, device: torch.device) -> Opened:
-    """Last state and sidecar of the finished `run`. Raises `ConfigError`, which begins with `where`, if there is
-    none."""
-    folder = PROJECT / config.root / "logs" / run / "source"
-    opened = checkpoint.open_finished(folder, "last", "train_agents", device)
-    if opened is None:
-        how = f"run {command_of('train_agents')} with that name"
-        raise ConfigError(f"{where}: no finished run in {folder}: {how}")
-    if not has_form(opened[1]["description"], {"config": {"env": dict, "source": {"name": str}}}):
-        raise PipelineError(f"a checkpoint in {folder} lacks the options of its agents: another version wrote it")
-    return opened
-
-
-def restored(config: Config, opened: Opened, where: str, tasks: Tensor) -> Learner:
-    """Learners of an `opened` run for `tasks` `[G, task_dim]`; of these tasks alone, unless it is one for all. Raises
-    `ConfigError`, which begins with `where`, if they are of another world than that of `config`."""
-    state, about = opened
-    recorded = about["description"]["config"]
-    check_same(config, recorded, ("env", "tasks"), where)
-    options, device = source_of(recorded, where), tasks.device
-    with closing(make_env(config.env)) as world:
-        seeds = torch.zeros(options.learners_for(len(tasks)), dtype=torch.long, device=device)
-        agents: Learner = source_class(options.name)(options, world.spec, seeds, device)
-    agents.load_state_dict(state["learner"])
-    return agents

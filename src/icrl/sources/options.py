@@ -17,10 +17,7 @@ from icrl.config.schedules import Clock
 from icrl.contracts import ConfigError
 
 if TYPE_CHECKING:
-    from torch import Tensor
-
     from icrl.app.root import Config
-    from icrl.sources.learners import Learner
 
 NotNegative = Annotated[Any, Rate(ge=0)]
 Positive = Annotated[Any, Rate(gt=0)]
@@ -117,10 +114,6 @@ class SourceConfig(Options):
     def alone(self) -> dict[str, Any] | None:
         """Options with which learners have no others to learn from, where these differ from theirs; None if they
         cannot do without."""
-        return {}
-
-    def shared_agents(self, config: Config, tasks: Tensor) -> dict[str, Learner]:
-        """Agents of all tasks that these learn from, for `tasks` `[G, task_dim]`, by their name in tables and plots."""
         return {}
 
     def learners_for(self, num_tasks: int) -> int:

@@ -28,16 +28,8 @@ from icrl.app.root import Config
 from icrl.config.options import Name, OneOrMore, Text, option, refuse
 from icrl.contracts import Env, Rollout, Sample, Step, UpdateResult
 from icrl.envs import make_env
-from icrl.envs.core import EXPERT
 from icrl.envs.exact import uniform_actions
-from icrl.extensions.experts.teachers import (
-    Informed,
-    agents_of_teacher,
-    is_shared,
-    open_teacher,
-    run_of_teacher,
-    trained_agents,
-)
+from icrl.extensions.experts.teachers import Informed, open_teacher, run_of_teacher, trained_agents
 from icrl.randomness import several
 from icrl.sources import source
 from icrl.sources.learners import Learner
@@ -81,11 +73,6 @@ class NoiseDistillationConfig(UnlearnedConfig):
 
     def alone(self) -> dict[str, Any] | None:
         return {} if self.teacher == "none" else None  # which knows training tasks only
-
-    def shared_agents(self, config: Config, tasks: Tensor) -> dict[str, Learner]:
-        if self.teacher == "none" or not is_shared(config, self.teacher, tasks.device):
-            return {}
-        return {EXPERT: agents_of_teacher(config, self.teacher, tasks)}
 
 
 class OptimalConfig(UnlearnedConfig):

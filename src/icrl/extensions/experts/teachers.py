@@ -12,10 +12,17 @@ import torch
 from torch import Tensor
 
 from icrl.app.root import Config
+from icrl.config.modules import command_of
 from icrl.config.options import refuse, replace
-from icrl.contracts import ConfigError, Step
+from icrl.contracts import ConfigError, Json, PipelineError, Step
 from icrl.envs import make_env
-from icrl.sources.learners import Learner, Opened, open_agents, restored
+from icrl.envs.core import EXPERT
+from icrl.runs import checkpoint
+from icrl.runs.files import PROJECT, check_same, has_form
+from icrl.sources import source_class, source_of
+from icrl.sources.learners import Learner
+
+Opened = tuple[dict[str, Any], Json]  # last state of a finished run, and its sidecar
 
 # As a teacher has no model: values that break no rule.
 _UNUSED = ("tasks.num_train=2", "data.num_development_tasks=1", "model.context_len=2", "evaluation.num_episodes=2")
@@ -115,3 +122,43 @@ def agents_of_teacher(config: Config, teacher: str, tasks: Tensor) -> Learner:
         return agents
     with closing(make_env(env)) as world:
         return Informed(agents, world.task_numbers(tasks.cpu()).to(tasks.device))
+
+
+def open_agents(config: Config, run: str, where: str, device: torch.device) -> Opened:
+    """Last state and sidecar of the finished `run`. Raises `ConfigError`, which begins with `where`, if there is
+    none."""
+    folder = PROJECT / config.root / "logs" / run / "source"
+    opened = checkpoint.open_finished(folder, "last", "train_agents", device)
+    if opened is None:
+        how = f"run {command_of('train_agents')} with that name"
+        raise ConfigError(f"{where}: no finished run in {folder}: {how}")
+    if not has_form(opened[1]["description"], {"config": {"env": dict, "source": {"name": str}}}):
+        raise PipelineError(f"a checkpoint in {folder} lacks the options of its agents: another version wrote it")
+    return opened
+
+
+def restored(config: Config, opened: Opened, where: str, tasks: Tensor) -> Learner:
+    """Learners of an `opened` run for `tasks` `[G, task_dim]`; of these tasks alone, unless it is one for all. Raises
+    `ConfigError`, which begins with `where`, if they are of another world than that of `config`."""
+    state, about = opened
+    recorded = about["description"]["config"]
+    check_same(config, recorded, ("env", "tasks"), where)
+    options, device = source_of(recorded, where), tasks.device
+    with closing(make_env(config.env)) as world:
+        seeds = torch.zeros(options.learners_for(len(tasks)), dtype=torch.long, device=device)
+        agents: Learner = source_class(options.name)(options, world.spec, seeds, device)
+    agents.load_state_dict(state["learner"])
+    return agents
+
+
+def agents_of_all_tasks(config: Config, tasks: Tensor) -> dict[str, Learner]:
+    """Agents that learned all tasks at once, for `tasks` `[G, task_dim]`: the teacher of the source, and the source
+    itself."""
+    agents, teacher = dict[str, Learner](), getattr(config.source, "teacher", "none")
+    if teacher != "none" and is_shared(config, teacher, tasks.device):
+        agents[EXPERT] = agents_of_teacher(config, teacher, tasks)
+    if config.source.shared and len(config.histories) == 1:
+        where = f"histories={config.histories[0]}"
+        opened = open_agents(config, config.histories[0], where, tasks.device)
+        agents["one agent for all tasks"] = restored(config, opened, where, tasks)
+    return agents
