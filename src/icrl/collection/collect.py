@@ -7,13 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
 from icrl.config.schedules import Clock
-from icrl.contracts import Env, Policy, Rollout, Sample, Step, UpdateResult
+from icrl.contracts import Env, Rollout, Sample, Step, UpdateResult
 from icrl.envs.core import State
 from icrl.envs.rollout import Streams, rollout, start_streams
 from icrl.randomness import Noise, integers, mix, stream_seeds
@@ -62,12 +62,6 @@ def make_learners(
     return learner, streams, Noise(noise)
 
 
-class UnrollPolicy(Policy[Any], Protocol):
-    """Policy that also computes what its learners need beside the transitions; see `Learner.targets`."""
-
-    def targets(self, rollout: Rollout, carry: Any) -> dict[str, Tensor]: ...
-
-
 class UnrollWorker:
     """Producer of one unroll per iteration, here in this process by the current policy."""
 
@@ -77,12 +71,13 @@ class UnrollWorker:
         self,
         source: SourceConfig,
         env: Env[State],
-        policy: UnrollPolicy,
+        policy: Any,
         streams: Streams[State, Any],
         noise: Noise,
         first: int = 0,
     ) -> None:
-        """Continue with `streams` after `first` iterations; `noise` is set to the same step."""
+        """Continue with `streams` after `first` iterations; `noise` is set to the same step. `policy`: the learner, or
+        another policy with its `targets`."""
         self._source, self._env, self._policy, self._streams, self._noise = source, env, policy, streams, noise
         self._done, self.before = first, streams.carry
 

@@ -17,7 +17,7 @@ from icrl.runs.divergence import FiniteCheck
 from icrl.runs.evaluations import EVALUATIONS, Evaluation, Evaluations, Evaluator
 from icrl.runs.files import Identity, write_owned
 from icrl.runs.metrics import MetricLogger, inspect, profiled, shown
-from icrl.runs.processes import Progress, say
+from icrl.runs.processes import Progress
 from icrl.runs.record import record_session
 from icrl.runs.run_state import Generators, RunState, Stateful
 from icrl.training.program import RunContext
@@ -39,24 +39,22 @@ def fit(
     num_updates: int = 0,
     after_step: Callable[[], None] | None = None,
     parts: Mapping[str, Stateful] | None = None,
-    lowered: str = "",
 ) -> None:
     """Train `model` in place for `num_updates` (0: `trainer.num_iterations`), from the newest checkpoint of the run if
     there is one. It ends bit-identical to an uninterrupted run.
 
     `batch_at(update)` is this rank's share of a batch. `evaluator` evaluates a state `{"step", "model"}`. `after_step`,
-    called after each optimizer step, may change the model. `parts` are saved and restored too. `lowered` are options,
-    "KEY, ", that may be lowered if the run diverges. Raises `Stopped` when a signal asked the run to end;
-    `DivergedError` on all ranks when a number is not finite."""
+    called after each optimizer step, may change the model. `parts` are saved and restored too. Raises `Stopped` when a
+    signal asked the run to end; `DivergedError` on all ranks when a number is not finite."""
     updater = Updater(model.train(), objective, context.config, context.device, context.ranks, after_step)
-    with opened(context, updater, evaluator, num_updates, parts, lowered) as training:
-        for update in range(training.done, training.total):
+    with opened(context, updater, evaluator, num_updates, parts) as training:
+        for update in range(training.run.done, training.run.total):
             training.evaluate_and_save(update)
             batch = batch_at(update)
             training.measure(batch)
             metrics = updater.update(batch, training.clock)
             training.log(metrics, batch)
-        training.evaluate_and_save(training.total)
+        training.evaluate_and_save(training.run.total)
 
 
 @contextmanager
@@ -66,7 +64,6 @@ def opened(
     evaluator: Evaluator,
     num_updates: int = 0,
     parts: Mapping[str, Stateful] | None = None,
-    lowered: str = "",
 ) -> Iterator[Training]:
     """Training with the model, optimizer and `parts` of its newest checkpoint, see `fit`. It is marked as finished when
     the block ends without an error."""
@@ -74,7 +71,7 @@ def opened(
     total = num_updates or config.trainer.num_iterations
     run = RunState(context.folder, context.description, config.checkpoints, total, device, ranks=ranks)
     with ExitStack() as stack:
-        training = Training(stack, context, run, evaluator, updater, lowered)
+        training = Training(stack, context, run, evaluator, updater)
         if ranks.rank:  # own dropout on each rank; rank 0 draws as a single process would
             torch.manual_seed(torch.initial_seed() + ranks.rank)
         saved = {"model": model, "updater": updater, "noise_scale": training.noise_scale}
@@ -94,22 +91,17 @@ class Training:
     """Evaluations, checkpoints and curves of a run: all that the loop does beside updates. `stack` closes the rest."""
 
     def __init__(
-        self,
-        stack: ExitStack,
-        context: RunContext,
-        run: RunState,
-        evaluator: Evaluator,
-        updater: Updater,
-        lowered: str = "",
+        self, stack: ExitStack, context: RunContext, run: RunState, evaluator: Evaluator, updater: Updater
     ) -> None:
         config, ranks, program = context.config, context.ranks, Identity.of(run.description).program
         saving = config.checkpoints
-        self._config, self._ranks, self._run, self._updater = config, ranks, run, updater
+        self._config, self._ranks, self.run, self._updater = config, ranks, run, updater
         self._device = context.device
         self._evaluates_at = Interval(config.evals.num_evals, config.evals.eval_interval, run.total, end=True)
         self._snapshot = Interval(0, -(-saving.snapshot_interval // config.trainer.mini_batch_size), run.total)
         self._logger, self.evaluations = _services(stack, context, run, evaluator)
         precise = "device.amp_dtype=bfloat16 or " if updater.scaler.is_enabled() else ""
+        lowered = getattr(updater.objective, "lowered", "")  # options that help, too: "KEY, "
         advice = f"{precise}a lower {lowered}optimizer.learning_rate or optimizer.max_gradient_norm"
         self._finite = FiniteCheck(program, {"": updater.model}, lambda _: advice, ranks)
         run.before_save = lambda: self._finite.check(run.done)
@@ -117,27 +109,19 @@ class Training:
         refuse(kind != "none" and not NOISE_SCALES, f"summaries.gradient_noise_scale={kind} {lacking}")
         self.noise_scale = NOISE_SCALES[-1](config.summaries, config.trainer, ranks) if NOISE_SCALES else None
         self._scale: dict[str, float] = {}
-        self._warned = False  # by the objective
         num_profiled = config.summaries.profiled_iterations * ranks.is_writer
         self._iteration_done = stack.enter_context(profiled(run.folder, num_profiled))
 
     @property
-    def done(self) -> int:
-        return self._run.done
-
-    @property
-    def total(self) -> int:
-        return self._run.total
-
-    @property
     def clock(self) -> Clock:
         """Place of the next update in schedules."""
-        return Clock(self.done / self.total, self.done, 0, self.done)
+        done = self.run.done
+        return Clock(done / self.run.total, done, 0, done)
 
     def evaluate_and_save(self, update: int) -> None:
         """Evaluate and save, if it is time to, after `update` updates. Raises `Stopped` if a signal asked for it, with
         a checkpoint."""
-        run = self._run
+        run = self.run
         run.done = update
         if self._config.trainer.evaluate and (update == 0 or self._evaluates_at.due(update)):
             self._start_evaluation()
@@ -149,14 +133,16 @@ class Training:
 
     def _start_evaluation(self) -> None:
         """Called by all ranks, of which rank 0 evaluates. The random numbers of dropout are unaffected."""
-        self._run.before_save()
+        self.run.before_save()
         if self.evaluations:
             with torch.random.fork_rng([self._device] if self._device.type == "cuda" else []):
-                self.evaluations.start(self.done, {"step": self.done, "model": self._updater.model.state_dict()})
+                self.evaluations.start(
+                    self.run.done, {"step": self.run.done, "model": self._updater.model.state_dict()}
+                )
 
     def measure(self, batch: AnyBatch) -> None:
         """Estimate the gradient noise scale on the batch of the next update, if it is asked for."""
-        following, updater = self.done + 1, self._updater
+        following, updater = self.run.done + 1, self._updater
         self._scale = {}
         if self.noise_scale and self._logger.due(following):
             self._scale = self.noise_scale.measure(updater.model, updater.loss, batch, following, self._ranks)
@@ -164,7 +150,7 @@ class Training:
     def log(self, metrics: dict[str, Tensor], batch: AnyBatch) -> None:
         """Show the `metrics` of the update that was just made on `batch`, if it is time to. Raises `DivergedError` if a
         number of it is not finite."""
-        made, updater = self.done + 1, self._updater
+        made, updater = self.run.done + 1, self._updater
         self._logger.progress.advance()
         due = self._logger.due(made)
         self._finite.record(made, updater.watched(metrics), check=due)
@@ -180,10 +166,8 @@ class Training:
         if not self._logger.is_shown:
             return
         model, objective = self._updater.model, self._updater.objective
-        warning = getattr(objective, "warning", None)
-        if warning and not self._warned and (line := warning(values)):
-            self._warned = True
-            say(f"update {update}: {line}")
+        if warn := getattr(objective, "warn", None):
+            warn(update, values)
         self._logger.scalars("train", values, update)
 
         def policy() -> tuple[Tensor | None, dict[str, Tensor]]:

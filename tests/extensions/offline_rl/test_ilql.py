@@ -297,20 +297,20 @@ def test_values_of_a_small_world_become_the_true_ones(backup: str, horizon: str,
 # ---- critics whose values diverge: what is refused, and what is said
 
 
-def fit_critic(folder: Path, bound: float = math.inf, lowered: str = "", **critic: Any) -> None:
+def fit_critic(folder: Path, bound: float = math.inf, **critic: Any) -> None:
     """Four updates of a small critic."""
     config = critics.config_of(critic=critic, trainer={"num_iterations": 4}, summaries={"summary_interval": 1})
     model = critics.fresh_critic(config)
     objective = ImplicitQLearning(model, bound)
     batches = lambda update: critics.batch_of(4, seed=update)  # noqa: E731
     context = RunContext(config, folder, CPU, Ranks(), {"program": "train_ilql", "run": "f00d"}, [])
-    fit(context, model, objective, batches, look, after_step=model.after_update, lowered=lowered)
+    fit(context, model, objective, batches, look, after_step=model.after_update)
 
 
 def test_terms_that_overflow_are_named_with_what_to_lower(tmp_path):
     expected = r"train_ilql, in update 1: loss, q1, q2, gradient_norm not finite.* lower critic\.reward_scale, "
     with pytest.raises(DivergedError, match=expected):
-        fit_critic(tmp_path, lowered="critic.reward_scale, ", reward_scale=1e30)
+        fit_critic(tmp_path, reward_scale=1e30)
     assert not steps_of(tmp_path)
 
 

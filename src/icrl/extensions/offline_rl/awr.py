@@ -57,6 +57,8 @@ class AwrConfig(Options):
 class AdvantageWeightedRegression(Imitation):
     """Objective with the weights above."""
 
+    lowered = "awr.advantage_threshold, "
+
     def __init__(self, config: AwrConfig, critic: ValueNetwork) -> None:
         self.config, self.critic, self.spec = config, critic.requires_grad_(False).eval(), critic.spec
         self.weights = {"imitation": 1.0}

@@ -32,15 +32,19 @@ from torch import Tensor, nn
 from icrl.contracts import Batch
 from icrl.extensions.offline_rl.critic import NUM_CRITICS, Critic, CriticConfig, Values
 from icrl.nn.gpt import Window, context_of
+from icrl.runs.processes import say
 
 
 class ImplicitQLearning:
     """Objective with the equations above."""
 
+    lowered = "critic.reward_scale, "
+
     def __init__(self, critic: Critic, bound: float = math.inf) -> None:
         """Train `critic` with targets from its target network. `bound`: see `value_bound`."""
         self.config, self.spec, self.target = critic.config, critic.online.spec, critic.target
         self.bound = bound or math.inf  # 0: all rewards are 0
+        self._has_warned = False
         weights = {
             "q1": 1.0,
             "q2": 1.0,
@@ -75,13 +79,15 @@ class ImplicitQLearning:
         }
         return terms, {name: metric.detach() for name, metric in metrics.items()}
 
-    def warning(self, metrics: Mapping[str, float]) -> str:
-        """Line for a user if the critic may diverge, else ""."""
-        if (share := metrics.get("q_over_bound", 0.0)) <= 1:
-            return ""
-        return (
-            f"the largest |Q| is {share:.3g} times the largest return (train/q_over_bound). If it stays above 1 "
-            "the critic diverges: under another name=, a lower optimizer.learning_rate or "
+    def warn(self, update: int, metrics: Mapping[str, float]) -> None:
+        """Tell the user, once, if the critic may diverge."""
+        share = metrics.get("q_over_bound", 0.0)
+        if self._has_warned or share <= 1:
+            return
+        self._has_warned = True
+        say(
+            f"update {update}: the largest |Q| is {share:.3g} times the largest return (train/q_over_bound). If it "
+            "stays above 1 the critic diverges: under another name=, a lower optimizer.learning_rate or "
             "critic.target_update_rate may help"
         )
 

@@ -67,12 +67,12 @@ def fit_together(runs: Sequence[tuple[RunContext, Parts]]) -> None:
             stack.enter_context(opened(context, updater, parts.evaluator))
             for (context, parts), updater in zip(runs, updaters, strict=True)
         ]
-        done, models = [training.done for training in trainings], dict[tuple[int, ...], Stack]()
+        done, models = [training.run.done for training in trainings], dict[tuple[int, ...], Stack]()
         while trainings:
             update = min(done)
             behind = [k for k, made in enumerate(done) if made == update]
             _evaluate_and_save([trainings[k] for k in behind], update)
-            if update == trainings[0].total:
+            if update == trainings[0].run.total:
                 break
             if (key := tuple(behind)) not in models:
                 models = {key: Stack([updaters[k] for k in behind])}

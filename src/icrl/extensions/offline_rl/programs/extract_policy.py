@@ -45,8 +45,7 @@ def main(config: OfflineConfig) -> Path:
             model = model.to(context.device, dtype_of(config))
             objective = AdvantageWeightedRegression(awr, critic.target.to(context.device))
             evaluator = InContextEvaluator(config, context.tasks["development"])
-            batches, lowered = context.batches(mixture), "awr.advantage_threshold, "
-            fit(context, model, objective, batches, evaluator, lowered=lowered)
+            fit(context, model, objective, context.batches(mixture), evaluator)
     return folder
 
 

@@ -52,8 +52,7 @@ def main(config: OfflineConfig) -> Path:
             run = context._replace(description=context.description | {"reward_plugin": described(plugin)})
             objective, batches = ImplicitQLearning(critic, bound), context.batches(mixture)
             evaluator = InContextEvaluator(config, context.tasks["development"], lone_critic)
-            own = {"after_step": critic.after_update, "lowered": "critic.reward_scale, "}
-            fit(run, critic, objective, batches, evaluator, **own)
+            fit(run, critic, objective, batches, evaluator, after_step=critic.after_update)
     return folder
 
 
