@@ -17,8 +17,7 @@ import numpy as np
 import torch
 
 from icrl.app.compose import load_config
-from icrl.collection.async_unroll import make_unroll_worker
-from icrl.collection.collect import collect, make_experience, make_learners
+from icrl.collection.collect import collect, make_experience, make_learners, make_unroll_worker
 from icrl.envs import make_env
 from icrl.envs.tasks import split_tasks
 from icrl.recording.source_agents import SOLVED, EpisodeStatistics

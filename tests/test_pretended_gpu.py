@@ -29,11 +29,12 @@ QUICK = (
 LONG = "source.num_env_steps=8000 source.history_steps=8000 finetune.bonus=0"
 SHORT = "source.num_env_steps=1000 source.history_steps=1000 source.initial_collect_steps=200 finetune.bonus=0"
 CASES = {  # by the extension that has it
-    "": ["env=dark_room_permuted", "source=a3c", "objective=dpt", "model.tokens=cross", "finetune.num_unsolvable=1"],
+    "": ["env=dark_room_permuted", "objective=dpt", "model.tokens=cross", "finetune.num_unsolvable=1"],
     "worlds": ["env=bandit", "env=bandit_linear", "env=garnet", "env=dark_key_to_door_hidden", "env=anymdp"],
     "literature": ["env=bandit_5_arms", "env=bandit_fixed_arm", "env=dirichlet_mdp", "env=treasure_room"],
     "vectors": [f"env={name} {LONG}" for name in ("cart_pole", "pendulum", "point_robot")],
     "from_gymnasium": ["env=frozen_lake", f"env=gymnasium_cart_pole {LONG}"],
+    "async_unrolls": ["source=a3c"],
     "value_sources": ["source=dqn", "source=q_learning"],
     "searchers": ["source=searcher", "source=covering_plan"],
     "experts": ["source=optimal", "source=random", "source=noise_distillation"],

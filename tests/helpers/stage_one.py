@@ -11,8 +11,7 @@ import torch
 from small_histories import write_histories
 from toy import plain
 
-from icrl.collection.async_unroll import make_unroll_worker
-from icrl.collection.collect import collect, make_experience, make_learners
+from icrl.collection.collect import collect, make_experience, make_learners, make_unroll_worker
 from icrl.contracts import Rollout
 from icrl.envs.rollout import rollout, start_streams
 from icrl.randomness import Noise, stream_seeds

@@ -13,6 +13,7 @@ from multiprocessing import get_context
 import crash
 import pytest
 from harness import STAGES, done, ended, files_of, refusal, results_of, run, start
+from installed import needs
 from kin import all_gone, family
 
 import icrl
@@ -53,6 +54,7 @@ def test_every_write_may_be_the_last(finished, tmp_path, stage, signals, num_wri
         assert report[name]["points"] == len(points.split(","))
 
 
+@needs("async_unrolls")
 @pytest.mark.long
 def test_asynchronous_actors_killed_and_continued(tmp_path):
     """A3C, whose actors play in another process ahead of the updates: the same bits, and no process is left."""

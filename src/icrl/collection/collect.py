@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
+from icrl.config.options import refuse
 from icrl.config.schedules import Clock
 from icrl.contracts import Env, Rollout, Sample, Step, UpdateResult
 from icrl.envs.core import State
@@ -111,6 +112,27 @@ class UnrollWorker:
 
     def close(self) -> None:
         """Release processes. Calling it twice is fine."""
+
+
+ASYNC_WORKERS: list[Callable[..., UnrollWorker]] = []  # class of the worker in another process, of an extension
+
+
+def make_unroll_worker(
+    config: Config,
+    env: Env[State],
+    learner: Learner,
+    streams: Streams[State, Any],
+    noise: Noise,
+    first: int,
+    in_thread: bool = False,
+) -> UnrollWorker:
+    """Worker for `collect` from iteration `first`. With `source.async_unroll` another process plays, or with
+    `in_thread` a thread of this one."""
+    if not config.source.async_unroll:
+        return UnrollWorker(config.source, env, learner, streams, noise, first)
+    lacking = "needs an extension that is not installed: give source.async_unroll=false"
+    refuse(not ASYNC_WORKERS, f"source.async_unroll=true {lacking}")
+    return ASYNC_WORKERS[-1](config, learner, streams, noise, first, in_thread)
 
 
 class Experience:

@@ -14,8 +14,14 @@ from torch import Tensor
 from tqdm import tqdm
 
 from icrl.app.root import Config
-from icrl.collection.async_unroll import make_unroll_worker
-from icrl.collection.collect import Learner, check_parameters, collect, make_experience, make_learners
+from icrl.collection.collect import (
+    Learner,
+    check_parameters,
+    collect,
+    make_experience,
+    make_learners,
+    make_unroll_worker,
+)
 from icrl.config.options import refuse
 from icrl.contracts import ConfigError, Env, Json, PipelineError
 from icrl.data.history_store import HistoryWriter, read_manifest

@@ -10,10 +10,10 @@ with R the longest n-step return (`rl.returns`) and no gradient through the adva
 learners are summed and gradients are clipped per learner, so learner k alone equals learner k among others. The weights
 of samples are not read: an on-policy learner gives all its windows the same weight.
 
-For A3C a separate process plays (`collection.async_unroll`) with a policy mu that is some iterations older than the
-policy pi that learns, and records log mu(a|s). The loss is that of A2C with targets v in place of R and advantages A in
-place of R - V(s), by the off-policy correction V-trace (Espeholt et al., 2018, arXiv 1802.01561; `rl.returns.v_trace`)
-of the ratios pi(a|s) / mu(a|s), and no gradient through v, A and the ratios. Played by the policy that learns
+For A3C a separate process plays (`source.async_unroll`) with a policy mu that is some iterations older than the policy
+pi that learns, and records log mu(a|s). The loss is that of A2C with targets v in place of R and advantages A in place
+of R - V(s), by the off-policy correction V-trace (Espeholt et al., 2018, arXiv 1802.01561; `rl.returns.v_trace`) of the
+ratios pi(a|s) / mu(a|s), and no gradient through v, A and the ratios. Played by the policy that learns
 (`source.async_unroll=false`), all ratios of the first update are 1, and it is A2C's up to rounding.
 """
 

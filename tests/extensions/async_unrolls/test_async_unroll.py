@@ -19,16 +19,27 @@ from probes import CPU, changed, falling
 from stage_one import joined, live
 from toy import assert_same
 
+from icrl import extensions
 from icrl.app.compose import load_config
-from icrl.collection.async_unroll import AsyncUnrollWorker, make_unroll_worker
-from icrl.collection.collect import UnrollWorker, collect, make_experience, make_learners, mini_batches
+from icrl.collection.collect import (
+    UnrollWorker,
+    collect,
+    make_experience,
+    make_learners,
+    make_unroll_worker,
+    mini_batches,
+)
 from icrl.contracts import PipelineError
 from icrl.envs import make_env
-from icrl.extensions.value_sources.q_learning import QLearning
+from icrl.extensions.async_unrolls.worker import AsyncUnrollWorker
 from icrl.randomness import mix
 from icrl.runs.files import PROJECT
+from icrl.sources import source_class
 from icrl.sources.options import clock_of
 
+if "value_sources" not in extensions.NAMES:
+    pytest.skip("the extension value_sources is not installed", allow_module_level=True)
+QLearning = source_class("q_learning")
 TOTAL = 14  # iterations
 SIZES = ("env.size=4", "env.max_episode_steps=9", "source.num_learners=1", "source.num_envs=2")
 CONFIGS: Any = {name: load_config([f"source={name}", *SIZES]) for name in ("q_learning", "a3c")}
@@ -48,7 +59,7 @@ def optimistic(monkeypatch: pytest.MonkeyPatch) -> None:
     """Tables begin above every return, so that every update changes the best action."""
     init = QLearning.__init__
 
-    def raised(self: QLearning, *given: Any) -> None:
+    def raised(self: Any, *given: Any) -> None:
         init(self, *given)
         self.table += 1.0
 
@@ -180,7 +191,7 @@ def test_no_process_is_left_when_the_trainer_is_killed() -> None:
     """Even if an environment is stuck, in a worker of that process."""
     program = """
 import sys, time
-sys.path[:0] = ["tests/extensions/value_sources"]
+sys.path[:0] = ["tests/extensions/async_unrolls"]
 from test_async_unroll import *
 from toy_env import toy
 if __name__ == "__main__":

@@ -123,10 +123,9 @@ def test_cells_get_smaller_so_that_films_fit(rows: int, columns: int, number: in
 LIFE = ("source.num_learners=2", "source.num_envs=2", "source.num_env_steps=400", "source.history_steps=400")
 SHORT = ("source.num_env_steps=1000", "source.history_steps=1000", "evaluation.num_episodes=9", "model.context_len=8")
 SMALL = (*LIFE, "source.unroll_length=5", "evaluation.num_episodes=7", "evaluation.num_streams=2")
-SOURCES = [
-    (["source=a2c", "source.hidden_size=8"], ["model", "A2C"], "dark_room"),
-    (["source=a3c"], ["model"], "dark_room"),  # here it cannot do without others
-]
+SOURCES = [(["source=a2c", "source.hidden_size=8"], ["model", "A2C"], "dark_room")]
+if "async_unrolls" in extensions.NAMES:
+    SOURCES.append((["source=a3c"], ["model"], "dark_room"))  # here it cannot do without others
 if "worlds" in extensions.NAMES:
     SOURCES.append((["source=a2c", "source.hidden_size=8"], ["model", "A2C"], "bandit"))
 

@@ -8,8 +8,7 @@ from stage_one import CPU, joined
 
 from icrl import extensions
 from icrl.app.compose import compose_config, load_config
-from icrl.collection.async_unroll import make_unroll_worker
-from icrl.collection.collect import collect, make_experience, make_learners
+from icrl.collection.collect import collect, make_experience, make_learners, make_unroll_worker
 from icrl.contracts import ConfigError, Rollout
 from icrl.envs import make_env
 from icrl.envs.tasks import changing, split_tasks
@@ -22,10 +21,9 @@ from icrl.recording.record import WHOLE, Part
 ROOM = ["env.size=4", "env.max_episode_steps=8", "tasks.num_train=9", "evaluation.num_episodes=2", "data.kept_steps=0"]
 LIFE = ["source.num_envs=2", "source.num_env_steps=120", "source.history_steps=120", "model.context_len=4"]
 SMALL = [*ROOM, *LIFE, "source.num_learners=2", "source.videos_per_task=0", "data.num_development_tasks=2"]
-KINDS = {
-    "a2c": ["source=a2c", "source.unroll_length=5", "source.hidden_size=20"],
-    "a3c": ["source=a3c", "source.unroll_length=5", "source.hidden_size=8"],
-}
+KINDS = {"a2c": ["source=a2c", "source.unroll_length=5", "source.hidden_size=20"]}
+if "async_unrolls" in extensions.NAMES:
+    KINDS["a3c"] = ["source=a3c", "source.unroll_length=5", "source.hidden_size=8"]
 if "changing_tasks" in extensions.NAMES:
     KINDS["moving"] = [*KINDS["a2c"], "source.task_change=0.5"]
 if {"value_sources", "changing_tasks"} <= {*extensions.NAMES}:

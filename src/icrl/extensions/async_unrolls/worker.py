@@ -18,14 +18,15 @@ from multiprocessing import active_children, get_context
 from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
 from multiprocessing.util import Finalize
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from icrl.app.root import Config
 from icrl.collection.collect import UnrollWorker, make_learners
-from icrl.contracts import Env, PipelineError, Rollout, Step
+from icrl.contracts import PipelineError, Rollout, Step
 from icrl.envs import make_env
 from icrl.envs.core import State
 from icrl.envs.rollout import Streams
@@ -34,9 +35,6 @@ from icrl.runs.processes import end_with_parent, killed_at_the_end, without_sign
 from icrl.sources.learners import Learner
 from icrl.sources.options import SourceConfig, clock_of, num_iterations
 
-if TYPE_CHECKING:
-    from icrl.app.root import Config
-
 _PATIENCE = 10.0  # seconds that the process and its environments have to end by themselves
 _CPU = torch.device("cpu")
 _SPAWN = get_context("forkserver")  # torch has threads, whose locks a fork would copy; a fork server has none
@@ -44,21 +42,6 @@ _here: dict[str, Any] = {}  # in the process: the connection to the trainer and 
 
 Arrays = list[list[NDArray[Any]]]  # fields of named tuples; each tensor would need a descriptor
 Answer = tuple[Arrays, dict[str, NDArray[Any]]]  # transitions, states and steps; columns that the policy computed
-
-
-def make_unroll_worker(
-    config: Config,
-    env: Env[State],
-    learner: Learner,
-    streams: Streams[State, Any],
-    noise: Noise,
-    first: int,
-    in_thread: bool = False,
-) -> UnrollWorker:
-    """Worker for `collect` from iteration `first`; `in_thread` is as in `AsyncUnrollWorker`."""
-    if config.source.async_unroll:
-        return AsyncUnrollWorker(config, learner, streams, noise, first, in_thread)
-    return UnrollWorker(config.source, env, learner, streams, noise, first)
 
 
 def version_of(source: SourceConfig, unroll: int) -> int:

@@ -17,8 +17,7 @@ import torch
 from torch import Tensor
 
 from icrl.app.root import Config
-from icrl.collection.async_unroll import make_unroll_worker
-from icrl.collection.collect import collect, make_experience, make_learners
+from icrl.collection.collect import collect, make_experience, make_learners, make_unroll_worker
 from icrl.config.options import replace
 from icrl.contracts import Rollout
 from icrl.envs.core import TensorEnv
