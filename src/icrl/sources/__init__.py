@@ -1,7 +1,7 @@
 """Source algorithms; one object holds all learners, batched.
 
-This folder is scanned for them. To add a source, write a `Learner` with the decorator `@source(name, options)` in a
-file here, and a preset `conf/source/<name>.yaml`; or write such a file anywhere and name it by `module=`.
+To add a source, write a `Learner` with the decorator `@source(name, options)` and a preset `conf/source/<name>.yaml` in
+an extension, or in a file that `module=` names.
 
 Shapes: T steps, L learners, N environments or W windows of each, B = L * N or L * W streams (learner by learner),
 S observations, A actions.
@@ -10,9 +10,7 @@ S observations, A actions.
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import cache
 from importlib import import_module
-from pkgutil import walk_packages
 from typing import TYPE_CHECKING, Any
 
 from icrl.config.modules import load_plugins, recorded_options, registrar
@@ -43,10 +41,8 @@ def source_options() -> dict[str, type[SourceConfig]]:
     return {name: _CLASSES[name].options for name in sorted(_CLASSES, key=lambda name: _CLASSES[name].__module__)}
 
 
-@cache
 def _scan() -> None:
-    for module in walk_packages(__path__, f"{__name__}."):
-        import_module(module.name)
+    import_module("icrl.sources.a2c")
     load_plugins()
 
 
