@@ -1,7 +1,7 @@
 """Tiny worlds whose values are known, random transitions, learners with any options, and a plain actor-critic."""
 
 import copy
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cache
 from typing import Any
 
@@ -138,10 +138,11 @@ def learn_world(learner: Any, env: Any, num_updates: int, num_steps: int = 3, nu
 
 
 def alone_and_among_others(
-    name: str, index: int, rollout_len: int, num_updates: int, **changes: Any
-) -> tuple[Any, Any]:
-    """Learner `index` of four, one for each of four tasks with three environments each, after it has played and learned
-    alone, and all four; what it lived through must be the same to the bit, and not without reward."""
+    name: str, rollout_len: int, num_updates: int, indices: Sequence[int] = (0, 3), **changes: Any
+) -> tuple[dict[int, Any], Any]:
+    """Those of four learners with these `indices`, each after it has played and learned alone, and all four, one for
+    each of four tasks with three environments each; what each lived through must be the same to the bit, and not
+    without reward."""
     config = load_config(["env.size=4", "env.random_start=true", "env.max_episode_steps=7"])
     config = changed(config, source=source_options(name, **changes))
     env, tasks = make_env(config.env), torch.tensor([[0], [6], [9], [15]])
@@ -149,12 +150,14 @@ def alone_and_among_others(
     def make(learners: slice) -> Any:
         return source_class(name).create(config, env, tasks[learners], stream_seeds(0, 4, 2)[learners], CPU)
 
-    one, alone = _lived(make, env, tasks, slice(index, index + 1), rollout_len, num_updates)
     others, together = _lived(make, env, tasks, slice(0, 4), rollout_len, num_updates)
-    own = slice(3 * index, 3 * index + 3)
-    assert all(torch.equal(column, columns[:, own]) for column, columns in zip(alone, together, strict=True))
-    assert alone.reward.sum() > 0
-    return one, others
+    lone = dict[int, Any]()
+    for index in indices:
+        lone[index], alone = _lived(make, env, tasks, slice(index, index + 1), rollout_len, num_updates)
+        own = slice(3 * index, 3 * index + 3)
+        assert all(torch.equal(column, columns[:, own]) for column, columns in zip(alone, together, strict=True))
+        assert alone.reward.sum() > 0
+    return lone, others
 
 
 def _lived(

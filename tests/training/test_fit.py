@@ -72,12 +72,13 @@ def test_every_kind_of_run_resumes_to_the_bit(tmp_path, monkeypatch, precision, 
         assert {later / earlier for earlier, later in itertools.pairwise(scales)} == {0.5, 1.0, 2.0}
 
 
-def test_evaluations_change_nothing(tmp_path: Path, undisturbed: Path) -> None:
-    """Not even where they take random numbers, here or in a process of their own, or where they are left out."""
+def test_evaluations_change_nothing(tmp_path: Path, undisturbed: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not even where they take random numbers, here or beside the updates, or where they are left out."""
+    toy.use_worker_here(monkeypatch)
     run(tmp_path / "none", config_of(trainer={"evaluate": False}))
-    run(tmp_path / "process", config_of(evals={"async_eval": True}))
+    run(tmp_path / "beside", config_of(evals={"async_eval": True}))
     toy.assert_same(toy.weights_of(tmp_path / "none"), toy.weights_of(undisturbed))
-    assert left_in(tmp_path / "process") == left_in(undisturbed)
+    assert left_in(tmp_path / "beside") == left_in(undisturbed)
     assert not (tmp_path / "none" / "evaluations.json").exists() and not steps_of(tmp_path / "none", "best")
 
 
