@@ -104,12 +104,8 @@ class Learner:
         parts = {name: getattr(self, name) for name in self.saved} | {"clock": list(self.clock)}
         return {name: part.state_dict() if hasattr(part, "state_dict") else part for name, part in parts.items()}
 
-    def playing_state(self) -> dict[str, Any]:
-        """Part of `state_dict` that `act` and `targets` depend on: all but the optimizer."""
-        return {name: part for name, part in self.state_dict().items() if name != "optimizer"}
-
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Restore a `state_dict` or a `playing_state`."""
+        """Restore a `state_dict`, which may lack the optimizer."""
         if "clock" in state:  # missing in A2C's checkpoints of older versions
             self.clock = Clock(*state["clock"])
         for name in (name for name in self.saved if name in state or name != "optimizer"):

@@ -74,7 +74,7 @@ class AsyncUnrollWorker(UnrollWorker):
     ) -> None:
         """Continue with `streams` after `first` iterations; unless `first` is 0, call `load_state_dict` next."""
         self._config, self._learner, self._streams, self._noise, self._done = config, learner, streams, noise, first
-        self._versions = {first: copy.deepcopy(learner.playing_state())}  # needed later, by iterations done
+        self._versions = {first: _playing_state(learner)}  # needed later, by iterations done
         self._ours, self._theirs = _SPAWN.Pipe()  # not an event, which could block once its waiter is killed
         self._in_thread = in_thread
         self._pool: Executor | None = None
@@ -86,6 +86,8 @@ class AsyncUnrollWorker(UnrollWorker):
     def play(self) -> tuple[Rollout, Streams[State, Any]]:
         pool = self._pool or self._start()
         try:
+            if not self._requests:  # the process died after it had played all that was requested
+                raise BrokenExecutor
             answer, targets = self._requests.popleft().result()
         except BrokenExecutor as error:
             self._kill()  # else the pool may wait for ever for a process that lives
@@ -104,7 +106,7 @@ class AsyncUnrollWorker(UnrollWorker):
     def learned(self) -> None:
         source = self._config.source
         self._done += 1
-        self._versions[self._done] = copy.deepcopy(self._learner.playing_state())
+        self._versions[self._done] = _playing_state(self._learner)
         for old in [done for done in self._versions if done < version_of(source, self._done)]:
             del self._versions[old]
         with suppress(BrokenExecutor):  # `play` raises
@@ -193,6 +195,11 @@ def _end() -> None:
         _here["player"].env.close()
     for child in active_children():  # environments that failed to start; they block SIGTERM
         child.kill()
+
+
+def _playing_state(learner: Learner) -> dict[str, Any]:
+    """Copy of the state that `act` and `targets` depend on: all but the optimizer."""
+    return copy.deepcopy({name: part for name, part in learner.state_dict().items() if name != "optimizer"})
 
 
 def _arrays(fields: Iterable[Tensor]) -> list[NDArray[Any]]:
