@@ -89,12 +89,6 @@ class Trials:
         self._play, self._iteration = Captured(self._played), -1
         self._columns: list[Tensor] = []
 
-    @property
-    def own_streams(self) -> slice:
-        """Streams that this rank plays."""
-        number = self.num_streams // self.ranks.size
-        return slice(self.ranks.rank * number, (self.ranks.rank + 1) * number)
-
     def clock(self, iteration: int | None = None) -> Clock:
         """Time of schedules at the start of `iteration`, by default of the present one."""
         done, config = max(0, self._iteration) if iteration is None else iteration, self.config
@@ -132,9 +126,11 @@ class Trials:
     def play(self, iteration: int) -> tuple[Rollout, Tensor]:
         """Transitions `[T, B / R]` of this rank's trials of `iteration` on `tasks_of` it, and the log-probabilities of
         their actions. The actor samples its actions."""
-        tasks = self.tasks_of(iteration)[self.own_streams]
+        number = self.num_streams // self.ranks.size
+        own = slice(self.ranks.rank * number, (self.ranks.rank + 1) * number)
+        tasks = self.tasks_of(iteration)[own]
         starts, noise = (
-            mix(stream_seeds(self.seed, self.num_streams, purpose), iteration)[self.own_streams].to(tasks.device)
+            mix(stream_seeds(self.seed, self.num_streams, purpose), iteration)[own].to(tasks.device)
             for purpose in (_STARTS, _NOISE)
         )
         *columns, log_prob = self._play(tasks, starts, noise)
