@@ -39,7 +39,7 @@ event_file_writer._global_uid = event_file_writer.AtomicCounter(10**6)
 
 QUICK = (  # files with the strongest tests of each room that take a few seconds
     *("test_layers.py", "test_randomness.py", "config/test_schedules.py"),
-    *("envs/test_rooms.py", "envs/test_exact.py", "envs/test_rollout.py"),
+    *("envs/test_rooms.py", "envs/test_rollout.py"),
     *("rl/test_returns.py", "rl/test_statistics.py"),
     *("nn/test_transformer.py", "nn/test_networks.py", "objectives/test_ad.py"),
     *("data/test_windows.py", "runs/test_files.py", "runs/test_checkpoint.py", "evaluation/test_protocol.py"),

@@ -12,7 +12,7 @@ from icrl.contracts import Rollout
 from icrl.data.columns import rollout_of
 from icrl.data.history_store import Histories
 from icrl.envs import make_env
-from icrl.envs.exact import Chance
+from icrl.envs.policies import Chance
 from icrl.evaluation import in_context
 from icrl.evaluation.in_context import Adaptation, adaptation_of, play_episodes, source_adaptation
 from icrl.spaces import EnvSpec, discrete_spec

@@ -16,7 +16,7 @@ from icrl.app.compose import load_config
 from icrl.app.root import Config
 from icrl.contracts import Policy, Rollout, Step
 from icrl.envs import make_env
-from icrl.envs.exact import Chance
+from icrl.envs.policies import Chance
 from icrl.envs.rollout import rollout, start_streams
 from icrl.evaluation import references
 from icrl.evaluation.in_context import play_episodes, play_steps
@@ -185,11 +185,13 @@ def test_a_room_without_its_goal_has_no_success() -> None:
     assert not found.success.any() and not played.terminated.any() and not played.reward.any()
 
 
-def test_worlds_without_searchers_have_exact_references_or_play_chance(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_worlds_without_searchers_have_exact_references_or_play_them(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(references, "searchers_in", lambda _: {})
-    env = make_env(load_config(["env=dark_room", "env.random_start=true"]).env)
-    assert list(references.exact_references(env, env.all_tasks())) == ["random", "optimum"]
-    assert references.references_of(env) == {}
-    monkeypatch.setattr(env, "has_planner", False)
+    env, exact = make_env(load_config(["env=dark_room"]).env), {"random": {}, "optimum": {}}
+    monkeypatch.setattr(references, "EXACT", [lambda env, tasks: exact])
+    assert references.exact_references(env, env.all_tasks()) == exact and references.references_of(env) == {}
+    monkeypatch.setattr(references, "EXACT", [])
     assert references.exact_references(env, env.all_tasks()) == {}
+    assert list(references.references_of(env)) == ["random", "optimum"]
+    monkeypatch.setattr(env, "has_planner", False)
     assert list(references.references_of(env)) == ["random"]

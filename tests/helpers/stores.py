@@ -15,7 +15,7 @@ from icrl.data.history_store import Histories, HistoryWriter, open_histories
 from icrl.data.lives import Rewards
 from icrl.data.windows import Mixture, Windows, moments_of
 from icrl.envs import make_env
-from icrl.envs.exact import Chance
+from icrl.envs.policies import Chance
 
 TRAIN, ROWS = [3, 9, 17, 20], {"num_learners": 3, "num_envs": 2}
 NUM_ROWS, NUM_STEPS = 24, 130

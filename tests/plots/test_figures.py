@@ -12,10 +12,10 @@ from task_maps import figure_of, outlined, printed, world
 from icrl import extensions
 from icrl.app.compose import load_config
 from icrl.envs import make_env
-from icrl.envs.exact import Chance
+from icrl.envs.policies import Chance
 from icrl.evaluation import protocol
 from icrl.evaluation.in_context import play_episodes
-from icrl.evaluation.protocol import Setting, exact_numbers, summarise
+from icrl.evaluation.protocol import Setting, summarise
 from icrl.evaluation.references import exact_references
 from icrl.plots import figures
 from icrl.plots.figures import Panel, adaptation_figure, write_figures
@@ -43,7 +43,7 @@ def test_panels_and_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name:
     env = make_env(config.env)
     tasks = env.all_tasks()[:3]
     found, _ = play_episodes(Chance(env.spec), env, tasks, 2, 4, seed=0)
-    exact = exact_numbers(exact_references(env, tasks))
+    exact = exact_references(env, tasks)
     regrets = env.spec.success == "best_action"
     probes = ["temperature 0", "blank"]
     played = dict.fromkeys(["held_out", "searcher", *([] if transfer else ["train", *probes])], found)

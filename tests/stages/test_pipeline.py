@@ -18,6 +18,7 @@ from icrl.data.history_store import open_histories
 from icrl.data.windows import Windows
 from icrl.evaluation.diagnostics import OF_DIAGNOSTIC
 from icrl.evaluation.protocol import PARTS
+from icrl.evaluation.references import EXACT
 from icrl.evaluation.report import load_episodes
 from icrl.nn.gpt import GPT
 from icrl.programs import train_gpt
@@ -61,7 +62,7 @@ POLICIES = {
     *("A2C, training tasks, start of life", "A2C, training tasks, end of life", *SEARCHERS),
 }
 ABLATIONS = ("blank", "shuffled", "other_task", "wiped")
-MEASURES = {"success", "returns", "steps_to_goal", "fraction_of_optimum"}
+MEASURES = {"success", "returns", "steps_to_goal"}
 
 
 class Learned(NamedTuple):
@@ -103,7 +104,7 @@ def test_ablations_undo_what_was_learned(learned):
         found = learned.results["ablations"][name]["final"]
         assert found["success"]["mean"] < learned.success("random", LAST) + 0.15, name
         assert found["success"]["mean"] < whole["success"]["mean"] - 0.3, name
-        assert found["area"]["mean"] < whole["area"]["mean"] - 0.1, name
+        assert not EXACT or found["area"]["mean"] < whole["area"]["mean"] - 0.1, name
 
 
 def test_held_out_tasks_have_no_histories(learned):
@@ -141,7 +142,7 @@ def test_windows_are_as_many_and_as_long_as_asked_for(root, monkeypatch):
 def test_results_of_each_part(learned):
     results = learned.results
     assert set(results["curves"]) == POLICIES
-    assert set(results["differences"]) == {*SEARCHERS[1:4], "optimum"}
+    assert set(results["differences"]) == {*SEARCHERS[1:4], *["optimum"] * bool(EXACT)}
     assert set(results["decodings"]) == {"1", "0"} and set(results["ablations"]) == set(ABLATIONS)
     assert set(results["final"]) == {"held_out", "development", "train"}
     for part, tasks in (("held_out", 6), ("development", 2), ("train", 16)):

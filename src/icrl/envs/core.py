@@ -1,7 +1,7 @@
 """Base class of tensor environments: randomness, the clock and the auto-reset, written once. B streams.
 
-A finite world gives its rules: where episodes start and what an action can lead to (`outcomes`). Play and the exact
-expectations of `exact.py` both follow from them. Its state is one integer per stream, `state_index`; that of a
+A finite world gives its rules: where episodes start and what an action can lead to (`outcomes`). Play and
+exact expectations both follow from them. Its state is one integer per stream, `state_index`; that of a
 `VectorEnv` is n numbers, and its rule is `move`.
 """
 
@@ -17,7 +17,7 @@ from torch import Tensor
 
 from icrl.config.modules import registrar
 from icrl.config.options import Name, Options, option, refuse
-from icrl.contracts import ConfigError, Policy, Step
+from icrl.contracts import ConfigError, Step
 from icrl.envs import WORLDS, make_env
 from icrl.randomness import integers, mix, uniform
 from icrl.spaces import EnvSpec
@@ -98,7 +98,7 @@ class TensorEnv:
 
     @property
     def is_exact(self) -> bool:
-        """True if expectations of episodes can be computed (`exact.py`)."""
+        """True if expectations of episodes can be computed."""
         return self.has_planner and self.spec.is_discrete and not self.spec.action_mask
 
     @property
@@ -159,10 +159,6 @@ class TensorEnv:
     def family(self, side: int, corner: int, sizes: tuple[int, int], hidden: Tensor) -> "Family | None":
         """Rooms of other `sizes` in a grid of `side` cells that holds this world at row and column `corner`, without
         goals where the tasks `hidden` `[N, task_dim]` have theirs; None if this world has no such family."""
-
-    def references(self) -> dict[str, Policy[Any]]:
-        """Policies of this world to play beside a model, by name."""
-        return {}
 
     def label(self, task: Tensor) -> str:
         """Name for the task `[task_dim]` that is fit for file names."""

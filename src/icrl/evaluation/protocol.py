@@ -12,7 +12,6 @@ from typing import Any
 
 import numpy as np
 
-from icrl.envs.exact import Expectation
 from icrl.evaluation.diagnostics import OF_DIAGNOSTIC, Arrays, Runs, diagnostics
 from icrl.evaluation.in_context import Adaptation, EvaluationConfig
 from icrl.evaluation.measures import (
@@ -124,12 +123,6 @@ def part_of(name: str, main: str) -> str:
     if "training tasks" in name:
         return "train"
     return name if name in PARTS else main
-
-
-def exact_numbers(expectations: Mapping[str, Expectation]) -> Exact:
-    """Exact references in the form of the section `references`."""
-    fields = {"success": "success", "returns": "episode_return", "steps_to_goal": "steps_to_goal"}.items()
-    return {key: {name: getattr(one, field).tolist() for name, field in fields} for key, one in expectations.items()}
 
 
 def summarise(

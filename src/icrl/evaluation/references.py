@@ -21,8 +21,9 @@ from icrl.collection.collect import SampledOrGreedy
 from icrl.config.modules import load_plugins
 from icrl.contracts import Policy, Rollout, Step
 from icrl.envs.core import TensorEnv
-from icrl.envs.exact import Chance, Expectation, Planner, optimal_exact, random_exact
+from icrl.envs.policies import Chance, Planner
 from icrl.evaluation.in_context import BLOCK, play_steps
+from icrl.evaluation.measures import Exact
 from icrl.evaluation.protocol import TEMPERATURE, decoding_name
 from icrl.evaluation.trained import policy_of
 from icrl.nn.gpt import GPT, Window, context_of
@@ -34,6 +35,8 @@ if TYPE_CHECKING:
     from icrl.app.root import Config
 
 AGENTS: list[Callable[[Config, Tensor], dict[str, Learner]]] = []  # of extensions: learners of all tasks at once
+# Exact results of random and of optimal play in a world on tasks `[N, task_dim]`; an extension computes them.
+EXACT: list[Callable[[TensorEnv, Tensor], Exact]] = []
 
 # The new past `[n, T, ...]` of n streams, given their past, the indices of the streams `[n]`, the number of steps they
 # played, and their noise `[n]`.
@@ -42,21 +45,20 @@ Rewrite = Callable[[Window, Tensor, int, Tensor], Window]
 
 @singledispatch
 def searchers_in(env: Any) -> dict[str, Policy[Any]]:
-    """Policies that know the rules of the world `env` and learn its task in context, by name; none unless an extension
-    registers a function for its class."""
+    """Policies that know the rules of the world `env`, most of which learn its task in context, by name; none unless an
+    extension registers a function for its class."""
     return {}
 
 
 def references_of(env: TensorEnv) -> dict[str, Policy[Any]]:
-    """Policies to play beside the model, by name: searchers, or else random play and that of the planner if there is
-    one, unless both are exact."""
+    """Policies to play beside the model, by name: random play and that of the planner if there is one, unless both are
+    computed, and searchers."""
     load_plugins()
-    if searchers := searchers_in(env):
+    searchers = searchers_in(env)
+    if is_computed(env) or "random" in searchers:
         return searchers
-    if env.is_exact:
-        return {}
     best = {env.best_name: Planner()} if env.has_planner else {}
-    return {"random": Chance(env.spec)} | best | env.references()
+    return {"random": Chance(env.spec)} | best | searchers
 
 
 def agents_of(config: Config, tasks: Tensor) -> dict[str, Policy[Any]]:
@@ -65,9 +67,15 @@ def agents_of(config: Config, tasks: Tensor) -> dict[str, Policy[Any]]:
     return {name: SampledOrGreedy(learner, 0.0) for name, learner in agents}
 
 
-def exact_references(env: TensorEnv, tasks: Tensor) -> dict[str, Expectation]:
-    """Exact expectations of random and of optimal play on `tasks` `[N, task_dim]`; empty without a planner."""
-    return {"random": random_exact(env, tasks), "optimum": optimal_exact(env, tasks)} if env.is_exact else {}
+def is_computed(env: TensorEnv) -> bool:
+    """True if there are `exact_references`."""
+    load_plugins()
+    return env.is_exact and bool(EXACT)
+
+
+def exact_references(env: TensorEnv, tasks: Tensor) -> Exact:
+    """Exact results of random and of optimal play on `tasks` `[N, task_dim]`; empty if they cannot be computed."""
+    return EXACT[-1](env, tasks) if is_computed(env) else {}
 
 
 def probes_for(config: Config, model: GPT | Acting, env: TensorEnv, tasks: Tensor) -> dict[str, Policy[Any]]:

@@ -198,11 +198,10 @@ def setting_of(setup: Setup) -> protocol.Setting:
     env, rewards, num_steps = setup.env, setup.env.spec.reward_values, setup.env.spec.max_episode_steps
     possible = {"steps_to_goal": (0.0, float(num_steps))}
     possible |= {"returns": (min(0.0, *rewards) * num_steps, max(0.0, *rewards) * num_steps)} if rewards else {}
-    exact = {part: references.exact_references(env, tasks) for part, tasks in setup.tasks.items()}
     return protocol.Setting(
-        {part: protocol.exact_numbers(numbers) for part, numbers in exact.items()},
+        {part: references.exact_references(env, tasks) for part, tasks in setup.tasks.items()},
         protocol.decoding_name(setup.policy.temperature, setup.policy.sample_probability),
         env.has_planner and env.spec.success == "best_action",
         possible,
-        isinstance(env, Room) and env.is_exact and len(env.starts) == 1,
+        isinstance(env, Room) and references.is_computed(env) and len(env.starts) == 1,
     )

@@ -100,7 +100,7 @@ class SourceCurves:
         self.loggers = [self._logger, *self._own]
         self.statistics = EpisodeStatistics(env.spec, num_learners, source.num_envs)
         exact = exact_references(env, tasks[:MOST_EXACT]) if isinstance(env, TensorEnv) else {}
-        beside = [f"{name} {found.episode_return.mean().item():.3g}" for name, found in exact.items()]
+        beside = [f"{name} {np.mean(found['returns']):.3g}" for name, found in exact.items()]
         self._beside = f" ({', '.join(beside)})" if beside else ""
 
     def add(self, iteration: int, transitions: Rollout, metrics: dict[str, Tensor], learner: Learner) -> None:

@@ -6,13 +6,14 @@ import numpy as np
 import pytest
 import small_models
 from harness import TINY
+from installed import needs
 
 from icrl.app.compose import load_config
 from icrl.contracts import ConfigError, Rollout
 from icrl.data.history_store import Histories, open_histories
 from icrl.envs import make_env
 from icrl.envs.core import TensorEnv
-from icrl.envs.exact import random_exact
+from icrl.evaluation.references import exact_references
 from icrl.extensions.curves import learning_curves as learning
 from icrl.extensions.curves import training_curves as plots
 from icrl.extensions.curves.learning_curves import LearningCurves, learning_curves, learning_figure
@@ -60,13 +61,14 @@ def test_figure_shows_mean_band_and_tasks_from_fast_to_slow(num_tasks: int, show
     assert names == ["mean", "5 to 95 % of agents", *(f"goal_0_{task}" for task in shown), "random"]
 
 
+@needs("exact")
 @pytest.mark.parametrize("planner", [True, False])
 def test_the_curves_of_a_run_are_drawn_beside_chance(root: Path, monkeypatch, planner: bool) -> None:
     """The success of chance is exact, or played where that is not known."""
     config, drawn = load_config([*TINY, f"root={root}"]), []
     env = make_env(config.env)
     train = env.all_tasks()[open_histories(config.folder("histories")).manifest["tasks"]["train"]]
-    exact = random_exact(env, train).success.mean().item()
+    exact = np.mean(exact_references(env, train)["random"]["success"])
     draw = lambda *given, title: drawn.append(given[1:]) or learning_figure(*given, title=title)  # noqa: E731
     monkeypatch.setattr(TensorEnv, "has_planner", planner)
     monkeypatch.setattr(learning, "CHANCE_EPISODES", 200)

@@ -10,7 +10,7 @@ from installed import needs
 
 from icrl import extensions
 from icrl.contracts import Rollout
-from icrl.envs.exact import Chance, Planner
+from icrl.envs.policies import Chance, Planner
 from icrl.evaluation.in_context import play_episodes, seeds_of_play
 from icrl.extensions.films.walks import HOLD, Walk, film, frame_pictures, play, walks_of
 from icrl.extensions.maps.render import REWARDED

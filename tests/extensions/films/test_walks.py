@@ -11,7 +11,7 @@ from icrl import extensions
 from icrl.app.compose import load_config
 from icrl.envs import make_env
 from icrl.envs.core import MapView
-from icrl.envs.exact import Chance
+from icrl.envs.policies import Chance
 from icrl.envs.rooms import STAY, UP
 from icrl.evaluation.in_context import play_episodes
 from icrl.extensions.films import films, walks

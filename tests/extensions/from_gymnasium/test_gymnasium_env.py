@@ -17,10 +17,11 @@ from icrl.app.compose import load_config
 from icrl.config.options import replace
 from icrl.contracts import ConfigError
 from icrl.envs import make_env
-from icrl.envs.exact import Chance, optimal_exact, random_exact
+from icrl.envs.policies import Chance
 from icrl.envs.tasks import development_of, split_tasks
 from icrl.evaluation.in_context import play_episodes
 from icrl.evaluation.trained import changes_of
+from icrl.extensions.exact.expectation import optimal_exact, random_exact
 from icrl.extensions.from_gymnasium.gymnasium_env import GymnasiumConfig, GymnasiumEnv
 from icrl.randomness import stream_seeds
 from icrl.runs.files import PROJECT, check_same
@@ -55,7 +56,7 @@ def test_fewer_outcomes_are_filled_up_with_impossible_ones() -> None:
     for cell, action, expected in ((0, 2, [1.0, 1, 0, False]), (7, 2, [1.0, 8, 1, True]), (1, 1, [1.0, 4, 0, True])):
         assert [part[0, cell, action, 0].item() for part in outcomes] == expected
     exact = optimal_exact(env, env.all_tasks()[:2])
-    assert exact.episode_return.tolist() == [1, 1] and exact.steps_to_goal.tolist() == [4, 2]
+    assert exact.returns.tolist() == [1, 1] and exact.steps_to_goal.tolist() == [4, 2]
 
 
 def test_starts_are_those_of_the_table() -> None:
@@ -188,7 +189,7 @@ def test_the_commands_of_the_docs_satisfy_all_rules_and_the_cliffs_are_where_the
         assert env.has_planner and development_of(env, config, split.train) and split.held_out
     cliffs = make_env(configs[1].env)
     optimum = optimal_exact(cliffs, cliffs.all_tasks())
-    assert optimum.success.tolist() == [1] * 5 and optimum.episode_return.tolist() == [-13, -11, -11, -11, -11]
+    assert optimum.success.tolist() == [1] * 5 and optimum.returns.tolist() == [-13, -11, -11, -11, -11]
     start, right = torch.tensor(36), torch.tensor(1)
     falls = [
         float(cliffs.spec.reward_values[cliffs.outcomes(task, start, right).reward_index[0]])

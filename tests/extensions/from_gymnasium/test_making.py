@@ -12,7 +12,7 @@ from toy_env import Shaped, shaped
 from icrl.app.compose import load_config
 from icrl.contracts import ConfigError
 from icrl.envs import make_env
-from icrl.envs.exact import optimal_exact
+from icrl.extensions.exact.expectation import optimal_exact
 from icrl.extensions.from_gymnasium.gymnasium_env import GymnasiumEnv
 from icrl.extensions.from_gymnasium.making import draw_tasks, set_attribute
 from icrl.extensions.from_gymnasium.streams import PlayedState

@@ -24,7 +24,7 @@ from icrl.collection.collect import SampledOrGreedy
 from icrl.contracts import ConfigError, Rollout, Sample
 from icrl.data.history_store import open_histories
 from icrl.envs import make_env
-from icrl.envs.exact import Chance
+from icrl.envs.policies import Chance
 from icrl.envs.rollout import Streams, rollout, start_streams
 from icrl.extensions.from_gymnasium.border import read_expert
 from icrl.extensions.from_gymnasium.masks import ActionMask, with_flags

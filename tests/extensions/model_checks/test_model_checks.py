@@ -13,7 +13,7 @@ from models import outspoken
 
 from icrl.app.compose import load_config
 from icrl.envs import make_env
-from icrl.envs.exact import Planner
+from icrl.envs.policies import Planner
 from icrl.envs.rollout import rollout, start_streams
 from icrl.evaluation.in_context import play_episodes
 from icrl.extensions.model_checks.disturbed import Noisy, OtherActions

@@ -13,7 +13,7 @@ from PIL import Image
 from icrl.app.compose import load_config
 from icrl.contracts import ConfigError
 from icrl.envs import make_env
-from icrl.envs.exact import Chance
+from icrl.envs.policies import Chance
 from icrl.evaluation.in_context import play_episodes
 from icrl.extensions.maps.render import AGENT, GOALS, REWARDED, WALL
 from icrl.extensions.moved_goal import live_map

@@ -16,9 +16,9 @@ from icrl.app.compose import load_config
 from icrl.contracts import PipelineError, Rollout
 from icrl.envs import make_env
 from icrl.envs.core import TensorEnv
-from icrl.envs.exact import Chance
+from icrl.envs.policies import Chance
 from icrl.evaluation.in_context import Adaptation, play_episodes, play_steps
-from icrl.evaluation.protocol import Setting, exact_numbers, summarise
+from icrl.evaluation.protocol import Setting, summarise
 from icrl.evaluation.references import exact_references, references_of
 from icrl.evaluation.report import read_results
 from icrl.extensions.moved_goal import diagnostic
@@ -130,7 +130,7 @@ OPTIONS = load_config(["evaluation.num_bootstrap=200"]).evaluation
 
 def setting_of(env: TensorEnv, num_tasks: int) -> Setting:
     """Setting of an evaluation on the first tasks."""
-    exact = exact_numbers(exact_references(env, env.all_tasks()[:num_tasks]))
+    exact = exact_references(env, env.all_tasks()[:num_tasks])
     return Setting({"held_out": exact}, "1", False)
 
 

@@ -26,7 +26,7 @@ from icrl.app.compose import compose_config
 from icrl.config.schedules import Clock
 from icrl.contracts import Batch, Rollout
 from icrl.envs import make_env
-from icrl.envs.exact import Chance
+from icrl.envs.policies import Chance
 from icrl.envs.rooms import next_cells
 from icrl.extensions.offline_rl.critic import Critic
 from icrl.extensions.offline_rl.ilql import ImplicitQLearning, value_bound

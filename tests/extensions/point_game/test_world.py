@@ -6,7 +6,7 @@ from point_worlds import legal_in, lived, point_config, point_game
 from refusals import check_refusal
 from scalar_family import Stream
 
-from icrl.evaluation.references import references_of
+from icrl.evaluation.references import references_of, searchers_in
 from icrl.extensions.point_game.fixed_players import AGENTS as FIXED_AGENTS
 from icrl.extensions.point_game.fixed_players import HOSTS
 from icrl.extensions.point_game.rules import canonical
@@ -131,4 +131,4 @@ def test_fixed_players_are_references_beside_random_play(role: str, best: list[s
         action, _ = references[name].act(references[name].initial_carry(len(tasks)), step, noise)
         by_rule = HOSTS[player](points, noise) if role == "host" else FIXED_AGENTS[player](points, legal, noise)
         assert torch.equal(action, by_rule)
-    assert PointFamily(point_config(**{**options, "dimensions": [3, 4]})).references() == {}
+    assert searchers_in(PointFamily(point_config(**{**options, "dimensions": [3, 4]}))) == {}

@@ -6,8 +6,8 @@ from room_steps import check_peer, check_starts, check_streams
 from small_worlds import key_to_door
 from toymeta.dark_key_door import DarkKeyToDoor as ToymetaKeyToDoor
 
-from icrl.envs.exact import random_exact
 from icrl.envs.rooms import NUM_ACTIONS
+from icrl.extensions.exact.expectation import random_exact
 from icrl.spaces import discrete_spec
 
 
@@ -49,4 +49,4 @@ def test_published_numbers_of_key_to_door(random_start: bool, known: float) -> N
     alike = torch.tensor([8, 4, 1])[on_axis[eighth]].double()
     assert alike.sum() == 6480
     found = random_exact(env, env.all_tasks()[eighth])
-    assert float((found.episode_return * alike).sum() / 6480) == pytest.approx(known, abs=5e-6)
+    assert float((found.returns * alike).sum() / 6480) == pytest.approx(known, abs=5e-6)

@@ -11,9 +11,9 @@ from small_worlds import anymdp, garnet
 
 from icrl.contracts import ConfigError
 from icrl.envs.core import MapView
-from icrl.envs.exact import optimal_exact, random_exact
 from icrl.envs.rollout import rollout, start_streams
 from icrl.evaluation.in_context import play_episodes
+from icrl.extensions.exact.expectation import optimal_exact, random_exact
 from icrl.extensions.worlds import random_mdps
 from icrl.extensions.worlds.learners import Knowledge, PosteriorSamplingRL, dirichlet
 from icrl.extensions.worlds.random_mdps import RandomMDP
@@ -95,7 +95,7 @@ def test_no_two_pitfalls_are_neighbours_so_every_goal_can_be_reached(monkeypatch
 def test_the_plan_is_the_best_of_all_policies(name: str) -> None:
     """Every action for each of 3 states and 3 steps, valued by a recursion over all courses."""
     env = MAKERS[name](num_states=3, num_actions=2, num_tasks=4, max_episode_steps=3)
-    found = optimal_exact(env, env.all_tasks()).episode_return
+    found = optimal_exact(env, env.all_tasks()).returns
     for task in range(4):
         table = table_of(env, task)
 
@@ -222,6 +222,6 @@ def test_it_learns_in_a_garnet() -> None:
     env = garnet(num_states=6, num_tasks=10, max_episode_steps=20)
     tasks = env.all_tasks()
     played, _ = play_episodes(PosteriorSamplingRL(env), env, tasks, 2, 40, seed=0)
-    random, optimum = (float(found(env, tasks).episode_return.mean()) for found in (random_exact, optimal_exact))
+    random, optimum = (float(found(env, tasks).returns.mean()) for found in (random_exact, optimal_exact))
     first, last = played.returns[..., :1].mean(), played.returns[..., -10:].mean()
     assert first < random + 0.2 * (optimum - random) and last > random + 0.8 * (optimum - random)

@@ -13,10 +13,9 @@ from icrl.app.root import Config
 from icrl.data.columns import rollout_of
 from icrl.data.history_store import Histories, open_histories
 from icrl.envs import make_env
-from icrl.envs.exact import Chance
+from icrl.envs.policies import Chance
 from icrl.envs.rollout import OpenEpisodes, finished_episodes
 from icrl.evaluation.in_context import play_episodes
-from icrl.evaluation.protocol import exact_numbers
 from icrl.evaluation.references import exact_references
 from icrl.evaluation.tables import LABELS
 from icrl.plots import style
@@ -42,7 +41,7 @@ def write_learning_curves(config: Config) -> Path:
     with closing(make_env(config.env, torch.device("cpu"))) as env:
         tasks = env.all_tasks()[histories.manifest["tasks"]["train"]]
         curves = learning_curves(histories)
-        if exact := exact_numbers(exact_references(env, tasks)):
+        if exact := exact_references(env, tasks):
             random = float(np.mean(exact["random"][curves.measure]))
         else:
             played, _ = play_episodes(Chance(env.spec), env, tasks, 1, CHANCE_EPISODES, config.seed)

@@ -2,3 +2,5 @@
 
 `page.py` imports only Python's standard library; the others import from evaluation and all folders below it.
 """
+
+NEEDS = ("exact",)

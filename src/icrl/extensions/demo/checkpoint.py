@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -76,19 +77,16 @@ def references_of(env: DarkRoom, curves: Json) -> dict[str, Any]:
     the source in its first episodes, and of the model on held-out goals."""
     measure = "steps_to_goal" if env.terminate_on_goal else "returns"
     exact = exact_references(env, torch.arange(env.size**2)[:, None])
-    found: dict[str, Any] = {
-        name: _rounded(values.steps_to_goal if env.terminate_on_goal else values.episode_return)
-        for name, values in exact.items()
-    }
+    found: dict[str, Any] = {name: _rounded(values[measure]) for name, values in exact.items()}
     named = {"average": (PARTS["held_out"], "this model, mean over held-out goals")}
     for name in curves:
         if name.endswith("start of life"):
             named["source"] = (name, f"its source, mean ({name})")
     for name, (curve, label) in named.items():
         if curve in curves:
-            found[name] = {"label": label, "values": _rounded(torch.tensor(curves[curve][measure]["mean"]))}
+            found[name] = {"label": label, "values": _rounded(curves[curve][measure]["mean"])}
     return found
 
 
-def _rounded(values: torch.Tensor) -> list[float]:
-    return [round(value, 3) for value in values.tolist()]
+def _rounded(values: Sequence[float]) -> list[float]:
+    return [round(value, 3) for value in values]

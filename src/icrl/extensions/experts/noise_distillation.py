@@ -28,7 +28,7 @@ from icrl.app.root import Config
 from icrl.config.options import Name, OneOrMore, Text, option, refuse
 from icrl.contracts import Env, Rollout, Sample, Step, UpdateResult
 from icrl.envs import make_env
-from icrl.envs.exact import uniform_actions
+from icrl.envs.policies import uniform_actions
 from icrl.extensions.experts.teachers import Informed, open_teacher, run_of_teacher, trained_agents
 from icrl.randomness import several
 from icrl.sources import source

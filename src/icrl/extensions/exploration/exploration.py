@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from icrl.contracts import Json, Policy, Rollout, Step
-from icrl.envs.exact import Chance
+from icrl.envs.policies import Chance
 from icrl.envs.rooms import DarkRoom
 from icrl.evaluation.diagnostics import OF_DIAGNOSTIC, Arrays, Diagnostic, Episodes, Runs
 from icrl.evaluation.in_context import Adaptation, EvaluationConfig, Job, play_steps

@@ -13,6 +13,7 @@ from functools import partial
 from itertools import chain
 from pathlib import Path
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -21,10 +22,10 @@ from icrl.collection.collect import collect, make_experience, make_learners, mak
 from icrl.config.options import replace
 from icrl.contracts import Rollout
 from icrl.envs.core import TensorEnv
-from icrl.envs.exact import optimal_exact
 from icrl.evaluation.diagnostics import Episodes
 from icrl.evaluation.in_context import seeds_of_play
 from icrl.evaluation.measures import Exact
+from icrl.evaluation.references import exact_references
 from icrl.evaluation.report import source_label
 from icrl.evaluation.setup import Played, Setup
 from icrl.extensions.films.growing_curve import GrowingCurve
@@ -102,8 +103,9 @@ def _folder(setup: Setup) -> Path:
 
 def compared_tasks(env: TensorEnv, tasks: Tensor) -> list[int]:
     """Numbers of the tasks among `tasks` `[G, task_dim]` that are filmed, from the quickest to the longest to solve."""
-    length = optimal_exact(env, tasks).steps_to_goal if env.is_exact else torch.arange(len(tasks))
-    by_length = length.argsort(stable=True).tolist()
+    exact = exact_references(env, tasks)
+    length = exact["optimum"]["steps_to_goal"] if exact else range(len(tasks))
+    by_length = np.argsort(length, kind="stable").tolist()
     return [*dict.fromkeys(by_length[i * (len(tasks) - 1) // (NUM_COMPARED - 1)] for i in range(NUM_COMPARED))]
 
 

@@ -25,7 +25,7 @@ from icrl.config.modules import describe_error
 from icrl.config.options import OneOrMore, Text, option, refuse
 from icrl.contracts import ConfigError, PipelineError, Step
 from icrl.envs.core import EXPERT, NAME, TASK_VISIBLE, EnvConfig, MapView, Outcomes, State, world
-from icrl.envs.exact import TableEnv
+from icrl.extensions.exact.tables import TableEnv
 from icrl.extensions.from_gymnasium.border import action_space, described, obs_space, read_expert, read_obs, rows_of
 from icrl.extensions.from_gymnasium.guard import SECONDS, Guard
 from icrl.extensions.from_gymnasium.making import (

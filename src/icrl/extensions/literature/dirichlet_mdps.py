@@ -11,8 +11,9 @@ from torch import Tensor
 from icrl.config.options import option
 from icrl.contracts import Step
 from icrl.envs.core import NAME, Outcomes, State, world
-from icrl.envs.exact import Chance, Planner, best_actions
+from icrl.envs.policies import Chance, Planner
 from icrl.evaluation.references import searchers_in
+from icrl.extensions.exact.tables import best_actions
 from icrl.extensions.worlds.learners import dirichlet
 from icrl.extensions.worlds.random_mdps import RandomMDP, RandomMDPConfig
 from icrl.randomness import cumulative, draw, mix, normal, seeds_of, uniform

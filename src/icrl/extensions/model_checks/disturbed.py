@@ -8,7 +8,7 @@ from torch import Tensor
 
 from icrl.contracts import Step
 from icrl.envs.core import TensorEnv, choose_rows
-from icrl.envs.exact import uniform_actions
+from icrl.envs.policies import uniform_actions
 from icrl.nn.gpt_policy import GPTCarry, GPTPolicy
 from icrl.randomness import integers, mix, several
 

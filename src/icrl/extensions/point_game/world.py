@@ -17,6 +17,7 @@ from torch import Tensor
 
 from icrl.contracts import Policy, Step
 from icrl.envs.core import TensorEnv, world
+from icrl.evaluation.references import searchers_in
 from icrl.extensions.point_game.fixed_players import AGENTS, HOSTS, choose
 from icrl.extensions.point_game.opponents import PointGameConfig, opponents_of, stretched
 from icrl.extensions.point_game.rollout import PointGame, PointGameOptions
@@ -117,11 +118,6 @@ class PointFamily(TensorEnv):
         rows, dimension = self.spec.points
         return obs[..., : rows * dimension].unflatten(-1, (rows, dimension)) - 1
 
-    def references(self) -> dict[str, Policy[Any]]:
-        """The best known fixed players by name; none if tasks differ in dimension, because a host cannot see it."""
-        names = _REFERENCES[self.config.role] if len(self.config.dimensions) == 1 else ()
-        return {name.replace("_", " ").title(): FixedPlayer(self, name) for name in names}
-
     def _start(self, tasks: Tensor, seeds: Tensor, episode: Tensor) -> GamesState:
         """Start the games numbered `episode`."""
         points = seeds.new_full((len(seeds), *self.spec.points), PADDING)
@@ -176,3 +172,10 @@ class FixedPlayer(NamedTuple):
         points, legal = self.env.points_of(step.obs), step.obs[:, -self.env.spec.num_actions :] > 0
         is_host = self.name in HOSTS
         return HOSTS[self.name](points, noise) if is_host else AGENTS[self.name](points, legal, noise), carry
+
+
+@searchers_in.register
+def _(env: PointFamily) -> dict[str, Policy[Any]]:
+    """The best known fixed players by name; none if tasks differ in dimension, because a host cannot see it."""
+    names = _REFERENCES[env.config.role] if len(env.config.dimensions) == 1 else ()
+    return {name.replace("_", " ").title(): FixedPlayer(env, name) for name in names}

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from icrl.config.options import option, refuse
 from icrl.envs.core import NAME, EnvConfig, MapView, Outcomes, world
-from icrl.envs.exact import TableEnv
+from icrl.extensions.exact.tables import TableEnv
 from icrl.randomness import mix, stream_seeds, uniform
 from icrl.spaces import discrete_spec
 

@@ -17,7 +17,7 @@ from typing import Any
 
 from icrl.app.root import Config
 from icrl.contracts import Json, Rollout
-from icrl.envs.exact import Chance
+from icrl.envs.policies import Chance
 from icrl.evaluation.in_context import Adaptation, play_episodes
 from icrl.evaluation.measures import Cells, intervals
 from icrl.evaluation.setup import Setup, open_setup

@@ -32,9 +32,9 @@ from icrl.config.schedules import nearest
 from icrl.contracts import ConfigError
 from icrl.envs import make_env
 from icrl.envs.core import TensorEnv
-from icrl.envs.exact import random_exact
 from icrl.envs.rollout import OpenEpisodes, finished_episodes
 from icrl.envs.tasks import split_tasks
+from icrl.evaluation.references import exact_references
 from icrl.extensions.search.options import SearchedConfig
 from icrl.extensions.search.pictures import shown, write_search_plots
 from icrl.extensions.search.trials import OTHERS, PROGRAMS, trial_of, value_of
@@ -190,7 +190,8 @@ def searched_task(config: Config, env: TensorEnv) -> Tensor:
     """The training task `[1, task_dim]` that random play solves least, or the first where that is not known exactly.
     Options must not be chosen on held-out tasks."""
     tasks = env.all_tasks()[split_tasks(env, config).train]
-    return tasks[random_exact(env, tasks).success.argmin()][None] if env.is_exact else tasks[:1]
+    exact = exact_references(env, tasks)
+    return tasks[np.argmin(exact["random"]["success"])][None] if exact else tasks[:1]
 
 
 def score(config: Config, device: torch.device) -> float:

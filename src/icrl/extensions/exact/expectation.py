@@ -1,28 +1,25 @@
-"""References that learn nothing, random play and the planner: exact expectations, plans by dynamic programming, and the
-two as policies. N tasks, S states, A actions, K outcomes, M steps an episode, B streams."""
+"""Exact expectations of an episode, by the flow of probability mass over states.
 
-from collections.abc import Callable
+N tasks, S states, A actions, K outcomes.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import NamedTuple
 
 import torch
-from gymnasium.spaces import Box, MultiDiscrete
 from torch import Tensor
 
-from icrl.contracts import Step
-from icrl.envs.core import Outcomes, State, TensorEnv
+from icrl.envs.core import State, TensorEnv
 from icrl.envs.rollout import is_success
-from icrl.randomness import draw_possible, several
 from icrl.spaces import EnvSpec
-
-_EQUAL = 1e-9  # returns that differ by less are equal
 
 
 class Expectation(NamedTuple):
     """Exact values of one episode, `[N]` float64 on the CPU each."""
 
-    episode_return: Tensor
     success: Tensor
+    returns: Tensor
     steps_to_goal: Tensor  # steps until the success; without one, the length of the episode
 
 
@@ -78,7 +75,7 @@ def expectation(env: TensorEnv, tasks: Tensor, policy: Callable[[State], Tensor]
         mass, pending = _next_mass(flow, after, ends), _next_mass(pending_flow, after, ends | won)
     if spec.success == "return":
         success = _success_by_return(spec, start, chances, after.expand_as(value), value, ends)
-    return Expectation(total, success, steps)
+    return Expectation(success, total, steps)
 
 
 def _success_by_return(
@@ -105,27 +102,6 @@ def _success_by_return(
     return success
 
 
-def best_actions(rules: Outcomes, reward_values: Tensor, num_steps: int) -> Tensor:
-    """Actions `[N, M, S]` (int16) that maximise the return of the rest of an episode of `num_steps` = M; of those that
-    do, one that ends it soonest.
-
-    The fields of `rules` are `[N, S, A, K]`. Backward induction (Puterman, 1994, section 4.5), twice in one sweep: with
-    k steps left, V_k(s) = max_a sum_j p_j (r_j + (1 - terminated_j) V_{k-1}(s_j)), and among the actions that attain it
-    the least expected length L_k(s) = min_a 1 + sum_j p_j (1 - terminated_j) L_{k-1}(s_j)."""
-    goes_on = rules.probability.double() * ~rules.terminated
-    reward = (rules.probability * reward_values[rules.reward_index]).sum(dim=-1)  # [N, S, A]
-    after = rules.state_index.flatten(1)
-    value = length = torch.zeros(rules.state_index.shape[:2], dtype=torch.float64)  # [N, S]
-    best: list[Tensor] = []
-    for _ in range(num_steps):
-        returns = reward + (goes_on * value.gather(1, after).view_as(goes_on)).sum(dim=-1)
-        lengths = 1 + (goes_on * length.gather(1, after).view_as(goes_on)).sum(dim=-1)
-        value = returns.amax(dim=-1)
-        length, action = lengths.masked_fill(returns < value[..., None] - _EQUAL, torch.inf).min(dim=-1)
-        best.append(action.to(torch.int16))
-    return torch.stack(best[::-1], dim=1)
-
-
 def _next_mass(flow: Tensor, after: Tensor, over: Tensor) -> Tensor:
     """Mass `[N, S]` that `flow` `[N, S, A, K]` moves, without the episodes that are over."""
     left = flow.masked_fill(over.expand_as(flow), 0.0).flatten(1)
@@ -136,82 +112,7 @@ random_exact = partial(noisy_exact, noise=1.0)
 optimal_exact = partial(noisy_exact, noise=0.0)
 
 
-class TableEnv(TensorEnv):
-    """World whose rules are a table for each task; exact expectations come from these. The observation is the state.
-
-    A task is the number of its table, `[B, 1]`. A subclass sets `spec`, `starts` and, by `set_rules`, the tables."""
-
-    task_columns = ("task",)
-
-    def set_rules(self, rules: Outcomes) -> None:
-        """Take the tables `[N, S, A, K]` of all tasks, and plan for each."""
-        self._probability, self._next_state, self._reward, self._terminated = rules
-        values = torch.tensor(self.spec.reward_values, dtype=torch.float64)
-        self._best = best_actions(rules, values, self.spec.max_episode_steps)
-
-    def all_tasks(self) -> Tensor:
-        return torch.arange(len(self._best))[:, None]
-
-    def outcomes(self, task: Tensor, state_index: Tensor, action: Tensor) -> Outcomes:
-        """Outcomes in the table; if there are fewer than K, the others have probability 0."""
-        where = (task[..., 0], state_index, action)
-        return Outcomes(self._probability[where], self._next_state[where], self._reward[where], self._terminated[where])
-
-    def optimal_action(self, state: State) -> Tensor:
-        """Best action for the steps that are left, from the table; see `best_actions`. Under a clock of Gymnasium that
-        runs longer than the plan, its last step."""
-        timestep = state.timestep.clamp(max=self._best.shape[1] - 1)
-        return self._best[state.task[..., 0], timestep, state.inner].long()
-
-    def label(self, task: Tensor) -> str:
-        return f"task_{int(task[0])}"
-
-    def rewarded(self, task: Tensor) -> tuple[int, ...]:
-        """States of the task `[1]` that pay when they are entered."""
-        number = int(task[0])
-        pays = torch.tensor(self.spec.reward_values, device=self._reward.device)[self._reward[number]] > 0
-        return tuple(self._next_state[number][pays & (self._probability[number] > 0)].unique().tolist())
-
-
-class Unlearned:
-    """Base of policies that remember nothing."""
-
-    def initial_carry(self, num_streams: int) -> tuple[()]:
-        return ()
-
-
-class Chance(Unlearned):
-    """Uniformly random play."""
-
-    def __init__(self, spec: EnvSpec) -> None:
-        self._spec = spec
-
-    def act(self, carry: tuple[()], step: Step, noise: Tensor) -> tuple[Tensor, tuple[()]]:
-        return uniform_actions(self._spec, step.obs, noise), carry
-
-
-class Planner(Unlearned):
-    """The optimal action of the world, which knows the task."""
-
-    def act(self, carry: tuple[()], step: Step, noise: Tensor) -> tuple[Tensor, tuple[()]]:
-        return step.optimal_action, carry
-
-
-def uniform_actions(spec: EnvSpec, obs: Tensor, noise: Tensor) -> Tensor:
-    """Uniformly random actions of a world with `spec`, `[B, ...]`, among the legal ones for `obs`, by `noise` `[B]`."""
-    space = spec.action_space
-    if isinstance(space, MultiDiscrete):
-        sizes = torch.from_numpy(space.nvec).to(noise.device)
-        return (several(noise, len(sizes)) * sizes).long()
-    if isinstance(space, Box):
-        low, high = (torch.from_numpy(bound).to(noise.device) for bound in (space.low, space.high))
-        return low + (high - low) * several(noise, low.numel()).view(-1, *low.shape)
-    return draw_possible(uniform(spec, obs), noise)
-
-
-def uniform(spec: EnvSpec, obs: Tensor) -> Tensor:
-    """Probability of each action, `[B, A]`, if all that are legal for `obs` are equally likely."""
-    legal = spec.legal(obs)
-    if legal is None:
-        legal = torch.ones(len(obs), spec.num_actions, device=obs.device)
-    return legal / legal.sum(1, keepdim=True)
+def exact_results(env: TensorEnv, tasks: Tensor) -> Mapping[str, Mapping[str, Sequence[float]]]:
+    """Results of random and of optimal play on `tasks` `[N, task_dim]`, by policy and measure."""
+    policies = {"random": random_exact(env, tasks), "optimum": optimal_exact(env, tasks)}
+    return {name: {key: values.tolist() for key, values in found._asdict().items()} for name, found in policies.items()}

@@ -1,0 +1,69 @@
+"""Worlds whose rules are tables, and plans in them by dynamic programming.
+
+N tasks, S states, A actions, K outcomes, M steps an episode.
+"""
+
+import torch
+from torch import Tensor
+
+from icrl.envs.core import Outcomes, State, TensorEnv
+
+_EQUAL = 1e-9  # returns that differ by less are equal
+
+
+class TableEnv(TensorEnv):
+    """World whose rules are a table for each task; exact expectations come from these. The observation is the state.
+
+    A task is the number of its table, `[B, 1]`. A subclass sets `spec`, `starts` and, by `set_rules`, the tables."""
+
+    task_columns = ("task",)
+
+    def set_rules(self, rules: Outcomes) -> None:
+        """Take the tables `[N, S, A, K]` of all tasks, and plan for each."""
+        self._probability, self._next_state, self._reward, self._terminated = rules
+        values = torch.tensor(self.spec.reward_values, dtype=torch.float64)
+        self._best = best_actions(rules, values, self.spec.max_episode_steps)
+
+    def all_tasks(self) -> Tensor:
+        return torch.arange(len(self._best))[:, None]
+
+    def outcomes(self, task: Tensor, state_index: Tensor, action: Tensor) -> Outcomes:
+        """Outcomes in the table; if there are fewer than K, the others have probability 0."""
+        where = (task[..., 0], state_index, action)
+        return Outcomes(self._probability[where], self._next_state[where], self._reward[where], self._terminated[where])
+
+    def optimal_action(self, state: State) -> Tensor:
+        """Best action for the steps that are left, from the table; see `best_actions`. Under a clock of Gymnasium that
+        runs longer than the plan, its last step."""
+        timestep = state.timestep.clamp(max=self._best.shape[1] - 1)
+        return self._best[state.task[..., 0], timestep, state.inner].long()
+
+    def label(self, task: Tensor) -> str:
+        return f"task_{int(task[0])}"
+
+    def rewarded(self, task: Tensor) -> tuple[int, ...]:
+        """States of the task `[1]` that pay when they are entered."""
+        number = int(task[0])
+        pays = torch.tensor(self.spec.reward_values, device=self._reward.device)[self._reward[number]] > 0
+        return tuple(self._next_state[number][pays & (self._probability[number] > 0)].unique().tolist())
+
+
+def best_actions(rules: Outcomes, reward_values: Tensor, num_steps: int) -> Tensor:
+    """Actions `[N, M, S]` (int16) that maximise the return of the rest of an episode of `num_steps` = M; of those that
+    do, one that ends it soonest.
+
+    The fields of `rules` are `[N, S, A, K]`. Backward induction (Puterman, 1994, section 4.5), twice in one sweep: with
+    k steps left, V_k(s) = max_a sum_j p_j (r_j + (1 - terminated_j) V_{k-1}(s_j)), and among the actions that attain it
+    the least expected length L_k(s) = min_a 1 + sum_j p_j (1 - terminated_j) L_{k-1}(s_j)."""
+    goes_on = rules.probability.double() * ~rules.terminated
+    reward = (rules.probability * reward_values[rules.reward_index]).sum(dim=-1)  # [N, S, A]
+    after = rules.state_index.flatten(1)
+    value = length = torch.zeros(rules.state_index.shape[:2], dtype=torch.float64)  # [N, S]
+    best: list[Tensor] = []
+    for _ in range(num_steps):
+        returns = reward + (goes_on * value.gather(1, after).view_as(goes_on)).sum(dim=-1)
+        lengths = 1 + (goes_on * length.gather(1, after).view_as(goes_on)).sum(dim=-1)
+        value = returns.amax(dim=-1)
+        length, action = lengths.masked_fill(returns < value[..., None] - _EQUAL, torch.inf).min(dim=-1)
+        best.append(action.to(torch.int16))
+    return torch.stack(best[::-1], dim=1)
