@@ -61,7 +61,8 @@ POLICIES = {
     *("model, held-out tasks", "model, development tasks", "model, training tasks", "random", "optimum"),
     *("A2C, training tasks, start of life", "A2C, training tasks, end of life", *SEARCHERS),
 }
-ABLATIONS = ("blank", "shuffled", "other_task", "wiped")
+PROBED = "probes" in extensions.NAMES
+ABLATIONS = ("blank", "shuffled", "other_task", "wiped") if PROBED else ()
 MEASURES = {"success", "returns", "steps_to_goal"}
 
 
@@ -97,6 +98,7 @@ def test_the_model_learns_unseen_goals_in_its_context(learned):
     assert np.mean(returns[LAST]) > 4 * returns[0]
 
 
+@needs("probes")
 def test_ablations_undo_what_was_learned(learned):
     """With a context without rewards, of another task, or of one episode the model is not better than chance."""
     whole = learned.results["final"]["held_out"]
@@ -143,7 +145,7 @@ def test_results_of_each_part(learned):
     results = learned.results
     assert set(results["curves"]) == POLICIES
     assert set(results["differences"]) == {*SEARCHERS[1:4], *["optimum"] * bool(EXACT)}
-    assert set(results["decodings"]) == {"1", "0"} and set(results["ablations"]) == set(ABLATIONS)
+    assert set(results["decodings"]) == {"1", *["0"] * PROBED} and set(results["ablations"]) == set(ABLATIONS)
     assert set(results["final"]) == {"held_out", "development", "train"}
     for part, tasks in (("held_out", 6), ("development", 2), ("train", 16)):
         final, curves = results["final"][part], results["curves"][PARTS[part]]
@@ -160,7 +162,7 @@ def test_episodes_are_kept(learned):
     episodes, further = load_episodes(folder, learned.results["episodes"])
     lives = {"A2C, training tasks, start of life", "A2C, training tasks, end of life"}
     own = {name for name in episodes if OF_DIAGNOSTIC not in name}
-    assert own == {"held_out", "development", "train", *SEARCHERS, "temperature 0", *ABLATIONS, *lives}
+    assert own == {"held_out", "development", "train", *SEARCHERS, *["temperature 0"] * PROBED, *ABLATIONS, *lives}
     if "moved_goal" in extensions.NAMES:
         moved = {f"moved goal: {name}" for name in ("model", *SEARCHERS)}
         assert set(episodes) == own | moved and set(further["other_goal_first"]) == {*moved, "other_task"}
@@ -195,7 +197,7 @@ def test_a_moved_goal_is_shown_and_kept(learned):
 
 
 def test_pictures(learned):
-    drawn = ["goals", "adaptation", "probes", *["first_success"] * ("first_success" in extensions.NAMES)]
+    drawn = ["goals", "adaptation", *["probes"] * PROBED, *["first_success"] * ("first_success" in extensions.NAMES)]
     drawn += [name for name in ("moved_goal", "coverage") if name in learned.results]
     for name in ("source/goals", *(f"evaluation/{name}" for name in drawn)):
         with Image.open(learned.root / f"logs/learns/{name}.png") as picture:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, cast
 from torch import Tensor
 
 from icrl.config.modules import load_plugins
-from icrl.contracts import Json, Rollout
+from icrl.contracts import Json, Policy, Rollout
 from icrl.envs.core import TensorEnv
 from icrl.evaluation.in_context import Adaptation, EvaluationConfig, Job
 from icrl.rl.statistics import Floats
@@ -68,6 +68,8 @@ class Diagnostic(Protocol):
 
 
 DIAGNOSTICS: dict[str, Diagnostic] = {}  # by name
+# Other decodings of the model and ablations of its context, to play beside it, by name; see `protocol.ABLATIONS`.
+PROBES: list[Callable[[Setup], dict[str, Policy[Any]]]] = []
 
 
 def diagnostics() -> list[Diagnostic]:

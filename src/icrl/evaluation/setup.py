@@ -21,7 +21,7 @@ from icrl.envs import make_env
 from icrl.envs.core import TensorEnv
 from icrl.envs.rooms import Room
 from icrl.evaluation import protocol, references, report, trained
-from icrl.evaluation.diagnostics import OF_DIAGNOSTIC, Arrays, Episodes, diagnostics
+from icrl.evaluation.diagnostics import OF_DIAGNOSTIC, PROBES, Arrays, Episodes, diagnostics
 from icrl.evaluation.in_context import Job, jobs_playing, joined, source_adaptation
 from icrl.evaluation.kinds import TrainedPolicy, policy_suffixes
 from icrl.nn.gpt import GPT
@@ -96,8 +96,8 @@ class Setup:
 
     @cached_property
     def probes(self) -> dict[str, Policy[Any]]:
-        """Other decodings of the model, and ablations of its context, by name."""
-        return references.probes_for(self.config, self.model, self.env, self.tasks[self.main])
+        """Probes of the model, by name."""
+        return {name: policy for probes_of in PROBES for name, policy in probes_of(self).items()}
 
     def read_results(self) -> Json | None:
         """Results of an earlier evaluation, None without one. Raises `ConfigError` if they are of other options or of

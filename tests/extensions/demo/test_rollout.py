@@ -9,10 +9,11 @@ import torch
 from demo_pages import COMMITTED, Small, needs_node, play_in_node, small_model
 from installed import needs
 
+from icrl.contracts import Step
 from icrl.evaluation.in_context import play_episodes
-from icrl.evaluation.references import Blanked, references_of
+from icrl.evaluation.references import references_of
 from icrl.extensions.demo.checkpoint import file_content
-from icrl.nn.gpt_policy import GPTPolicy
+from icrl.nn.gpt_policy import GPTCarry, GPTPolicy
 from icrl.randomness import Noise, stream_seeds
 
 pytest.importorskip("onnx")
@@ -61,10 +62,17 @@ def test_a_life_in_the_page_equals_that_of_the_library_action_by_action(
         assert any(episode["success"] for episode in played["episodes"])
 
 
+class Blanked(GPTPolicy):
+    """Policy that reads no reward."""
+
+    def act(self, carry: GPTCarry, step: Step, noise: torch.Tensor) -> tuple[torch.Tensor, GPTCarry]:
+        return super().act(carry, step._replace(reward=torch.zeros_like(step.reward)), noise)
+
+
 def test_blanked_rewards_are_read_as_in_the_ablation(small: tuple[Small, Path], tmp_path: Path) -> None:
     (model, env), checkpoint = small
     noise = Noise(stream_seeds(1, 1)).draw(STEPS)[:, 0]
-    expected = play(env, Blanked(GPTPolicy(model, 1.0, 1.0, 0.75)), NEAR, noise)
+    expected = play(env, Blanked(model, 1.0, 1.0, 0.75), NEAR, noise)
     played = play_in_node(tmp_path, checkpoint, noise.tolist(), STEPS, NEAR, blankAt=0)
     assert played["actions"] == expected["actions"]
     assert played["actions"] != play(env, GPTPolicy(model, 1.0, 1.0, 0.75), NEAR, noise)["actions"]

@@ -12,7 +12,7 @@ from worlds import room
 from icrl.app.compose import load_config
 from icrl.contracts import Step
 from icrl.envs import make_env
-from icrl.evaluation.references import references_of, searchers_in
+from icrl.evaluation.references import searchers_in
 from icrl.extensions.searchers.rooms import PermutedSearcher, PosteriorSampler, RoomSearcher
 
 pytestmark = pytest.mark.quick
@@ -65,5 +65,5 @@ REFERENCES = {"dark_room": ROOM, "dark_room_classic": ROOM, "dark_room_permuted"
 def test_each_room_has_its_own_references(name: str) -> None:
     """Without one start there is no plan."""
     options = [f"env={name}", "env.size=3", "env.max_episode_steps=6"]
-    assert list(references_of(make_env(load_config(options).env))) == REFERENCES[name]
-    assert list(references_of(make_env(load_config([*options, "env.random_start=true"]).env))) == ["searcher"]
+    assert list(searchers_in(make_env(load_config(options).env))) == REFERENCES[name]
+    assert list(searchers_in(make_env(load_config([*options, "env.random_start=true"]).env))) == ["searcher"]

@@ -1,6 +1,7 @@
 """Probes against a slow reference with plain lists and no cache, in a room where streams end at different times."""
 
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -10,18 +11,16 @@ from hypothesis import strategies as st
 from installed import INDUCTION
 from models import outspoken
 from torch import Tensor
-from worlds import WORLDS
 
 from icrl.app.compose import load_config
 from icrl.app.root import Config
 from icrl.contracts import Policy, Rollout, Step
 from icrl.envs import make_env
-from icrl.envs.policies import Chance
 from icrl.envs.rollout import rollout, start_streams
-from icrl.evaluation import references
-from icrl.evaluation.in_context import play_episodes, play_steps
-from icrl.evaluation.references import Blanked, OtherLife, Rewritten, Wiped, probes_for, shuffled
+from icrl.evaluation.in_context import play_steps
+from icrl.evaluation.references import Wiped
 from icrl.evaluation.trained import policy_of
+from icrl.extensions.probes.probes import Blanked, OtherLife, Rewritten, probes_of, shuffled
 from icrl.nn.gpt import GPT, Window, context_of
 from icrl.nn.gpt_policy import GPTPolicy
 from icrl.randomness import Noise, mix, stream_seeds
@@ -150,48 +149,33 @@ def test_the_reward_that_is_none_is_the_one_nearest_to_zero() -> None:
         assert Blanked(policy).reward == least
 
 
-def probes(*options: str, num_tasks: int = 3) -> dict[str, Policy[Any]]:
+def setup_of(*options: str, num_tasks: int = 3) -> Any:
     config = config_of("evaluation.num_episodes=4", "evaluation.num_probe_streams=2", *options)
-    return probes_for(config, gpt(*options), ENV, ENV.all_tasks()[:num_tasks])
+    tasks = {"held_out": ENV.all_tasks()[:num_tasks]}
+    return SimpleNamespace(
+        config=config, env=ENV, policy=policy_of(config, gpt(*options)), tasks=tasks, main="held_out"
+    )
 
 
 def test_temperatures_without_that_of_the_model_itself() -> None:
-    found = probes("evaluation.ablations=false", "evaluation.temperatures=[0,0.5,1,1.5]")
+    found = probes_of(setup_of("evaluation.ablations=false", "evaluation.temperatures=[0,0.5,1,1.5]"))
     described = {name: (vars(one)["sample_probability"], vars(one)["temperature"]) for name, one in found.items()}
     assert described == {"temperature 0": (0, 1), "temperature 0.5": (1, 0.5), "temperature 1.5": (1, 1.5)}
-    greedy = probes("evaluation.ablations=false", "evaluation.temperatures=[0,1]", "evaluation.sample_probability=0")
-    assert list(greedy) == ["temperature 1"]
+    greedy = ("evaluation.ablations=false", "evaluation.temperatures=[0,1]", "evaluation.sample_probability=0")
+    assert list(probes_of(setup_of(*greedy))) == ["temperature 1"]
 
 
 def test_ablations_act_as_the_model_does() -> None:
     """The other life is long enough for streams in which only the clock ends episodes, up to the last step."""
     options = ("evaluation.temperatures=[]", "policy.temperature=0.7", "evaluation.sample_probability=0.5")
-    found = probes(*options)
+    setup = setup_of(*options)
+    found = probes_of(setup)
     assert list(found) == ["blank", "shuffled", "wiped", "other_task"]
     for probe in found.values():
         plain = vars(probe)["policy"]
         assert (plain.temperature, plain.sample_probability, plain.num_kept) == (0.7, 0.5, NUM_KEPT)
-    config = config_of(*options)
-    lived = play_steps(policy_of(config, gpt(*options)), ENV, ENV.all_tasks()[:3], 2, 64 + 6, config.seed)
+    lived = play_steps(setup.policy, ENV, ENV.all_tasks()[:3], 2, 64 + 6, setup.config.seed)
     window, ends = vars(found["other_task"])["rewrite"]._window_and_ends
     assert torch.equal(window.obs, lived.obs.T[[2, 3, 4, 5, 0, 1]])
     assert (ends[:, 64 - 2] <= ends.shape[1]).all()  # 4 episodes of 6 steps, played in blocks of 64
-    assert list(probes("evaluation.temperatures=[]", num_tasks=1)) == ["blank", "shuffled", "wiped"]
-
-
-def test_a_room_without_its_goal_has_no_success() -> None:
-    env: Any = WORLDS["terminating room"]()
-    found, played = play_episodes(Chance(env.spec), env, env.unsolvable(env.all_tasks()[:6]), 5, 8, seed=0)
-    assert not found.success.any() and not played.terminated.any() and not played.reward.any()
-
-
-def test_worlds_without_searchers_have_exact_references_or_play_them(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(references, "searchers_in", lambda _: {})
-    env, exact = make_env(load_config(["env=dark_room"]).env), {"random": {}, "optimum": {}}
-    monkeypatch.setattr(references, "EXACT", [lambda env, tasks: exact])
-    assert references.exact_references(env, env.all_tasks()) == exact and references.references_of(env) == {}
-    monkeypatch.setattr(references, "EXACT", [])
-    assert references.exact_references(env, env.all_tasks()) == {}
-    assert list(references.references_of(env)) == ["random", "optimum"]
-    monkeypatch.setattr(env, "has_planner", False)
-    assert list(references.references_of(env)) == ["random"]
+    assert list(probes_of(setup_of("evaluation.temperatures=[]", num_tasks=1))) == ["blank", "shuffled", "wiped"]
