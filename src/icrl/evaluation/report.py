@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,6 @@ from icrl.rl.statistics import Floats
 from icrl.runs.files import Identity, has_form, read_owned, sha256, write_atomically
 
 Curves = Mapping[str, Mapping[str, list[float]]]
-Result = Mapping[str, Any]  # numbers of one run as `found`, or of several
 
 RESULTS, EPISODES = "results.json", "episodes.npz"
 _OWNER = "owner"  # array with program and run
@@ -78,27 +77,6 @@ def _smallest(values: Floats) -> Any:
         return next(cast for kind in _TYPES if np.array_equal(cast := values.astype(kind), values))
 
 
-def load_episodes(folder: Path, checksum: str) -> tuple[dict[str, Adaptation], dict[str, dict[str, Floats]]]:
-    """Episodes by policy, and further arrays by kind and policy, that `save_episodes` wrote; all in float64. Raises
-    `PipelineError` unless the file has the `checksum` that `results.json` beside it names."""
-    path = folder / EPISODES
-    if not path.exists() or sha256(path) != checksum:
-        raise PipelineError(f"{path} is missing, damaged, or not the one of the results.json beside it")
-    episodes: dict[str, dict[str, Floats]] = {}
-    further: dict[str, dict[str, Floats]] = {}
-    with np.load(path, allow_pickle=False) as arrays:
-        for name in arrays.files:
-            kind, _, rest = name.partition("/")
-            policy, _, field = name.rpartition("/")
-            if field in Adaptation._fields:
-                episodes.setdefault(policy, {})[field] = arrays[name].astype(np.float64)
-            elif name != _OWNER:
-                further.setdefault(kind, {})[rest] = arrays[name].astype(np.float64)
-    if any(fields.keys() != set(Adaptation._fields) for fields in episodes.values()):
-        raise PipelineError(f"{path} has other arrays than this version writes: evaluate again")
-    return {name: Adaptation(**fields) for name, fields in episodes.items()}, further
-
-
 def source_label(name: str) -> str:
     """Name of a source in tables and plots: A2C, A3C, PPO and DQN are abbreviations, the others are words."""
     if name == "q_learning":
@@ -117,17 +95,3 @@ def all_curves(results: Json) -> dict[str, Curves]:
     curves = results["curves"]
     ours = {label: curves[label] for label in PARTS.values() if label in curves}
     return ours | probes_of(results) | curves
-
-
-def shown_curve(result: Result, measure: str) -> Mapping[str, list[float]]:
-    """Adaptation of the model on the tasks that the evaluation is about."""
-    return result["found"]["curves"][PARTS[shown_part(result["found"]["final"])]][measure]
-
-
-def shared_references(results: Sequence[Result], measure: str) -> dict[str, list[float]]:
-    """Curves of random play, the optimum and the policies between, if all results have the same, as in one world."""
-    curves = [
-        {name: curve[measure]["mean"] for name, curve in result["found"]["curves"].items() if "tasks" not in name}
-        for result in results
-    ]
-    return {name: mean for name, mean in curves[0].items() if all(other.get(name) == mean for other in curves)}

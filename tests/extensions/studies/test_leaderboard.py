@@ -11,7 +11,8 @@ import pytest
 from harness import done, flip, refusal
 
 from icrl.app.compose import load_config
-from icrl.evaluation.report import load_episodes, save_episodes
+from icrl.evaluation.report import save_episodes
+from icrl.extensions.studies.combined import load_episodes
 from icrl.extensions.studies.leaderboard import TABLE, world_of
 from icrl.runs.files import Identity, read_json, write_json
 

@@ -17,7 +17,7 @@ from results import write_results
 from icrl.app.compose import compose_config
 from icrl.config.options import replace
 from icrl.contracts import PipelineError
-from icrl.evaluation.report import shared_references
+from icrl.extensions.curves.adaptation_curves import shared_references
 from icrl.extensions.studies import report as study_report
 from icrl.extensions.studies.options import StudiedConfig
 from icrl.extensions.studies.pictures import row_name, study_figure

@@ -23,7 +23,8 @@ from icrl.envs import make_env
 from icrl.envs.core import TensorEnv
 from icrl.evaluation.in_context import Adaptation, play_episodes
 from icrl.evaluation.references import references_of
-from icrl.evaluation.report import read_results, shared_references, shown_curve
+from icrl.evaluation.report import read_results
+from icrl.extensions.curves.adaptation_curves import shared_references, shown_curve
 from icrl.extensions.offline_rl.awr import AdvantageWeightedRegression
 from icrl.extensions.offline_rl.critic import ValueNetwork
 from icrl.extensions.offline_rl.critics import check_critic, load_critic

@@ -11,8 +11,9 @@ from icrl.contracts import Json, PipelineError
 from icrl.evaluation.in_context import Adaptation, EvaluationConfig
 from icrl.evaluation.measures import MEASURES, Cells, Exact, cells_of
 from icrl.evaluation.protocol import PARTS, Setting, shown_part, summarise
-from icrl.evaluation.report import load_episodes, read_results
+from icrl.evaluation.report import EPISODES, read_results
 from icrl.rl.statistics import Floats
+from icrl.runs.files import sha256
 
 _OUTSIDE = ("timeout", "num_workers")  # options of worlds that change no result
 
@@ -85,6 +86,27 @@ def combined(folders: Sequence[Path], config: EvaluationConfig, seed: int) -> Js
         kept = {key: first[key] for key in (*(f"{part}_tasks" for part in PARTS), "references") if key in first}
         by_run = {seed: episodes for (_, seed), episodes in runs.items()}
     return kept | summarise(by_run, setting, config, seed, measured)
+
+
+def load_episodes(folder: Path, checksum: str) -> tuple[dict[str, Adaptation], dict[str, dict[str, Floats]]]:
+    """Episodes by policy, and further arrays by kind and policy, that `save_episodes` wrote; all in float64. Raises
+    `PipelineError` unless the file has the `checksum` that `results.json` beside it names."""
+    path = folder / EPISODES
+    if not path.exists() or sha256(path) != checksum:
+        raise PipelineError(f"{path} is missing, damaged, or not the one of the results.json beside it")
+    episodes: dict[str, dict[str, Floats]] = {}
+    further: dict[str, dict[str, Floats]] = {}
+    with np.load(path, allow_pickle=False) as arrays:
+        for name in arrays.files:
+            kind, _, rest = name.partition("/")
+            policy, _, field = name.rpartition("/")
+            if field in Adaptation._fields:
+                episodes.setdefault(policy, {})[field] = arrays[name].astype(np.float64)
+            elif name != "owner":
+                further.setdefault(kind, {})[rest] = arrays[name].astype(np.float64)
+    if any(fields.keys() != set(Adaptation._fields) for fields in episodes.values()):
+        raise PipelineError(f"{path} has other arrays than this version writes: evaluate again")
+    return {name: Adaptation(**fields) for name, fields in episodes.items()}, further
 
 
 def _split_of(results: Json) -> int:

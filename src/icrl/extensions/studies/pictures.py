@@ -16,8 +16,8 @@ from matplotlib.ticker import FixedLocator, NullLocator, StrMethodFormatter
 from matplotlib.transforms import offset_copy
 
 from icrl.evaluation.protocol import shown_part
-from icrl.evaluation.report import Result, shared_references, shown_curve
 from icrl.evaluation.tables import LABELS
+from icrl.extensions.curves.adaptation_curves import Result, shared_references, shown_curve
 from icrl.extensions.studies.options import StudyConfig
 from icrl.plots import style
 

@@ -19,8 +19,9 @@ from icrl.config.options import replace
 from icrl.contracts import Json, PipelineError
 from icrl.evaluation.measures import SCALED, measure_of
 from icrl.evaluation.protocol import PARTS, shown_part
-from icrl.evaluation.report import Result, read_results, shown_curve
+from icrl.evaluation.report import read_results
 from icrl.evaluation.tables import LABELS, aligned, interval_text
+from icrl.extensions.curves.adaptation_curves import Result, shown_curve
 from icrl.extensions.studies.combined import combined
 from icrl.extensions.studies.options import StudiedConfig, StudyConfig
 from icrl.extensions.studies.pictures import row_name, study_figure
