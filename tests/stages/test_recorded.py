@@ -19,7 +19,7 @@ from icrl import extensions
 from icrl.app.compose import load_config
 from icrl.contracts import PipelineError
 from icrl.envs import make_env
-from icrl.evaluation.trained import new_tasks
+from icrl.evaluation.trained import OTHER_WORLDS
 from icrl.runs.checkpoint import load_newest
 from icrl.runs.checkpoint import save as save_checkpoint
 from icrl.runs.files import read_json, sha256, write_atomically, write_json
@@ -97,6 +97,7 @@ def test_a_module_that_a_model_needs_is_asked_for(root, trap):
         icrl.load(root / "logs/tiny")
 
 
+@needs("other_worlds")
 @needs("from_gymnasium")
 @pytest.mark.parametrize(
     "recorded_world", [{"wrappers": ["trap:f"]}, {"expert": "trap:f"}, {"tasks": {"call": "trap:f"}}]
@@ -107,11 +108,12 @@ def test_the_world_of_a_model_is_not_made_to_find_new_tasks(tmp_path, trap, reco
     before = config.model_dump() | {"env": config.model_dump()["env"] | recorded_world}
     with closing(make_env(config.env)) as env:
         split = {"all": env.all_tasks().tolist(), "train": [0, 1], "held_out": [], "development": []}
+        described = {"env": env.spec.to_json(), "config": before, "tasks": split}
         if "tasks" in recorded_world:
             with pytest.raises(PipelineError, match=r"records an option .*tasks="):
-                new_tasks(config, env, before, split)
+                OTHER_WORLDS[-1](config, env, described)
         else:  # with other wrappers it is another world
-            found = new_tasks(config, env, before, split)
+            _, found = OTHER_WORLDS[-1](config, env, described)
             assert len(found) == len(env.all_tasks()) - 2 * ("expert" in recorded_world)
 
 

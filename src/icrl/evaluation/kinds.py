@@ -49,7 +49,7 @@ class TrainedPolicy(NamedTuple):
     checksum: str
     step: int  # of the checkpoint
     weights: dict[str, Any] | None  # None: more than one sequence model acts
-    make: Callable[[Config, EnvSpec, torch.device], GPT | Acting]  # the model for a world (see `readable_spec`)
+    make: Callable[[Config, EnvSpec, torch.device], GPT | Acting]  # the model for a world
 
 
 def policy_suffixes(config: Config) -> dict[str, Any]:

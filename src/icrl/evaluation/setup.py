@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import torch
 from torch import Tensor
 
+from icrl.config.options import refuse
 from icrl.contracts import ConfigError, Json, Policy, Rollout
 from icrl.data.history_store import Histories
 from icrl.envs import make_env
@@ -123,12 +124,13 @@ def open_setup(config: Config, device: torch.device) -> Iterator[Setup]:
     last = config.evaluation.checkpoint == "last"  # others may be older than the extension of a run
     check_same(config, before, compared if changes else (*_WORLD, *compared), str(opened.folder), budgets=last)
     with closing(make_env(config.env, device)) as env:
-        spec, split = trained.readable_spec(config, env.spec, opened.described["env"]), opened.described["tasks"]
-        model, start = opened.make(config, spec, device), trained.open_start(config, opened, spec, device)
+        spec, parts = env.spec, trained.tasks_by_part(config, opened.described["tasks"])
         if changes:
-            parts = {"held_out": trained.new_tasks(config, env, before, split)}
-        else:
-            parts = trained.tasks_by_part(config, split)
+            lacking = "another world than that of the training needs an extension that is not installed"
+            refuse(not trained.OTHER_WORLDS, f"env: {', '.join(changes)} changed, and {lacking}")
+            spec, new_tasks = trained.OTHER_WORLDS[-1](config, env, opened.described)
+            parts = {"held_out": new_tasks}
+        model, start = opened.make(config, spec, device), trained.open_start(config, opened, spec, device)
         suffix = trained.suffix_of(changes | policy_suffixes(config), config.evaluation.tasks)
         # In another world a source appears only in videos, and is the configured one unless there is a mixture.
         has_source = not changes or (config.evaluation.videos and is_mixture)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from contextlib import closing
 from dataclasses import dataclass
 from hashlib import sha256
@@ -10,30 +11,31 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
-from gymnasium.spaces import Discrete
 
 from icrl.collection.collect import SampledOrGreedy, make_learners
 from icrl.config.modules import recorded_options
 from icrl.config.options import refuse, replace, walk
-from icrl.contracts import ConfigError, Json, PipelineError
+from icrl.contracts import ConfigError, Json
 from icrl.data.history_store import Histories
 from icrl.data.windows import check_stores, open_stores
 from icrl.envs import env_options, make_env
 from icrl.envs.core import EnvConfig, TensorEnv
-from icrl.envs.tasks import permuted
 from icrl.evaluation.in_context import play_episodes, summary_of
 from icrl.evaluation.kinds import PolicyLoader, TrainedPolicy, kind_of, plain_gpt
-from icrl.nn.encoders import OF_ROWS
 from icrl.nn.gpt import GPT
 from icrl.nn.gpt_policy import Acting, GPTPolicy
 from icrl.runs.checkpoint import open_model
 from icrl.runs.device import device_of
 from icrl.runs.evaluations import EvalsConfig, Evaluation
-from icrl.runs.files import content_of
 from icrl.spaces import EnvSpec
 
 if TYPE_CHECKING:
     from icrl.app.root import Config
+
+
+# Where a model acts in another world than that of its training, given that and the description in its checkpoint: the
+# spec of the world as the model reads it, and the tasks to play; of an extension.
+OTHER_WORLDS: list[Callable[[Config, TensorEnv, Json], tuple[EnvSpec, list[int]]]] = []
 
 
 def policy_of(config: Config, model: GPT | Acting) -> GPTPolicy:
@@ -109,7 +111,7 @@ def training_store(config: Config, trained: Json) -> Histories:
     """First store that the `trained` model learned from. Raises `ConfigError` if its rows are too short to compare."""
     about, folder = trained["config"], config.run_folder
     split = recorded_options(type(config.tasks), about["tasks"], folder, "tasks")
-    stores = open_stores(replace(config, env=_world_of(about, folder), tasks=split))
+    stores = open_stores(replace(config, env=world_of(about, folder), tasks=split))
     check_stores(stores, trained["histories"], folder)
     episodes, store = config.evaluation.num_episodes, stores[0]
     row_len, needed = store.columns["obs"].shape[1], (episodes + 1) * store.spec.max_episode_steps
@@ -141,60 +143,9 @@ def suffix_of(changes: dict[str, Any], tasks: str = "test") -> str:
     return suffix
 
 
-def readable_spec(config: Config, spec: EnvSpec, trained: Json) -> EnvSpec:
-    """The `spec` of a world for a model that was trained with the `trained` one: equal, but for the number of time step
-    embeddings, which is the model's. Raises `ConfigError` if the model cannot read the world."""
-    before, encoding = EnvSpec.of(trained), config.model.obs_encoding
-    has, had = _unchangeable(spec), _unchangeable(before)
-    for name in has | had:
-        now, then = has.get(name), had.get(name)
-        refuse(now != then, f"env: the {name} of this world is {now}, but the model was trained with {then}")
-    name, now, then = "env.max_episode_steps", spec.max_episode_steps, before.max_episode_steps
-    refuse(now > then, f"{name}={now}: the model was trained with {name}={then} and has not learned later time steps")
-    listed = (encoding == "cell" or not spec.width) and not spec.obs_shape  # an observation has its own embedding
-    if listed and (number := spec.num_obs) != before.num_obs:
-        can = f"it can read more only in square rooms with model.obs_encoding={', '.join(OF_ROWS)}, not with {encoding}"
-        refuse(
-            True, f"env: this world has {number} observations, but the model was trained with {before.num_obs}; {can}"
-        )
-    return spec._replace(max_episode_steps=before.max_episode_steps)
-
-
-def _unchangeable(spec: EnvSpec) -> dict[str, Any]:
-    """Properties that all worlds of a model share, by their names in a message."""
-    obs, action = spec.observation_space, spec.action_space
-    layers = spec.num_obs // spec.width**2 if spec.width else 0
-    counted = isinstance(action, Discrete)
-    return {
-        "number of actions" if counted else "space of actions": spec.num_actions if counted else action,
-        "reward values": spec.reward_values,
-        "number of layers of observations": layers,
-        "number of points and coordinates": spec.points,
-        "space of observations": None if isinstance(obs, Discrete) or spec.points[0] else obs,
-    }
-
-
-def _world_of(trained: Json, folder: Path) -> EnvConfig:
+def world_of(trained: Json, folder: Path) -> EnvConfig:
+    """Options of the world in the `trained` configuration of the run in `folder`."""
     return recorded_options(env_options()[trained["env"]["name"]], trained["env"], folder, "env")
-
-
-def new_tasks(config: Config, env: TensorEnv, trained: Json, split: Json) -> list[int]:
-    """Tasks to play in `env`, a world that differs from that of the `trained` configuration.
-
-    They are the first `tasks.num_held_out` (0: all) of a seeded permutation, without those that equal a training task
-    of `split`: a goal that was learned with another clock is not new. Raises `ConfigError` if there are too few or
-    none, or if development tasks are asked for, which exist in the world of the training alone."""
-    why = "evaluation.tasks=development: these belong to the training world; in another one give evaluation.tasks=test"
-    refuse(config.evaluation.tasks == "development", why)
-    with content_of(config.run_folder, PipelineError):
-        learned = [split["all"][task] for task in split["train"]]
-        known = set(_world_of(trained, config.run_folder).fingerprint(learned))
-    fingerprints = env.fingerprint(env.all_tasks())
-    order = permuted(len(fingerprints), config.tasks.seed)
-    new, asked = [task for task in order if fingerprints[task] not in known], config.tasks.num_held_out
-    refuse(not new, f"env: the model was trained on all {len(order)} tasks of this world, so none is new")
-    refuse(asked > len(new), f"tasks.num_held_out={asked}: must be at most {len(new)}, the number of new tasks here")
-    return new[: asked or None]
 
 
 def tasks_by_part(config: Config, split: Json) -> dict[str, list[int]]:

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 import torch
+from installed import needs
 from other_worlds import changed, holding_out, played
 from refusals import check_refusal, refusals
 from toy_env import LAKES, TOY, lake, toy
@@ -227,6 +228,7 @@ def test_a_module_of_the_world_must_be_that_of_the_trained_one() -> None:
         changes_of(changed(config, id="n:A-v0"), config.model_dump())
 
 
+@needs("other_worlds")
 def test_tasks_are_compared_by_what_they_mean() -> None:
     """A task is its environment with its arguments."""
     lake = holding_out(load_config(["env=gymnasium", "env.width=0"]), 0)

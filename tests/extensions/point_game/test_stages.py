@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from harness import SMALL, STAGES, done, kill_late, results_of
+from installed import needs
 
 from icrl import extensions
 from icrl.data.history_store import open_histories
@@ -63,6 +64,7 @@ def test_a_killed_run_ends_with_the_bits_of_one_that_was_not(played, root):
     assert results_of(root) == results_of(played)
 
 
+@needs("other_worlds")
 def test_opponents_that_were_learned_from_are_not_new(root):
     """By whatever name they go: all orders are tables."""
     tasks = open_histories(root / "histories/small").manifest["tasks"]

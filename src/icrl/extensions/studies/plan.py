@@ -24,7 +24,8 @@ from icrl.envs import make_env
 from icrl.envs.tasks import development_of, split_tasks
 from icrl.evaluation.kinds import kind_of, policy_suffixes
 from icrl.evaluation.report import read_results
-from icrl.evaluation.trained import changes_of, new_tasks, readable_spec, suffix_of
+from icrl.evaluation.trained import changes_of, suffix_of
+from icrl.extensions.other_worlds.reading import in_other_world
 from icrl.extensions.scaling.ranks import JoinedRanks
 from icrl.extensions.scaling.units import Job
 from icrl.extensions.studies.options import StudiedConfig
@@ -306,6 +307,6 @@ def _changes(there: Config, trained: Config) -> dict[str, Any]:
     changes = changes_of(there, trained.model_dump())
     if changes:
         with closing(make_env(there.env)) as env:
-            readable_spec(there, env.spec, spec.to_json())
-            new_tasks(there, env, trained.model_dump(), split._asdict() | {"all": all_tasks.tolist()})
+            tasks = split._asdict() | {"all": all_tasks.tolist()}
+            in_other_world(there, env, {"env": spec.to_json(), "config": trained.model_dump(), "tasks": tasks})
     return changes
