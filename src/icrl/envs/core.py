@@ -5,13 +5,11 @@ exact expectations both follow from them. Its state is one integer per stream, `
 `VectorEnv` is n numbers, and its rule is `move`.
 """
 
-import operator
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from contextlib import closing
 from functools import cached_property
 from typing import Any, ClassVar, NamedTuple, Self
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -108,29 +106,6 @@ class TensorEnv:
     def all_tasks(self) -> Tensor:
         """Every task, `[num_tasks, task_dim]` int64, or float32 in a `VectorEnv`."""
         raise NotImplementedError
-
-    @cached_property
-    def _known_tasks(self) -> set[tuple[int, ...]]:
-        return {tuple(task) for task in self.all_tasks().tolist()}
-
-    def read_task(self, given: Sequence[Any]) -> list[float]:
-        """Task from its numbers; a cell may be given as (row, column). Raises `ValueError` if there is no such task."""
-        width = self.spec.width
-
-        def integer(part: Any) -> int:
-            if np.ndim(part) == 0:
-                return operator.index(part)
-            return int(np.ravel_multi_index(tuple(map(operator.index, part)), (width, width)))
-
-        try:
-            task = [integer(part) for part in given]
-        except (TypeError, ValueError):  # not made of integers, or of cells inside the room
-            task = list[int]()
-        if tuple(task) not in self._known_tasks:
-            cells = f", a cell as (row, column) with both >= 0 and < size={width}" if width else ""
-            listed = f"{len(self._known_tasks)} tasks ({', '.join(self.task_columns)})"
-            raise ValueError(f"must be one of the world's {listed}{cells}")
-        return [*task]
 
     def outcomes(self, task: Tensor, state_index: Tensor, action: Tensor) -> Outcomes:
         """All possible outcomes; `task` is `[..., task_dim]`, the others broadcast to `[...]`."""

@@ -39,7 +39,7 @@ class Runs(NamedTuple):
     possible: Mapping[str, tuple[float, float]]  # least and largest mean of a measure
     episodes: Episodes  # `[R, G, S, E]`
     arrays: Sequence[Arrays]  # of each run
-    exact: Mapping[str, Floats] = {}  # success of exact references on the main part, by name, `[R or 1, G]`
+    exact: Mapping[str, Mapping[str, Floats]] = {}  # `[R or 1, G]` on the main part, by exact reference and measure
     num_different: Mapping[str, int] = {}  # tasks by part, where splits may share some
 
 

@@ -131,7 +131,7 @@ def intervals(
             if section == "final" and reachable and 0 < limits[1] - limits[0] < math.inf:
                 scores, tasks = values.mean(2), num_drawn(values.shape[1], splits, num_different)
                 widen(numbers[name], scores, limits, tasks, exact=name in _SOLVED)
-            _clip(numbers[name], limits)
+            clip(numbers[name], limits)
         if section == "final" and name in (*MEASURES, "regret") and not splits:
             numbers[f"{name}_per_task"] = values.mean((0, 2)).tolist()
     return written
@@ -162,45 +162,11 @@ def widen(
     number["low"], number["high"] = ends
 
 
-def _clip(number: dict[str, Any], limits: tuple[float, float]) -> None:
+def clip(number: dict[str, Any], limits: tuple[float, float]) -> None:
     """Clip both ends to `limits`, but not beyond the mean, which may leave them by luck."""
     low, high, mean = (np.array(number[end]) for end in ("low", "high", "mean"))
     number["low"] = np.minimum(low.clip(*limits), mean).tolist()
     number["high"] = np.maximum(high.clip(*limits), mean).tolist()
-
-
-def task_means(played: Adaptation) -> dict[str, Floats]:
-    """Means of each task over the last quarter of the episodes, `[R, G]`, by measure."""
-    tail = tail_of(played.success.shape[-1])
-    return {key: getattr(played, key)[..., -tail:].mean((2, 3)) for key in MEASURES}
-
-
-def differences(
-    ours: Mapping[str, Floats],
-    others: Mapping[str, Mapping[str, Floats]],
-    config: EvaluationConfig,
-    seed: int,
-    splits: Sequence[int] = (),
-    optimum_is_bound: bool = False,
-    num_different: int = 0,
-) -> dict[str, Any]:
-    """Paired differences of the model from others on the same tasks, by policy and measure, given `task_means` of all.
-    `num_different`: as in `intervals`.
-
-    If no task has another success, the interval is that of other tasks of which 0 of n were drawn, won or lost."""
-    names = list(others)
-    cells: Cells = {(name, key): (ours[key] - others[name][key])[..., None] for name in names for key in MEASURES}
-    numbers = intervals(cells, config, seed, splits, {"success": (-1.0, 1.0)}, num_different)
-    for name in names:
-        if not cells[name, "success"].any():
-            tasks = num_drawn(ours["success"].shape[1], splits, num_different)
-            _, most = statistics.proportion_interval(0, tasks)
-            numbers[name]["success"] |= {"low": -most, "high": most}
-    if optimum_is_bound and "optimum" in numbers:
-        _clip(numbers["optimum"]["success"], (-1.0, 0.0))
-        _clip(numbers["optimum"]["returns"], (-math.inf, 0.0))
-        _clip(numbers["optimum"]["steps_to_goal"], (0.0, math.inf))
-    return numbers
 
 
 def interval(values: Values, means: Values) -> dict[str, Any]:

@@ -22,13 +22,11 @@ from icrl.evaluation.measures import (
     Cells,
     Exact,
     cells_of,
-    differences,
     interval,
     intervals,
     measure_of,
     scale_of,
     scaled,
-    task_means,
 )
 from icrl.rl.statistics import CONFIDENCE, Floats
 
@@ -38,7 +36,7 @@ PARTS = {
     "train": "model, training tasks",
 }
 BEFORE = "model before trials"  # distilled, and not fine-tuned; it plays the main part of the tasks
-COMPARED = [BEFORE]  # with the model, task by task, as the optimum is; extensions add some
+COMPARED = [BEFORE]  # with the model, task by task, where an extension compares; others add some
 ABLATIONS = {
     "blank": "model, rewards blanked",
     "shuffled": "model, context shuffled",
@@ -153,16 +151,12 @@ def summarise(
     others = {name.removeprefix(TEMPERATURE): name for name in names if name.startswith(TEMPERATURE)}
     plain = [name for name in names if name not in (ABLATIONS.keys() | {*others.values()})]
     curves = {measured[name]["label"]: measured[name]["curves"] for name in plain}
-    compared = {name: task_means(played[name]) for name in COMPARED if name in played}
     exact = {name: setting.exact(shown, name) for name in setting.references[shown]}
     curves |= {name: _exact_curves(setting, shown, one, num_episodes) for name, one in exact.items()}
-    compared |= {name: one for name, one in exact.items() if name == "optimum"}
     if measure_of(curves) == "returns" and (scale := scale_of(curves)):
         exact_ones = [curves[name] for name in setting.references[shown]]
         for section in (*(one[key] for one in measured.values() for key in ("curves", "final")), *exact_ones):
             section[SCALED] = scaled(section["returns"], scale)
-    given = setting.optimum_is_bound, setting.num_different.get(shown, 0)
-    paired = differences(task_means(played[shown]), compared, config, seed, setting.splits, *given)
     results = {
         "protocol": {
             "seeds": list(runs),
@@ -177,12 +171,10 @@ def summarise(
         },
         "curves": curves,
         "final": {name: measured[name]["final"] for name in PARTS if name in measured},
-        **({"differences": paired} if paired else {}),
         "decodings": {key: measured[name] for key, name in ({setting.decoding: shown} | others).items()},
         "ablations": {name: measured[name] for name in ABLATIONS if name in measured},
     }
-    success = {name: one["success"] for name, one in exact.items()}
-    all_runs = Runs(config, seed, setting.splits, setting.possible, episodes, arrays, success, setting.num_different)
+    all_runs = Runs(config, seed, setting.splits, setting.possible, episodes, arrays, exact, setting.num_different)
     for diagnostic in diagnostics():
         diagnostic.add(results, all_runs)
     return results

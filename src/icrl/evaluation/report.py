@@ -43,7 +43,6 @@ def read_results(folder: Path) -> tuple[Json, Identity]:
     part = shown_part(results["final"])
     named = (results["final"], part), (results["protocol"]["num_tasks"], part), (results["curves"], PARTS[part])
     optional: dict[str, Any] = {section: form for one in diagnostics() for section, form in one.forms.items()}
-    optional |= {"differences": {str: {key: dict.fromkeys(CURVE, float) for key in ("success", "steps_to_goal")}}}
     given = [(results[section], form) for section, form in optional.items() if section in results]
     sound = all(content and has_form(content, form) for content, form in given)
     if not (sound and all(name in section for section, name in named)):

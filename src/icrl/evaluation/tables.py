@@ -51,16 +51,6 @@ def table(policies: Mapping[str, Curves]) -> str:
     return aligned(rows)
 
 
-def differences_table(differences: Json, num_episodes: int, measure: str = "success") -> str:
-    """One row per policy: paired differences of the model from it, with intervals."""
-    last = f"{num_episodes - tail_of(num_episodes) + 1}-{num_episodes}"
-    shown = {"success": "success", "steps to goal": "steps_to_goal"} if measure == "success" else {"return": "returns"}
-    rows = [["model minus another policy, task by task", *(f"{label} {last}" for label in shown)]]
-    for name, numbers in differences.items():
-        rows.append([name, *(interval_text(numbers[key], DIGITS.get(key, 2)) for key in shown.values())])
-    return aligned(rows)
-
-
 def interval_text(number: Mapping[str, float], digits: int = 3) -> str:
     """A mean with its interval."""
     mean, low, high = (f"{number[end]:.{digits}f}" for end in ("mean", "low", "high"))
@@ -74,14 +64,8 @@ def at(curve: Mapping[str, list[float]] | None, number: int) -> str:
 
 def tables(results: Json) -> list[str]:
     """All tables of an evaluation."""
-    curves = all_curves(results)
-    measure = measure_of(curves)
-    texts = [table(curves)]
-    texts += [text for diagnostic in diagnostics() for text in diagnostic.tables(results)]
-    differences = results.get("differences", {})
-    if differences and all(measure in one for one in differences.values()):  # earlier versions had no returns
-        texts.append(differences_table(differences, len(next(iter(curves.values()))["success"]["mean"]), measure))
-    return texts
+    of_extensions = [text for diagnostic in diagnostics() for text in diagnostic.tables(results)]
+    return [table(all_curves(results)), *of_extensions]
 
 
 def aligned(rows: Sequence[Sequence[str]]) -> str:

@@ -25,6 +25,7 @@ from icrl.envs import env_options, make_env
 from icrl.envs.core import State, TensorEnv, choose_rows
 from icrl.envs.rollout import exact_rewards
 from icrl.extensions.maps.render import Frames, render_cells
+from icrl.extensions.maps.tasks import read_task
 from icrl.randomness import integers
 
 Bools = NDArray[np.bool_]
@@ -219,7 +220,7 @@ def _read_tasks(given: dict[str, Sequence[Any]], core: TensorEnv) -> Tensor:
     rows = given["task"] if "task" in given else list(zip(*(given[name] for name in columns), strict=True))
     for i, row in enumerate(rows):
         try:
-            tasks.append(core.read_task(row))
+            tasks.append(read_task(core, row))
         except ValueError as error:
             values = ", ".join(f"{name}={column[i]}" for name, column in given.items())
             raise ValueError(f"{values}: {error}") from error

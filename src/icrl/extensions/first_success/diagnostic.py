@@ -42,8 +42,8 @@ class FirstSuccess(Diagnostic):
                 curves |= found["curves"]
                 final |= found["final"]
         num_episodes = next(iter(runs.episodes.values())).success.shape[-1]
-        for name, success in runs.exact.items():
-            results["curves"][name] |= expected(success.ravel(), num_episodes)
+        for name, exact in runs.exact.items():
+            results["curves"][name] |= expected(exact["success"].ravel(), num_episodes)
 
     def tables(self, results: Json) -> list[str]:
         curves, part = all_curves(results), shown_part(results["final"])

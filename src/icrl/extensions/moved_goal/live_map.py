@@ -22,6 +22,7 @@ from icrl.envs.core import TensorEnv
 from icrl.envs.rollout import Episodes, OpenEpisodes, Streams, finished_episodes, rollout, start_streams
 from icrl.evaluation.in_context import seeds_of_play
 from icrl.extensions.maps.render import caption, render_cells
+from icrl.extensions.maps.tasks import read_task
 from icrl.extensions.moved_goal.world import MovedGoal
 from icrl.plots import style
 from icrl.randomness import Noise, stream_seeds
@@ -96,7 +97,7 @@ def watch(frames: Iterable[style.Frame], frames_per_second: float = 20.0) -> Non
 def _task_of(env: TensorEnv, name: str, given: Sequence[Any]) -> torch.Tensor:
     """The task `[1, task_dim]` with the `given` numbers."""
     try:
-        return torch.tensor([env.read_task(given)])
+        return torch.tensor([read_task(env, given)])
     except ValueError as error:
         raise ConfigError(f"{name}={given}: {error}") from error
 

@@ -1,0 +1,74 @@
+"""Differences between policies, task by task, against numbers worked out by hand."""
+
+import numpy as np
+import pytest
+
+from icrl.app.compose import load_config
+from icrl.evaluation.in_context import Adaptation
+from icrl.evaluation.protocol import Setting, summarise
+from icrl.extensions.paired import differences
+from icrl.extensions.paired.differences import differences_table
+
+OPTIONS = load_config(["evaluation.num_bootstrap=200"]).evaluation
+
+
+@pytest.fixture(autouse=True)
+def _compared(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same policies, whatever other extensions are installed."""
+    monkeypatch.setattr(differences, "COMPARED", ["persistent walk with goal memory", "covering plan"])
+
+
+def exact(optimum: list[float]) -> dict[str, dict[str, list[float]]]:
+    """References with these returns of the optimum, which takes 3 steps, and none of random play."""
+    rest = {"success": [1.0] * len(optimum), "steps_to_goal": [3.0] * len(optimum)}
+    return {"random": {"returns": [0.0] * len(optimum), **rest}, "optimum": {"returns": optimum, **rest}}
+
+
+def solving(num_solved: int, num_tasks: int) -> Adaptation:
+    """The first tasks are solved in each of eight episodes, in 4 steps, the others never, in 20."""
+    success = np.zeros((num_tasks, 2, 8))
+    success[:num_solved] = 1
+    steps = np.where(success > 0, 4.0, 20.0)
+    return Adaptation(success, success, steps, steps)
+
+
+def test_differences_are_those_of_each_task() -> None:
+    """The walk needs 1, 2 or 3 steps more than the model on a task, whatever the task: the interval is that of these
+    numbers, not that of the tasks' own steps. Success never differs, so 0 of 3 tasks: up to 0.7076."""
+    steps = np.array([4.0, 10.0, 16.0])[:, None, None] + np.zeros((3, 2, 8))
+    success = np.ones_like(steps)
+    ours = Adaptation(success, success, steps, steps)
+    walk = ours._replace(steps_to_goal=steps + np.array([1.0, 2.0, 3.0])[:, None, None])
+    names = {"persistent walk with goal memory": walk, "covering plan": ours, "searcher": walk}
+    references = {"held_out": exact([1.0] * 3)}
+    setting = Setting(references, "1", False, {"returns": (0.0, 20.0), "steps_to_goal": (0.0, 20.0)}, True)
+    numbers = summarise({0: {"held_out": ours, **names}}, setting, OPTIONS, 0)
+    found = numbers["differences"]
+    assert list(found) == ["persistent walk with goal memory", "covering plan", "optimum"]
+    walked = found["persistent walk with goal memory"]["steps_to_goal"]
+    assert (walked["mean"], walked["low"], walked["high"]) == (-2, -3, -1)
+    assert found["optimum"]["steps_to_goal"]["mean"] == 10 - 3 and found["optimum"]["success"]["high"] == 0
+    for name in ("persistent walk with goal memory", "covering plan"):
+        assert [found[name]["success"][end] for end in ("mean", "low", "high")] == pytest.approx(
+            [0, -0.7076, 0.7076], abs=5e-5
+        )
+    header, _, first, *_ = differences_table(found, 8).splitlines()
+    assert header.split()[-6:] == ["success", "7-8", "steps", "to", "goal", "7-8"]
+    assert first.endswith("0.000 [-0.708, 0.708]  -2.00 [-3.00, -1.00]")
+    better = summarise({0: {"held_out": solving(3, 3), "covering plan": solving(2, 3)}}, setting, OPTIONS, 0)
+    plan = better["differences"]["covering plan"]["success"]
+    assert (plan["mean"], plan["low"], plan["high"]) == (pytest.approx(1 / 3), 0, 1)
+
+
+def test_differences_over_splits_have_the_t_interval_of_the_runs() -> None:
+    """Of 1, 2 and 6 steps the mean is 3 and its standard error sqrt(7 / 3); t with 2 degrees of freedom is 4.303."""
+    references, runs = {"held_out": exact([1.0] * 2)}, {}
+    for seed, more in enumerate((1.0, 2.0, 6.0)):
+        walk = solving(2, 2)
+        ours = walk._replace(steps_to_goal=walk.steps_to_goal + more)
+        runs[seed] = {"held_out": ours, "covering plan": walk}
+    setting = Setting(references, "1", False, splits=[0, 1, 2])
+    options = OPTIONS.model_copy(update={"num_bootstrap": 20_000})
+    found = summarise(runs, setting, options, 0)["differences"]["covering plan"]["steps_to_goal"]
+    ends = [3 - 4.303 * (7 / 3) ** 0.5, 3 + 4.303 * (7 / 3) ** 0.5]
+    assert [found["low"], found["high"]] == pytest.approx(ends, abs=0.5) and found["mean"] == 3
