@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from worlds import room
 
 from icrl.app.compose import load_config
 from icrl.envs import make_env
@@ -160,6 +161,14 @@ def test_an_episode_may_be_shorter_than_the_mean_of_the_best_from_all_starts(ran
     env = make_env(load_config(["env=dark_room", f"env.random_start={random_start}"]).env)
     setup: Any = SimpleNamespace(env=env, tasks={}, policy=SimpleNamespace(temperature=1.0, sample_probability=1.0))
     assert setting_of(setup).optimum_is_bound == (bool(references.EXACT) and not random_start)
+
+
+def test_no_regret_is_measured_where_the_optimum_is_not_computed() -> None:
+    """A world of one's own may have a planner, best actions as successes, and rewards that it does not list."""
+    env = room(size=3)
+    env.spec = env.spec._replace(success="best_action", reward_values=())
+    setup: Any = SimpleNamespace(env=env, tasks={}, policy=SimpleNamespace(temperature=1.0, sample_probability=1.0))
+    assert env.has_planner and not setting_of(setup).regrets
 
 
 def test_several_runs_are_averaged() -> None:

@@ -121,7 +121,7 @@ def _adaptation(spec: EnvSpec, curves: Mapping[str, Curves], references: Sequenc
     episode = "pull" if spec.success == "best_action" and spec.max_episode_steps == 1 else "episode"
     if measure_of(curves) == "returns":
         return adaptation_figure(_of_returns(curves, references), title=title, xlabel=episode)
-    if spec.success == "best_action":
+    if all("regret" in of_policy for of_policy in curves.values()):
         shown = {"best arm": "success", "regret so far": "regret"}
     elif all(np.allclose(of_policy["success"]["mean"], of_policy["returns"]["mean"]) for of_policy in curves.values()):
         shown = {"success": "success", "moves of a game" if spec.points[0] else "steps to goal": "steps_to_goal"}
