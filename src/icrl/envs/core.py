@@ -7,7 +7,6 @@ exact expectations both follow from them. Its state is one integer per stream, `
 
 from collections.abc import Callable, Mapping
 from contextlib import closing
-from functools import cached_property
 from typing import Any, ClassVar, NamedTuple, Self
 
 import torch
@@ -146,17 +145,6 @@ class TensorEnv:
     def map_view(self, task: Tensor) -> MapView:
         """Map for pictures of the task `[task_dim]`."""
         raise NotImplementedError
-
-    def pictures(self, task: Tensor, seed: int, episode: int, obs: Tensor, action: Tensor) -> list[Any]:
-        """Pictures `[H, W, 3]` of an episode of the stream with `seed` of `task` `[task_dim]`, with its M + 1
-        observations and M actions, drawn by the world itself; empty if it is drawn as a map. Raises `PipelineError` if
-        the world cannot draw it."""
-        return []
-
-    @cached_property
-    def not_filmed(self) -> str:
-        """Reason why the world can be shown neither by pictures of its own nor as a map; empty if it can."""
-        return ""
 
     def cell(self, obs: Tensor, action: Tensor) -> Tensor:
         """Cell of the map for a stream that sees `obs` after `action` (-1: before its first); -1 is no cell."""

@@ -47,15 +47,17 @@ class Diagnostic(Protocol):
     """Base of diagnostics: numbers of its own in an evaluation."""
 
     name: str
-    forms: Mapping[str, Json]  # of each section that it adds to `results.json`
+    forms: Mapping[str, Json] = {}  # of each section that it adds to `results.json`
 
     def jobs(self, setup: Setup) -> Iterable[Job]:
-        """Jobs to play."""
+        """Jobs to play; none by default."""
+        return ()
 
     def outcome(
         self, setup: Setup, played: Mapping[str, tuple[Adaptation, Rollout]], own: Mapping[str, list[Any]]
     ) -> tuple[Episodes, Arrays]:
         """Episodes and arrays to keep, given what the evaluation `played` by policy, and results of its `own` jobs."""
+        return {}, {}
 
     def add(self, results: Json, runs: Runs) -> None:
         """Add its sections to `results`, if the runs have them."""
@@ -65,6 +67,7 @@ class Diagnostic(Protocol):
 
     def figures(self, results: Json, references: Sequence[str]) -> dict[str, Any]:
         """Pictures of its sections by the names of their files; `references` are drawn as such."""
+        return {}
 
 
 DIAGNOSTICS: dict[str, Diagnostic] = {}  # by name

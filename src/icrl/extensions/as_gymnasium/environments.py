@@ -24,7 +24,7 @@ from icrl.config.options import in_words
 from icrl.envs import env_options, make_env
 from icrl.envs.core import State, TensorEnv, choose_rows
 from icrl.envs.rollout import exact_rewards
-from icrl.extensions.maps.render import Frames, render_cells
+from icrl.extensions.maps.render import Frames, pictures_of, render_cells
 from icrl.extensions.maps.tasks import read_task
 from icrl.randomness import integers
 
@@ -105,7 +105,7 @@ class BatchedEnv(VectorEnv[Column, Column, NDArray[Any]]):
         obs = self._observe(state) if obs is None else obs
         seen, actions = torch.from_numpy(obs), torch.from_numpy(self._actions)
         rows = zip(state.task, seen, actions, strict=True)
-        drawn = [self.core.pictures(task, 0, 0, one[None], action[None][:0]) for task, one, action in rows]
+        drawn = [pictures_of(self.core, task, 0, 0, one[None], action[None][:0]) for task, one, action in rows]
         if all(drawn):
             return tuple(pictures[0] for pictures in drawn)
         cells = self.core.cell(seen, actions).split(1)

@@ -31,6 +31,7 @@ from icrl.evaluation.setup import Played, Setup
 from icrl.extensions.films.growing_curve import GrowingCurve
 from icrl.extensions.films.video import write_video
 from icrl.extensions.films.walks import Film, film, film_of_life, play, report, walks_of
+from icrl.extensions.maps.render import not_filmed
 from icrl.runs.processes import progress_bar
 from icrl.sources import source_of
 
@@ -40,14 +41,14 @@ SOURCE_FRAMES_PER_SECOND, FRAMES_PER_SECOND = 6, 8
 
 
 def tell(config: Config, env: TensorEnv) -> None:
-    if (config.source.videos_per_task or config.evaluation.videos) and env.not_filmed:
-        report(f"no videos, because the world has no pictures (docs/worlds.md): {env.not_filmed}")
+    if (config.source.videos_per_task or config.evaluation.videos) and not_filmed(env):
+        report(f"no videos, because the world has no pictures (docs/worlds.md): {not_filmed(env)}")
 
 
 def film_agents(config: Config, env: TensorEnv, tasks: Tensor, played: Rollout) -> None:
     """Write a video of some agents' first walks, and one of all of them side by side. Every task has a video before
     one has two."""
-    if not config.source.videos_per_task or env.not_filmed:
+    if not config.source.videos_per_task or not_filmed(env):
         return
     source, folder = config.source, config.folder("videos") / "source"
     agents = [(task, k) for k in range(source.videos_per_task) for task in range(len(tasks))]
@@ -125,7 +126,7 @@ def write_lives(
     Below each room grows the curve of returns over as many episodes as the model has; of the source agent the last
     episode of its life follows. That agent, of `config.source`, is trained here on the task alone. If it cannot do
     without others, the model is shown alone. A world that cannot be shown has no videos."""
-    if env.not_filmed:
+    if not_filmed(env):
         return
     num_episodes, changes = config.evaluation.num_episodes, config.source.alone()
     num_streams = next(iter(played.values())).obs.shape[1] // len(tasks)

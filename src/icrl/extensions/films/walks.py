@@ -20,7 +20,7 @@ from icrl.contracts import PipelineError, Rollout
 from icrl.envs.core import MapView, TensorEnv
 from icrl.envs.rollout import exact_rewards, is_success, returns_so_far
 from icrl.extensions.films.growing_curve import GrowingCurve
-from icrl.extensions.maps.render import REWARDED, WALL, Frames, caption, render_cells
+from icrl.extensions.maps.render import REWARDED, WALL, Frames, caption, pictures_of, render_cells
 from icrl.plots.style import Frame
 
 HOLD = 4  # frames for which the end of an episode stays: half a second of a life
@@ -68,9 +68,9 @@ def walks_of(env: TensorEnv, transitions: Rollout, stream: int, task: Tensor, se
 
 
 def _pictures(env: TensorEnv, task: Tensor, seed: int, episode: int, seen: Tensor, actions: Tensor) -> list[Frame]:
-    """`env.pictures`, none larger than `CLIP`; empty if the world cannot draw them, which is reported."""
+    """`pictures_of` the world, none larger than `CLIP`; empty if the world cannot draw them, which is reported."""
     try:
-        drawn = [Image.fromarray(np.asarray(one)) for one in env.pictures(task, seed, episode, seen, actions)]
+        drawn = [Image.fromarray(np.asarray(one)) for one in pictures_of(env, task, seed, episode, seen, actions)]
     except PipelineError as error:
         report(f"videos show observations as a grid, because the world cannot be drawn (docs/worlds.md). {error}")
         return []

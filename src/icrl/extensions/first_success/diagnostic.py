@@ -1,15 +1,13 @@
 """Diagnostic of the first success: curves of all policies that are played anyway, their table and their picture."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from icrl.contracts import Json, Rollout
-from icrl.evaluation.diagnostics import OF_DIAGNOSTIC, Arrays, Diagnostic, Episodes, Runs
-from icrl.evaluation.in_context import Adaptation, Job
+from icrl.contracts import Json
+from icrl.evaluation.diagnostics import OF_DIAGNOSTIC, Diagnostic, Runs
 from icrl.evaluation.measures import measure_of
 from icrl.evaluation.protocol import PARTS, TEMPERATURE, label_of, part_of, shown_part
 from icrl.evaluation.report import Curves, all_curves
-from icrl.evaluation.setup import Setup
 from icrl.evaluation.tables import aligned, at, interval_text
 from icrl.extensions.first_success.measures import expected, measures_of
 
@@ -21,15 +19,6 @@ class FirstSuccess(Diagnostic):
     """First success of each policy, and success after it. It plays nothing of its own, and adds to what others have."""
 
     name = "first success"
-    forms: Mapping[str, Json] = {}
-
-    def jobs(self, setup: Setup) -> Iterator[Job]:
-        yield from ()
-
-    def outcome(
-        self, setup: Setup, played: Mapping[str, tuple[Adaptation, Rollout]], own: Mapping[str, list[Any]]
-    ) -> tuple[Episodes, Arrays]:
-        return {}, {}
 
     def add(self, results: Json, runs: Runs) -> None:
         if measure_of(results["curves"]) == "returns":

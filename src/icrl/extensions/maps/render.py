@@ -4,9 +4,10 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from torch import Tensor
 
 from icrl.config.modules import extra_module
-from icrl.envs.core import MapView
+from icrl.envs.core import MapView, TensorEnv
 
 Frames = NDArray[np.uint8]  # [T, H, W, 3]
 Color = tuple[int, int, int]
@@ -73,3 +74,17 @@ def caption(frames: Frames, text: str, height: int = 22) -> Frames:
     _pillow("ImageDraw").Draw(strip).text(place, text, CAPTION_TEXT, font(font_size), anchor="mm")
     above = np.broadcast_to(np.asarray(strip), (len(frames), height, width, 3))
     return np.concatenate([above, frames], axis=1)
+
+
+def not_filmed(env: TensorEnv) -> str:
+    """Reason why a world can be shown neither by pictures of its own nor as a map, which it gives as `not_filmed`;
+    empty if it can."""
+    return getattr(env, "not_filmed", "")
+
+
+def pictures_of(env: TensorEnv, task: Tensor, seed: int, episode: int, obs: Tensor, action: Tensor) -> list[Any]:
+    """Pictures `[H, W, 3]` of an episode of the stream with `seed` of `task` `[task_dim]`, with its M + 1 observations
+    and M actions, drawn by the method `pictures` of the world; empty if it has none, and is drawn as a map. Raises
+    `PipelineError` if the world cannot draw it."""
+    pictures = getattr(env, "pictures", None)
+    return pictures(task, seed, episode, obs, action) if pictures else []

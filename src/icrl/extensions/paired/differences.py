@@ -4,16 +4,15 @@ R runs, G tasks, S streams per task, E episodes.
 """
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from icrl.contracts import Json, Rollout
-from icrl.evaluation.diagnostics import Arrays, Diagnostic, Episodes, Runs
-from icrl.evaluation.in_context import Adaptation, EvaluationConfig, Job
+from icrl.contracts import Json
+from icrl.evaluation.diagnostics import Diagnostic, Runs
+from icrl.evaluation.in_context import Adaptation, EvaluationConfig
 from icrl.evaluation.measures import MEASURES, Cells, clip, intervals, measure_of, num_drawn, tail_of
 from icrl.evaluation.protocol import COMPARED, shown_part
 from icrl.evaluation.report import CURVE, all_curves
-from icrl.evaluation.setup import Setup
 from icrl.evaluation.tables import DIGITS, aligned, interval_text
 from icrl.rl import statistics
 from icrl.rl.statistics import Floats
@@ -24,14 +23,6 @@ class Differences(Diagnostic):
 
     name = "differences"
     forms = {"differences": {str: {key: dict.fromkeys(CURVE, float) for key in ("success", "steps_to_goal")}}}
-
-    def jobs(self, setup: Setup) -> Iterator[Job]:
-        yield from ()
-
-    def outcome(
-        self, setup: Setup, played: Mapping[str, tuple[Adaptation, Rollout]], own: Mapping[str, list[Any]]
-    ) -> tuple[Episodes, Arrays]:
-        return {}, {}
 
     def add(self, results: Json, runs: Runs) -> None:
         main = shown_part(results["final"])
@@ -48,9 +39,6 @@ class Differences(Diagnostic):
         if not found or not all(measure in one for one in found.values()):  # earlier versions had no returns
             return []
         return [differences_table(found, num_episodes, measure)]
-
-    def figures(self, results: Json, references: Sequence[str]) -> dict[str, Any]:
-        return {}
 
 
 def task_means(played: Adaptation) -> dict[str, Floats]:
