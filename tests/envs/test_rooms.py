@@ -9,7 +9,6 @@ from room_steps import check_peer, check_starts, check_streams
 from toymeta.dark_room import DarkRoom as ToymetaRoom
 from worlds import WORLDS, room
 
-from icrl.envs.core import look_up
 from icrl.envs.rooms import DOWN, LEFT, NUM_ACTIONS, RIGHT, STAY, UP, first_move
 from icrl.randomness import stream_seeds
 from icrl.spaces import discrete_spec
@@ -74,11 +73,3 @@ def test_the_first_move_goes_along_the_column_then_along_the_row(size: int) -> N
         expected = UP if to_row < row else DOWN if to_row > row else across
         assert found[cell, target] == first_move(torch.tensor(cell), torch.tensor(target), size) == expected
     assert (first_move(cells, torch.full_like(cells, size**2), size) == DOWN).all()  # outside, below the last row
-
-
-def test_look_up_is_indexing() -> None:
-    table, index = torch.randn(7, requires_grad=True), torch.tensor([[3, 0], [3, 6], [3, 3]])
-    found = look_up(table, index)
-    assert torch.equal(found, table[index])
-    found.sum().backward()
-    assert table.grad.tolist() == [1, 0, 0, 4, 0, 0, 1]

@@ -21,7 +21,6 @@ _CHUNK = 2**27  # bytes that are in memory at a time when all of a store are rea
 # Called with the columns and the numbers of their steps `[B, T]` that a batch is about to read; extensions add some.
 BEFORE_READS: list[Callable[[Sequence[tuple[np.ndarray, np.ndarray]]], object]] = []
 
-
 OBSERVATIONS, ACTIONS = ("obs", "next_obs"), ("action", "optimal_action")
 
 

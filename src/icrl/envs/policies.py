@@ -42,12 +42,7 @@ def uniform_actions(spec: EnvSpec, obs: Tensor, noise: Tensor) -> Tensor:
     if isinstance(space, Box):
         low, high = (torch.from_numpy(bound).to(noise.device) for bound in (space.low, space.high))
         return low + (high - low) * several(noise, low.numel()).view(-1, *low.shape)
-    return draw_possible(uniform(spec, obs), noise)
-
-
-def uniform(spec: EnvSpec, obs: Tensor) -> Tensor:
-    """Probability of each action, `[B, A]`, if all that are legal for `obs` are equally likely."""
     legal = spec.legal(obs)
     if legal is None:
         legal = torch.ones(len(obs), spec.num_actions, device=obs.device)
-    return legal / legal.sum(1, keepdim=True)
+    return draw_possible(legal / legal.sum(1, keepdim=True), noise)

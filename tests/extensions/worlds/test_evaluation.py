@@ -34,7 +34,7 @@ BANDIT = ["Thompson sampling", "UCB1"]
 def test_references_and_played_chance_that_agrees_with_the_exact_one(world: list[str], references: list[str]) -> None:
     env = make_env(load_config(world).env)
     assert list(references_of(env)) == references
-    tasks, num_streams = env.all_tasks()[:4], 300
+    tasks, num_streams = env.all_tasks()[:4], 60
     exact = exact_references(env, tasks)
     played, _ = play_episodes(Chance(env.spec), env, tasks, num_streams, 5, seed=0)
     for measure, expected in exact["random"].items():
