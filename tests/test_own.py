@@ -47,7 +47,7 @@ def rule(folder: Path) -> tuple[str, ...]:
 
 
 def model(folder: Path) -> tuple[str, ...]:
-    own = ("objective=confidence_penalty", "model.obs_encoding=waves", "summaries.details=true")
+    own = ("objective=confidence_penalty", "model.obs_encoding=waves")
     return (*TINY, f"module={folder}/my_model.py", *own)
 
 

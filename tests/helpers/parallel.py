@@ -12,14 +12,14 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-from installed import NOISE_SCALE
+from installed import DETAILS, NOISE_SCALE
 from torch import nn
 from toy import CPU, batch_at, config_of, dying, model_of, run
 
 from icrl.contracts import Batch, ConfigError, PipelineError, Stopped
 from icrl.runs.distributed import Ranks, process_group
 
-NOISE = {"details": True, "gradient_noise_scale": NOISE_SCALE}
+NOISE = {"details": DETAILS, "gradient_noise_scale": NOISE_SCALE}
 
 
 def main(folder: Path, cases: dict[str, Callable[[Path, Ranks], Any]]) -> None:

@@ -1,11 +1,9 @@
-"""Metrics of a run: points, log lines and profiles, read back with TensorBoard's own reader."""
+"""Metrics of a run: points and log lines, read back with TensorBoard's own reader."""
 
 import errno
-import json
 import math
 import re
 import time
-from contextlib import nullcontext
 from unittest.mock import Mock
 
 import numpy as np
@@ -13,10 +11,9 @@ import pytest
 import torch
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from tensorboard.summary.writer.record_writer import RecordWriter
-from torch.profiler import record_function
 
 from icrl.contracts import PipelineError
-from icrl.runs.metrics import CurvesConfig, MetricLogger, profiled
+from icrl.runs.metrics import CurvesConfig, MetricLogger
 from icrl.runs.processes import Progress
 
 
@@ -85,26 +82,3 @@ def test_ten_lines_in_a_whole_run(capsys, interval, first, *, shown):
     if shown:
         assert re.match(rf"label   {10 + first * 100 // 80}%  loss 0\.25  .* update/s", lines[0])
         assert lines[-1].endswith("  0 s left")
-
-
-@pytest.mark.parametrize(("number", "last", "expected"), [(3, 6, [2, 3, 4]), (4, 3, [2, 3]), (0, 3, []), (2, 0, [])])
-@pytest.mark.parametrize("fails", [False, True])
-def test_the_iterations_after_the_first_are_profiled(tmp_path, number, last, expected, fails):
-    """Also when training fails after them; its exception is the one that is raised."""
-    weight = torch.ones(4, 4, requires_grad=True)
-    with pytest.raises(KeyboardInterrupt) if fails else nullcontext(), profiled(tmp_path, number) as iteration_done:
-        for iteration in range(1, last + 1):
-            with record_function(f"iteration {iteration}"):
-                (weight @ weight).sum().backward()
-            iteration_done()
-        if fails:
-            raise KeyboardInterrupt
-    if not expected:
-        assert not list(tmp_path.glob("profile/*"))
-        return
-    (trace,) = tmp_path.glob("profile/train.*.pt.trace.json")
-    events = json.loads(trace.read_text())["traceEvents"]
-    markers = {event["name"] for event in events if event["name"].startswith("iteration ") and event["ph"] == "X"}
-    assert markers == {f"iteration {iteration}" for iteration in expected}
-    report = (tmp_path / "profile/report.txt").read_text()
-    assert re.search("^By own CPU time\n.*aten::mm.*\nBy CPU time with what it calls\n.*aten::mm", report, re.DOTALL)

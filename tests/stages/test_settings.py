@@ -128,23 +128,3 @@ def test_a_crash_is_put_aside_and_the_same_command_goes_on(finished, rooms, monk
     monkeypatch.setattr(failing_class, "update", update)
     done(stage, rooms[stage])
     assert left_by(stage, rooms[stage]) == left_by(stage, finished)
-
-
-def tags_of(folder: Path) -> set[str]:
-    """Of numbers and of histograms."""
-    tags = EventAccumulator(str(folder)).Reload().Tags()
-    return {*tags["scalars"], *tags["histograms"]}
-
-
-def test_what_stage_one_shows_if_asked_changes_nothing_of_what_is_learned(finished, tmp_path):
-    """On top of what it always shows, below names of its own; and a profile."""
-    options = ("summaries.summary_interval=3", "summaries.details=true", "summaries.profiled_iterations=2")
-    shown = done("train_agents", tmp_path, *options)
-    plain, more = ({tag.split("/")[0] for tag in tags_of(folder)} for folder in (finished / SOURCE, shown))
-    assert plain == {"source", "update"}
-    parts = ("parameters", "value", "gradient", "actions", "outputs", "data")
-    assert more - plain == {f"source_{part}" for part in parts}
-    (trace,) = (shown / "profile").glob("train.*.pt.trace.json")
-    assert trace.read_text().count('"ProfilerStep#') == 2 and not (finished / SOURCE / "profile").exists()
-    ours, theirs = (state_in(root, "train_agents") for root in (tmp_path, finished))
-    assert all(ours[part] == theirs[part] for part in ("learner", "streams", "step", "unroll_worker"))

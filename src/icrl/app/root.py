@@ -145,9 +145,9 @@ class Config(RootOptions):
 def _in_world(config: Config) -> Iterator[str]:
     if config.env.unplayable and config.trainer.evaluate:
         yield "$trainer.evaluate plays, and nothing can be played in $env.name; give trainer.evaluate=false"
-    for key in ("source.evaluate", "summaries.details"):
-        if config.source.in_context and attrgetter(key)(config):
-            yield f"${key} starts agents without their past, but $source.name acts on its past alone: give {key}=false"
+    if config.source.in_context and config.source.evaluate:
+        acts = "starts agents without their past, but $source.name acts on its past alone"
+        yield f"$source.evaluate {acts}: give source.evaluate=false"
 
 
 def _in_splits(config: Config) -> Iterator[str]:
@@ -214,8 +214,6 @@ def _in_training(config: Config) -> Iterator[str]:
         yield "$evaluation.tasks needs $data.num_development_tasks above 0: give data.num_development_tasks=1, or more"
     if not trainer.evaluate and config.evaluation.checkpoint == "best":
         yield "$trainer.evaluate saves no best checkpoint; give evaluation.checkpoint=last"
-    if config.summaries.gradient_noise_scale != "none" and trainer.mini_batch_size < 2:
-        yield "$summaries.gradient_noise_scale needs parts of $trainer.mini_batch_size: give trainer.mini_batch_size=2"
 
 
 def _in_policy(config: Config) -> Iterator[str]:

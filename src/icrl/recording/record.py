@@ -45,7 +45,7 @@ from icrl.runs.files import (
     read_owned,
     write_owned,
 )
-from icrl.runs.metrics import MetricLogger, check_writers, profiled
+from icrl.runs.metrics import INSPECTORS, MetricLogger, check_writers
 from icrl.runs.record import record_session
 from icrl.runs.run_state import RunState
 from icrl.sources import source_class
@@ -164,7 +164,8 @@ def train(config: Config, env: Env[State], all_tasks: Tensor, split: Split, part
         if run.done < source.pretraining:  # in a folder of its own, because resuming at a step hides all later points
             pretraining = MetricLogger(folder / "pretraining", first, config.summaries, source.pretraining)
             run.loggers.append(stack.enter_context(pretraining))
-        iteration_done = stack.enter_context(profiled(folder, config.summaries.profiled_iterations))
+        num_profiled = config.summaries.profiled_iterations
+        iteration_done = stack.enter_context(INSPECTORS[-1].profiled(folder, num_profiled))
         stack.enter_context(run)
         evaluate_if_due = stack.enter_context(evaluating(config, own.train, run, learner, check))
         for transitions, metrics, position.streams in collect(learner, worker, experience, run.done):

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from icrl.collection.collect import Learner
-from icrl.contracts import Env, Rollout, Step
+from icrl.contracts import Env, Rollout
 from icrl.envs.core import State, TensorEnv
 from icrl.envs.rollout import OpenEpisodes, finished_episodes, numbered
 from icrl.evaluation.diagnostics import filming
@@ -19,7 +19,7 @@ from icrl.evaluation.references import exact_references
 from icrl.evaluation.tables import LABELS
 from icrl.plots import style
 from icrl.plots.figures import success_figure
-from icrl.runs.metrics import MetricLogger, distribution, inspect, shown
+from icrl.runs.metrics import INSPECTORS, MetricLogger, distribution, shown
 from icrl.runs.processes import Progress
 from icrl.sources.options import due_steps, env_steps, num_iterations
 from icrl.spaces import EnvSpec
@@ -132,27 +132,14 @@ class SourceCurves:
                     logger.scalars("source", {name: float(value)}, steps)
         solved = {"fraction_solved": float((summary["success"] >= SOLVED).mean())}
         self._logger.scalars("source", solved, steps)
-
-        def policy() -> tuple[Tensor | None, dict[str, Tensor]]:
-            counted = not transitions.action.is_floating_point() and not learner.has_memory
-            last, _ = learner.remember((), _last_step(transitions)) if counted else (None, None)
-            return learner.action_probabilities(last) if last else None, learner.outputs()
-
-        data = {name: getattr(transitions, name) for name in ("obs", "action", "reward", "timestep")}
-        inspect(self._logger, self._options, steps, learner.parameters(), policy, data, "source_")
+        if self._options.details:
+            INSPECTORS[-1].show_agents(self._logger, steps, learner, transitions)
         told = shown({"solved": solved["fraction_solved"]})
         if not all_ended:
             return told
         means = {name: float(summary[name].mean()) for name in ("return", "success")}
         returns = f"{shown({'return': means['return']})}{self._beside}"
         return f"{returns}  {shown({'success': means['success']})}  {told}" if means["success"] else returns
-
-
-def _last_step(transitions: Rollout) -> Step:
-    """Step of the streams before their last action."""
-    last = transitions.each(lambda column: column[-1])
-    nothing, never = torch.zeros_like(last.action), torch.zeros_like(last.terminated)
-    return Step(last.obs, nothing, never, never, last.obs, last.timestep, last.optimal_action)
 
 
 def examine(config: Config, env: TensorEnv, learner: Learner, tasks: Tensor, held_out: list[int]) -> dict[str, Any]:

@@ -1,15 +1,13 @@
-"""Live metrics of a run: curves and a profile."""
+"""Live metrics of a run: curves, and the closer looks at training that an extension has."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
 import numpy as np
-import torch
 from pydantic import model_validator
-from torch import Tensor
-from torch.profiler import ProfilerActivity, profile, schedule, tensorboard_trace_handler
+from torch import Tensor, nn
 
 from icrl.config.modules import extra_module
 from icrl.config.options import (
@@ -23,10 +21,9 @@ from icrl.config.options import (
     refuse_both,
     walk,
 )
-from icrl.contracts import PipelineError
+from icrl.contracts import AnyBatch, Objective, PipelineError, Rollout
 from icrl.runs.checkpoint import Interval
-from icrl.runs.files import write_atomically
-from icrl.runs.processes import Progress, say
+from icrl.runs.processes import Progress
 from icrl.runs.writers import Writer, writer_classes
 
 
@@ -52,6 +49,9 @@ class CurvesConfig(Options):
         known, given = ", ".join(names := [*writer_classes()]), f"summaries.writer={','.join(self.writer)}"
         refuse(not self.writer, f"summaries.writer=[]: must name at least one of {known}")
         refuse({*self.writer} - {*names}, f"{given}: must be of {known}{OR_ELSEWHERE}")
+        for name in ("profiled_iterations", "details"):
+            lacking = f"summaries.{name}={getattr(self, name, 0)} needs an extension that is not installed"
+            refuse(getattr(self, name, 0) and len(INSPECTORS) == 1, lacking)
         return self
 
 
@@ -75,15 +75,6 @@ class SummariesConfig(CurvesConfig):
         **{"summarize_first_interval": NO_EFFECT, "update_counter_every_mini_batch": NO_EFFECT},
         **{"metric_buffer_size": NO_EFFECT},
     }
-
-    @model_validator(mode="after")
-    def _check_points(self) -> Self:
-        shown = self.num_summaries or self.summary_interval
-        nothing = "shows nothing with summaries.num_summaries=0 and summaries.summary_interval=0"
-        scale, details = self.gradient_noise_scale, self.details
-        refuse(scale != "none" and not shown, f"summaries.gradient_noise_scale={scale} {nothing}")
-        refuse(details and not shown, f"summaries.details={details} {nothing}")
-        return self
 
 
 def check_writers(options: CurvesConfig) -> None:
@@ -166,68 +157,28 @@ class MetricLogger(AbstractContextManager["MetricLogger"]):
             raise PipelineError(f"cannot write curves in {self._folder}: {error.strerror}") from error
 
 
-def inspect(
-    logger: MetricLogger,
-    options: SummariesConfig,
-    step: int,
-    parameters: Iterable[tuple[str, Tensor]],
-    policy: Callable[[], tuple[Tensor | None, dict[str, Tensor]]],
-    data: Mapping[str, Tensor],
-    prefix: str = "",
-) -> None:
-    """Add the `details` if `options` ask for them: curves and histograms of parameters and gradients, of the `policy`
-    (its action probabilities `[..., A]`, if actions can be counted, and outputs of its network), and of the data of the
-    update. `prefix` precedes each tag, for curves with another step axis."""
-    if not options.details:
-        return
-    for name, parameter in parameters:
-        for kind, tensor in (("value", parameter.detach()), ("gradient", parameter.grad)):
-            if tensor is not None:
-                norm = tensor.float().norm().item()
-                logger.scalars(f"{prefix}parameters", {f"{kind}_norm/{name}": norm}, step)
-                logger.histograms({f"{prefix}{kind}/{name}": tensor}, step)
-    probabilities, outputs = policy()
-    if probabilities is not None:
-        flat = probabilities.flatten(0, -2).float()
-        entropy = -(flat * flat.clamp(min=1e-12).log()).sum(-1)  # in nats
-        means = {f"probability_{action}": value for action, value in enumerate(flat.mean(0).tolist())}
-        logger.scalars(f"{prefix}actions", means | {"entropy": entropy.mean().item()}, step)
-        logger.histograms({f"{prefix}actions/entropies": entropy}, step)
-    logger.histograms({f"{prefix}outputs/{name}": value for name, value in outputs.items()}, step)
-    logger.histograms({f"{prefix}data/{name}": column for name, column in data.items()}, step)
+class Inspector:
+    """Closer look at training, which changes nothing of it. This one sees nothing; an extension has another."""
+
+    def profiled(self, folder: Path, num_iterations: int) -> AbstractContextManager[Callable[[], None]]:
+        """Context of a profile of `num_iterations` iterations, for `folder`. Call its function after each iteration."""
+        return nullcontext(lambda: None)
+
+    def show_update(
+        self, logger: MetricLogger, update: int, model: nn.Module, objective: Objective, batch: AnyBatch
+    ) -> None:
+        """Add the `summaries.details` of the update that was just made on `batch`."""
+
+    def show_agents(self, logger: MetricLogger, steps: int, learner: Any, transitions: Rollout) -> None:
+        """Add the `summaries.details` of source agents after `transitions` `[T, B]`, at `steps` env steps."""
+
+
+INSPECTORS = [Inspector()]  # extensions append theirs; the last one counts
 
 
 def shown(values: Mapping[str, float]) -> str:
     """Names and values of metrics, for a progress line."""
     return "  ".join(f"{name} {value:.4g}" for name, value in values.items())
-
-
-@contextmanager
-def profiled(folder: Path, num_iterations: int) -> Iterator[Callable[[], None]]:
-    """Profile of iterations 2 to `num_iterations` + 1; the first one warms up caches, compiler and profiler.
-
-    Call the yielded function after every iteration. After the last one, or when the context exits, `folder`/profile
-    gets train.*.pt.trace.json (for TensorBoard or Perfetto) and report.txt with the slowest operations."""
-    if not num_iterations:
-        yield lambda: None
-        return
-    folder = folder / "profile"
-    orders = {"own CPU time": "self_cpu_time_total", "CPU time with what it calls": "cpu_time_total"}
-    if gpu := torch.cuda.is_available():
-        orders["own GPU time"] = "self_device_time_total"
-    activities = [ProfilerActivity.CPU, *[ProfilerActivity.CUDA] * gpu]
-    write_trace = tensorboard_trace_handler(str(folder), "train")
-
-    def write(recorded: Any) -> None:
-        write_trace(recorded)
-        averages = recorded.key_averages()
-        tables = [f"By {name}\n{averages.table(sort_by=order, row_limit=40)}" for name, order in orders.items()]
-        write_atomically(folder / "report.txt", "\n".join(tables).encode())
-        say(f"profile: {folder}")
-
-    pace = schedule(wait=0, warmup=1, active=num_iterations, repeat=1)
-    with profile(activities=activities, schedule=pace, on_trace_ready=write) as recorded:
-        yield recorded.step
 
 
 def distribution(values: np.ndarray) -> dict[str, float]:

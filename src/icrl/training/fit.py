@@ -16,7 +16,7 @@ from icrl.runs.checkpoint import FINISHED, Interval
 from icrl.runs.divergence import FiniteCheck
 from icrl.runs.evaluations import EVALUATIONS, Evaluation, Evaluations, Evaluator
 from icrl.runs.files import Identity, write_owned
-from icrl.runs.metrics import MetricLogger, inspect, profiled, shown
+from icrl.runs.metrics import INSPECTORS, MetricLogger, shown
 from icrl.runs.processes import Progress
 from icrl.runs.record import record_session
 from icrl.runs.run_state import Generators, RunState, Stateful
@@ -110,7 +110,7 @@ class Training:
         self.noise_scale = NOISE_SCALES[-1](config.summaries, config.trainer, ranks) if NOISE_SCALES else None
         self._scale: dict[str, float] = {}
         num_profiled = config.summaries.profiled_iterations * ranks.is_writer
-        self._iteration_done = stack.enter_context(profiled(run.folder, num_profiled))
+        self._iteration_done = stack.enter_context(INSPECTORS[-1].profiled(run.folder, num_profiled))
 
     @property
     def clock(self) -> Clock:
@@ -169,15 +169,8 @@ class Training:
         if warn := getattr(objective, "warn", None):
             warn(update, values)
         self._logger.scalars("train", values, update)
-
-        def policy() -> tuple[Tensor | None, dict[str, Tensor]]:
-            with torch.no_grad():
-                logits = objective.logits(model.eval(), batch)  # without dropout
-            model.train()
-            counted = not batch.action.is_floating_point()
-            return logits.softmax(-1) if counted else None, {"logits": logits}
-
-        inspect(self._logger, self._config.summaries, update, model.named_parameters(), policy, batch._asdict())
+        if self._config.summaries.details:
+            INSPECTORS[-1].show_update(self._logger, update, model, objective, batch)
         told = [shown({name: values[name] for name in (_OF_TRIALS if "return" in values else _TOLD) if name in values})]
         self._logger.progress.tell("  ".join(told + newest(self.evaluations.results if self.evaluations else {})))
 

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 from toy import CPU, SEED, Naming, assert_same, batch_at, config_of, model_of, run, values_of
 
+from icrl.app.compose import load_config
 from icrl.config.options import replace
 from icrl.contracts import Batch, ConfigError
 from icrl.extensions.noise_scale.estimator import GradientNoiseScale, make_noise_scale
@@ -41,6 +42,13 @@ def test_the_first_estimate_of_a_run_is_of_its_first_model_and_changes_nothing(t
     make_noise_scale(config.summaries, config.trainer, Ranks(0, 4))
     with pytest.raises(ConfigError, match=r"gradient_noise_scale=paper .* trainer\.mini_batch_size=8 .* 5 processes"):
         make_noise_scale(config.summaries, config.trainer, Ranks(0, 5))
+
+
+def test_a_scale_that_cannot_be_shown_or_measured_is_refused() -> None:
+    for option in ("summaries.num_summaries=0", "trainer.mini_batch_size=1"):
+        with pytest.raises(ConfigError, match=rf"^summaries\.gradient_noise_scale=paper .*{option}"):
+            load_config(["summaries.gradient_noise_scale=paper", option])
+    load_config(["summaries.gradient_noise_scale=paper", "trainer.mini_batch_size=2"])
 
 
 def test_a_batch_smaller_than_its_number_of_parts_is_measured_window_by_window() -> None:

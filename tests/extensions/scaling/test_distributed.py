@@ -52,8 +52,7 @@ def generators_in(folder: Path) -> list[Tensor]:
 @pytest.mark.long
 def test_two_processes_learn_what_one_learns(parallel, found, tmp_path):
     """From the same batches in all, without dropout."""
-    options = {"details": True}
-    run(tmp_path, config_of(trainer={"num_iterations": 6}, summaries=options), model_of(0, dropout=0.0))
+    run(tmp_path, config_of(trainer={"num_iterations": 6}), model_of(0, dropout=0.0))
     for case in ("equal_to_one_process", "with_accumulation"):
         assert found[case] == ["", ""]
         torch.testing.assert_close(weights_of(parallel / case), weights_of(tmp_path), rtol=0, atol=1e-6)

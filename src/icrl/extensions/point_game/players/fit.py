@@ -15,7 +15,7 @@ from icrl.extensions.point_game.players.trained_players import saved_inputs
 from icrl.runs.checkpoint import FINISHED, Interval, check, check_run, save, sidecars
 from icrl.runs.divergence import FiniteCheck
 from icrl.runs.files import Identity, check_owner, check_same, identity_of, read_owned, write_owned
-from icrl.runs.metrics import MetricLogger, profiled, shown
+from icrl.runs.metrics import INSPECTORS, MetricLogger, shown
 from icrl.runs.processes import Progress
 from icrl.runs.record import record_session
 from icrl.runs.run_state import RunState
@@ -63,7 +63,7 @@ def fit_players(config: PlayersConfig, evaluate: Evaluate, device: torch.device)
         networks: dict[str, nn.Module] = {name: learner.network for name, learner in learners.items()}
         finite = FiniteCheck("train_players", networks, lambda bad: _CURE.format(bad.partition(" ")[0]))
         run.before_save = lambda: finite.check(run.done)
-        iteration_done = stack.enter_context(profiled(folder, options.profiled_iterations))
+        iteration_done = stack.enter_context(INSPECTORS[-1].profiled(folder, options.profiled_iterations))
         stack.enter_context(run)
         for update in range(run.done, total + 1):
             run.done = update

@@ -1,0 +1,1 @@
+"""Extension: `summaries.details`, all that networks compute, and `summaries.profiled_iterations`, where time goes."""
