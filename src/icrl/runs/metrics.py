@@ -29,7 +29,7 @@ from icrl.runs.writers import Writer, writer_classes
 
 def writer_option(stages: str = "") -> Any:
     """Declare where curves go, in `stages` or those of the group."""
-    meaning = "where curves go: tensorboard; csv, a table scalars.csv in each folder of curves; or another writer"
+    meaning = "where curves go: tensorboard, or the writers of extensions"
     return option(["tensorboard"], meaning, may_change=True, stages=stages)
 
 

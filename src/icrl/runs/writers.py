@@ -1,16 +1,13 @@
-"""Writers of curves: TensorBoard, a CSV file, and those that extensions and users register.
+"""Writers of curves: TensorBoard, and those that extensions and users register.
 
 A training run that resumes continues its curves as those of an uninterrupted one.
 """
 
 from __future__ import annotations
 
-import csv
 import importlib
-import io
-import math
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -18,14 +15,10 @@ import numpy as np
 from torch import Tensor
 
 from icrl.config.modules import load_plugins, registrar
-from icrl.contracts import PipelineError
-from icrl.runs.files import write_atomically
 from icrl.runs.processes import say
 
-CSV = "scalars.csv"
 PACE = {"max_queue": 100, "flush_secs": 10}  # points that may wait, and seconds until they are on disk at the latest
 _EVENTS = "events.out.tfevents.*"
-_COLUMNS = ("step", "tag", "value")
 _classes: dict[str, type[Writer]] = {}
 
 
@@ -108,34 +101,3 @@ class _TensorBoard(Writer):
 
     def close(self) -> None:
         self._writer.close()
-
-
-@writer("csv")
-class _CSV(Writer):
-    """Table of all points, one a row: curves have steps of their own, and a new one needs no new column."""
-
-    curves = (CSV,)
-
-    def __init__(self, folder: Path, done: int | None) -> None:
-        self._path = folder / CSV
-        if not self._path.exists():
-            return
-        last = math.inf if done is None else done or -1
-        lines = self._path.read_text(encoding="utf-8").splitlines(keepends=True)
-        try:  # a killed process may leave half a line
-            kept = [line for line in lines[1:] if line.endswith("\n") and int(line.partition(",")[0]) <= last]
-        except ValueError as error:
-            raise PipelineError(f"{self._path} is damaged ({error}): remove it, and its curves begin here") from error
-        if kept != lines[1:]:
-            write_atomically(self._path, "".join([_line(_COLUMNS), *kept]).encode())
-
-    def scalars(self, values: dict[str, float], step: int) -> None:
-        with self._path.open("a", encoding="utf-8") as file:  # written at once, so nothing is left to flush
-            head = _line(_COLUMNS) if not file.tell() else ""
-            file.write(head + "".join(_line((step, tag, value)) for tag, value in values.items()))
-
-
-def _line(cells: Iterable[Any]) -> str:
-    text = io.StringIO()
-    csv.writer(text, lineterminator="\n").writerow(cells)
-    return text.getvalue()

@@ -69,7 +69,9 @@ def test_the_examples_of_the_page_run(tmp_path: Path, monkeypatch: pytest.Monkey
 
 
 def test_an_absent_library_is_refused_before_any_work(tmp_path, monkeypatch) -> None:
-    monkeypatch.setattr(writer_classes()["csv"], "library", "absent")
-    with pytest.raises(ConfigError, match="summaries.writer=csv needs the package absent"):
-        train_players.main(compose_config(PlayersConfig, ["players=tiny", f"root={tmp_path}", "summaries.writer=csv"]))
+    monkeypatch.setattr(writer_classes()["tensorboard"], "library", "absent")
+    with pytest.raises(ConfigError, match="summaries.writer=tensorboard needs the package absent"):
+        train_players.main(
+            compose_config(PlayersConfig, ["players=tiny", f"root={tmp_path}", "summaries.writer=tensorboard"])
+        )
     assert all(path.name == ".lock" for path in tmp_path.rglob("*") if path.is_file())

@@ -23,7 +23,7 @@ def test_an_absent_library_is_refused_before_any_work(
     monkeypatch.setitem(sys.modules, part, None)
     how = f'pip install "in-context-rl[{name}]"'
     for stage in ("train_agents", "train_gpt", "evaluate", "pipeline"):
-        refused = run(stage, tmp_path, f"summaries.writer=[csv,{name}]").refusal
+        refused = run(stage, tmp_path, f"summaries.writer=[tensorboard,{name}]").refusal
         assert refused.startswith(f"summaries.writer={name} needs the package {name}") and how in refused
     assert not files_of(tmp_path)
 

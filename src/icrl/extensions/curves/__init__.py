@@ -1,1 +1,1 @@
-"""Extension: plots of finished training runs, from their histories and event files, for notebooks."""
+"""Extension: tables of curves (`summaries.writer=csv`), and plots of finished training runs, for notebooks."""

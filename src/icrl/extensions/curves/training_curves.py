@@ -1,6 +1,5 @@
 """Curves of the training of a sequence model, from TensorBoard's event files or tables."""
 
-import csv
 import math
 from pathlib import Path
 from typing import Any, cast
@@ -13,9 +12,9 @@ from tensorboard.backend.event_processing.event_accumulator import SCALARS, Even
 from icrl.app.root import Config
 from icrl.config.modules import command_of
 from icrl.contracts import ConfigError
+from icrl.extensions.curves.table import CSV, read_table
 from icrl.plots import style
 from icrl.runs.checkpoint import check, sidecars
-from icrl.runs.writers import CSV
 from icrl.spaces import EnvSpec
 
 UNLOGGED = (
@@ -55,7 +54,7 @@ def read_scalars(folder: Path) -> Scalars:
     """All curves of the event files in `folder`, or without any of its table of curves; of a step that was logged
     twice, after an interruption, the later value."""
     if not [*folder.glob("events.*")] and (folder / CSV).exists():
-        return _read_table(folder / CSV)
+        return read_table(folder / CSV)
     events = EventAccumulator(str(folder), size_guidance={SCALARS: 0}).Reload()
     curves: Scalars = {}
     for tag in cast(list[str], events.Tags()[SCALARS]):
@@ -63,14 +62,6 @@ def read_scalars(folder: Path) -> Scalars:
         steps, values = np.array(points, dtype=float).T
         curves[tag] = (steps, values)
     return curves
-
-
-def _read_table(path: Path) -> Scalars:
-    curves: dict[str, list[tuple[int, float]]] = {}
-    with path.open(encoding="utf-8", newline="") as file:
-        for row in csv.DictReader(file):
-            curves.setdefault(row["tag"], []).append((int(row["step"]), float(row["value"])))
-    return {tag: tuple(np.array(points, dtype=float).T) for tag, points in curves.items()}
 
 
 def model_figure(curves: Scalars, num_actions: int, best_update: int | None, title: str) -> Figure:

@@ -1,0 +1,58 @@
+"""Table of all points of curves, `scalars.csv` in each folder of curves."""
+
+import csv
+import io
+import math
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from icrl.contracts import PipelineError
+from icrl.plots.style import Floats
+from icrl.runs.files import write_atomically
+from icrl.runs.writers import Writer, writer
+
+CSV = "scalars.csv"
+_COLUMNS = ("step", "tag", "value")
+
+
+@writer("csv")
+class Table(Writer):
+    """Table of points, one a row: curves have steps of their own, and a new one needs no new column."""
+
+    curves = (CSV,)
+
+    def __init__(self, folder: Path, done: int | None) -> None:
+        self._path = folder / CSV
+        if not self._path.exists():
+            return
+        last = math.inf if done is None else done or -1
+        lines = self._path.read_text(encoding="utf-8").splitlines(keepends=True)
+        try:  # a killed process may leave half a line
+            kept = [line for line in lines[1:] if line.endswith("\n") and int(line.partition(",")[0]) <= last]
+        except ValueError as error:
+            raise PipelineError(f"{self._path} is damaged ({error}): remove it, and its curves begin here") from error
+        if kept != lines[1:]:
+            write_atomically(self._path, "".join([_line(_COLUMNS), *kept]).encode())
+
+    def scalars(self, values: dict[str, float], step: int) -> None:
+        with self._path.open("a", encoding="utf-8") as file:  # written at once, so nothing is left to flush
+            head = _line(_COLUMNS) if not file.tell() else ""
+            file.write(head + "".join(_line((step, tag, value)) for tag, value in values.items()))
+
+
+def _line(cells: Iterable[Any]) -> str:
+    text = io.StringIO()
+    csv.writer(text, lineterminator="\n").writerow(cells)
+    return text.getvalue()
+
+
+def read_table(path: Path) -> dict[str, tuple[Floats, Floats]]:
+    """Steps and values of each curve in a table."""
+    curves: dict[str, list[tuple[int, float]]] = {}
+    with path.open(encoding="utf-8", newline="") as file:
+        for row in csv.DictReader(file):
+            curves.setdefault(row["tag"], []).append((int(row["step"]), float(row["value"])))
+    return {tag: tuple(np.array(points, dtype=float).T) for tag, points in curves.items()}
