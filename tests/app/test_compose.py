@@ -121,8 +121,9 @@ def value_of(config: Options, key: str) -> Any:
 
 def test_a_schedule_replaces_the_one_before_as_a_whole_and_its_parts_can_be_set() -> None:
     key = "optimizer.learning_rate"
-    step = load_config([f"{key}={{kind: step, progress: percent, points: [[1, 0.5]]}}"])
-    assert value_of(step, key) == {"kind": "step", "progress": "percent", "points": [[1, 0.5]]}
+    points = {"kind": "linear", "progress": "percent", "points": [[0, 1], [1, 0.5]]}
+    linear = load_config([f"{key}={{kind: linear, progress: percent, points: [[0, 1], [1, 0.5]]}}"])
+    assert value_of(linear, key) == points
     cosine = value_of(load_config([f"{key}.initial=0.5"]), key)
     assert cosine["initial"] == 0.5 and cosine["kind"] == "cosine" and "warmup" in cosine
     assert value_of(load_config([f"{key}=1e-3"]), key) == 1e-3

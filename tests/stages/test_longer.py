@@ -13,7 +13,7 @@ from icrl.runs.checkpoint import load_newest
 from icrl.runs.files import read_json
 
 CONSTANT = ("optimizer.learning_rate=0.01",)
-DECAY = "{kind: inverse, progress: updates, initial: 0.01, rate: 0.1}"
+DECAY = "{kind: linear, progress: updates, points: [[0, 0.01], [9, 0.001]]}"
 LONGER, SHORTER = "trainer.num_iterations=6", "trainer.num_iterations=4"
 FOLDER = "logs/tiny/gpt"
 TRIALS = (

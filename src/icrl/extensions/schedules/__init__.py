@@ -1,0 +1,1 @@
+"""Extension: further schedules of rates, `kind: step`, `exponential`, `inverse` and `cyclical`."""
