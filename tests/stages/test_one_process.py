@@ -2,7 +2,6 @@
 
 import re
 from pathlib import Path
-from unittest.mock import Mock
 
 import torch
 from harness import refusal, run
@@ -54,11 +53,3 @@ def test_agents_are_examined_by_whoever_comes_next(finished: Path, tmp_path: Pat
         assert run("pipeline", tmp_path).code == 130
     assert run("pipeline", tmp_path).code == 0
     assert same(tmp_path, finished)
-
-
-def test_agents_that_cannot_be_examined_are_named(tmp_path: Path, monkeypatch) -> None:
-    failing = Mock(answer=lambda _: "Traceback\n  line 7\nOSError: the disk is full\n")
-    monkeypatch.setattr("icrl.programs.pipeline.Worker", lambda *_, **__: failing)
-    message = run("pipeline", tmp_path).refusal
-    assert "could not be examined; run icrl train-agents to do it again" in message and "the disk is full" in message
-    assert "solved by all their agents" in run("train_agents", tmp_path).out

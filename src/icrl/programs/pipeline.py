@@ -8,24 +8,21 @@ num_threads=1 keeps to one. The agents of stage one are examined and filmed in a
 stage that is finished is not repeated, and each can be run alone.
 """
 
+from functools import partial
 from multiprocessing import set_forkserver_preload
 from pathlib import Path
 
 import torch
 
 from icrl.app.root import Config
-from icrl.config.modules import command_of
 from icrl.config.options import replace
-from icrl.contracts import PipelineError
 from icrl.programs import evaluate, finetune, train_agents, train_gpt
 from icrl.recording.record import examined_quietly
 from icrl.runs.distributed import process_group
-from icrl.runs.processes import Worker
+from icrl.runs.processes import POOLS
 from icrl.training.trials import check_trials
 
 LARGE = "source.num_learners, trainer.mini_batch_size, evaluation.num_streams"
-
-_POLL_SECONDS = 60.0
 
 
 def main(config: Config) -> Path:
@@ -37,24 +34,13 @@ def main(config: Config) -> Path:
     threads = config.num_threads or torch.get_num_threads()
     ranks = process_group()
     train_agents.record(config)
-    helper = Worker(examined_quietly, idle=False)
-    try:
-        helper.give(config)
+    with POOLS[-1].begun(partial(examined_quietly, config), "examining and filming the source agents") as examination:
         if not tuned or config.finetune.start == "gpt":
             ranks.in_ranks(train_gpt.main, *_shared(config, threads, "train_gpt"))
         if tuned:
             ranks.in_ranks(finetune.main, *_shared(config, threads, "finetune"))
         torch.set_num_threads(threads)
-        if (examination := helper.answer(0.0)) is None:
-            print("waiting for the other process to examine and film the source agents")
-        while examination is None:
-            examination = helper.answer(_POLL_SECONDS)
-    finally:
-        helper.end()
-    if isinstance(examination, str):
-        why = examination.strip().splitlines()[-1]
-        raise PipelineError(f"the agents could not be examined; run {command_of('train_agents')} to do it again. {why}")
-    train_agents.announce(config, examination)
+        train_agents.announce(config, examination())
     return evaluate.main(config)
 
 

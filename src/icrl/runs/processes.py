@@ -1,4 +1,4 @@
-"""Child processes that ignore signals and end with their parent, and progress bars.
+"""Jobs, child processes that ignore signals and end with their parent, and progress bars.
 
 A signal often reaches a whole process group. Only the training process handles it, and then ends its children.
 """
@@ -7,33 +7,22 @@ from __future__ import annotations
 
 import fcntl
 import os
-import pickle
 import signal
 import sys
 import threading
-import traceback
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import FIRST_COMPLETED, BrokenExecutor, ProcessPoolExecutor
-from concurrent.futures import wait as wait_for
-from contextlib import AbstractContextManager, contextmanager, suppress
-from multiprocessing import active_children, get_all_start_methods, get_context, parent_process, resource_tracker
-from multiprocessing.connection import Connection, wait
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from multiprocessing import parent_process, resource_tracker
 from multiprocessing.process import BaseProcess
 from multiprocessing.util import Finalize
 from types import SimpleNamespace
 from typing import Any, TextIO, TypeVar
 
-import torch
-
-from icrl.config.modules import extra_module, load_again, loaded
-from icrl.contracts import PipelineError
+from icrl.config.modules import extra_module
 
 Result = TypeVar("Result")
-_START_METHOD = "forkserver" if "forkserver" in get_all_start_methods() else "spawn"
 _SIGNALS = {signal.SIGINT, signal.SIGTERM, signal.SIGUSR2}
-_TICK = 1.0  # seconds after which a bar is drawn again
 _LINES = 10  # above a bar; the curves of a run have all points
-_EXIT = 10.0  # seconds in which a process exits, which takes time at the lowest priority
 
 
 @contextmanager
@@ -52,43 +41,6 @@ def killed_at_the_end(processes: Iterable[BaseProcess]) -> Callable[[], object]:
     a SIGTERM, which they ignore, and wait for ever."""
     kept = list(processes)
     return Finalize(None, lambda: [process.kill() for process in kept], exitpriority=0)
-
-
-class Worker:
-    """Process that calls a picklable `function` on one value after another, at the lowest priority if it is `idle`. It
-    ignores signals, and ends with its parent or after an exception."""
-
-    def __init__(self, function: Callable[[Any], Any], *, idle: bool = True) -> None:
-        """torch's threads may hold locks when this process is forked, so a server without threads starts the other."""
-        context: Any = get_context(_START_METHOD)
-        self._connection, theirs = context.Pipe()
-        self.process: BaseProcess = context.Process(target=_serve, args=(theirs, function, idle, loaded()), daemon=True)
-        with without_signals():
-            self.process.start()
-        self._kill = killed_at_the_end([self.process])
-        theirs.close()
-
-    def give(self, value: Any) -> None:
-        with suppress(OSError):  # the process is dead: `answer` raises
-            self._connection.send(value)
-
-    def answer(self, patience: float) -> Any:
-        """Result, or traceback of an exception; None if neither arrives within `patience` seconds. Raises `EOFError` or
-        `OSError` if the process is dead."""
-        wait([self._connection, self.process.sentinel], patience)
-        if self._connection.poll():
-            return self._connection.recv()
-        if self.process.exitcode is not None:
-            raise EOFError
-        return None
-
-    def end(self, patience: float = 0.0) -> int | None:
-        """Kill the process if it does not end by itself within `patience` seconds; returns its exit code."""
-        self.process.join(patience)
-        self._kill()
-        self.process.join(_EXIT)
-        self._connection.close()
-        return self.process.exitcode
 
 
 def end_with_parent() -> None:
@@ -112,38 +64,18 @@ def _exit_after(process: BaseProcess) -> None:
     os._exit(1)
 
 
-def _serve(connection: Connection, function: Callable[[Any], Any], idle: bool, modules: list[str]) -> None:
-    if idle:
-        os.nice(19)
-    if idle and sys.platform == "linux":  # nice alone would let it finish its time slice while training waits
-        os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
-    end_with_parent()  # the pipe is read only between two calls
-    load_again(modules)
-    with suppress(EOFError, ConnectionError):  # the parent is gone
-        while True:
-            value = connection.recv()
-            try:
-                answer = function(value)
-            except Exception:
-                connection.send(traceback.format_exc())
-                return  # what the process shares with others ends too, so that none of them waits for it
-            connection.send(answer)
+Job = tuple[str, Callable[[], Result]]  # its name, and what makes its result
+Tell = Callable[[str, Result], str]  # from name and result of a job, words for a progress bar
 
 
-def in_parallel(
-    jobs: Sequence[tuple[str, Callable[[], Result]]],
-    width: int,
-    title: str,
-    tell: Callable[[str, Result], str] = lambda *_: "",
-) -> list[tuple[str, Result]]:
-    """Names and results of independent `jobs`, with a progress bar: `width` at a time in processes with one thread
-    each, because two threads of one process would wait for each other; if that is 1, in this process. `tell` takes name
-    and result as they arrive, and returns words for the bar.
+class Pool:
+    """Place where jobs run: here this process, one after the other; an extension has other processes. Jobs and results
+    must be picklable, exceptions are those of the jobs."""
 
-    Jobs and results must be picklable, exceptions are those of the jobs. Raises `PipelineError` if a process dies."""
-    with Progress(title, len(jobs), 0, "job") as progress:
-        if width > 1:
-            return _in_processes(jobs, width, progress, tell)
+    def results(
+        self, jobs: Sequence[Job[Result]], width: int, progress: Progress, tell: Tell[Result]
+    ) -> list[tuple[str, Result]]:
+        """Names and results of independent `jobs`, of which `width` may run at a time."""
         results = list[tuple[str, Result]]()
         for name, job in jobs:
             results.append((name, job()))
@@ -151,42 +83,21 @@ def in_parallel(
             progress.tell(tell(*results[-1]))
         return results
 
+    def begun(self, job: Callable[[], Result], what: str) -> AbstractContextManager[Callable[[], Result]]:
+        """Context beside which a `job`, "doing something" in words, may run; its function waits for the result."""
+        return nullcontext(job)
 
-def _in_processes(
-    jobs: Sequence[tuple[str, Callable[[], Result]]], width: int, progress: Progress, tell: Callable[[str, Result], str]
+
+POOLS = [Pool()]  # extensions append theirs; the last one counts
+
+
+def in_parallel(
+    jobs: Sequence[Job[Result]], width: int, title: str, tell: Tell[Result] = lambda *_: ""
 ) -> list[tuple[str, Result]]:
-    results, names = dict[int, Result](), [name for name, _ in jobs]
-    before = active_children()
-    with without_signals():
-        pool = ProcessPoolExecutor(width, get_context(_START_METHOD), _alone, (loaded(),))
-        # Pickled here, tensors travel by value and not in shared memory, which would need its sender alive.
-        futures = {pool.submit(_done, pickle.dumps(job)): number for number, (_, job) in enumerate(jobs)}
-    kill = killed_at_the_end([process for process in active_children() if process not in before])
-    try:
-        while len(results) < len(jobs):
-            done, _ = wait_for(futures, _TICK, FIRST_COMPLETED)  # not in order: the bar does not wait for a long one
-            for future in done:
-                number = futures.pop(future)
-                results[number] = pickle.loads(future.result())
-                progress.advance()
-                progress.tell(tell(names[number], results[number]))
-            progress.refresh()  # the time that has passed
-        return [(name, results[number]) for number, name in enumerate(names)]
-    except BrokenExecutor as error:
-        raise PipelineError("a worker process died. Run the same command again, or with num_threads=1") from error
-    finally:
-        kill()
-        pool.shutdown(cancel_futures=True)
-
-
-def _alone(modules: list[str]) -> None:
-    end_with_parent()
-    load_again(modules)
-    torch.set_num_threads(1)
-
-
-def _done(job: bytes) -> bytes:
-    return pickle.dumps(pickle.loads(job)())
+    """Names and results of independent `jobs`, `width` at a time, with a progress bar; see `Pool`. `tell` takes name
+    and result as they arrive, and returns words for the bar."""
+    with Progress(title, len(jobs), 0, "job") as progress:
+        return POOLS[-1].results(jobs, width, progress, tell)
 
 
 def progress_bar(*iterable: Any, **options: Any) -> Any:

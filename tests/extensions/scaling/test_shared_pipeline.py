@@ -3,7 +3,9 @@
 import itertools
 import signal
 from collections.abc import Iterator
+from contextlib import nullcontext
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 import torch
@@ -11,11 +13,11 @@ from harness import run
 from toy import assert_same
 
 from icrl.app.compose import load_config
+from icrl.extensions.parallel.worker import Worker
 from icrl.extensions.scaling.ranks import JoinedRanks, Together
 from icrl.programs import pipeline
 from icrl.runs import checkpoint
 from icrl.runs.files import read_json
-from icrl.runs.processes import Worker
 
 TOLD = ("num_threads=4", "device=cpu")
 
@@ -44,24 +46,11 @@ def test_two_processes_train_together_where_they_can_share_the_work(options, pro
     monkeypatch.setattr("icrl.runs.device.torch.cuda.device_count", lambda: 1)
     for program in ("train_agents.record", "train_agents.announce", "evaluate.main", "set_forkserver_preload"):
         monkeypatch.setattr(f"icrl.programs.pipeline.{program}", lambda *_: None)
-    monkeypatch.setattr(pipeline, "Worker", Done)
+    monkeypatch.setattr(pipeline, "POOLS", [Mock(begun=lambda *_: nullcontext(dict))])
     before = torch.get_num_threads()
     pipeline.main(load_config([*TOLD, *options]))
     torch.set_num_threads(before)
     assert asked == [*zip(processes, threads, strict=True)]
-
-
-class Done:
-    """Worker that has done its job."""
-
-    def __init__(self, function: object, *, idle: bool) -> None: ...
-
-    def give(self, value: object) -> None: ...
-
-    def end(self) -> None: ...
-
-    def answer(self, patience: float) -> dict[str, str]:
-        return {"done": "yes"}
 
 
 @pytest.fixture

@@ -1,1 +1,3 @@
 """Extension: evaluations during training, in a separate process."""
+
+NEEDS = ("parallel",)

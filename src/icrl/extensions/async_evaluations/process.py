@@ -14,11 +14,12 @@ from typing import Any
 import torch
 
 from icrl.contracts import Json
+from icrl.extensions.parallel.worker import Worker
 from icrl.runs import checkpoint
 from icrl.runs.checkpoint import step_of
 from icrl.runs.evaluations import EvalsConfig, Evaluation, Evaluations, Evaluator
 from icrl.runs.files import Identity, check_owner
-from icrl.runs.processes import Worker, progress_bar, say
+from icrl.runs.processes import progress_bar, say
 
 PATIENCE = 3600.0  # seconds without an answer after which the process is restarted
 _POLL_SECONDS = 1.0  # seconds between two checks of the process while waiting

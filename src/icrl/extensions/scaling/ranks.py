@@ -24,11 +24,11 @@ from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
 from icrl.contracts import ConfigError, PipelineError, Stopped
+from icrl.extensions.parallel.worker import Worker
 from icrl.extensions.scaling.tied import LAUNCHER
 from icrl.runs import SHARED
 from icrl.runs.device import device_of
 from icrl.runs.distributed import Group, Ranks
-from icrl.runs.processes import Worker
 
 _VARIABLES = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT")
 _GREETING = timedelta(seconds=60)  # torchrun listens before it starts any process

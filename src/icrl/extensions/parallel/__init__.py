@@ -1,0 +1,1 @@
+"""Extension: jobs in other processes of this machine, and work beside a training."""
