@@ -39,7 +39,7 @@ from icrl.envs.rollout import rollout, start_streams
 from icrl.nn.gpt import GPT
 from icrl.nn.gpt_policy import GPTPolicy
 from icrl.randomness import Noise
-from icrl.runs.device import Captured
+from icrl.runs.device import REPEATED
 from icrl.runs.files import PROJECT, read_json, write_json
 
 PAGE = PROJECT / "docs" / "speed_gpu.md"
@@ -124,7 +124,10 @@ def generation(config: Config, device: torch.device, streams: int, as_graph: boo
         start = start_streams(policy, env, tasks, seeds)
         return [*rollout(policy, env, start, config.model.context_len, Noise(seeds))[0]]
 
-    tasks, way = env.all_tasks()[:10].to(device).repeat_interleave(streams, dim=0), Captured(play) if as_graph else play
+    tasks, way = (
+        env.all_tasks()[:10].to(device).repeat_interleave(streams, dim=0),
+        REPEATED[-1](play) if as_graph else play,
+    )
 
     def steps() -> int:
         return way(tasks)[0].numel()

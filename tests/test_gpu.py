@@ -28,7 +28,7 @@ from icrl.nn.gpt_policy import GPTPolicy
 from icrl.nn.transformer import Attention
 from icrl.objectives import objective_class
 from icrl.randomness import Noise, stream_seeds
-from icrl.runs.device import Captured
+from icrl.runs.device import REPEATED
 from icrl.runs.distributed import Ranks
 from icrl.runs.files import read_json
 from icrl.training.updates import Updater
@@ -123,7 +123,7 @@ def test_a_captured_rollout_is_the_one_played_step_by_step() -> None:
         policy = GPTPolicy(model, 1.0, 1.0, 0.5)
         return [*rollout(policy, env, start_streams(policy, env, tasks, seeds), 60, Noise(seeds))[0]]
 
-    captured, found = Captured(play), list[Tensor]()
+    captured, found = REPEATED[-1](play), list[Tensor]()
     for number, seed in ((5, 0), (5, 1), (5, 2), (5, 3), (8, 4), (8, 5), (8, 6)):
         if seed == 3:
             model.policy_head.weight.data.neg_()
@@ -135,7 +135,7 @@ def test_a_captured_rollout_is_the_one_played_step_by_step() -> None:
 
 
 def test_what_waits_for_the_device_is_not_captured() -> None:
-    captured = Captured(lambda x: [x + torch.tensor(x.tolist(), device=DEVICE)])
+    captured = REPEATED[-1](lambda x: [x + torch.tensor(x.tolist(), device=DEVICE)])
     for number in range(4):
         assert captured(torch.full((3,), number, device=DEVICE))[0].tolist() == 3 * [2 * number]
 

@@ -26,7 +26,7 @@ from icrl.nn.encoders import OF_ROWS, ObsEmbedding
 from icrl.nn.gpt import GPT
 from icrl.nn.gpt_policy import GPTPolicy, kept_of
 from icrl.randomness import Noise, mix, stream_seeds
-from icrl.runs.device import Captured
+from icrl.runs.device import REPEATED
 from icrl.runs.distributed import Ranks
 from icrl.training.optimizers import MuonConfig
 from icrl.training.policy_gradient import NEVER, FinetuneConfig, TrialBatch, discoveries, group_advantages
@@ -86,7 +86,7 @@ class Trials:
         self._unsolvable = tasks[:0] if unsolvable is None else unsolvable
         windows = context_windows(config.trial_steps, model.config.context_len)
         self._windows, self._weight = (numbers.to(tasks.device) for numbers in windows)
-        self._play, self._iteration = Captured(self._played), -1
+        self._play, self._iteration = REPEATED[-1](self._played), -1
         self._columns: list[Tensor] = []
 
     def clock(self, iteration: int | None = None) -> Clock:

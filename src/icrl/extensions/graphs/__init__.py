@@ -1,0 +1,1 @@
+"""Extension: rollouts of trials as one CUDA graph, on a GPU."""
