@@ -84,22 +84,13 @@ def _configured(root: type[AnyRoot], program: str, arguments: Sequence[str]) -> 
 
 
 def _check_form(arguments: Sequence[str]) -> None:
-    """Refuse what is not written KEY=VALUE, with that form of it: --key=value, --key value, key value, key = value."""
-    for place, argument in enumerate(arguments):
+    """Refuse what is not written KEY=VALUE."""
+    for argument in arguments:
         key, sign, value = argument.lstrip("-").partition("=")
-        if key and value and not argument.startswith("-"):
+        if key and sign and not argument.startswith("-"):
             continue
-        given, proposed = [argument], ""
-        for word in arguments[place + 1 :] if not value else ():
-            if "=" in word[1:] or value:
-                break
-            given.append(word)
-            value = word.removeprefix("=")
-        if key and value:
-            proposed = f": did you mean {shlex.join([f'{key}={value}'])}?"
-        elif sign and not argument.startswith("-"):
-            continue  # an empty text
-        raise ConfigError(f"{' '.join(given)}: options are written KEY=VALUE{proposed or '; --help lists them'}")
+        meant = f": did you mean {shlex.join([f'{key}={value}'])}?" if key and value else "; --help lists them"
+        raise ConfigError(f"{argument}: options are written KEY=VALUE{meant}")
     if len(presets := [argument for argument in arguments if argument.startswith("experiment=")]) > 1:
         raise ConfigError(f"{' '.join(presets)}: only one preset of a group can be chosen")
 
