@@ -99,6 +99,7 @@ class Filming(Protocol):
 
 
 FILMING: list[str] = []  # names of such modules
+MAPS: list[str] = []  # names of modules that draw the tasks of a world as a map, with `map_of_tasks`
 
 
 def filming() -> list[Filming]:

@@ -69,6 +69,7 @@ def test_a_bandit_is_solved_by_who_found_its_best_arm(capsys) -> None:
 # ---- maps of rooms with a key and a door
 
 
+@needs("maps")
 @pytest.mark.parametrize("show_key", [False, True])
 def test_doors_show_the_mean_over_keys_and_are_outlined_if_all_are_held_out(show_key: bool) -> None:
     env = world("env=dark_key_to_door", "env.size=3", "env.random_start=false", f"env.show_key={show_key}")

@@ -1,1 +1,1 @@
-"""Extension: pictures of maps, one frame per step, for the extensions that show worlds."""
+"""Extension: maps of success on the tasks of a room, and pictures of maps for the extensions that show worlds."""
