@@ -63,8 +63,7 @@ def board_of(config: Config, first: int = 0) -> Iterator[SourceCurves]:
     """Curves whose loggers are closed in the end, as in a run."""
     with ExitStack() as stack:
         board = SourceCurves(config, WORLD, TASKS, first)
-        for logger in board.loggers:
-            stack.enter_context(logger)
+        stack.enter_context(board.logger)
         yield board
 
 
@@ -85,15 +84,7 @@ def test_curves_by_hand(tmp_path: Path) -> None:
     second. Over env steps of a learner; nothing else is shown unless it is asked for."""
     folder = shown(config_of(tmp_path, summary_interval=4))
     assert points(folder) == {tag: [(at, round(value, 5)) for at in (40, 80, 120)] for tag, value in BASE.items()}
-    assert not (folder / "agents").exists() and events_of(folder).Tags()["histograms"] == []
-
-
-def test_every_agent_has_curves_of_its_own(tmp_path: Path) -> None:
-    folder = shown(config_of(tmp_path, {"per_agent_curves": True}, summary_interval=6))
-    for agent, (value, success) in enumerate([(3.0, 1.0), (0.0, 0.0), (0.5, 0.5)]):
-        expected = {"source/return": value, "source/success": success, "source/episode_length": 5.0}
-        own = {tag: [(60, number), (120, number)] for tag, number in expected.items()}
-        assert points(folder / "agents" / f"{agent:04d}") == own
+    assert events_of(folder).Tags()["histograms"] == []
 
 
 def test_curves_begin_when_every_agent_has_ended_an_episode(tmp_path: Path) -> None:
@@ -116,8 +107,7 @@ def test_a_board_goes_on_as_one_that_was_not_interrupted(tmp_path: Path, interva
     with board_of(broken) as board:
         show(board, 1, 5, every=3)
         state = board.statistics.state_dict()
-        for logger in board.loggers:
-            logger.flush()
+        board.logger.flush()
         show(board, 6, 8, every=3)
     with board_of(broken, 5) as board:
         board.statistics.load_state_dict(state)

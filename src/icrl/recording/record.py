@@ -154,12 +154,12 @@ def train(config: Config, env: Env[State], all_tasks: Tensor, split: Split, part
     with ExitStack() as stack:
         curves = SourceCurves(config, env, tasks, run.done)
         run.add("statistics", curves.statistics)
-        run.loggers += [stack.enter_context(logger) for logger in curves.loggers]
+        run.loggers.append(stack.enter_context(curves.logger))
         world = changing(env, config, all_tasks.to(device), split.train)
         unrolls = make_unroll_worker(config, world, learner, position.streams, noise, run.done)
         worker = run.add("unroll_worker", stack.enter_context(closing(unrolls)))
         record_session(config, folder, owner, run.done)
-        curves.loggers[0].describe(config)
+        curves.logger.describe(config)
         pretraining, first = None, clock_of(source, run.done).updates
         if run.done < source.pretraining:  # in a folder of its own, because resuming at a step hides all later points
             pretraining = MetricLogger(folder / "pretraining", first, config.summaries, source.pretraining)

@@ -79,8 +79,8 @@ class EpisodeStatistics:
 
 
 class SourceCurves:
-    """Curves of stage one over env steps per learner: mean and band over all learners, the fraction that solved its
-    task, and each learner's own on request."""
+    """Curves of stage one over env steps per learner: mean and band over all learners, and the fraction that solved its
+    task."""
 
     def __init__(self, config: Config, env: Env[State], tasks: Tensor, first: int) -> None:
         """Curves of a run on `tasks` `[G, task_dim]` that resumes from iteration `first`."""
@@ -91,13 +91,8 @@ class SourceCurves:
         if source.trains_on:  # the steps end before the run does
             amounts = num_iterations(source) - source.pretraining, max(first - source.pretraining, 0), "iteration"
         progress = Progress("train_agents", *amounts)
-        self._logger = MetricLogger(folder, done, options, num_iterations(source), progress)
+        self.logger = MetricLogger(folder, done, options, num_iterations(source), progress)
         self._learned = ""
-        self._own = [
-            MetricLogger(folder / "agents" / f"{k:04d}", done, options)
-            for k in range(num_learners * source.per_agent_curves)
-        ]
-        self.loggers = [self._logger, *self._own]
         self.statistics = EpisodeStatistics(env.spec, num_learners, source.num_envs)
         exact = exact_references(env, tasks[:MOST_EXACT]) if isinstance(env, TensorEnv) else {}
         beside = [f"{name} {np.mean(found['returns']):.3g}" for name, found in exact.items()]
@@ -107,16 +102,16 @@ class SourceCurves:
         """Take in one iteration: its transitions `[T, B]`, metrics `[L]` and the learners after it. After the last env
         step (T = 0), metrics are shown over the steps that the iterations would have made."""
         played = len(transitions.obs) > 0
-        self._logger.progress.advance(1 if self._source.trains_on else transitions.reward.numel())
+        self.logger.progress.advance(1 if self._source.trains_on else transitions.reward.numel())
         if played:
             self.statistics.add(transitions)
-        if not self._logger.due(iteration):
+        if not self.logger.due(iteration):
             return
         steps = due_steps(self._source, iteration) * self._source.num_envs
-        self._logger.scalars("update", {name: value.mean().item() for name, value in metrics.items()}, steps)
+        self.logger.scalars("update", {name: value.mean().item() for name, value in metrics.items()}, steps)
         if played:
             self._learned = self._add_episodes(steps, transitions, learner)
-        self._logger.progress.tell(self._learned)
+        self.logger.progress.tell(self._learned)
 
     def _add_episodes(self, steps: int, transitions: Rollout, learner: Learner) -> str:
         """Show the latest episodes and what is inspected; returns words for the progress line: return and success of
@@ -126,14 +121,11 @@ class SourceCurves:
         all_ended = not np.isnan(summary["return"]).any()  # before, only agents that were lucky have ended an episode
         for name, values in summary.items():
             if all_ended:
-                self._logger.scalars(f"source/{name}", distribution(values), steps)
-            for logger, value in zip(self._own, values, strict=False):
-                if not np.isnan(value):
-                    logger.scalars("source", {name: float(value)}, steps)
+                self.logger.scalars(f"source/{name}", distribution(values), steps)
         solved = {"fraction_solved": float((summary["success"] >= SOLVED).mean())}
-        self._logger.scalars("source", solved, steps)
+        self.logger.scalars("source", solved, steps)
         if self._options.details:
-            INSPECTORS[-1].show_agents(self._logger, steps, learner, transitions)
+            INSPECTORS[-1].show_agents(self.logger, steps, learner, transitions)
         told = shown({"solved": solved["fraction_solved"]})
         if not all_ended:
             return told

@@ -82,13 +82,12 @@ class SourceConfig(Options):
     )
     discount: float = option(0.99, "discount factor of the returns", ge=0, le=1)
     evaluate: bool = option(False, "also play evaluation episodes during training (evals.*), and keep the best agents")
-    per_agent_curves: bool = option(False, "also write one TensorBoard curve per agent", may_change=True)
     videos_per_task: int = option(
         1, "learners per task that get a video of their own, 16 in all at most (0: none)", ge=0, may_change=True
     )
 
     former = {
-        **{"export": NO_EFFECT, "max_videos": NO_EFFECT, "unroll_step_interval": NO_EFFECT},
+        **dict.fromkeys(("per_agent_curves", "export", "max_videos", "unroll_step_interval"), NO_EFFECT),
         **{"unroll_parameter_update_period": 1, "vectorization": NO_EFFECT, "num_workers": NO_EFFECT},
     }
 
