@@ -58,6 +58,8 @@ def test_a_full_disk_is_reported_unless_training_failed(tmp_path, monkeypatch, e
 
 
 def test_a_clock_that_was_set_back_is_warned_of(tmp_path, capsys):
+    """Beside a copy of a file, whose name has no time."""
+    (tmp_path / "events.out.tfevents.old").touch()
     (tmp_path / f"events.out.tfevents.{int(time.time()) + 1000}.host").touch()
     MetricLogger(tmp_path, 0).close()
     assert "the clock was set back" in capsys.readouterr().out

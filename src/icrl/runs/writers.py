@@ -77,8 +77,8 @@ class _TensorBoard(Writer):
 
     def __init__(self, folder: Path, done: int | None) -> None:
         # TensorBoard orders event files by the times in their names.
-        stamps = [int(path.name.split(".")[3]) for path in folder.glob(_EVENTS)]
-        if max(stamps, default=0) > time.time():
+        stamps = [path.name.split(".")[3] for path in folder.glob(_EVENTS)]
+        if max((int(stamp) for stamp in stamps if stamp.isdecimal()), default=0) > time.time():
             say(
                 f"the clock was set back since {folder} was written: TensorBoard may show points of an interrupted "
                 "run again; checkpoints and results do not depend on the clock"
