@@ -16,7 +16,7 @@ from icrl.app.compose import load_config
 from icrl.app.root import Config
 from icrl.config.options import replace
 from icrl.contracts import PipelineError
-from icrl.programs import evaluate, finetune, train_agents, train_gpt
+from icrl.programs import evaluate, train_agents, train_gpt
 from icrl.runs import record as run_record
 from icrl.runs.files import read_json, write_json
 
@@ -51,17 +51,11 @@ def told(finished: Path, tiny: Config) -> str:
 
 
 @pytest.fixture(scope="module")
-def others(tmp_path_factory: pytest.TempPathFactory, finished: Path, tiny: Config) -> dict[str, Path]:
-    """Roots of finished runs of another seed, of longer training, and of trials in the folder gpt/."""
-    seed, longer, programs = (tmp_path_factory.mktemp(name) for name in ("seed", "longer", "programs"))
-    run_all(replace(tiny, seed=1, root=str(seed)), MAINS)
-    for root in (longer, programs):
-        shutil.copytree(finished / "histories", root / "histories")
-    run_all(replace(tiny, root=str(longer), trainer=replace(tiny.trainer, num_iterations=8)), MAINS[1:2])
-    trials = replace(tiny.finetune, start="none", trial_steps=8, num_iterations=2)
-    run_all(replace(tiny, root=str(programs), finetune=trials), (finetune.main,))
-    (programs / "logs/tiny/finetuned").rename(programs / GPT)
-    return {"seed": seed, "longer": longer, "trials": programs}
+def other(tmp_path_factory: pytest.TempPathFactory, tiny: Config) -> Path:
+    """Root of a finished run of another seed."""
+    root = tmp_path_factory.mktemp("seed")
+    run_all(replace(tiny, seed=1, root=str(root)), MAINS)
+    return root
 
 
 def run_all(config: Config, mains: Sequence[Callable[[Config], Any]]) -> str:
@@ -198,16 +192,11 @@ def check_harmless(root: Path, finished: Path, config: Config, names: Sequence[s
 
 
 @pytest.mark.parametrize(
-    ("other", "killed", "folders"),
-    [
-        ("seed", "", [HISTORIES, SOURCE, GPT, EVALUATION]),
-        ("seed", SOURCE, [SOURCE]),
-        *(("longer", GPT, [GPT]), ("trials", "", [GPT]), ("trials", GPT, [GPT])),
-    ],
+    ("killed", "folders"), [("", [HISTORIES, SOURCE, GPT, EVALUATION]), (SOURCE, [SOURCE]), (GPT, [GPT])]
 )
-def test_files_of_another_run(finished, tmp_path, others, tiny, told, other, killed, folders):
+def test_files_of_another_run(finished, tmp_path, other, tiny, told, killed, folders):
     """In a finished run, and in one that continues from its checkpoint of step 4."""
-    for number, names in enumerate(names for folder in folders for names in swapped(others[other], folder)):
+    for number, names in enumerate(names for folder in folders for names in swapped(other, folder)):
         root = Path(shutil.copytree(finished, tmp_path / str(number)))
         if killed:
             kill_late(root / killed, 4)
@@ -215,5 +204,5 @@ def test_files_of_another_run(finished, tmp_path, others, tiny, told, other, kil
             for path in (root / names[0]).parent.glob("best-*"):
                 path.unlink()
         for name in names:
-            shutil.copy(others[other] / name, root / name)
+            shutil.copy(other / name, root / name)
         check_harmless(root, finished, tiny, names, told)

@@ -70,7 +70,6 @@ def test_the_schedule_in_the_way_is_named(finished):
 
 
 def test_models_before_and_after_are_evaluated_each_in_its_own_folder(fresh):
-    """The best model may be older than the extension."""
     done("train_gpt", fresh, SHORTER, *CONSTANT)
     done("evaluate", fresh, SHORTER, *CONSTANT, "evaluation.checkpoint=last")
     done("train_gpt", fresh, LONGER, *CONSTANT)
@@ -78,7 +77,6 @@ def test_models_before_and_after_are_evaluated_each_in_its_own_folder(fresh):
     assert "holds results of another model: give another name=" in refusal("evaluate", fresh, *last)
     assert "held-out tasks solved" in done("evaluate", fresh, *last, "name=longer", "run=tiny", "histories=tiny")
     assert SHORTER.partition("=")[0] in refusal("evaluate", fresh, *last, SHORTER, "name=other", "run=tiny")
-    done("evaluate", fresh, LONGER, *CONSTANT, "name=best", "run=tiny", "histories=tiny")
 
 
 def test_trials_can_be_extended(root, tmp_path):

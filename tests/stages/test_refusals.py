@@ -102,11 +102,9 @@ def sync_limit(number: int) -> Iterator[None]:
     ("limit", "number", "stage", "part"),
     [
         (file_size_limit, 100, "train_agents", "obs.npy"),
-        (file_size_limit, 14_000, "train_agents", "last-000000002.pt"),
         (file_size_limit, 20_000, "train_gpt", "last-000000002.pt"),
         (file_size_limit, 30_000, "evaluate", "adaptation.png"),
         (sync_limit, 12, "train_agents", "No space left on device"),
-        (sync_limit, 15, "train_gpt", "No space left on device"),
     ],
 )
 def test_a_full_disk(finished, root, limit, number, stage, part):

@@ -20,7 +20,7 @@ import icrl
 from icrl.runs.files import read_json, write_json
 from icrl.runs.processes import without_signals
 
-EVERY = 1 if int(os.environ.get("ICRL_KILLS", "1")) >= 20 else 8  # of the writes, one in so many is the last of a run
+EVERY = 1 if int(os.environ.get("ICRL_KILLS", "1")) >= 20 else 12  # of the writes, one in so many is the last of a run
 LOCKS = {"train_agents": "histories/tiny", "train_gpt": "logs/tiny/gpt", "evaluate": "logs/tiny/evaluation"}
 SAID = {"train_agents": "training tasks solved", "train_gpt": "all 6 updates of tiny are done", "evaluate": "optimum"}
 MAY_CHANGE = (

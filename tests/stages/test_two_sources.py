@@ -7,10 +7,7 @@ from typing import Any
 
 import pytest
 from harness import TINY, curves_of, done, kill_late, refusal, results_of
-from installed import needs
 
-from icrl.app.root import Config
-from icrl.collection.collect import make_learners
 from icrl.data.history_store import open_histories
 from icrl.evaluation import in_context
 from icrl.runs import checkpoint
@@ -48,28 +45,6 @@ def test_a_continued_run_ends_with_the_same_bits_of_the_same_mixture(mixed, root
     for option, part in (("histories=[two,one]", "histories one (sha256"), ("data.weights=[1,3]", "[3.0, 1.0]")):
         message = refusal("train_gpt", root, *MIXED, option)
         assert f"{root}/logs/mixed/gpt was made with" in message and part in message, message
-
-
-@needs("films")
-def test_agents_of_the_first_source_are_shown(root, monkeypatch):
-    """Whatever source is configured."""
-    films = "icrl.extensions.films.films"
-    shown: list[str] = []
-    lived: list[Config] = []
-    monkeypatch.setattr(f"{films}.make_learners", lambda *given: lived.append(given[0]) or make_learners(*given))
-    monkeypatch.setattr(f"{films}.film_of_life", lambda walks, view, name, curve: shown.append(name))
-    monkeypatch.setattr(f"{films}.play", lambda films, number: None)
-    monkeypatch.setattr(f"{films}.write_video", lambda path, frames, fps: None)
-    other = ("source=q_learning", *MIXED, "name=other", *UNEVALUATED)
-    done("train_gpt", root, *other, preset=TABLE)
-    done("evaluate", root, *other, "evaluation.videos=true", preset=TABLE)
-    assert len(lived) > 1 and shown == ["model", "A2C"] * len(lived)
-    one = open_histories(root / "histories/one").manifest["config"]["source"]
-    assert all(config.source.model_dump() == one for config in lived)
-    curves = read_json(root / "logs/other/evaluation/results.json")["curves"]
-    assert "A2C, training tasks, end of life" in curves
-    shutil.rmtree(root / "histories")  # without videos, another world needs nothing of them
-    done("evaluate", root, *other, "env.random_start=true", preset=TABLE)
 
 
 def test_histories_with_too_few_episodes_are_refused_before_anything_is_played(root, monkeypatch):

@@ -13,8 +13,8 @@ PIPELINES = [("dark_room_permuted", "ppo"), *((world, "a2c") for world in VARIAN
 if "from_gymnasium" in extensions.NAMES:
     PIPELINES.append(("gymnasium", "a2c"))
 if "worlds" in extensions.NAMES:
-    PIPELINES += [("dark_key_to_door", "q_learning"), ("bandit", "dqn"), ("garnet", "ppo")]
-    PIPELINES += [("bandit", "a3c")] if "async_unrolls" in extensions.NAMES else []
+    PIPELINES += [("dark_key_to_door", "q_learning"), ("bandit", "dqn")]
+    PIPELINES += [("garnet", "a3c")] if "async_unrolls" in extensions.NAMES else []
 PIPELINES = [(world, source) for world, source in PIPELINES if source in source_options()]
 
 
