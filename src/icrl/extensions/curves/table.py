@@ -8,11 +8,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from icrl.contracts import PipelineError
-from icrl.plots.style import Floats
 from icrl.runs.files import write_atomically
 from icrl.runs.writers import Writer, writer
+
+Floats = NDArray[np.floating[Any]]
 
 CSV = "scalars.csv"
 _COLUMNS = ("step", "tag", "value")
