@@ -12,6 +12,7 @@ import torch
 from harness import TINY, files_of, kill_late, results_of
 from installed import needs
 
+from icrl.envs.rooms import DarkRoom
 from icrl.extensions.seeds.stack import Stack
 from icrl.runs import checkpoint
 from icrl.runs.files import read_json
@@ -97,7 +98,7 @@ def test_evaluations_during_training_and_after_it_are_those_of_each_run(stacked:
     assert read_json(root / "logs/many-seed0/evaluation/results.json")["final"]
 
 
-@pytest.mark.parametrize("steps", [(2, 2, 2), (2, 6, 4), (4, 0, 4)], ids=str)
+@pytest.mark.parametrize("steps", [(2, 2, 2), (4, 0, 6)], ids=str)
 def test_killed_runs_continue_to_the_same_models(stacked: Path, tmp_path: Path, steps: tuple[int, ...]) -> None:
     """To the bit if all were killed at the same checkpoint; else those that are behind catch up first."""
     root = Path(shutil.copytree(stacked, tmp_path / "root"))
@@ -152,5 +153,9 @@ def test_a_crash_ends_all_runs(histories: Path, tmp_path: Path, monkeypatch) -> 
         (("model.position=learned",), "needs a model.position without parameters"),
     ],
 )
-def test_what_cannot_be_trained_as_one_is_refused(histories: Path, options: tuple[str, ...], message: str) -> None:
+def test_what_cannot_be_trained_as_one_is_refused(histories: Path, monkeypatch, options, message: str) -> None:
+    """Before any work; the world that is asked for its spaces is closed, because others may have processes."""
+    closed = list[bool]()
+    monkeypatch.setattr(DarkRoom, "close", lambda _: closed.append(True))
     assert message in refusal("train_seeds", histories, *TOGETHER, *options)
+    assert closed == [True]

@@ -5,7 +5,7 @@ python -m src.train_seeds seeds=[0,1,2] [KEY=VALUE ...]      -> logs/<name>-seed
 Histories are those of train_gpt. The run of a seed is an ordinary run, which the command of this run alone continues.
 """
 
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from pathlib import Path
 
 from icrl.app.root import Config
@@ -24,7 +24,8 @@ LARGE = "seeds, trainer.mini_batch_size, model.context_len, model.embed_dim"
 
 def main(config: SeedsConfig) -> list[Path]:
     """Train, or resume training; returns the folders with the checkpoints."""
-    check_together(config, make_env(config.env).spec)
+    with closing(make_env(config.env)) as env:
+        check_together(config, env.spec)
     members, runs = members_of(config), list[tuple[RunContext, Parts]]()
     shared: dict[str, Mixture] = {}  # runs may have the same windows
     with ExitStack() as stack:
