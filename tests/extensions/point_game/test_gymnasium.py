@@ -113,6 +113,9 @@ def test_bad_options_are_refused(make) -> None:
     ):
         with pytest.raises(ValueError, match=named):
             make(**{**PLAYED, **given})
+    for name in ("max_value", "scale_observation"):
+        with pytest.raises(ValueError, match=f"^{name}: .*required"):
+            make(**{key: value for key, value in PLAYED.items() if key != name})
 
 
 def test_bad_actions_and_resets_are_refused() -> None:

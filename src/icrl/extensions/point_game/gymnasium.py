@@ -183,6 +183,6 @@ def _made(kind: Callable[..., Made], given: Infos) -> Made:
         return kind(**given)
     except ValidationError as error:
         first = error.errors()[0]
-        raise ValueError(
-            f"{first['loc'][-1]}={first['input']!r}: {first['msg'].replace('Input should be', 'must be')}"
-        ) from error
+        name = first["loc"][-1]
+        value = f"={given[name]!r}" if name in given else ""  # it may be missing
+        raise ValueError(f"{name}{value}: {first['msg'].replace('Input should be', 'must be')}") from error

@@ -56,9 +56,9 @@ class PointGameConfig(EnvConfig):
         twice = len({*sizes}) < len(sizes)
         refuse(not sizes or twice, f"env.dimensions={sizes}: must be at least one number, and none twice")
         refuse(
-            (largest := self.largest_coordinate) > _LARGEST_COORDINATE,
-            f"env.max_episode_steps={self.max_episode_steps}: coordinates may grow to {largest}, from env.clouds="
-            f"{clouds} and env.dimensions={sizes}, and must be at most {_LARGEST_COORDINATE}",
+            self.largest_coordinate > _LARGEST_COORDINATE,
+            f"env.max_episode_steps={self.max_episode_steps}: coordinates may grow beyond {_LARGEST_COORDINATE}, from "
+            f"env.clouds={clouds} and env.dimensions={sizes}; give fewer steps, or smaller clouds",
         )
         return self
 
