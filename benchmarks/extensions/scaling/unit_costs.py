@@ -33,7 +33,7 @@ from icrl.envs import make_env
 from icrl.envs.tasks import split_tasks
 from icrl.extensions.scaling.launch import run_jobs
 from icrl.extensions.scaling.options import DaskLaunch
-from icrl.extensions.scaling.shards import unite
+from icrl.extensions.scaling.unions import unite
 from icrl.extensions.scaling.units import Job, environment
 from icrl.nn.gpt import GPT
 from icrl.runs.checkpoint import save

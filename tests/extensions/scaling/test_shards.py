@@ -13,8 +13,7 @@ from icrl.contracts import ConfigError, Rollout
 from icrl.envs import make_env
 from icrl.envs.tasks import changing, split_tasks
 from icrl.extensions.scaling.options import ShardedConfig
-from icrl.extensions.scaling.programs.train_shards import shard_of
-from icrl.extensions.scaling.shards import check_shards
+from icrl.extensions.scaling.programs.train_shards import check_shards, shard_of
 from icrl.recording.record import WHOLE, Part
 
 # Sizes that are no multiple of a vector of numbers, and windows that all learners draw alike.

@@ -1,7 +1,8 @@
 """Union of shards that reads as one store.
 
 The manifest of a union is an ordinary one with `shards` besides: folder, rows and checksum of each, in the order of its
-rows. A shard is an ordinary complete store with the rows of its own training tasks.
+rows. A shard is an ordinary complete store with the rows of its own training tasks. A learner, its streams and their
+seeds are those that it has in a run of all tasks, so the shards have the rows of the whole store, bit for bit.
 """
 
 import resource
@@ -12,9 +13,9 @@ from typing import Any
 import numpy as np
 
 from icrl.config.options import quoted
-from icrl.contracts import Json
+from icrl.contracts import Json, PipelineError
 from icrl.data.history_store import KINDS, MANIFEST, DamagedHistoriesError, StoreKind, checksum_of, read_manifest
-from icrl.runs.files import content_of, read_json
+from icrl.runs.files import Identity, content_of, read_json, write_json
 
 
 class JoinedColumn:
@@ -64,6 +65,26 @@ def shards_of(folder: Path, manifest: Json) -> dict[Path, Json]:
     if wrong := _differences(manifest, [(entry, shards[folder / entry["folder"]]) for entry in entries]):
         raise DamagedHistoriesError(f"{path}: {'; '.join(wrong)}")
     return shards
+
+
+def unite(folder: Path, shards: Sequence[Path], train: list[int], owner: Identity) -> None:
+    """Write the manifest that makes the complete stores in `shards`, subfolders of `folder` in the order of their rows,
+    one store of the run `owner` with the training tasks `train`. Raises `PipelineError` if a shard is incomplete."""
+    manifests = [read_manifest(shard) for shard in shards]
+    for shard, manifest in zip(shards, manifests, strict=True):
+        if not manifest["complete"]:
+            raise PipelineError(f"the histories in {shard} are not complete: the same command continues")
+    first, entries = manifests[0], list[dict[str, object]]()
+    num_rows = [manifest["columns"]["obs"]["shape"][0] for manifest in manifests]
+    for shard, manifest, number in zip(shards, manifests, num_rows, strict=True):
+        entries.append({"folder": shard.name, "rows": number, "checksum": checksum_of(manifest)})
+    columns = {
+        name: column | {"shape": [sum(num_rows), *column["shape"][1:]], "sha256": None}
+        for name, column in first["columns"].items()
+    }
+    united = first | {"columns": columns, "tasks": first["tasks"] | {"train": train}, "owner": owner._asdict()}
+    united["config"] = first["config"] | {"name": folder.name}
+    write_json(folder / MANIFEST, united | {"shards": entries})
 
 
 def _read_shard(folder: Path) -> Json:

@@ -19,14 +19,14 @@ from icrl.envs import make_env
 from icrl.envs.tasks import split_tasks
 from icrl.extensions.scaling.launch import run_jobs
 from icrl.extensions.scaling.options import ShardedConfig
-from icrl.extensions.scaling.shards import check_shards, unite
+from icrl.extensions.scaling.unions import unite
 from icrl.extensions.scaling.units import Job
 from icrl.programs.train_agents import announce, record_before
 from icrl.recording.record import FOUND, WHOLE, Part, compared, examined, inputs_of, record_part
 from icrl.runs.checkpoint import FINISHED
 from icrl.runs.files import Identity, identity_of, only_writer, read_json, read_owned, write_owned
 from icrl.sources import source_class
-from icrl.sources.options import num_iterations
+from icrl.sources.options import NetworkConfig, num_iterations
 
 OPTIONS = ShardedConfig
 LARGE = "source.num_learners, source.num_envs, source.unroll_length"
@@ -52,6 +52,19 @@ def start(config: ShardedConfig, options: Sequence[str]) -> Path:
         found = examined(plain, config.shard.part)
     announce(plain, found)
     return plain.folder("histories")
+
+
+def check_shards(config: ShardedConfig, num_tasks: int) -> None:
+    """Raise `ConfigError` if shards of `num_tasks` training tasks cannot have the rows of a run of all tasks."""
+    source, count = config.source, config.shard.count
+    given, of_all = f"shard.count={count}", "collect them with train_agents"
+    refuse(source.shared, f"{given}: source.shared=true is one learner of all tasks, which has no parts; {of_all}")
+    most = num_tasks
+    if isinstance(source, NetworkConfig) and source.num_learners == 1:
+        most //= 2  # products of a single learner are rounded in another way
+    alone = f"gives a shard fewer than {num_tasks // most} of the {num_tasks} training tasks" if most else "is too many"
+    cure = f"give shard.count={most}, or more tasks or learners" if most > 1 else f"give more tasks, or {of_all}"
+    refuse(count > most, f"{given} {alone}: {cure}")
 
 
 def collect(config: ShardedConfig, plain: Config, train: list[int], options: Sequence[str]) -> Json:
