@@ -8,16 +8,17 @@ are clipped for each model by itself. K models, B windows of each, T steps.
 import os
 from collections.abc import Sequence
 from contextlib import ExitStack
-from typing import Any
+from typing import Annotated, Any
 
 import torch
+from pydantic import Field
 from torch import Tensor, nn
 from torch.optim.optimizer import Optimizer
 
-from icrl.config.options import refuse
+from icrl.app.root import Config
+from icrl.config.options import OneOrMore, option, refuse
 from icrl.config.schedules import Clock
 from icrl.contracts import Batch, Stopped
-from icrl.extensions.seeds.options import SeedsConfig
 from icrl.extensions.seeds.stacked_model import check_stackable, stacked
 from icrl.nn.gpt import GPT, Window, context_of
 from icrl.programs.train_gpt import Parts
@@ -28,6 +29,17 @@ from icrl.training.program import RunContext
 from icrl.training.updates import Updater
 
 Metrics = dict[str, Tensor]
+
+
+class SeedsConfig(Config):
+    """Options of all programs, and the seeds."""
+
+    seeds: Annotated[list[Annotated[int, Field(ge=0, le=10**9)]], OneOrMore] = option(
+        [0, 1, 2],
+        "seeds of the models, all trained as one program; the run of seed k is <name>-seedk",
+        may_change=True,
+        stages="2",
+    )
 
 
 def check_together(config: SeedsConfig, spec: EnvSpec) -> None:

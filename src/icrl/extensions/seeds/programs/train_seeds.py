@@ -12,8 +12,7 @@ from icrl.app.root import Config
 from icrl.config.options import replace
 from icrl.data.windows import Mixture
 from icrl.envs import make_env
-from icrl.extensions.seeds.options import SeedsConfig
-from icrl.extensions.seeds.stack import check_together, fit_together
+from icrl.extensions.seeds.stack import SeedsConfig, check_together, fit_together
 from icrl.programs.train_gpt import GROUPS, Parts, prepared
 from icrl.runs.files import digest
 from icrl.training.program import RunContext, compared, open_run
