@@ -6,7 +6,6 @@ from harness import done, refusal
 from matplotlib import pyplot as plt
 
 from icrl.contracts import Batch
-from icrl.extensions.calibration import reliability as measured
 from icrl.extensions.calibration.reliability import calibration, reliability
 from icrl.runs.files import read_json
 from icrl.spaces import discrete_spec
@@ -47,7 +46,7 @@ def test_a_model_that_knows_the_probabilities_is_calibrated_and_a_bold_or_a_shy_
 
 
 def test_it_is_measured_after_training(root, monkeypatch) -> None:
-    monkeypatch.setattr(measured, "NUM_WINDOWS", 40)
+    monkeypatch.setattr("icrl.extensions.calibration.programs.calibrate.NUM_WINDOWS", 40)
     away = refusal("calibrate", root, "env.terminate_on_goal=false")
     assert "needs the histories of this world" in away
     told, logs = done("calibrate", root), root / "logs/tiny"

@@ -13,42 +13,18 @@ at random limits the accuracy, not the calibration. B windows, T steps, N steps 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import torch
-from gymnasium.spaces import Discrete
 from torch import Tensor
 
-from icrl.app.root import Config
-from icrl.config.options import refuse
 from icrl.contracts import Batch, Json
-from icrl.data.history_store import Histories
 from icrl.nn.gpt import GPT, Window, context_of
 from icrl.nn.gpt_policy import Acting
-from icrl.objectives.imitation import ObjectiveConfig
 from icrl.spaces import EnvSpec
-from icrl.training.program import windows_of
 
 NUM_BINS = 10
-NUM_WINDOWS = 256  # that an evaluation reads
 _AT_A_TIME = 32
-
-
-def target_of(objective: ObjectiveConfig) -> str:
-    """Column of windows that a model with this `objective` predicts."""
-    return "optimal_action" if objective.name == "dpt" else "action"
-
-
-def development_windows(
-    config: Config, stores: Sequence[Histories], tasks: list[int], objective: ObjectiveConfig, spec: EnvSpec
-) -> Batch:
-    """Windows of the development `tasks` on which calibration is measured, the same in every evaluation.
-    Raises `ConfigError` unless actions are Discrete."""
-    needs = f"calibration needs Discrete actions, not {spec.action_space}"
-    refuse(not isinstance(spec.action_space, Discrete), needs)
-    mixture = windows_of(config, stores, tasks, objective, spec, torch.device("cpu"))
-    return mixture.batch(config.seed, 0, NUM_WINDOWS)
 
 
 @torch.no_grad()

@@ -42,8 +42,7 @@ def save(policy: InContextPolicy, folder: str | Path) -> Path:
 def write_exported(folder: Path, weights: dict[str, Tensor], about: Json, results: Json | None) -> None:
     """Write a model of stage two with the sidecar `about` of its checkpoint; `results` of its evaluation, if there was
     one, go into the card. The description is written last, so a folder without one is incomplete."""
-    if (folder / ABOUT).exists():
-        (folder / ABOUT).unlink()
+    (folder / ABOUT).unlink(missing_ok=True)
     own = {name: weight.detach().cpu().contiguous().clone() for name, weight in weights.items()}  # tied ones apart
     write_atomically(folder / WEIGHTS, content := safetensors.torch.save(own, {"format": "pt"}))
     numbers = sum(weight.numel() for weight in own.values())

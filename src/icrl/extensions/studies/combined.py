@@ -55,7 +55,7 @@ def combined(folders: Sequence[Path], config: EvaluationConfig, seed: int) -> Js
     for folder in folders:
         results, _ = read_results(folder)
         episodes, further = load_episodes(folder, results["episodes"])
-        split = _split_of(results)
+        split = results["config"].get("tasks", {}).get("seed", 0)
         own = {part: results.get(f"{part}_tasks") for part in PARTS}
         same = tasks.setdefault(split, own)
         world = {key: value for key, value in results["config"]["env"].items() if key not in _OUTSIDE}
@@ -107,7 +107,3 @@ def load_episodes(folder: Path, checksum: str) -> tuple[dict[str, Adaptation], d
     if any(fields.keys() != set(Adaptation._fields) for fields in episodes.values()):
         raise PipelineError(f"{path} has other arrays than this version writes: evaluate again")
     return {name: Adaptation(**fields) for name, fields in episodes.items()}, further
-
-
-def _split_of(results: Json) -> int:
-    return results["config"].get("tasks", {}).get("seed", 0)

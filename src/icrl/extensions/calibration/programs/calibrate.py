@@ -9,6 +9,8 @@ Measured on windows of the development tasks, of the histories that the model le
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+import torch
+from gymnasium.spaces import Discrete
 from matplotlib.figure import Figure
 from matplotlib.ticker import PercentFormatter
 
@@ -16,13 +18,14 @@ from icrl.app.root import Config
 from icrl.config.options import refuse
 from icrl.evaluation.setup import open_setup
 from icrl.evaluation.trained import changes_of, training_store
-from icrl.extensions.calibration.reliability import calibration, development_windows, target_of
+from icrl.extensions.calibration.reliability import calibration
 from icrl.plots import style
 from icrl.runs.device import prepare
 from icrl.runs.files import only_writer, write_json
-from icrl.training.program import unweighted
+from icrl.training.program import unweighted, windows_of
 
 LARGE = "trainer.mini_batch_length, model.context_len"
+NUM_WINDOWS = 256  # the same for every model
 
 
 def main(config: Config) -> Path:
@@ -34,8 +37,12 @@ def main(config: Config) -> Path:
         tasks = about["tasks"]["development"]
         refuse(not tasks, "calibration needs development tasks: data.num_development_tasks=0 sets none aside")
         objective = config.objective if "objective" in setup.opened.compared else unweighted(config.objective)
-        windows = development_windows(config, [training_store(config, about)], tasks, objective, spec)
-        found = calibration(setup.model.eval(), spec, windows, target_of(objective))
+        needs = f"calibration needs Discrete actions, not {spec.action_space}"
+        refuse(not isinstance(spec.action_space, Discrete), needs)
+        store = training_store(config, about)
+        windows = windows_of(config, [store], tasks, objective, spec, torch.device("cpu"))
+        target = "optimal_action" if objective.name == "dpt" else "action"
+        found = calibration(setup.model.eval(), spec, windows.batch(config.seed, 0, NUM_WINDOWS), target)
         figure = reliability_figure(found["bins"], f"Error {found['error']:.3f} of action probabilities")
         with only_writer(setup.folder):
             write_json(setup.folder / "calibration.json", found)

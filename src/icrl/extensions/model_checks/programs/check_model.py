@@ -21,7 +21,7 @@ from icrl.envs.policies import Chance
 from icrl.evaluation.in_context import Adaptation, play_episodes
 from icrl.evaluation.measures import Cells, intervals
 from icrl.evaluation.setup import Setup, open_setup
-from icrl.evaluation.tables import aligned
+from icrl.evaluation.tables import aligned, interval_text
 from icrl.extensions.model_checks.disturbed import Noisy, OtherActions
 from icrl.plots import style
 from icrl.plots.figures import adaptation_figure, panel_of
@@ -103,7 +103,7 @@ def checks_table(found: Json) -> str:
 
 
 def _shown(numbers: Mapping[str, float] | None) -> str:
-    return "{mean:.3f} [{low:.3f}, {high:.3f}]".format_map(numbers) if numbers else "-"
+    return interval_text(numbers) if numbers else "-"
 
 
 def checks_figure(found: Json) -> Any:

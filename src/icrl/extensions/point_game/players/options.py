@@ -33,7 +33,6 @@ from icrl.runs.metrics import CurvesConfig
 LEARNED = "dqn"  # the player that is trained
 LEAGUE = "league"  # opponents: earlier selves of the other side
 OTHER = {"host": "agent", "agent": "host"}
-FIXED_HOSTS, FIXED_AGENTS = tuple(HOSTS), tuple(AGENTS)
 SAVED = r"^[^@]*/[^@]*(@(last|best|[0-9]+))?$"  # names a player that an earlier run trained
 _SAVED = (SAVED, "a saved player: logs/NAME (with @best its best checkpoint, with @400 its snapshot of update 400)")
 _PLAYER = "dqn, a network that is trained, or a fixed or saved player, which uses no other option of the group"
@@ -123,16 +122,16 @@ class RoleConfig(Options):
 
 class HostConfig(RoleConfig):
     role = "host"
-    player: Annotated[str, OneOf((LEARNED, *FIXED_HOSTS), *_SAVED)] = option(LEARNED, _PLAYER)
-    opponents: Annotated[list[Annotated[str, OneOf(("agent", *FIXED_AGENTS, LEAGUE), *_SAVED)]], OneOrMore] = option(
+    player: Annotated[str, OneOf((LEARNED, *HOSTS), *_SAVED)] = option(LEARNED, _PLAYER)
+    opponents: Annotated[list[Annotated[str, OneOf(("agent", *AGENTS, LEAGUE), *_SAVED)]], OneOrMore] = option(
         ["agent", "random", "first", "last"], _OPPONENTS % "agent"
     )
 
 
 class AgentConfig(RoleConfig):
     role = "agent"
-    player: Annotated[str, OneOf((LEARNED, *FIXED_AGENTS), *_SAVED)] = option(LEARNED, _PLAYER)
-    opponents: Annotated[list[Annotated[str, OneOf(("host", *FIXED_HOSTS, LEAGUE), *_SAVED)]], OneOrMore] = option(
+    player: Annotated[str, OneOf((LEARNED, *AGENTS), *_SAVED)] = option(LEARNED, _PLAYER)
+    opponents: Annotated[list[Annotated[str, OneOf(("host", *HOSTS, LEAGUE), *_SAVED)]], OneOrMore] = option(
         ["host", "zeillinger"], _OPPONENTS % "host"
     )
 
