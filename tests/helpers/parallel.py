@@ -107,19 +107,13 @@ def broken_down_in_half(folder: Path, ranks: Ranks) -> str:
     return fitted(folder, ranks, model, 4, spoil, trainer={"evaluate": False}, device={"amp_dtype": "float16"})
 
 
-def of_all(folder: Path, ranks: Ranks) -> list[Any]:
-    own = torch.tensor([1.0, 10.0]) * (ranks.rank + 1)
-    gathered = [value.tolist() for value in ranks.gather(own)]
-    return [ranks.any(bool(ranks.rank)), ranks.any(False), ranks.average(own).tolist(), gathered, own.tolist()]
-
-
 CASES: dict[str, Callable[[Path, Ranks], Any]] = {
     "equal_to_one_process": lambda folder, ranks: fitted(folder, ranks, model_of(0, dropout=0.0), summaries=NOISE),
     "with_accumulation": lambda folder, ranks: fitted(
         folder, ranks, model_of(0, dropout=0.0), trainer={"gradient_accumulation_steps": 2}
     ),
     "with_dropout": lambda folder, ranks: fitted(folder, ranks, model_of(0)),
-} | {case.__name__: case for case in (resumed, grown, broken_down, broken_down_in_half, of_all)}
+} | {case.__name__: case for case in (resumed, grown, broken_down, broken_down_in_half)}
 
 if __name__ == "__main__":
     main(Path(sys.argv[1]), CASES)

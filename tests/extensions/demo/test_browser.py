@@ -102,29 +102,6 @@ def test_a_held_out_goal_is_found_and_the_curve_meets_the_optimum(opened: Opened
     assert 30 < sum(bars) <= 101 + len(bars) / 2  # each is rounded
 
 
-def test_one_scrubs_through_episodes_with_mouse_and_keys(opened: Opened) -> None:
-    page = opened.page
-    opened.play_until("page.life.episodes.length >= 3")
-    page.click("#film li:nth-child(2) button")
-    opened.settle()
-    assert "Episode 2, step" in page.text_content("#where") and "looking back" in page.text_content("#where")
-    assert page.locator("#film [aria-current]").count() == 1
-    page.focus("#scrub")
-    page.keyboard.press("Home")
-    opened.settle()
-    assert page.text_content("#where") == "Episode 1, step 0 of 20 (looking back)"
-    assert page.locator("#curve .dot").count() == 0
-    page.keyboard.press("ArrowRight")
-    opened.settle()
-    assert "step 1 of 20" in page.text_content("#where")
-    number = opened.state("page.life.frames.length")
-    page.click("#newest")
-    opened.settle()
-    page.click("#step")
-    opened.settle()
-    assert opened.state("page.life.frames.length") > number and "looking" not in page.text_content("#where")
-
-
 def test_the_goal_moves_by_mouse_and_by_keys_but_not_to_the_start(opened: Opened) -> None:
     page = opened.page
     opened.click_cell(10)
@@ -141,36 +118,6 @@ def test_the_goal_moves_by_mouse_and_by_keys_but_not_to_the_start(opened: Opened
     opened.click_cell(77)
     opened.step_until("page.life.episodes.length >= 70")  # it has to forget the former goal first
     assert opened.state("page.life.episodes.slice(-4).every((e) => e.goal === 77 && e.success)")
-
-
-def test_blanked_rewards_a_swapped_past_and_an_empty_memory_change_what_it_does(opened: Opened) -> None:
-    page = opened.page
-    opened.play_until("page.life.episodes.length >= 10")
-    logits = "page.life.frames.at(-1).logits"
-    knows = opened.state(logits)
-    assert page.locator("#memory .base.rewarded").count() > 0
-    page.check("#blank")
-    opened.settle()
-    assert page.locator("#memory .base.rewarded").count() == 0
-    blank = opened.state(logits)
-    assert max(abs(now - before) for now, before in zip(blank, knows, strict=True)) > 0.1
-    page.uncheck("#blank")
-    opened.settle()
-    assert opened.state(logits) == pytest.approx(knows, abs=1e-3)
-    opened.play_until("page.life.episodes.length >= 16")
-    page.click("#swap")
-    opened.settle()
-    assert page.locator("#memory .base.foreign").count() > 50
-    assert page.locator("#map .ghost").get_attribute("visibility") == "visible"
-    page.click("#forget")
-    opened.settle()
-    left = opened.state("page.life.room.timestep + 1")  # steps of this episode
-    assert page.text_content("#memorytext").startswith(f"{left} of 400 steps in memory")
-    assert page.locator("#map .ghost").get_attribute("visibility") == "hidden"
-    page.fill("#temperature", "0")
-    opened.settle()
-    chances = opened.state("[...document.querySelectorAll('#chances output')].map((o) => o.textContent)")
-    assert sorted(chances) == [*["0 %"] * 4, "100 %"]
 
 
 def test_the_three_things_to_try_start_by_a_click(opened: Opened) -> None:

@@ -36,10 +36,6 @@ def test_the_page_needs_no_network() -> None:
         assert re.findall(rb"https?://[^\"' ]+", files[name]) in ([], [b"http://www.w3.org/2000/svg"]), name
 
 
-def test_the_committed_checkpoint_is_small() -> None:
-    assert COMMITTED.stat().st_size < 2_000_000
-
-
 def test_a_damaged_runtime_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     shutil.copytree(page.HERE, tmp_path / "demo")
     monkeypatch.setattr(page, "_SHA256", dict.fromkeys(page.runtime_files(), "0" * 64))

@@ -73,15 +73,16 @@ def test_damaged_files_are_refused(root, name):
     icrl.load(path.parent)
 
 
-@pytest.mark.parametrize("content", [b"", b"\xff" * 100, b"\x08" + b"\0" * 7 + b"{}      ", b"\xff" * 7 + b"\x7f{"])
-def test_weights_that_are_no_file_of_weights_are_one_error(root, content):
+def test_weights_that_are_no_file_of_weights_are_one_error(root):
+    """Although they have the checksum that the description says."""
     done("export_model", root)
     path = root / "logs/tiny/export/model.safetensors"
-    write_atomically(path, content)
     about = path.with_name("config.json")
-    write_json(about, read_json(about) | {"weights_sha256": sha256(path)})
-    with pytest.raises(PipelineError, match=str(path.parent)):
-        icrl.load(path.parent)
+    for content in (b"", b"\xff" * 100, b"\x08" + b"\0" * 7 + b"{}      ", b"\xff" * 7 + b"\x7f{"):
+        write_atomically(path, content)
+        write_json(about, read_json(about) | {"weights_sha256": sha256(path)})
+        with pytest.raises(PipelineError, match=str(path.parent)):
+            icrl.load(path.parent)
 
 
 def test_a_loaded_policy_is_saved(finished, tmp_path):

@@ -171,20 +171,3 @@ def test_rollouts_and_target_updates_come_when_they_are_due() -> None:
             torch.testing.assert_close(value, before[name] * 0 + fast[name] if "tracked" in name and rate else mean)
         assert learner.moves == 48 + 24 * ((update + 1) // 2)
         assert [i for i in (0, 1) if learner._states[i] is not states[i]] == ([] if opponent is None else [opponent])
-
-
-def test_schedules_are_read_at_every_update() -> None:
-    """Each role has its own exploration and learning rate, and its `env_steps` are its own moves."""
-    learner = begun(
-        "agent",
-        "agent.epsilon={kind: step, progress: env_steps, points: [[60, 1.0], [61, 0.25]]}",
-        "agent.learning_rate={kind: inverse, progress: updates, initial: 0.1, rate: 0.3}",
-    )
-    explored: list[float] = []
-    real = learner.player
-    learner.player = lambda epsilon: (explored.append(epsilon), real(epsilon))[1]
-    for update in range(6):
-        metrics = learner.learn(at(update, 6))
-        rates = [metrics["learning_rate"].item(), *(group["lr"] for group in learner.optimizer.param_groups)]
-        assert rates == pytest.approx([0.3 / (update + 3)] * 3)
-    assert explored == [1.0, 0.25]  # after 48 moves, after 64

@@ -49,12 +49,6 @@ def test_every_arrangement_maps_inputs_to_outputs(normalization: str, residual: 
         assert all(parameter.grad is not None for parameter in network.parameters())
 
 
-def test_a_plain_network_is_linear_relu_linear() -> None:
-    network = make_network(3, 2, [Layer(width=4)])
-    (w1, b1, w2, b2), x = network.parameters(), torch.randn(5, 3)
-    torch.testing.assert_close(network(x), (x @ w1.T + b1).relu() @ w2.T + b2)
-
-
 @pytest.mark.parametrize(("num_inputs", "projected"), [(4, False), (3, True)])
 def test_a_residual_block_adds_to_its_input(num_inputs: int, projected: bool) -> None:
     block = networks.Residual(num_inputs, Layer(width=4, normalization="layer", activation="tanh"))

@@ -84,8 +84,8 @@ def test_a_host_learns_to_win_sooner_than_the_best_players_that_do_not_know_the_
         transitions, streams = rollout(learner, env, streams, 8, noise)
         learn_from(learner, transitions)
     for name, policy in {"learned": SampledOrGreedy(learner, 0.0), **references_of(env)}.items():
-        steps, _ = play(policy, env, task.expand(200, 3), 60, seed=5)
-        lengths[name] = finished_episodes(steps, OpenEpisodes.none(200), env.spec)[0].length.mean()
+        steps, _ = play(policy, env, task.expand(100, 3), 40, seed=5)
+        lengths[name] = finished_episodes(steps, OpenEpisodes.none(100), env.spec)[0].length.mean()
     assert lengths["learned"] < 0.9 * min(lengths["Zeillinger"], lengths["Weak Spivakovsky"])
     assert lengths["learned"] < 0.6 * lengths["random"]
 

@@ -153,12 +153,9 @@ def test_measure_reports_the_matches() -> None:
         moves, wins = (sum(column) for column in zip(*outcomes, strict=True))
         assert found["rho"]["value"] == pytest.approx(wins / moves)
         assert found["rho"]["low"] < found["rho"]["value"] < found["rho"]["high"]
-        assert found["mean_length"] == pytest.approx(moves / 150)
-        assert found["fraction_finished"] == pytest.approx(wins / 150)
+        assert (found["mean_length"], found["fraction_finished"]) == pytest.approx((moves / 150, wins / 150))
         for key, won in (("finished_lengths", True), ("unfinished_lengths", False)):
             assert found[key] == [outcomes.count((move, won)) for move in range(1, 21)]
-        assert found["host_actions"] == played.host_actions.tolist()
-        assert found["agent_actions"] == played.agent_actions.tolist()
     assert results["a_vs_b"]["rho"]["low"] > results["c_vs_b"]["rho"]["high"]
 
 

@@ -14,7 +14,6 @@ from toy import curves
 from icrl.contracts import ConfigError, PipelineError
 from icrl.extensions.point_game.fixed_players import AGENTS, HOSTS
 from icrl.extensions.point_game.programs import train_players
-from icrl.runs import checkpoint
 from icrl.runs import record as run_record
 from icrl.runs.files import read_json
 
@@ -66,9 +65,9 @@ def test_a_game_is_drawn_in_few_dimensions_and_one_role_may_learn_alone(tmp_path
         ("host.player=zeillinger", "agent", ("host_vs_first", "zeillinger_vs_first")),
         ("agent.player=first", "host", ("host_vs_agent", "host_vs_first")),
     ):
-        plain = ("game.reposition=false", "game.scale_observation=false")
+        plain = ("game.reposition=false", "game.scale_observation=false", "training.num_updates=4")
         folder = run(tmp_path / learning, fixed, *opponents, *plain, drawn)
-        state = torch.load(folder / "last-000000012.pt", weights_only=True)
+        state = torch.load(folder / "last-000000004.pt", weights_only=True)
         assert [name for name in state if name != "step"] == [learning]
         results = read_json(folder / "results.json")["matches"]
         assert results[same[0]] == results[same[1]]
@@ -90,21 +89,21 @@ def root(tmp_path: Path, two_runs: list[Path]) -> Path:
     return Path(shutil.copytree(two_runs[0], tmp_path / "root"))
 
 
-def test_a_run_of_other_options_or_with_a_damaged_checkpoint(root):
-    folder = root / "logs/tiny/players"
-    expected = results_of(folder)
+def test_a_run_of_other_options_or_with_files_of_another_run_is_refused(root, two_runs):
+    """Of a run that has ended, and of one that goes on from its first checkpoint."""
+    folder, other = (root / "logs/tiny/players" for root in (root, two_runs[1]))
     for option in ("host.discount=0.5", "agent.net_arch=[]", "replay.size=300", "seed=1", "game.max_value=5"):
         with pytest.raises(ConfigError, match=option.partition("=")[0].replace(".", r"\.")):
             run(root, option)
-    (folder / "finished.json").unlink()
+    shutil.copy(other / "results.json", folder)
+    with pytest.raises(PipelineError, match="is needed here"):
+        run(root)
+    for path in (folder / "finished.json", *folder.glob("last-000000012.*")):
+        path.unlink()
     with pytest.raises(ConfigError, match=r"training\.num_updates=12"):
         run(root, "training.num_updates=10")
-    (folder / "last-000000012.pt").write_bytes(b"nothing")  # passed over
-    assert results_of(run(root)) == expected
-    (folder / "finished.json").unlink()
-    for path in folder.glob("last-*.pt"):
-        path.write_bytes(b"nothing")
-    with pytest.raises(checkpoint.DamagedCheckpointError, match="delete it"):
+    shutil.copy(other / "matches.json", folder)
+    with pytest.raises(PipelineError, match="is needed here"):
         run(root)
 
 
@@ -112,14 +111,10 @@ LEAGUE = ("training.league_size=2", "training.league_interval=3",
           "host.opponents=[agent,league]", "agent.opponents=[league,zeillinger]")  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    ("options", "step"),
-    [pytest.param((), 5, marks=pytest.mark.long), (LEAGUE, 7)],
-)
-def test_killed_after_any_checkpoint_it_ends_with_the_same_bits(tmp_path, options, step):
+def test_killed_after_any_checkpoint_it_ends_with_the_same_bits(tmp_path):
     """A kill leaves what the last checkpoint says, and the best players of a later update: going on from each gives the
     files of one run."""
-    options += ("checkpoints.checkpoint_interval=1", "checkpoints.keep_last=12")
+    options, step = (*LEAGUE, "checkpoints.checkpoint_interval=1", "checkpoints.keep_last=12"), 7
     expected = results_of(whole := run(tmp_path / "whole", *options))
     folder = tmp_path / "again/logs/tiny/players"
     folder.mkdir(parents=True)
@@ -130,52 +125,25 @@ def test_killed_after_any_checkpoint_it_ends_with_the_same_bits(tmp_path, option
     assert expected["."]["matches/host_vs_agent/rho"] == [5, 10, 12]
 
 
-@pytest.mark.parametrize(
-    ("ended", "name", "refused"),
-    [
-        (True, "results.json", "is needed here"),
-        *((False, "finished.json", "made with seed=1"), (False, "last-000000012.*", "made with seed=1")),
-        *((False, "matches.json", "is needed here"), (False, "run.json", "")),
-    ],
-)
-def test_files_of_another_run(root, two_runs, *, ended, name, refused):
-    """In a run that has ended, and in one that goes on from its first checkpoint."""
-    folder, other = (root / "logs/tiny/players" for root in (root, two_runs[1]))
-    results = read_json(folder / "results.json")
-    if not ended:
-        for path in (folder / "finished.json", *folder.glob("last-000000012.*")):
-            path.unlink()
-    for path in other.glob(name):
-        shutil.copy(path, folder / path.name)
-    if refused:
-        with pytest.raises(PipelineError, match=refused):
-            run(root)
-    else:
-        assert read_json(run(root) / "results.json") == results
-
-
 LATE = "agent.learning_rate={kind: step, progress: updates, points: [[%d, 0.001], [%d, 1e300]]}"
 
 
 @pytest.mark.parametrize(
-    ("options", "message", "saved"),
+    ("first", "message", "saved"),
     [
-        ([LATE % (4, 5)], "in update 6: agent loss, agent gradient_norm not finite.* agent", [4]),
-        ([LATE % (11, 12)], "after update 12: agent parameters not finite.* agent", [4, 8]),
-        (["host.learning_rate=1e30", "training.num_updates=200", "checkpoints.checkpoint_interval=200"],
-         r"in update \d: host loss, host gradient_norm not finite.* host", []),
+        (4, "in update 6: agent loss, agent gradient_norm not finite.* agent", [4]),
+        (11, "after update 12: agent parameters not finite.* agent", [4, 8]),
     ],
-)  # fmt: skip
-def test_numbers_that_are_not_finite_end_it_again_and_are_never_saved(tmp_path, options, message, saved):
+)
+def test_numbers_that_are_not_finite_end_it_again_and_are_never_saved(tmp_path, first, message, saved):
     """They show in a loss or, after the last update, in the parameters; between two checkpoints."""
-    given = ("checkpoints.keep_last=9", "evaluation.eval_interval=200")
+    given = ("checkpoints.keep_last=9", "evaluation.eval_interval=200", LATE % (first, first + 1))
     for _ in range(2):
         with pytest.raises(PipelineError, match=message + r"\.learning_rate"):
-            run(tmp_path, *given, *options)
+            run(tmp_path, *given)
     folder = tmp_path / "logs/tiny/players"
     assert not (folder / "finished.json").exists()
     assert sorted(path.name for path in folder.glob("last-*.pt")) == [f"last-{n:09d}.pt" for n in saved]
-    assert max(step for step, _ in curves(folder)["host/loss"]) <= 40
 
 
 def test_a_short_run_learns(tmp_path):
@@ -183,7 +151,7 @@ def test_a_short_run_learns(tmp_path):
     shared = ("batch_size=128", "net_arch=[{width: 64, normalization: layer}]", "learning_rate=0.003",
               "initial_rollout_length=20")  # fmt: skip
     options = (
-        *("training.num_updates=200", "training.num_games=64", "replay.size=20000", "evaluation.num_final_games=500"),
+        *("training.num_updates=200", "training.num_games=64", "replay.size=20000", "evaluation.num_final_games=200"),
         *("evaluation.eval_interval=0", "checkpoints.checkpoint_interval=0", "game.max_num_points=6"),
         "evaluation.max_moves=20",
         *("host.opponents=[agent,first]", "agent.opponents=[host,zeillinger]"),

@@ -1,17 +1,14 @@
 """Simulated cluster against times that were worked out by hand."""
 
-from collections.abc import Iterator
 from dataclasses import replace
 
 import pytest
 
 from benchmarks.extensions.scaling.cluster_simulation import (
-    HOUR,
     Cluster,
     Failures,
     Load,
     Steps,
-    any_node,
     stage_one,
     stage_two,
 )
@@ -75,10 +72,3 @@ def test_an_update_hides_the_exchange_behind_its_last_backward_pass() -> None:
     hidden = update_of(training, replace(ONE, flops=100.0, network=20.0), num_gpus=4)
     assert hidden == (18, 4, 18, round(1e12 / 120))
     assert update_of(training, replace(ONE, flops=100.0, network=10.0), num_gpus=4).total == 18 + 8 - 4
-
-
-def test_nodes_fail_as_often_as_assumed() -> None:
-    """1 000 GPUs with 50 000 hours each between failures: one in 50 hours."""
-    times: Iterator[float] = any_node(Cluster(), 0)
-    found = [next(times) for _ in range(2000)]
-    assert found == sorted(found) and found[-1] / 2000 == pytest.approx(50 * HOUR, rel=0.1)

@@ -145,12 +145,12 @@ def test_a_failed_job_fails_only_those_that_need_it(tmp_path, program, capsys):
     assert run_jobs(jobs, LOCAL, tmp_path, "study", program) == {"broken": reason, "needy": "broken failed"}
     assert Path(second).read_text() == f"{second} a b" and not Path(needy).exists() and not Path(after).exists()
     assert (tmp_path / "second.log").read_text() == f"$ icrl good {second}.1\n$ icrl good {second} 'a b'\n"
-    shown = capsys.readouterr().out
-    assert "broken: error: no such world" in shown and "second: done" in shown
+    assert "broken: error: no such world" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize("job", ["sleepy", "deaf"])
-@pytest.mark.parametrize(("number", "error"), [(signal.SIGINT, KeyboardInterrupt), (signal.SIGTERM, Stopped)])
+@pytest.mark.parametrize(
+    ("number", "error", "job"), [(signal.SIGINT, KeyboardInterrupt, "sleepy"), (signal.SIGTERM, Stopped, "deaf")]
+)
 def test_a_signal_ends_the_jobs(tmp_path, program, monkeypatch, number, error, job):
     """Also one that does not listen, after a while, and one that waits."""
     monkeypatch.setattr(units, "PATIENCE", 1.0)

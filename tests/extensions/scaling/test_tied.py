@@ -23,8 +23,7 @@ time.sleep(1000)
 """
 
 
-@pytest.mark.parametrize("variable", [LAUNCHER, "TORCHELASTIC_RUN_ID"])
-@pytest.mark.parametrize("early", [True, False])
+@pytest.mark.parametrize(("variable", "early"), [(LAUNCHER, True), (LAUNCHER, False), ("TORCHELASTIC_RUN_ID", False)])
 def test_a_process_ends_with_the_one_that_started_it(variable: str, early: bool) -> None:
     """Killed before the first import of the library, or after it."""
     command = [sys.executable, "-c", START, variable, CHILD]

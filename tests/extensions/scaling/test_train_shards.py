@@ -99,13 +99,10 @@ def test_a_run_goes_on_with_the_shards_that_are_missing(whole, tmp_path, monkeyp
         collected(tmp_path, "shard.index=3", "source.hidden_size=16")
 
 
-def test_a_store_without_shards_is_refused(whole, tmp_path):
+def test_a_store_without_shards_and_processes_that_share_a_shard_are_refused(whole, tmp_path):
+    with pytest.raises(ConfigError, match=r"launch\.num_processes=2: a shard is collected by one process"):
+        collected(tmp_path, "launch.num_processes=2")
     with pytest.raises(ConfigError, match=r"whole was collected without shards"):
         collected(whole.parents[1], "name=whole")
     for program in ("train_agents", "pipeline"):
         assert "shard: there is no such option" in refusal(program, tmp_path, "shard.count=8", preset=SMALL)
-
-
-def test_processes_that_share_a_shard_are_refused(tmp_path):
-    with pytest.raises(ConfigError, match=r"launch\.num_processes=2: a shard is collected by one process"):
-        collected(tmp_path, "launch.num_processes=2")

@@ -1,6 +1,5 @@
 """Combination of several evaluations."""
 
-import os
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +13,7 @@ from icrl.evaluation.in_context import Adaptation
 from icrl.evaluation.protocol import Setting, summarise
 from icrl.evaluation.report import read_results, save_episodes
 from icrl.extensions.studies.combined import SettingOfSplits, combined
-from icrl.runs.files import Identity, write_owned
+from icrl.runs.files import write_owned
 
 OPTIONS = load_config(["evaluation.num_bootstrap=100"]).evaluation
 REST = {"success": [1.0, 1.0], "steps_to_goal": [3.0, 3.0]}
@@ -111,10 +110,7 @@ def test_runs_on_several_splits_are_draws_of_one_interval(tmp_path: Path) -> Non
     assert "success_per_task" not in found["final"]["held_out"]
     assert found["curves"]["optimum"]["returns"]["mean"] == pytest.approx([np.mean(EXACT["optimum"]["returns"])] * 8)
     with pytest.raises(PipelineError, match="held-out tasks and training tasks differ"):
-        other = {"config": {"env": {"size": 3}, "tasks": {"seed": 31}, "seed": 5}, "held_out_tasks": [[1], [2]]}
-        combined([*folders, written(tmp_path / "other", 5, life(5), **other)], OPTIONS, 0)
-    with pytest.raises(PipelineError, match="held-out tasks and training tasks differ"):
-        other["config"] = {"env": {"size": 3}, "tasks": {"seed": 33}, "seed": 5}
+        other = {"config": {"env": {"size": 3}, "tasks": {"seed": 33}, "seed": 5}, "held_out_tasks": [[1], [2]]}
         combined([*folders, written(tmp_path / "other", 5, life(5), **other)], OPTIONS, 0)
 
 
@@ -149,20 +145,10 @@ def test_a_task_that_several_splits_hold_out_is_one_draw(tmp_path: Path) -> None
     assert final["train"]["success"]["low"] == pytest.approx(0.025 ** (1 / 2))
 
 
-EPISODES = {
-    "another run's": lambda folder: save_episodes(folder, life(0, 2), OWNER, measured(0)),
-    "no coverage": lambda folder: save_episodes(folder, life(0), OWNER),
-    "another owner": lambda folder: save_episodes(folder, life(0), Identity("evaluate", "beef"), measured(0)),
-    "none": lambda folder: (folder / "episodes.npz").unlink(),
-    "cut": lambda folder: os.truncate(folder / "episodes.npz", (folder / "episodes.npz").stat().st_size - 1),
-}
-
-
-@pytest.mark.parametrize("damage", EPISODES)
-def test_folders_with_other_episodes_or_no_results_are_refused(tmp_path: Path, damage: str) -> None:
+def test_folders_with_other_episodes_or_no_results_are_refused(tmp_path: Path) -> None:
     folder = written(tmp_path, 0, life(0))
     combined([folder], OPTIONS, 0)
-    EPISODES[damage](folder)
+    save_episodes(folder, life(0, 2), OWNER, measured(0))
     with pytest.raises(PipelineError, match=r"episodes\.npz is missing, damaged, or not the one of"):
         combined([folder], OPTIONS, 0)
     (folder / "results.json").unlink()

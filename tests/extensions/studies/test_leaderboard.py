@@ -1,6 +1,5 @@
 """Leaderboard: what a row says, what is refused, and which rows are replaced."""
 
-import json
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -72,7 +71,6 @@ def curve_of(results: dict[str, Any]) -> list[float]:
 REFUSED = {
     "a better end": (lambda found: success_of(found).update(mean=0.9), "mean of final, held_out, success is 0.9"),
     "a better curve": (lambda found: curve_of(found).append(1.0), "mean of curves, model, training tasks, returns"),
-    "known tasks": (lambda found: found["held_out_tasks"].append(found["train_tasks"][0]), "are training or develop"),
     "choice": (lambda found: found["development_tasks"].append(found["held_out_tasks"][1]), "are training or develop"),
     "another world": (lambda found: found.pop("train_tasks"), "names no training tasks"),
     "another program": (lambda found: found["owner"].update(program="study"), "expected are those of evaluate"),
@@ -96,13 +94,10 @@ def test_results_that_were_edited_or_are_of_something_else_are_refused(root, tmp
 
 def test_damaged_files_are_refused_and_the_table_stays(root, tmp_path) -> None:
     done("leaderboard", root, f"add={root / EVALUATION}")
-    byte, text, none = (shutil.copytree(root / EVALUATION, tmp_path / name) for name in ("byte", "text", "none"))
+    byte, none = (shutil.copytree(root / EVALUATION, tmp_path / name) for name in ("byte", "none"))
     flip(byte / "episodes.npz", 200)
-    edited = json.loads((text / "results.json").read_text())
-    success_of(edited)["mean"] = 0.9
-    (text / "results.json").write_text(json.dumps(edited))
     (none / "results.json").unlink()
-    for folder, words in ((byte, "episodes.npz is missing, damaged"), (text, "is damaged"), (none, "No such file")):
+    for folder, words in ((byte, "episodes.npz is missing, damaged"), (none, "No such file")):
         message = refusal("leaderboard", root, f"add=[{root / EVALUATION},{folder}]")
         assert words in message and str(folder) in message
 

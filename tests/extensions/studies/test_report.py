@@ -20,10 +20,10 @@ from icrl.contracts import PipelineError
 from icrl.extensions.curves.adaptation_curves import shared_references
 from icrl.extensions.studies import report as study_report
 from icrl.extensions.studies.options import StudiedConfig
-from icrl.extensions.studies.pictures import row_name, study_figure
+from icrl.extensions.studies.pictures import study_figure
 from icrl.extensions.studies.plan import Row
 from icrl.extensions.studies.report import answer, published_cells, result_of, study_cells, study_table, write_report
-from icrl.plots.style import PALETTE, save_figure
+from icrl.plots.style import save_figure
 from icrl.runs.files import Identity, read_json, write_json, write_owned
 
 NUM_EPISODES = 12
@@ -109,10 +109,6 @@ def test_the_table_has_every_number() -> None:
         "training": "61 s",
     }
     assert second[0] == "c" and second[1].startswith("0.250") and header[3] == "steps to goal"
-    header, _, row = cells(table_of([result("a", 0.5)], "returns"))
-    shown = dict(zip(header, row, strict=True))
-    assert shown["return, last quarter"] == "1.000 [0.900, 1.050]"
-    assert (shown["episode 10"], shown["training tasks"]) == ("0.833", "1.600")
 
 
 def test_a_column_is_there_if_one_row_has_it() -> None:
@@ -124,20 +120,14 @@ def test_a_column_is_there_if_one_row_has_it() -> None:
     header, _, row = cells(table_of([unknown], "success"))
     assert not {"training tasks", "normalised area", "fraction of optimum", "training", "world"} & set(header)
     assert dict(zip(header, row, strict=True))["episodes to 90 %"] == "never"
-    del final["held_out"]["episodes_to_90"]
-    other["found"]["final"]["held_out"] |= {"fraction_solved_90": interval(0.5), "success_after_first": interval(0.875)}
     shares = {"model, context kept": {key: [0.1, 0.2, 0.3, value] for key, value in interval(0.5).items()}}
-    other["found"] |= {"coverage": shares, "coverage_gain": shares}
-    other["found"] |= {"off_plan_gain": shares, "differences": {"optimum": {"steps_to_goal": interval(1.5)}}}
+    other["found"] |= dict.fromkeys(("coverage", "coverage_gain", "off_plan_gain"), shares)
     other["found"]["moved_goal"] = {"model": {"final": {"success_10_after_move": interval(0.25)}}}
     header, _, first, second = cells(table_of([unknown, other], "success"))
     for column, value in (
         *(("cells visited by episode 4", "0.500 [0.400, 0.550]"), ("of these by memory", "0.500 [0.400, 0.550]")),
         ("new cells above a blind replay", "0.500 [0.400, 0.550]"),
-        ("steps above the optimum", "1.50 [1.40, 1.55]"),
-        ("moved goal, episode 10", "0.250 [0.150, 0.300]"),
-        *(("world", "13"), ("episodes to 90 %", "7"), ("training", "61 s")),
-        *(("goals solved at .9", "0.50 [0.40, 0.55]"), ("after first success", "0.875 [0.775, 0.925]")),
+        *(("moved goal, episode 10", "0.250 [0.150, 0.300]"), ("world", "13"), ("training", "61 s")),
     ):
         assert (first[header.index(column)], second[header.index(column)]) == ("-", value)
 
@@ -185,63 +175,48 @@ def marked(axes: Axes) -> list[tuple[list[float], list[float]]]:
 def test_the_picture_of_variants_without_places() -> None:
     results = [result("a", 0.5), result("b", 0.75)]
     left, right, names = axes_of(results)
-    assert names == ["a", "b", "random", "searcher", "optimum"]
-    for line, one in zip(left.lines, results, strict=False):
-        assert list(line.get_ydata()) == curve(one["found"]["final"]["held_out"]["success"]["mean"])["mean"]
-        assert list(line.get_xdata()) == list(range(1, NUM_EPISODES + 1))
-    assert len(left.collections) == 2, "intervals"
+    assert names == ["a", "b", "random", "searcher", "optimum"] and len(left.collections) == 2, "intervals"
+    for line, end in zip(left.lines, (0.5, 0.75), strict=False):
+        assert list(line.get_ydata()) == curve(end)["mean"]
     assert [text.get_text() for text in right.get_xticklabels()] == ["a", "b"]
     assert [line.get_ydata()[0] for line in right.lines if line.get_marker() == "o"] == [0.5, 0.75]
     spans = [segment[:, 1].tolist() for bars in right.collections for segment in bars.get_segments()]
     assert spans == [pytest.approx([0.4, 0.55]), pytest.approx([0.65, 0.8])]
-    assert (right.get_xlabel(), left.get_xlabel(), left.get_ylabel()) == ("tasks", "episode", "success")
 
 
 def test_the_picture_of_variants_on_an_axis() -> None:
-    """Sorted along their line; the last has the line's colour, those before it are lighter."""
+    """Sorted along their line, whose curves get darker."""
     ends = [("c", 0.75, 20, "far"), ("a", 0.5, 5, "near"), ("b", 0.25, 1, "far")]
     left, right, names = axes_of([result(name, end, x=x, line=line) for name, end, x, line in ends], "returns")
-    assert names == ["random", "searcher", "optimum", "far", "near"] and left.get_ylabel() == "return"
+    assert names == ["random", "searcher", "optimum", "far", "near"]
     assert marked(right) == [([1, 20], [0.5, 1.5]), ([5], [1.0])]
     assert right.get_xscale() == "log" and list(right.get_xticks()) == [1, 5, 20]
-    last, near, first = (to_rgb(line.get_color()) for line in left.lines[:3])
-    assert last == pytest.approx(to_rgb(PALETTE[0])) and near == pytest.approx(to_rgb(PALETTE[1]))
+    last, _, first = (to_rgb(line.get_color()) for line in left.lines[:3])
     assert sum(first) > sum(last)
 
 
 def test_places_with_names_have_panels_of_their_own() -> None:
-    """Each line has its colour in all of them; nothing is between two names."""
     ends = {("good", "ad"): 0.75, ("good", "awr"): 0.5, ("bad", "ad"): 0.25}
     figure = study_figure([result(f"{line}, {x}", end, x=x, line=line) for (x, line), end in ends.items()], STUDY)
     good, bad, right = figure.axes
     assert [axes.get_title() for axes in (good, bad)] == ["good", "bad"] and good.get_ylim() == bad.get_ylim()
     assert legend(figure) == ["random", "searcher", "optimum", "ad", "awr"]
     for axes, shown in ((good, [0.75, 0.5]), (bad, [0.25])):
-        curves = axes.lines[: len(shown)]
-        assert [line.get_ydata()[-1] for line in curves] == shown and len(axes.lines) == len(shown) + 3
-        for line, color in zip(curves, PALETTE, strict=False):
-            assert to_rgb(line.get_color()) == pytest.approx(to_rgb(color))
+        assert [line.get_ydata()[-1] for line in axes.lines[: len(shown)]] == shown
     assert marked(right) == [([0, 1], [0.75, 0.25]), ([0], [0.5])]
-    assert {line.get_linestyle() for line in right.lines if line.get_marker() == "o"} == {"None"}
-    assert [text.get_text() for text in right.get_xticklabels()] == ["good", "bad"]
 
 
 def test_scales_and_intervals() -> None:
-    seven = [result(str(index), 0.5, x="one", line=str(index)) for index in range(7)]
-    assert len({line.get_color() for line in study_figure(seven, STUDY).axes[0].lines[:7]}) == 7
     left, right, _ = axes_of([result("a", 0.5, x=0), result("b", 0.25, x=100)])
-    assert left.get_title() == "" and right.get_xscale() == "linear", "an axis from zero"
-    assert left.collections and not axes_of([result(f"v{i}", 0.5, x=i + 1) for i in range(7)])[0].collections
-    assert [row_name(result("a", 0.5)), row_name(result("a", 0.5, test="13"))] == ["a", "a, 13"]
+    assert right.get_xscale() == "linear" and left.collections, "an axis from zero"
+    assert not axes_of([result(f"v{i}", 0.5, x=i + 1) for i in range(7)])[0].collections
 
 
 def test_references_are_shown_if_all_share_a_world() -> None:
-    same, other = [result("a", 0.5), result("b", 0.6)], result("c", 0.5, found=found(0.5, searcher=0.75))
-    assert list(shared_references(same, "success")) == ["random", "searcher", "optimum"]
-    assert list(shared_references([*same, other], "success")) == ["random", "optimum"]
-    assert "searcher" not in axes_of([*same, other])[2]
-    del other["found"]["curves"]["random"]
-    assert list(shared_references([*same, other], "success")) == ["optimum"]
+    results = [result("a", 0.5), result("b", 0.6), result("c", 0.5, found=found(0.5, searcher=0.75))]
+    assert list(shared_references(results[:2], "success")) == ["random", "searcher", "optimum"]
+    del results[2]["found"]["curves"]["random"]
+    assert list(shared_references(results, "success")) == ["optimum"]
 
 
 def model_folder(folder: Path, *started: float) -> Path:
@@ -281,12 +256,9 @@ def test_a_report_is_of_the_models_that_are_there(tmp_path: Path, monkeypatch: p
         with pytest.raises(PipelineError, match=rf"{folder}/results\.json is of another model than those in {model}"):
             result_of(row)
     write_results(folder, checkpoint="whole gpt")
-    for name in ("finished.json", "run.json"):
-        content = (critic / name).read_bytes()
-        write_owned(critic / name, Identity("train_gpt", "beef"), 0, read_json(critic / name))
-        with pytest.raises(PipelineError, match=r"run\.json is from train_gpt \(run (f00d|beef)\), but "):
-            result_of(guided)
-        (critic / name).write_bytes(content)
+    write_owned(critic / "run.json", Identity("train_gpt", "beef"), 0, read_json(critic / "run.json"))
+    with pytest.raises(PipelineError, match=r"run\.json is from train_gpt \(run beef\), but "):
+        result_of(guided)
 
 
 def test_a_report_is_complete(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -312,5 +284,4 @@ def test_a_report_is_complete(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     assert results["config"]["study"]["seeds"] == [4] and set(results["versions"]) == {"python", "torch", "numpy"}
     assert results["rows"][0]["trained_at"] == ["1ab", "2ab+"]
     with Image.open(tmp_path / "study" / "study.png") as picture:
-        picture.load()
         assert picture.size == (1400, 750)
