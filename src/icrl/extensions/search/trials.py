@@ -9,8 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from icrl import extensions
-from icrl.app.compose import AnyRoot, compose_config
+from icrl.app.compose import compose_config
 from icrl.app.root import Config
+from icrl.config.options import AnyOptions
 from icrl.extensions.search.options import SearchedConfig
 from icrl.programs import evaluate, finetune, pipeline, train_gpt
 from icrl.runs.evaluations import last_score
@@ -50,14 +51,14 @@ def trial_of(config: SearchedConfig, number: int, params: Mapping[str, Any]) -> 
     return changed(whole, {"name": name} | more | dict(params))
 
 
-def changed(config: AnyRoot, values: Mapping[str, Any]) -> AnyRoot:
+def changed(config: AnyOptions, values: Mapping[str, Any]) -> AnyOptions:
     """Checked copy of `config` with other values of the options, or parts of schedules, with these dotted keys."""
     written = copy.deepcopy(config.model_dump())
     for key, value in values.items():
         *path, leaf = key.split(".")
         reduce(operator.getitem, path, written)[leaf] = value
-    root: Any = type(config)
-    return root.model_validate(written)
+    kind: Any = type(config)
+    return kind.model_validate(written)
 
 
 def value_of(program: str, trial: Any) -> float:

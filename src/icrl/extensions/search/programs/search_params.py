@@ -37,7 +37,7 @@ from icrl.envs.tasks import split_tasks
 from icrl.evaluation.references import exact_references
 from icrl.extensions.search.options import SearchedConfig
 from icrl.extensions.search.pictures import shown, write_search_plots
-from icrl.extensions.search.trials import OTHERS, PROGRAMS, trial_of, value_of
+from icrl.extensions.search.trials import OTHERS, PROGRAMS, changed, trial_of, value_of
 from icrl.runs.device import prepare
 from icrl.runs.divergence import DivergedError
 from icrl.runs.files import Identity, check_owner, check_same, identity_of, only_writer, read_owned, write_owned
@@ -162,13 +162,11 @@ def _value(
     """Value of a trial. If it diverges or its options conflict, it is as bad as the worst of the `others`, or 0."""
     program = config.search.program
     try:
-        trial = trial_of(config, number, params) if program in PROGRAMS else None
+        trial = trial_of(config, number, params) if program in PROGRAMS else _with(config, params)
     except (ValidationError, ConfigError) as error:
         return _worst(others, error)
     try:
-        if trial is None:
-            return score(_with(config, {key.removeprefix("source."): value for key, value in params.items()}), device)
-        return value_of(program, trial)
+        return value_of(program, trial) if program in PROGRAMS else score(trial, device)
     except DivergedError as error:
         return _worst(others, error)
 
@@ -179,11 +177,14 @@ def _worst(others: list[float | None], error: Exception) -> float:
 
 
 def _with(config: SearchedConfig, tried: dict[str, Any]) -> SearchedConfig:
-    """Configuration of one trial: the budget of the search and the trial's hyper-parameters."""
+    """Configuration of one trial: the budget of the search and the trial's hyper-parameters, by `source.NAME`. Raises
+    `ValidationError` if one of these is not allowed."""
     source, search = config.source, config.search
     budget = {"num_learners": search.num_learners, "num_iterations": 0, "num_env_steps": search.num_env_steps}
     kept = min(source.history_steps, search.num_env_steps)  # trials record no histories
-    return replace(config, source=replace(source, **budget, history_steps=kept, **tried))
+    short = replace(source, **budget, history_steps=kept)
+    of_source = {key.removeprefix("source."): value for key, value in tried.items()}
+    return replace(config, source=changed(short, of_source) if tried else short)
 
 
 def searched_task(config: Config, env: TensorEnv) -> Tensor:
