@@ -53,8 +53,8 @@ def write_training_curves(config: Config) -> Path:
 def read_scalars(folder: Path) -> Scalars:
     """All curves of the event files in `folder`, or without any of its table of curves; of a step that was logged
     twice, after an interruption, the later value."""
-    if not [*folder.glob("events.*")] and (folder / CSV).exists():
-        return read_table(folder / CSV)
+    if not [*folder.glob("events.*")]:
+        return read_table(folder / CSV) if (folder / CSV).exists() else {}
     events = EventAccumulator(str(folder), size_guidance={SCALARS: 0}).Reload()
     curves: Scalars = {}
     for tag in cast(list[str], events.Tags()[SCALARS]):
