@@ -14,7 +14,7 @@ from functools import partial
 from os import environ
 from pathlib import Path
 from types import FrameType
-from typing import Any, Protocol
+from typing import Any
 from weakref import WeakSet
 
 from icrl.config.modules import describe_error, extra_module
@@ -26,15 +26,7 @@ from icrl.runs.processes import Progress, say
 _TICK = 0.1  # seconds between two looks at all futures
 
 
-class Unit(Protocol):
-    """Future of a unit."""
-
-    def done(self) -> bool: ...
-
-    def result(self) -> str: ...
-
-
-Submit = Callable[[Job], Any]
+Submit = Callable[[Job], Any]  # returns the future of a unit, whose result is the reason of a failure
 
 
 def run_jobs(
@@ -64,7 +56,7 @@ class _Launch:
 
     def __init__(self, jobs: Sequence[Job], submit: Submit, width: int, progress: Progress) -> None:
         """`width` is the number of jobs to submit at a time (0: all that need no other)."""
-        self._waiting, self._running = {job.name: job for job in jobs}, dict[str, tuple[Job, Unit, int]]()
+        self._waiting, self._running = {job.name: job for job in jobs}, dict[str, tuple[Job, Any, int]]()
         self._submit, self._width, self._progress = submit, width, progress
         self.failed = dict[str, str]()
 
