@@ -299,6 +299,13 @@ def test_files_that_cannot_be_read(tmp_path):
         read_lives("npz", tmp_path / "a.npz", {})
 
 
+def test_a_table_without_lines_has_no_histories(tmp_path):
+    pa, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+    parquet.write_table(pa.table({name: np.zeros(0) for name in _NEEDED}), tmp_path / "a.parquet")
+    with pytest.raises(ConfigError, match="has no histories in format=parquet"):
+        read_lives("parquet", tmp_path / "a.parquet", {})
+
+
 @pytest.mark.parametrize(("form", "name"), EXTRAS.items())
 def test_an_extra_that_is_missing_is_named(tmp_path, monkeypatch, form, name):
     for module in (name, f"{name}.parquet"):

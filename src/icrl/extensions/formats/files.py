@@ -172,7 +172,7 @@ def _checked(life: Life) -> Life:
 def _in_order(paths: Iterable[Any]) -> list[Any]:
     """Sorted by name, with numbers in names as numbers."""
     return sorted(
-        paths, key=lambda one: [int(part) if part.isdigit() else part for part in re.split(r"(\d+)", str(one))]
+        paths, key=lambda one: [int(part) if part.isdecimal() else part for part in re.split(r"(\d+)", str(one))]
     )
 
 
@@ -252,6 +252,8 @@ def read_parquet(path: Path, names: dict[str, str]) -> Iterator[Life]:
         else:
             arrays[name] = column.to_numpy(zero_copy_only=False)
     columns = _renamed(arrays, names, path.name)
+    if not table.num_rows:
+        return
     if "task" in columns:
         check_column(path.name, "task", columns["task"])
     of = arrays.get("row", columns.get("task", np.zeros(table.num_rows, int)))
