@@ -18,9 +18,10 @@ from icrl.envs import make_env
 from icrl.envs.tasks import split_tasks
 from icrl.evaluation.in_context import play_episodes
 from icrl.evaluation.references import references_of
+from icrl.extensions.maps.render import AGENT, FLOOR, GOALS
 from icrl.extensions.vectors.control import CartPole, CartPoleConfig, Pendulum, PendulumConfig
 from icrl.extensions.vectors.point_robot import PointRobot, PointRobotConfig
-from icrl.extensions.vectors.world import AGENT, FLOOR, GOALS, VectorEnv
+from icrl.extensions.vectors.world import VectorEnv
 from icrl.nn.gpt import GPT
 from icrl.nn.gpt_policy import GPTPolicy
 from icrl.randomness import stream_seeds

@@ -1,5 +1,5 @@
 """The world and the source of imported histories."""
 
-from icrl.extensions.formats import imported, recorded
+from icrl.extensions.formats import imported
 
-__all__ = ["imported", "recorded"]
+__all__ = ["imported"]

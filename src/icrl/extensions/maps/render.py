@@ -24,7 +24,7 @@ CAPTION_TEXT: Color = (240, 240, 240)
 SMALLEST_FONT = 6.0
 
 
-def _pillow(part: str) -> Any:
+def pillow(part: str) -> Any:
     """Module of Pillow, which acting does without."""
     return extra_module(f"PIL.{part}", "a picture")
 
@@ -66,12 +66,12 @@ def render_cells(
 
 def caption(frames: Frames, text: str, height: int = 22) -> Frames:
     """Put `text` on a dark strip of `height` pixels above the frames, in letters that shrink until it fits."""
-    width, font_size, font = frames.shape[2], 0.6 * height, _pillow("ImageFont").load_default
+    width, font_size, font = frames.shape[2], 0.6 * height, pillow("ImageFont").load_default
     while font_size > SMALLEST_FONT and font(font_size).getlength(text) > width - height // 2:
         font_size *= 0.9
-    strip = _pillow("Image").new("RGB", (width, height), CAPTION)
+    strip = pillow("Image").new("RGB", (width, height), CAPTION)
     place = (width / 2, height / 2)
-    _pillow("ImageDraw").Draw(strip).text(place, text, CAPTION_TEXT, font(font_size), anchor="mm")
+    pillow("ImageDraw").Draw(strip).text(place, text, CAPTION_TEXT, font(font_size), anchor="mm")
     above = np.broadcast_to(np.asarray(strip), (len(frames), height, width, 3))
     return np.concatenate([above, frames], axis=1)
 

@@ -1,7 +1,10 @@
 """Extension: observations that are vectors, images or several integers; actions that are vectors or several integers.
-It has networks of source agents, encoders and action heads of the model, and vector worlds with hidden tasks."""
+It has networks of source agents, encoders and action heads of the model, and vector worlds with hidden tasks,
+which are drawn in the colours of `maps`."""
 
 from icrl import extensions
+
+NEEDS = ("maps",)
 
 _ROBOT = {"name": "point_robot", "num_tasks": 100}
 _PHYSICS = {"spread": 1.5, "hide_velocity": False, "num_tasks": 100}

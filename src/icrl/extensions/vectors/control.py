@@ -13,7 +13,8 @@ from torch import Tensor
 
 from icrl.config.options import option
 from icrl.envs.core import NAME, State, world
-from icrl.extensions.vectors.world import AGENT, GOALS, GRID, TRAIL, WALL, Canvas, VectorConfig, VectorEnv
+from icrl.extensions.maps.render import AGENT, GOALS, GRID, TRAIL, WALL
+from icrl.extensions.vectors.world import Canvas, VectorConfig, VectorEnv
 from icrl.spaces import EnvSpec
 
 CART_POLE = {"length": 0.5, "pole_mass": 0.1, "cart_mass": 1.0, "gravity": 9.8, "force": 10.0}

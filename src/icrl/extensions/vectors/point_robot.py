@@ -11,7 +11,8 @@ from torch import Tensor
 
 from icrl.config.options import option
 from icrl.envs.core import NAME, State, world
-from icrl.extensions.vectors.world import AGENT, GOALS, GRID, TRAIL, Canvas, VectorConfig, VectorEnv
+from icrl.extensions.maps.render import AGENT, GOALS, GRID, TRAIL
+from icrl.extensions.vectors.world import Canvas, VectorConfig, VectorEnv
 from icrl.spaces import EnvSpec
 
 SPEED = 0.1  # largest distance of a step along an axis

@@ -10,19 +10,11 @@ from gymnasium.spaces import Box
 from numpy.typing import NDArray
 from torch import Tensor
 
-from icrl.config.modules import extra_module
 from icrl.config.options import option
 from icrl.envs.core import TASK_VISIBLE, EnvConfig, MapView, State, TensorEnv
+from icrl.extensions.maps.render import FLOOR, Color, pillow
 from icrl.randomness import mix, uniform
 
-Color = tuple[int, int, int]
-
-FLOOR: Color = (247, 245, 240)
-GRID: Color = (221, 218, 209)
-TRAIL: Color = (205, 222, 240)
-GOALS: tuple[Color, ...] = ((240, 180, 41), (196, 85, 65))
-AGENT: Color = (35, 87, 160)
-WALL: Color = (68, 74, 86)
 CANVAS = 240  # pixels of a side of a picture
 
 
@@ -31,8 +23,8 @@ class Canvas:
 
     def __init__(self, view: float) -> None:
         size = (2 * CANVAS, 2 * CANVAS)  # made half as large in the end: anti-aliased
-        self._image = _pillow("Image").new("RGB", size, FLOOR)
-        self._draw, self._view, self._scale = _pillow("ImageDraw").Draw(self._image), view, CANVAS / view
+        self._image = pillow("Image").new("RGB", size, FLOOR)
+        self._draw, self._view, self._scale = pillow("ImageDraw").Draw(self._image), view, CANVAS / view
 
     def disc(self, centre: Sequence[float], radius: float, color: Color) -> None:
         self._draw.circle(self._pixels(centre), radius * self._scale, color)
@@ -43,16 +35,11 @@ class Canvas:
 
     def picture(self) -> NDArray[np.uint8]:
         """The picture `[CANVAS, CANVAS, 3]`."""
-        return np.asarray(self._image.resize((CANVAS, CANVAS), _pillow("Image").Resampling.BOX))
+        return np.asarray(self._image.resize((CANVAS, CANVAS), pillow("Image").Resampling.BOX))
 
     def _pixels(self, point: Sequence[float]) -> tuple[float, float]:
         x, y = point
         return (self._view + x) * self._scale, (self._view - y) * self._scale
-
-
-def _pillow(part: str) -> Any:
-    """Module of Pillow, which acting does without."""
-    return extra_module(f"PIL.{part}", "a picture")
 
 
 class VectorConfig(EnvConfig):

@@ -21,10 +21,9 @@ from icrl.data.history_store import MANIFEST, HistoryWriter, read_manifest
 from icrl.envs import make_env
 from icrl.envs.tasks import held_out_region, permuted
 from icrl.extensions.formats.files import Life, read_lives
-from icrl.extensions.formats.imported import ImportedConfig
+from icrl.extensions.formats.imported import ImportedConfig, RecordedConfig
 from icrl.extensions.formats.imports import checked, complete, evened, spec_of
 from icrl.extensions.formats.options import ImportConfig
-from icrl.extensions.formats.recorded import RecordedConfig
 from icrl.runs.device import prepare
 from icrl.runs.files import Identity, check_owner, digest, identity_of, only_writer
 from icrl.spaces import EnvSpec
