@@ -1,5 +1,6 @@
 """Observations and actions of every kind against the same environments stepped by hand, and refusals of the others."""
 
+from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -9,10 +10,10 @@ import numpy as np
 import pytest
 import torch
 from gymnasium.spaces import Box, Discrete, MultiDiscrete, Space
-from harness import TINY, done, refusal
+from harness import done, refusal
 from installed import needs
 from own_vectors import OWN, check_told_by_its_returns
-from toy_env import ACTIONS, LAKES, SHAPED, lake, played, shaped, toy
+from toy_env import ACTIONS, LAKES, SHAPED, lake, shaped
 
 from icrl.app.compose import load_config
 from icrl.contracts import ConfigError
@@ -46,51 +47,50 @@ def random_actions(spec: EnvSpec, num_steps: int) -> torch.Tensor:
     return (part * torch.as_tensor(sizes)).long()
 
 
-def by_hand(config: GymnasiumConfig, stream: int, actions: torch.Tensor) -> list[tuple[Any, ...]]:
-    """Transitions of a stream: what is seen after each action, and after the reset that may follow."""
+def by_hand(config: GymnasiumConfig, stream: int, actions: torch.Tensor) -> Iterator[list[Any]]:
+    """Transitions of a stream, as `shown` has them."""
     env = gymnasium.make(config.id, disable_env_checker=True, **config.tasks[int(TASKS[stream, 0])])
     for name in config.wrappers:
         env = wrapper_of(name)(env)
-    episode, found = 0, list[tuple[Any, ...]]()
-    obs, _ = env.reset(seed=int(integers(SEEDS[stream], 0, 2**31)))
+    episode, timestep = 0, 0
+    env.reset(seed=int(integers(SEEDS[stream], 0, 2**31)))
     for action in actions[:, stream].numpy():
         space = env.action_space
         given = np.clip(action.astype(np.float64), space.low, space.high) if isinstance(space, Box) else action
-        obs, reward, terminated, truncated, _ = env.step(given)
-        last = np.array(obs)
+        final_obs, reward, terminated, truncated, _ = env.step(given)
+        obs, timestep = final_obs, timestep + 1
+        truncated = truncated or timestep == config.max_episode_steps
         if terminated or truncated:
-            episode += 1
+            episode, timestep = episode + 1, 0
             obs, _ = env.reset(seed=int(integers(SEEDS[stream], episode, 2**31)))
-        found.append((np.array(obs), np.float32(reward), terminated, last))
-    return found
-
-
-@pytest.mark.parametrize(("obs", "action"), KINDS)
-@pytest.mark.parametrize("num_workers", [0, 2])
-def test_steps_are_those_of_the_environment_stepped_by_hand(num_workers: int, obs: str, action: str) -> None:
-    config = config_of(obs, action)
-    with closing(played(config, num_workers)) as env:
-        spec = env.spec
-        assert EnvSpec.of(spec.to_json()) == spec and not spec.is_discrete
-        state, step = env.reset(TASKS, SEEDS)
-        actions = random_actions(spec, 15)
-        expected = [by_hand(config, stream, actions) for stream in range(NUM_STREAMS)]
-        for time, chosen in enumerate(actions):
-            assert step.obs.dtype == step.final_obs.dtype == spec.obs_dtype == state.inner.dtype
-            assert step.obs.shape == (NUM_STREAMS, *spec.obs_shape) and step.reward.dtype == torch.float32
-            state, step = env.step(state, chosen)
-            seen, reward, terminated, last = zip(*(lives[time] for lives in expected), strict=True)
-            assert np.array_equal(step.obs.numpy(), np.array(seen).astype(step.obs.numpy().dtype))
-            assert np.array_equal(step.final_obs.numpy(), np.array(last).astype(step.obs.numpy().dtype))
-            assert step.reward.tolist() == [float(one) for one in reward]
-            assert step.terminated.tolist() == [*terminated] and not step.truncated.any()
-            assert torch.equal(state.inner, step.obs)
-        assert state.episode.tolist() == [2, 2, 2] and state.timestep.tolist() == [3, 3, 3]
-        assert torch.equal(state.actions[:, :3], actions[-3:].transpose(0, 1)) and not state.actions[:, 3:].any()
+        yield [np.array(obs), np.float32(reward), terminated, truncated, np.array(final_obs), timestep, episode]
 
 
 WORLDS = {f"{obs} {action}": config_of(obs, action) for obs, action in KINDS}
-WORLDS |= {"lakes": lake(), "toy": toy(), "slippery lake": lake(tasks=LAKES[2:])}
+WORLDS |= {f"lakes, {limit} steps": lake(max_episode_steps=limit, tasks=LAKES[1:]) for limit in (1, 4, 7)}
+
+
+@pytest.mark.parametrize("world", WORLDS)
+def test_steps_are_those_of_the_environment_stepped_by_hand(world: str) -> None:
+    env = GymnasiumEnv(WORLDS[world])
+    spec, actions = env.spec, random_actions(env.spec, 15)
+    assert EnvSpec.of(spec.to_json()) == spec and spec.is_discrete == ("lakes" in world)
+    state, step = env.reset(TASKS, SEEDS)
+    assert step.obs.equal(step.final_obs) and not (step.terminated | step.truncated).any()
+    expected = zip(*(by_hand(WORLDS[world], stream, actions) for stream in range(NUM_STREAMS)), strict=True)
+    for chosen, of_streams in zip(actions, expected, strict=True):
+        assert step.obs.dtype == step.final_obs.dtype == spec.obs_dtype == state.inner.dtype
+        assert step.obs.shape == (NUM_STREAMS, *spec.obs_shape) and step.reward.dtype == torch.float32
+        state, step = env.step(state, chosen)
+        shown = [step.obs, step.reward, step.terminated, step.truncated, step.final_obs, step.timestep, state.episode]
+        for ours, theirs in zip(shown, zip(*of_streams, strict=True), strict=True):
+            assert np.array_equal(ours.numpy(), np.array(theirs).astype(ours.numpy().dtype))
+        assert torch.equal(state.inner, step.obs) and torch.equal(state.timestep, step.timestep)
+        assert torch.allclose(step.optimal_action, env.optimal_action(state), equal_nan=True)
+    assert state.episode.min() > 0
+    for stream, time in enumerate(state.timestep):
+        this_episode = actions[len(actions) - time :, stream]
+        assert torch.equal(state.actions[stream, :time], this_episode) and not state.actions[stream, time:].any()
 
 
 @pytest.mark.parametrize("world", WORLDS)
@@ -173,14 +173,11 @@ def test_spaces_wrappers_and_attributes_that_cannot_be_are_refused(changes: dict
     assert all(part in message for part in parts) and "\n" not in message, message
 
 
-PLAIN = tuple(option for option in TINY if not option.startswith(("env.", "source.hidden", "source.evaluate")))
-
-
-@pytest.mark.parametrize("obs", ["vector", "mission"])
-def test_a_world_that_cannot_be_drawn_says_why(obs: str) -> None:
-    tasks = f"env.tasks=[{{obs: {obs}}}, {{obs: {obs}, weight: 0.5}}, {{obs: {obs}, weight: 2}}]"
-    wrappers = f"env.wrappers={['toy_env:Image'] * (obs == 'mission')}"
-    with closing(make_env(load_config(["env=gymnasium", f"env.id={SHAPED}", tasks, wrappers]).env)) as env:
+def test_a_world_that_cannot_be_drawn_says_why() -> None:
+    tasks = "env.tasks=[{obs: mission}, {obs: mission, weight: 0.5}, {obs: mission, weight: 2}]"
+    with closing(
+        make_env(load_config(["env=gymnasium", f"env.id={SHAPED}", tasks, "env.wrappers=[toy_env:Image]"]).env)
+    ) as env:
         assert "rgb_array" in env.not_filmed
 
 
@@ -191,6 +188,7 @@ def test_a_world_of_ones_own_without_success_and_pictures_is_told_by_its_returns
     trials = ("finetune.trial_steps=12", "model.context_len=8", "finetune.num_iterations=1", "policy.model=finetuned")
     said = refusal("finetune", tmp_path, *source, *trials, preset=OWN)
     assert "finetune.bonus=0.25" in said and "give finetune.bonus=0" in said
+    plain = ("finetune.bonus=0", "evaluation.ablations=false", "evaluation.temperatures=[]")
     for stage in ("finetune", "evaluate"):
-        done(stage, tmp_path, *source, *trials, "finetune.bonus=0", preset=OWN)
+        done(stage, tmp_path, *source, *trials, *plain, preset=OWN)
     assert (tmp_path / "logs/tiny/evaluation-policy=finetuned/results.json").exists()

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 from gymnasium.spaces import Box, Discrete, MultiDiscrete
-from harness import SMALL, STAGES, done, refusal
+from harness import SMALL, STAGES, done
 from installed import needs
 from masked_env import LEFT, LENGTH, RIGHT, Corridor, corridor, options_of
 from probes import Probe, learn_from, learners_of
@@ -32,6 +32,7 @@ from icrl.randomness import Noise, stream_seeds
 from icrl.sources import source_options
 from icrl.spaces import EnvSpec
 
+TASKS = [{"goal": goal} for goal in range(LENGTH)]
 SOURCES = {"q_learning": {"epsilon": 0.5}, "dqn": {"epsilon": 0.5}}  # options of learners that explore all they can
 SOURCES |= {"a2c": {}, "ppo": {}, "a3c": {}} if "vectors" in extensions.NAMES else {}
 SOURCES |= {"a2c with a memory": {"body": "gru"}} if "memory" in extensions.NAMES else {}
@@ -109,12 +110,9 @@ class Ring(Probe):
         return torch.cat([inner[..., None], flags.long()], dim=-1)
 
 
-@pytest.mark.parametrize("name", [*(name for name in SOURCES if name in ("a2c", "a2c with a memory", "dqn")), "chance"])
-def test_masks_of_a_tensor_world(name: str) -> None:
+def test_masks_of_a_tensor_world() -> None:
     env, streams = Ring(), stream_seeds(0, 8)
     learner = Chance(env.spec)
-    if name != "chance":
-        learner = learners_of(name.split(maxsplit=1)[0], 2, env.spec, **SOURCES[name])
     where = start_streams(learner, env, torch.zeros(8, 1, dtype=torch.long), streams)
     played, _ = rollout(learner, env, where, 30, Noise(streams))
     assert (played.action != played.obs[..., 0] % 3).all() and len(played.action.unique()) == 3
@@ -137,8 +135,9 @@ def test_action_values_of_the_next_step_are_those_of_legal_actions() -> None:
 @needs("memory")
 def test_all_stages(tmp_path) -> None:
     """The world fails after an illegal action, and none is recorded; an imported one is refused."""
-    world = options_of([{"goal": goal} for goal in range(LENGTH)])
+    world = options_of(TASKS)
     options = ("source=a2c", "source.body=gru", "source.unroll_length=5", "source.videos_per_task=0")
+    options += ("source.num_env_steps=60", "source.history_steps=60", "evaluation.num_episodes=2")
     options += ("tasks.num_train=3", "data.min_final_success=0", "trainer.evaluate=false", "evaluation.videos=false")
     for stage in STAGES:
         done(stage, tmp_path, *world, *options, preset=SMALL)
@@ -150,18 +149,6 @@ def test_all_stages(tmp_path) -> None:
     assert icrl.rollout(icrl.load(tmp_path / "logs/small"), world, 3).shape == (1, 3)
 
 
-@pytest.mark.parametrize(
-    ("tasks", "kind", "named"),
-    [
-        ([{"goal": 0}, {"goal": 1}, {"goal": 2}], "Bare", r"info\['action_mask'\] is missing: must be 3 flags"),
-        ([{"goal": 0, "mask": "[0, 0, 0]"}, {"goal": 1}], "Corridor", r"is \[0 0 0\]: must be 3 flags, of which one"),
-        ([{"goal": 0, "mask": "[1, 1]"}, {"goal": 1}], "Corridor", r"is \[1 1\]: must be 3 flags"),
-    ],
-)
-def test_refusals(tmp_path, tasks: list, kind: str, named: str) -> None:
-    assert re.search(named, refusal("train_agents", tmp_path, *options_of(tasks, kind), preset=()))
-
-
 def test_actions_without_a_mask_are_refused() -> None:
     env = Corridor(0)
     env.action_space = Box(-1, 1, (1,))
@@ -171,7 +158,6 @@ def test_actions_without_a_mask_are_refused() -> None:
 
 # ---- actions that environments call the best, and shortest ways in levels of cells
 
-TASKS = [{"goal": goal} for goal in range(5)]
 GUIDED = (*options_of(TASKS, "Guided"), "env.expert=info")
 
 
@@ -193,17 +179,22 @@ def test_the_best_action_is_what_the_environment_says() -> None:
 
 
 @pytest.mark.parametrize(
-    ("told", "part"),
-    [(3, "is 3: must be an action"), ("left", "is left"), (2, "is 2, which info['action_mask'] forbids")],
+    ("kind", "wrong", "expert", "named"),
+    [
+        ("Bare", {}, "none", "info['action_mask'] is missing: must be 3 flags"),
+        ("Corridor", {"mask": "[0, 0, 0]"}, "none", "is [0 0 0]: must be 3 flags, of which one"),
+        ("Corridor", {"mask": "[1, 1]"}, "none", "is [1 1]: must be 3 flags"),
+        ("Guided", {"told": 3}, "info", "is 3: must be an action"),
+        ("Guided", {"told": "left"}, "info", "is left"),
+        ("Guided", {"told": 2}, "info", "is 2, which info['action_mask'] forbids"),
+        ("Corridor", {}, "nobody", "env.expert: there is no nobody: must be none, info, or module:Class"),
+        ("Corridor", {}, "info", "info['expert_action'] is missing"),
+    ],
 )
-def test_wrong_actions_are_refused_before_any_work(told: Any, part: str) -> None:
-    tasks = [{"goal": 0}, {"goal": 1, "told": told}]
-    with pytest.raises(ConfigError, match=r"env.tasks\[1\].*" + re.escape(part)):
-        make_env(load_config((*options_of(tasks, "Guided"), "env.expert=info")).env)
-    with pytest.raises(ConfigError, match="env.expert: there is no nobody: must be none, info, or module:Class"):
-        make_env(load_config((*options_of(TASKS), "env.expert=nobody")).env)
-    with pytest.raises(ConfigError, match="info\\['expert_action'\\] is missing"):
-        make_env(load_config((*options_of(TASKS), "env.expert=info")).env)
+def test_wrong_masks_and_experts_are_refused_before_any_work(kind: str, wrong: Any, expert: str, named: str) -> None:
+    tasks = [{"goal": 0}, {"goal": 1, **wrong}, {"goal": 2}]
+    with pytest.raises(ConfigError, match=(r"env.tasks\[1\].*" if wrong else "") + re.escape(named)):
+        make_env(load_config((*options_of(tasks, kind), f"env.expert={expert}")).env)
 
 
 def test_actions_of_every_space() -> None:

@@ -1,21 +1,17 @@
-"""Streams of Gymnasium environments against a plain loop, replay of their states, and their errors."""
+"""Streams of Gymnasium environments: their clocks, ends and errors. Their steps are compared in `test_border`."""
 
 import itertools
 import os
 import signal
-from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-import gymnasium
 import pytest
 import torch
 from harness import TINY, done, results_of, run
-from hypothesis import example, given, settings
-from hypothesis import strategies as st
 from torch import Tensor
-from toy_env import LAKES, TOY, Toy, lake, shaped, toy
+from toy_env import TOY, Toy, lake, shaped, toy
 from toy_env import played as played_in
 
 from icrl.collection.collect import UnrollWorker
@@ -24,7 +20,7 @@ from icrl.contracts import PipelineError, Step
 from icrl.extensions.from_gymnasium.guard import Guard
 from icrl.extensions.from_gymnasium.gymnasium_env import GymnasiumConfig, GymnasiumEnv
 from icrl.extensions.from_gymnasium.streams import PlayedState
-from icrl.randomness import integers, stream_seeds
+from icrl.randomness import stream_seeds
 
 TASKS = torch.tensor([[0], [1], [2], [2], [1], [0]])
 SEEDS = stream_seeds(0, 6)
@@ -36,39 +32,6 @@ def play(env: Any, tasks: Tensor, seeds: Tensor, actions: Tensor) -> list[tuple[
     for action in actions:
         played.append(env.step(played[-1][0], action))
     return played
-
-
-def plain_loop(arguments: dict[str, Any], limit: int, seed: int, actions: list[int]) -> Iterator[list[Any]]:
-    """A stream as a plain loop: obs, reward, terminated, truncated, final_obs, timestep, episode."""
-    env, episode, timestep = gymnasium.make("FrozenLake-v1", **arguments), 0, 0
-    env.reset(seed=int(integers(torch.tensor(seed), 0, 2**31)))
-    for action in actions:
-        final_obs, reward, terminated, truncated, _ = env.step(action)
-        timestep += 1
-        truncated = truncated or timestep == limit
-        obs = final_obs
-        if terminated or truncated:
-            episode, timestep = episode + 1, 0
-            obs, _ = env.reset(seed=int(integers(torch.tensor(seed), episode, 2**31)))
-        yield [obs, int(reward), terminated, truncated, final_obs, timestep, episode]
-
-
-@example(seed=1, task=2, limit=3, actions=[1, 2] * 20)  # slips in many episodes
-@settings(max_examples=10, deadline=None)
-@given(st.integers(-(2**63), 2**63 - 1), st.integers(0, 2), st.integers(1, 9), st.lists(st.integers(0, 3), min_size=1))
-def test_steps_are_those_of_a_plain_loop(seed: int, task: int, limit: int, actions: list[int]) -> None:
-    env = GymnasiumEnv(lake(max_episode_steps=limit))
-    played = play(env, torch.tensor([[task]]), torch.tensor([seed]), torch.tensor(actions)[:, None])
-    first = played[0][1]
-    assert first.obs.tolist() == first.final_obs.tolist() == [0] and not first.terminated and not first.truncated
-    expected_steps = plain_loop(LAKES[task], limit, seed, actions)
-    for number, ((state, step), expected) in enumerate(zip(played[1:], expected_steps, strict=True), 1):
-        shown = [step.obs, step.reward, step.terminated, step.truncated, step.final_obs, step.timestep, state.episode]
-        assert [value.item() for value in shown] == expected
-        assert torch.equal(step.optimal_action, env.optimal_action(state))
-        assert state.inner.item() == step.obs.item() and state.timestep.item() == step.timestep.item()
-        this_episode = actions[number - state.timestep.item() : number]
-        assert state.actions.tolist() == [this_episode + [0] * (limit - len(this_episode))]
 
 
 def test_our_time_limit_counts_unless_an_environment_ends_sooner_by_itself() -> None:
@@ -100,7 +63,10 @@ def test_environments_are_closed_when_they_are_no_longer_needed() -> None:
     assert not Toy.open_ones
 
 
-@pytest.mark.parametrize("num_workers", [0, 2])
+# Of an exception that no process can send, of an end of the process, and of a loop without an end.
+REPORTED_BY_WORKERS = [toy(fault="step"), toy(fault="die"), replace(toy(fault="deaf"), timeout=0.5)]
+
+
 @pytest.mark.parametrize(
     ("config", "parts"),
     [
@@ -122,12 +88,13 @@ def test_environments_are_closed_when_they_are_no_longer_needed() -> None:
         (shaped(fault="range", obs="multi"), ["env.tasks[0], episode 1, reset: ", "MultiDiscrete([3 7])"]),
     ],
 )
-def test_errors_inside_are_reported(num_workers: int, config: GymnasiumConfig, parts: list[str]) -> None:
-    with closing(played_in(config, num_workers)) as env, pytest.raises(PipelineError) as failed:
-        actions = torch.ones(9, 2, *env.spec.action_shape, dtype=env.spec.action_dtype)
-        play(env, TASKS[:2] * 0, SEEDS[:2], actions)
-    message = str(failed.value)
-    assert all(part in message for part in parts) and "\n" not in message, message
+def test_errors_inside_are_reported(config: GymnasiumConfig, parts: list[str]) -> None:
+    for num_workers in (0, *[1] * (config in REPORTED_BY_WORKERS)):
+        with closing(played_in(config, num_workers)) as env, pytest.raises(PipelineError) as failed:
+            actions = torch.ones(9, 2, *env.spec.action_shape, dtype=env.spec.action_dtype)
+            play(env, TASKS[:2] * 0, SEEDS[:2], actions)
+        message = str(failed.value)
+        assert all(part in message for part in parts) and "\n" not in message, message
 
 
 def test_what_ends_the_program_as_it_is_closed_is_an_error() -> None:

@@ -17,7 +17,7 @@ from icrl.randomness import stream_seeds
 
 NUM_STREAMS = 4
 LAKE = lake(max_episode_steps=6)
-WORLDS = {"lake": LAKE, "toy": toy(), "shaped": shaped(action="discrete")}
+WORLDS = {"lake": LAKE, "toy": toy(), "box": shaped(), "image": shaped(obs="image", action="multi")}
 HERE = make_env(LAKE)
 TASKS, SEEDS = HERE.all_tasks()[[0, 1, 2, 2]], stream_seeds(0, NUM_STREAMS)
 ACTIONS = torch.randint(4, (60, NUM_STREAMS), generator=torch.Generator().manual_seed(0))
@@ -26,7 +26,7 @@ ACTIONS = torch.randint(4, (60, NUM_STREAMS), generator=torch.Generator().manual
 def assert_same(ours: tuple[Any, Step], theirs: tuple[Any, Step]) -> None:
     for group, expected_group in zip(ours, theirs, strict=True):
         for field, value, expected in zip(group._fields, group, expected_group, strict=True):
-            assert value.dtype == expected.dtype and torch.equal(value, expected), field
+            assert value.dtype == expected.dtype and torch.allclose(value, expected, 0, 0, equal_nan=True), field
 
 
 def pids_of(env: GymnasiumEnv) -> list[int]:
@@ -39,15 +39,19 @@ def streams_of(env: Any) -> Any:
 
 @pytest.mark.parametrize("name", WORLDS)
 def test_steps_are_the_same_bit_for_bit(name: str) -> None:
-    """In every world, after a jump to a state that the workers are not in, and after another reset."""
+    """In every world, after a jump to a state that the workers are not in, and after other resets, of fewer streams at
+    last. There are as many workers as asked for, but none without a stream."""
     local, num_streams = make_env(WORLDS[name]), 3
-    tasks = local.all_tasks()[torch.arange(num_streams) % len(local.all_tasks())]
+    spec, tasks = local.spec, local.all_tasks()[torch.arange(num_streams) % len(local.all_tasks())]
+    part = torch.rand(60, num_streams, *spec.action_shape, generator=torch.Generator().manual_seed(0))
+    actions = (part * getattr(spec.action_space, "n", 2)).to(spec.action_dtype)
     theirs = local.reset(tasks, SEEDS[:num_streams])
     with closing(played(WORLDS[name], 2)) as there:
         ours = there.reset(tasks, SEEDS[:num_streams])
         assert torch.equal(there.all_tasks(), local.all_tasks()) and there.spec == local.spec
-        assert torch.equal(there.optimal_action(ours[0]), local.optimal_action(theirs[0]))
-        for number, action in enumerate(ACTIONS[:, :num_streams] % local.spec.num_actions):
+        best = (there.optimal_action(ours[0]), local.optimal_action(theirs[0]))
+        assert torch.allclose(*best, equal_nan=True) and len({os.getpid(), *pids_of(there)}) == 3
+        for number, action in enumerate(actions):
             assert_same(ours, theirs)
             if number == 20:
                 kept = theirs
@@ -57,19 +61,9 @@ def test_steps_are_the_same_bit_for_bit(name: str) -> None:
                 ours, theirs = (env.reset(tasks.flip(0), -SEEDS[:num_streams]) for env in (there, local))
             ours, theirs = there.step(type(ours[0])(*ours[0]), action), local.step(theirs[0], action)
         assert theirs[0].episode.min() > 1
-
-
-@pytest.mark.parametrize(("num_workers", "num_streams"), [(1, 4), (2, 4), (5, 2)])
-def test_the_number_of_workers_changes_nothing(num_workers: int, num_streams: int) -> None:
-    """There are as many as asked for, but none without a stream; the number of streams may change."""
-    with closing(played(LAKE, num_workers)) as env:
-        for count in (num_streams, 1):
-            tasks, seeds = TASKS[:count], SEEDS[:count]
-            ours, theirs = env.reset(tasks, seeds), HERE.reset(tasks, seeds)
-            assert len({os.getpid(), *pids_of(env)}) == 1 + min(num_workers, count)
-            for action in ACTIONS[:20, :count]:
-                assert_same(ours, theirs)
-                ours, theirs = env.step(ours[0], action), HERE.step(theirs[0], action)
+        ours, theirs = (env.reset(tasks[:1], SEEDS[:1]) for env in (there, local))
+        assert_same(there.step(ours[0], actions[0, :1]), local.step(theirs[0], actions[0, :1]))
+        assert len(pids_of(there)) == 1
 
 
 def test_a_dead_process_is_an_error() -> None:
