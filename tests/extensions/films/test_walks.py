@@ -114,9 +114,12 @@ def test_a_long_curve_shows_means() -> None:
         *((1, 100, 1, 8, 404), (64, 64, 64, 2116, 2116)),  # with cells of 4 pixels, the smallest
     ],
 )
-def test_cells_get_smaller_so_that_films_fit(rows: int, columns: int, number: int, height: int, width: int) -> None:
+def test_cells_get_smaller_so_that_films_fit(
+    monkeypatch: pytest.MonkeyPatch, rows: int, columns: int, number: int, height: int, width: int
+) -> None:
     """A clip has at most 480 pixels and all together 1280, plus the walls, and even sides."""
-    walk = Walk(np.arange(1000) % (rows * columns), np.zeros(1000, bool))
+    monkeypatch.setattr(walks, "AT_ONCE", 1)
+    walk = Walk(np.arange(9) % (rows * columns), np.zeros(9, bool))
     assert next(play([film([walk], MapView(rows, columns, ()))] * number)).shape == (height, width, 3)
 
 

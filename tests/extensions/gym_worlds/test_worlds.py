@@ -118,7 +118,7 @@ def inside(env: GymnasiumEnv) -> Any:
 
 
 @needs("ppo")
-@pytest.mark.parametrize("name", PACKAGES)
+@pytest.mark.parametrize("name", ["minigrid_fetch", "half_cheetah_vel", "ml1_reach"])
 def test_all_stages_run_on_random_tasks_and_held_out_ones(name: str, tmp_path: Path) -> None:
     pytest.importorskip(PACKAGES[name])
     filmed = name == "minigrid_fetch"
@@ -136,15 +136,16 @@ def test_all_stages_run_on_random_tasks_and_held_out_ones(name: str, tmp_path: P
 
 @pytest.mark.parametrize("name", [name for name, package in PACKAGES.items() if package == "minigrid"])
 def test_a_level_of_minigrid_is_that_of_its_seed_in_all_episodes(name: str) -> None:
-    env, config = world(name), load_config([f"env={name}"]).env
-    tasks = torch.tensor([[0], [0], [1], [2]])
+    pytest.importorskip("minigrid")
+    config = load_config([f"env={name}", "env.max_episode_steps=20"]).env
+    env, tasks = make_env(config), torch.tensor([[0], [0], [1], [2]])
     state, step = env.reset(tasks, stream_seeds(0, 4))
     seeds = [config.tasks[task]["reset.seed"] for task in tasks[:, 0].tolist()]
     by_hand = gymnasium.make(config.id.partition(":")[2])
     starts = np.array([by_hand.reset(seed=seed)[0]["image"].reshape(-1) for seed in seeds])
     assert len(np.unique(starts, axis=0)) > 1
     level, begun = inside(env).grid.encode().copy(), 0
-    for action in torch.randint(7, (250, 4), generator=torch.Generator().manual_seed(0)):
+    for action in torch.randint(7, (120, 4), generator=torch.Generator().manual_seed(0)):
         begins = (step.timestep == 0).numpy()
         assert np.array_equal(step.obs.numpy()[begins], starts[begins])
         begun += begins

@@ -1,13 +1,14 @@
 """Pictures of the room against what each cell must look like."""
 
 import numpy as np
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from icrl.envs.core import MapView
 from icrl.extensions.maps.render import AGENT, CAPTION, FLOOR, GOALS, REWARDED, TRAIL, WALL, caption, render_cells
 
 
+@settings(max_examples=40, deadline=None)  # a loaded machine takes longer at times
 @given(st.data(), st.integers(1, 7), st.integers(1, 9), st.integers(8, 25))
 def test_every_cell_of_every_frame(data: st.DataObject, rows: int, columns: int, pixels: int) -> None:
     cells = st.integers(0, rows * columns - 1)
@@ -39,6 +40,7 @@ def test_every_cell_of_every_frame(data: st.DataObject, rows: int, columns: int,
             assert centre == (AGENT if cell == stands[t] else expected)
 
 
+@settings(max_examples=20, deadline=None)
 @given(st.text("abc 0", min_size=1, max_size=50).filter(str.strip), st.sampled_from([12, 22, 30]))
 def test_caption_stands_above_and_fits(text: str, height: int) -> None:
     frames = render_cells(np.array([0, 1, 2]), MapView(9, 9, (8,)), 24)
