@@ -104,9 +104,9 @@ def test_an_objective_and_an_encoder_of_ones_own_are_trained_evaluated_and_loade
     entropy = {}
     for strength in (0, 10):
         more = (
-            *(f"objective.strength={strength}", "optimizer.learning_rate=0.03", "trainer.num_iterations=30"),
+            *(f"objective.strength={strength}", "optimizer.learning_rate=0.03", "trainer.num_iterations=20"),
             *(f"name=with{strength}", "histories=tiny", f"run=with{strength}", "trainer.evaluate=false"),
-            *("summaries.summary_interval=15", "checkpoints.checkpoint_interval=0"),
+            *("summaries.summary_interval=10", "checkpoints.checkpoint_interval=0"),
         )
         done("train_gpt", root, *more, "evaluation.checkpoint=last", preset=model(mine))
         found = curves(root / f"logs/with{strength}/gpt")

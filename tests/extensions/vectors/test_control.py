@@ -14,7 +14,7 @@ from icrl.envs.rollout import OpenEpisodes, finished_episodes
 from icrl.extensions.vectors.control import CART_POLE, PENDULUM, CartPole, CartPoleConfig, Pendulum, PendulumConfig
 from icrl.randomness import stream_seeds
 
-STEPS = 400
+STEPS = 150
 
 
 def moved(env: Any, task: Tensor, inner: Tensor, action: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -28,7 +28,7 @@ def uniform(*half: float) -> Tensor:
     return (2 * drawn - 1) * torch.tensor(half)
 
 
-@pytest.mark.parametrize("number", [None, 0, 1, 2, 3])
+@pytest.mark.parametrize("number", [None, 0, 1])
 def test_every_step_equals_gymnasiums_cart_pole(number: int | None) -> None:
     """From states inside and outside the limits; Gymnasium computes in float64."""
     env, theirs = CartPole(CartPoleConfig()), gymnasium.make("CartPole-v1").unwrapped
@@ -47,7 +47,7 @@ def test_every_step_equals_gymnasiums_cart_pole(number: int | None) -> None:
     assert 0 < terminated.sum() < STEPS
 
 
-@pytest.mark.parametrize("number", [None, 0, 1, 2, 3])
+@pytest.mark.parametrize("number", [None, 0, 1])
 def test_every_step_equals_gymnasiums_pendulum(number: int | None) -> None:
     """Torques beyond the bounds are clipped. Gymnasium's torque has no factor: here it is 1 or -1."""
     env, theirs = Pendulum(PendulumConfig()), gymnasium.make("Pendulum-v1").unwrapped

@@ -1,6 +1,5 @@
 """Imitation of actions that are no single integers: losses and metrics by hand, moments by NumPy, models that learn."""
 
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -114,15 +113,6 @@ def task(obs: Tensor) -> Tensor:
     return (low + high) / 2 + (high - low) / 2 * squashed
 
 
-def fit(model: GPT, objective: AlgorithmDistillation, batches: Callable[[], Batch]) -> None:
-    descent = torch.optim.AdamW(model.parameters(), lr=3e-3)
-    for _ in range(150):
-        descent.zero_grad()
-        objective(model, batches())[0]["imitation"].backward()
-        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-        descent.step()
-
-
 @pytest.mark.parametrize("head", ["gaussian", "binned"])
 def test_models_learn_actions_of_vectors(head: str) -> None:
     """The error of the mode, as a share of the range of the actions, from that of a constant to below 0.05."""
@@ -144,5 +134,10 @@ def test_models_learn_actions_of_vectors(head: str) -> None:
     fixed = batch()
     set_moments(model, Moments(*mean_and_std(lambda: [fixed.obs.flatten(0, 1)]), torch.ones(1)))
     before = error(fixed)
-    fit(model, objective, batch)
+    descent = torch.optim.AdamW(model.parameters(), lr=3e-3)
+    for _ in range(150):
+        descent.zero_grad()
+        objective(model, batch())[0]["imitation"].backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        descent.step()
     assert before > 0.2 and error(fixed) < 0.05
