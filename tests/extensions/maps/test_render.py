@@ -1,7 +1,7 @@
 """Pictures of the room against what each cell must look like."""
 
 import numpy as np
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from icrl.envs.core import MapView
@@ -41,6 +41,7 @@ def test_every_cell_of_every_frame(data: st.DataObject, rows: int, columns: int,
 
 
 @settings(max_examples=20, deadline=None)
+@example(text="a0 " * 16, height=30)  # whose letters shrink
 @given(st.text("abc 0", min_size=1, max_size=50).filter(str.strip), st.sampled_from([12, 22, 30]))
 def test_caption_stands_above_and_fits(text: str, height: int) -> None:
     frames = render_cells(np.array([0, 1, 2]), MapView(9, 9, (8,)), 24)
