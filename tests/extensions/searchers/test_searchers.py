@@ -1,4 +1,4 @@
-"""Searchers as a source, and as labels."""
+"""Searchers against scalar Python that is told of every move in full; as a source, as labels and as references."""
 
 from pathlib import Path
 from typing import Any
@@ -10,15 +10,16 @@ from hypothesis import strategies as st
 from installed import needs
 from probes import CPU, START, alone_and_among_others
 from refusals import check_refusal, refusals
-from scalar_search import ScalarPosteriorSampler, ScalarSearcher, check_search
+from scalar_search import ScalarPermutedSearcher, ScalarPosteriorSampler, ScalarSearcher, check_search
 from stage_one import play
 from toy import assert_same
 from worlds import room
 
 from icrl import extensions
 from icrl.app.compose import load_config
-from icrl.contracts import ConfigError, Rollout
+from icrl.contracts import ConfigError, Rollout, Step
 from icrl.envs import make_env
+from icrl.evaluation.references import references_of
 from icrl.extensions.searchers.explorers import CoveringPlan
 from icrl.extensions.searchers.rooms import PermutedSearcher, PosteriorSampler, RoomSearcher
 from icrl.extensions.searchers.searcher import Searcher, relabelled, searcher_of
@@ -47,9 +48,9 @@ SMALL, TASKS = ("env.size=5", "env.max_episode_steps=10"), ENV.all_tasks().repea
 def test_noise_mixes_the_searcher_and_random_actions() -> None:
     """In an open room the searcher never stays before it has found the goal, so a stay is a random action."""
     assert_same(*(play(one, ENV, TASKS, 60)[0] for one in (searcher_in(*SMALL, noise="0.0")[0], RoomSearcher(ENV))))
-    actions = play(searcher_in(*SMALL, noise="1.0")[0], ENV, TASKS, 500)[0].action
+    actions = play(searcher_in(*SMALL, noise="1.0")[0], ENV, TASKS, 200)[0].action
     assert (actions.flatten().bincount(minlength=5) / actions.numel()).tolist() == pytest.approx([0.2] * 5, abs=0.02)
-    played = play(searcher_in(*SMALL, noise="0.25")[0], ENV, TASKS, 1000)[0]
+    played = play(searcher_in(*SMALL, noise="0.25")[0], ENV, TASKS, 400)[0]
     stays = (played.action[played.reward.cumsum(0) == 0] == 0).double().mean()
     assert stays.item() == pytest.approx(0.25 / 5, abs=0.025)
     assert {1, 2, 3, 4} <= set(played.action[0].tolist())  # ties are left to chance
@@ -67,19 +68,21 @@ def test_a_searcher_concludes_from_the_actions_that_were_done() -> None:
 
 
 KINDS: dict[str, Any] = {"dark_room": RoomSearcher, "dark_room_permuted": PermutedSearcher}
-NO_PLAN = ["env.random_start=true", "env=dark_room_permuted"]
+NONE = [("covering_plan", "env.random_start=true"), ("covering_plan", "env=dark_room_permuted")]
 if "worlds" in extensions.NAMES:
     KINDS |= {"dark_key_to_door": RoomSearcher, "bandit": ThompsonSampling, "bandit_linear": LinearThompsonSampling}
     KINDS |= {"garnet": PosteriorSamplingRL, "anymdp": PosteriorSamplingRL}
-    NO_PLAN += ["env=bandit"]
+    NONE.append(("covering_plan", "env=bandit"))
+if "vectors" in extensions.NAMES:
+    NONE.append(("nearest", "env=point_robot"))
 
 
 def test_every_world_has_its_own_searcher_or_is_refused() -> None:
     for world, kind in KINDS.items():
-        assert type(searcher_in(f"env={world}")[0].policy) is kind
-    for world in NO_PLAN:
-        with pytest.raises(ConfigError, match=r"strategy=covering_plan: there is no such searcher with env\.name="):
-            searcher_in("source=covering_plan", world)
+        assert type(searcher_of("nearest", load_config([f"env={world}"]))) is kind
+    for strategy, world in NONE:
+        with pytest.raises(ConfigError, match=rf"strategy={strategy}: there is no such searcher with env\.name="):
+            searcher_of(strategy, load_config([world]))
 
 
 COVERED = {"covering_plan": 1.0, "nearest": 0.872, "posterior_sampling": 0.697}
@@ -104,7 +107,7 @@ def test_learners_of_a_task_have_the_levels_of_noise_in_turn() -> None:
     levels = [0.0, 0.4, 0.0] * 2
     assert learner.update(None).metrics["noise"].tolist() == pytest.approx(levels)  # type: ignore[arg-type]
     tasks = torch.full((60, 1), 24)  # 10 streams of each learner
-    played, plan = play(learner, ENV, tasks, 200)[0], play(CoveringPlan(ENV), ENV, tasks, 200)[0]
+    played, plan = play(learner, ENV, tasks, 60)[0], play(CoveringPlan(ENV), ENV, tasks, 60)[0]
     same = (played.obs == plan.obs).all(0).view(6, 10).all(1)
     assert same.tolist() == [level == 0 for level in levels]
 
@@ -122,7 +125,7 @@ def test_labels_are_what_the_searcher_does_without_noise(strategy: str) -> None:
     only known goals count). With noise p they differ from the actions where these are random, at p * 4 / 5 of them."""
     for noise, same in (("0.0", 1.0), ("0.5", 0.6)):
         learner = searcher_in(*SMALL, f"source.strategy={strategy}", noise=noise)[0]
-        played, _ = play(learner, ENV, TASKS, 300)
+        played, _ = play(learner, ENV, TASKS, 100)
         known = (played.reward.cumsum(0) - played.reward > 0) | (strategy == "covering_plan")
         same_action = labels_of(played, strategy) == played.action
         assert same_action[known].double().mean().item() == pytest.approx(same, abs=0.02 * (same < 1))
@@ -132,7 +135,7 @@ def test_labels_of_a_random_walk_follow_what_was_done() -> None:
     """Before the goal is known the label repeats the last move that was done with probability 1/2 + 1/8, not the last
     label, and each other move with 1/8; afterwards it is the step of a shortest path."""
     learner = searcher_in(*SMALL, "source.strategy=uniform_walk", noise="0.0")[0]
-    played, _ = play(learner, ENV, TASKS, 400)
+    played, _ = play(learner, ENV, TASKS, 200)
     labels = labels_of(played, "persistent_walk")
     known = played.reward.cumsum(0) - played.reward > 0
     assert (labels == played.action)[known].all()
@@ -154,21 +157,6 @@ def test_unknown_labels_are_refused() -> None:
     check_refusal(load_config, ["objective=dpt", "objective.labels=nearst"], ["did you mean nearest?", "an extension"])
 
 
-# ---- searchers of other worlds
-
-
-@needs("worlds")
-@pytest.mark.parametrize("sampled", [False, True])
-@settings(max_examples=8, deadline=None)
-@given(st.integers(2, 5), st.booleans(), st.booleans(), st.integers(2, 16), st.integers(0, 10**6))
-def test_searchers_equal_a_scalar_search(sampled: bool, size: int, start: bool, shown: bool, num_steps: int, seed: int):
-    """Step by step, on a few tasks with a key and a door."""
-    options: dict[str, Any] = {"size": size, "random_start": start, "max_episode_steps": num_steps}
-    env = key_to_door(show_key=shown, **options)
-    searcher, scalar = (PosteriorSampler, ScalarPosteriorSampler) if sampled else (RoomSearcher, ScalarSearcher)
-    check_search(env, searcher(env), scalar, 2, seed)
-
-
 @needs("worlds")
 def test_a_searcher_credits_rewards_to_the_arm_that_was_pulled() -> None:
     """Also after random pulls."""
@@ -179,7 +167,55 @@ def test_a_searcher_credits_rewards_to_the_arm_that_was_pulled() -> None:
     assert torch.equal(streams.carry.total[:, 0], (pulled * played.reward[:-1, :, None]).sum(0).float())
 
 
-@needs("vectors")
-def test_a_world_of_vectors_has_none() -> None:
-    with pytest.raises(ConfigError, match=r"there is no such searcher with env\.name=point_robot"):
-        searcher_in("env=point_robot")
+# ---- searchers of rooms
+
+
+def room_with(permuted: bool, flag: bool, **options: Any) -> Any:
+    return room(permute_actions=permuted, terminate_on_goal=flag, **options)
+
+
+def key_and_door(permuted: bool, flag: bool, **options: Any) -> Any:
+    return key_to_door(show_key=flag, **options)
+
+
+SCALAR = {RoomSearcher: ScalarSearcher, PosteriorSampler: ScalarPosteriorSampler}
+ROOMS = [(kind, room_with) for kind in (*SCALAR, PermutedSearcher)]
+ROOMS += [(kind, key_and_door) for kind in SCALAR if "worlds" in extensions.NAMES]
+
+
+@pytest.mark.quick
+@pytest.mark.parametrize(("kind", "world"), ROOMS)
+@settings(max_examples=8, deadline=None)
+@given(st.integers(2, 5), st.booleans(), st.booleans(), st.integers(2, 16), st.integers(0, 10**6))
+def test_searchers_equal_a_scalar_search(
+    kind: Any, world: Any, size: int, start: bool, flag: bool, num_steps: int, seed: int
+) -> None:
+    """Step by step, on a few tasks."""
+    options = {"size": size, "random_start": start, "max_episode_steps": num_steps}
+    env = world(kind is PermutedSearcher, flag, **options)
+    check_search(env, kind(env), SCALAR.get(kind, ScalarPermutedSearcher), len(env.goal_columns), seed)
+
+
+@pytest.mark.quick
+def test_what_a_searcher_knows_where_the_goal_is_missed() -> None:
+    """The goal may be everywhere again but on the start and where it is missed."""
+    searcher = RoomSearcher(room(size=3))
+    memory, no = searcher.initial_carry(1), torch.zeros(1, dtype=torch.bool)
+    known = []
+    for cell, reward, timestep in ((4, 0, 0), (1, 0, 1), (2, 1, 2), (2, 0, 3)):
+        obs, rewards, time = (torch.tensor([number]) for number in (cell, reward, timestep))
+        memory = searcher.learned(memory, Step(obs, rewards, no, no, obs, time, obs))
+        known.append((memory.goal.item(), memory.candidate[0, 0].nonzero()[:, 0].tolist()))
+    assert known[2:] == [(2, [0, 3, 5, 6, 7, 8]), (-1, [0, 1, 3, 5, 6, 7, 8])]
+
+
+WALKS = [f"{kind} walk with goal memory" for kind in ("persistent", "turning", "uniform")]
+EXPLORERS = {"dark_room": ["covering plan", *WALKS], "dark_room_permuted": []}
+
+
+@pytest.mark.parametrize("name", EXPLORERS)
+def test_each_room_has_its_own_references(name: str) -> None:
+    """Without one start there is no plan."""
+    options = [f"env={name}", "env.size=3", "env.max_episode_steps=6"]
+    assert list(references_of(make_env(load_config(options).env))) == ["searcher", *EXPLORERS[name]]
+    assert list(references_of(make_env(load_config([*options, "env.random_start=true"]).env))) == ["searcher"]
