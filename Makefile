@@ -41,11 +41,9 @@ results: .venv/dev.stamp
 	$(BIN)/python -m benchmarks.extensions.studies.learning
 
 bench: .venv/bench.stamp
-	$(BIN)/python -m benchmarks.source_throughput
 	$(BIN)/python -m benchmarks.jax_source
 	$(BIN)/python -m benchmarks.jax_source --check
 	$(BIN)/python -m benchmarks.sources
-	$(BIN)/python -m benchmarks.kv_cache
 	$(BIN)/python -m benchmarks.extensions.from_gymnasium.processes
 	$(BIN)/python -m benchmarks.training
 	$(BIN)/python -m benchmarks.large_store
