@@ -26,6 +26,7 @@ TAUGHT = (
     *("tasks.num_train=6", "data.num_development_tasks=1", "source.videos_per_task=0", "experiment=expert"),
     *(f"source.expert=[{','.join(repr(one) for one in LEARNER)}]", "source.num_env_steps=640"),
     *("source.history_steps=640", "source.num_learners=2", "checkpoints.num_checkpoints=4"),
+    "summaries.num_summaries=0",
 )
 WRONG = "source.wrong_task={kind: linear, progress: percent, points: [[0, 1.0], [0.8, 0.0]]}"
 MODEL = (

@@ -65,7 +65,7 @@ def test_a_learner_alone_equals_itself_among_others() -> None:
 # ---- runs with teachers
 
 SMALL = ("env.size=3", "env.max_episode_steps=4", "tasks.num_train=5", "num_threads=1", "device=cpu")
-RUN = ("source.num_envs=2", "source.videos_per_task=0", "summaries.num_summaries=2", "checkpoints.num_checkpoints=2")
+RUN = ("source.num_envs=2", "source.videos_per_task=0", "summaries.num_summaries=0", "checkpoints.num_checkpoints=1")
 FITS = ("evaluation.num_episodes=3", "model.context_len=8", "data.num_development_tasks=1")
 EXPERT = ("source=noise_distillation", "source.num_env_steps=400", "source.history_steps=400")
 LEARNED = ("source=q_learning", "source.num_learners=2", "source.unroll_length=1")

@@ -20,7 +20,7 @@ from icrl.runs.files import read_json
 
 PIPELINES = [("dark_room", "random")]
 if "from_gymnasium" in extensions.NAMES:
-    PIPELINES += [("gymnasium", "optimal"), ("frozen_lake", "noise_distillation")]
+    PIPELINES.append(("gymnasium", "optimal"))
 if "worlds" in extensions.NAMES:
     PIPELINES.append(("bandit_linear", "noise_distillation"))
 

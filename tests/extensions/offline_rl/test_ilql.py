@@ -246,7 +246,7 @@ def windows_of(played: Rollout, number: int) -> Batch:
 def expectile_of(values: list[float], expectile: float) -> float:
     """The v at which the weighted sum of (value - v) is 0."""
     v = np.mean(values)
-    for _ in range(50):
+    for _ in range(20):
         v = np.average(values, weights=np.where(np.array(values) >= v, expectile, 1 - expectile))
     return float(v)
 
@@ -255,7 +255,7 @@ def exact_values(config: OfflineConfig, value_of: Callable[[list[float]], float]
     """Q `[time, cell, action]` and V `[time, cell]` by dynamic programming; V is `value_of` the Q of a cell."""
     critic, to = config.critic, next_cells(SIZE).view(SIZE**2, 5).tolist()
     q, value = np.zeros((LIMIT, SIZE**2, 5)), np.zeros((LIMIT, SIZE**2))
-    for _ in range(60):
+    for _ in range(30):
         for time, cell, action in np.ndindex(q.shape):
             led = to[cell][action]
             won, over = led == GOAL, led == GOAL or time == LIMIT - 1
@@ -282,8 +282,8 @@ def test_values_of_a_small_world_become_the_true_ones(backup: str, horizon: str,
     torch.manual_seed(0)
     critic = fresh_critic(config, ENV.spec).train()
     updater = Updater(critic, ImplicitQLearning(critic), config, CPU, Ranks(), critic.after_update)
-    for update in range(600):
-        updater.update(windows_of(played, 64), Clock(update / 600, update, 0, update))
+    for update in range(400):
+        updater.update(windows_of(played, 64), Clock(update / 400, update, 0, update))
     seen = windows_of(played, 400)
     with torch.no_grad():
         values = critic.eval().target(shown(seen))

@@ -80,10 +80,10 @@ def test_pushed_off_its_path_the_plan_comes_back_to_it_in_time() -> None:
     """Against a search by hand: of all cells of the path from the next step on, the first that moves can reach in time
     is where the shortest path of the explorer leads."""
     env = room()
-    plan, (task, seeds) = CoveringPlan(env), (torch.full((200, 1), 81), torch.arange(200))
+    plan, (task, seeds) = CoveringPlan(env), (torch.full((60, 1), 81), torch.arange(60))
     walks = cells_walked(covering_plan(9, 20, 40), 9, 40).tolist()
     state, step = env.reset(task, seeds)
-    carry, noise = plan.initial_carry(200), Noise(seeds)
+    carry, noise = plan.initial_carry(60), Noise(seeds)
     for t in range(100):
         best, carry = plan.act(carry, step, noise.draw(1)[0])
         for stream, cell in enumerate(step.obs.tolist()):

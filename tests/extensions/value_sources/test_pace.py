@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 from probes import changed
 
 from icrl.app.compose import load_config
-from icrl.runs.checkpoint import Interval
 from icrl.sources.options import clock_of, env_steps, first_update, num_iterations, unrolled
 
 pytestmark = pytest.mark.quick
@@ -64,14 +63,3 @@ def test_a_billion_iterations_are_not_counted_in_advance() -> None:
     assert clock_of(source, 0).updates == 0
     later = clock_of(source, 7)
     assert later == (7 / 10**9, 7, 14, clock_of(changed(source, num_iterations=7), 7).updates)
-
-
-@given(st.integers(1, 50), st.integers(1, 500))
-def test_what_happens_so_often_is_spread_over_the_run(number: int, iterations: int) -> None:
-    """At most so often, the last of them at most an interval before the end; as often where that comes out even."""
-    due = [i for i in range(1, iterations + 1) if Interval(number, 0, iterations).due(i)]
-    assert len(due) == number or (len(due) < number and iterations % number)
-    assert iterations - due[-1] < due[0]
-    assert len({later - earlier for earlier, later in pairwise(due)}) <= 1
-    assert [i for i in range(1, 10) if Interval(0, 4, 9).due(i)] == [4, 8]
-    assert not any(Interval(0, 0, 9).due(i) for i in range(1, 10))
