@@ -190,9 +190,5 @@ class Critic(nn.Module):
         """Count an optimizer step, and move the target network:
         target <- (1 - target_update_rate) target + target_update_rate online."""
         self.updates += 1
-        self.copy_to_target(self.config.target_update_rate)
-
-    @torch.no_grad()
-    def copy_to_target(self, rate: float = 1.0) -> None:
         for slow, fast in zip(self.target.parameters(), self.online.parameters(), strict=True):
-            slow.lerp_(fast, rate)
+            slow.lerp_(fast, self.config.target_update_rate)

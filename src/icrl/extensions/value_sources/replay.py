@@ -32,12 +32,10 @@ class Priorities:
     """Priorities of the k slots of each learner. A slot is drawn in proportion to its priority p. An empty slot has 0,
     a new entry the largest one of its learner and at least 1; then p = (td_error + eps)^alpha."""
 
-    def __init__(
-        self, num_learners: int, num_places: int, alpha: Any, beta: Any, eps: float, device: torch.device
-    ) -> None:
+    def __init__(self, num_learners: int, num_places: int, alpha: Any, beta: Any, device: torch.device) -> None:
         """`alpha` and `beta`: numbers or schedules."""
         self._tree = SumTree(num_learners, num_places, device)
-        self._alpha, self._beta, self._eps = make_schedule(alpha), make_schedule(beta), eps
+        self._alpha, self._beta = make_schedule(alpha), make_schedule(beta)
         self.values, self.load = self._tree.priorities, self._tree.load  # [L, k] float64, a view
 
     def begin(self, where: Tensor, usable: Tensor) -> None:
@@ -53,7 +51,7 @@ class Priorities:
 
     def set(self, where: Tensor, td_error: Tensor, clock: Clock) -> None:
         """Set the priorities of slots by their absolute TD errors, `[L, W]` each."""
-        priority = (td_error.double() + self._eps) ** self._alpha(clock)
+        priority = (td_error.double() + _EPS) ** self._alpha(clock)
         self._tree.set(where, priority.clamp(*_RANGE))
 
 
@@ -176,9 +174,10 @@ def rollout_replay(
         name: torch.zeros(*shape, *of_step, dtype=indexable(dtype), device=device)
         for name, (dtype, of_step) in forms.items()
     }
-    rates = source.priority_replay_alpha, source.priority_replay_beta, _EPS
-    places = source.num_envs * capacity
-    priorities = Priorities(num_learners, places, *rates, device) if source.priority_replay else None
+    priorities = None
+    if source.priority_replay:
+        rates = source.priority_replay_alpha, source.priority_replay_beta
+        priorities = Priorities(num_learners, source.num_envs * capacity, *rates, device)
     return Replay(Rollout(**empty), num_learners, length, priorities, restore=partial(restored, spec))
 
 
