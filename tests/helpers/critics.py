@@ -6,8 +6,8 @@ from typing import Any
 import small_models
 import torch
 from models import outspoken
-from small_models import LENGTH, OPTIONS, RUN, SPEC, SPLIT, batch_of, same_weights, shown
-from torch import nn
+from small_models import LENGTH, OPTIONS, SPEC, batch_of, same_weights, shown
+from torch import Tensor
 
 from icrl.app.compose import compose_config
 from icrl.contracts import Batch, Json
@@ -15,9 +15,10 @@ from icrl.extensions.offline_rl.critic import Critic, ValueNetwork
 from icrl.extensions.offline_rl.critics import PROGRAM, make_critic
 from icrl.extensions.offline_rl.options import OfflineConfig
 from icrl.nn.gpt import Window, context_of
+from icrl.runs import checkpoint
 from icrl.spaces import EnvSpec
 
-__all__ = ["LENGTH", "RUN", "SPEC", "SPLIT", "batch_of", "same_weights", "shown"]
+__all__ = ["LENGTH", "SPEC", "batch_of", "same_weights", "shown"]
 
 CONFIG = compose_config(OfflineConfig, [*OPTIONS, "critic=ilql", "critic.return_lambda=0"])
 
@@ -48,16 +49,12 @@ def value_at_the_end(network: ValueNetwork, batch: Batch, row: int, step: int) -
     return float(network(context_of(Window(*cut))).value[0, -1])
 
 
-def described(config: OfflineConfig = CONFIG, program: str = PROGRAM, tasks: Json = SPLIT) -> Json:
-    """Description of a model in its checkpoint's sidecar."""
-    return small_models.described(config, program, tasks)
+def described(config: OfflineConfig = CONFIG) -> Json:
+    """Description of a critic in its checkpoint's sidecar."""
+    return small_models.described(config, PROGRAM)
 
 
-def saved(folder: Path, model: nn.Module, update: int = 3, **about: Any) -> str:
-    """Path of a new checkpoint of `model`; `about` are arguments of `described`."""
-    return small_models.saved(folder, model, update, **{"config": CONFIG, "program": PROGRAM} | about)
-
-
-def finish(folder: Path, update: int, program: str = PROGRAM, run: str = RUN) -> None:
-    """Mark a run of `program` in `folder` as finished at this update."""
-    small_models.finish(folder, update, program, run)
+def save_finished(folder: Path, weights: dict[str, Tensor], update: int = 1, about: Json | None = None) -> None:
+    """Last checkpoint of a finished critic; `about` is its description, if not that of `CONFIG`."""
+    checkpoint.save(folder, "last", update, {"step": update, "model": weights}, about or described(), 1)
+    small_models.finish(folder, update, PROGRAM)

@@ -126,12 +126,9 @@ def config_for(root: Path, **changes: dict[str, Any]) -> OfflineConfig:
 def finished(tmp_path: Path) -> OfflineConfig:
     """Configuration of a run with a finished critic: the newest of update 5, the best of update 3."""
     folder = tmp_path / "logs/mine/ilql"
-    for kind, update, size in (("best", 3, 0.5), ("last", 5, 1.0)):
-        state = {"step": update, "model": outspoken(fresh_critic(), size).state_dict()}
-        checkpoint.save(folder, kind, update, state, described(), 1)
-    with pytest.raises(ConfigError, match="no finished training in .*ilql: run `icrl train-ilql`"):
-        checkpoint.open_model(folder, "last", "train_ilql", CPU)
-    critics.finish(folder, 5)
+    best, last = (outspoken(fresh_critic(), size).state_dict() for size in (0.5, 1.0))
+    checkpoint.save(folder, "best", 3, {"step": 3, "model": best}, described(), 1)
+    critics.save_finished(folder, last, 5)
     return config_for(tmp_path)
 
 
@@ -154,8 +151,8 @@ def test_a_critic_with_other_options_or_unfit_weights_is_refused(finished: Offli
         other = config_for(Path(finished.root), **{group: changes})
         with pytest.raises(ConfigError, match=rf"critic of run=mine was made with {group}\.{option}=.* has {value}"):
             load_critic(other, CPU)
-    critics.saved(finished.run_folder / "ilql", fresh_critic(config_of(decoder={"num_layers": 3})), update=6)
-    critics.finish(finished.run_folder / "ilql", 6)
+    deeper = fresh_critic(config_of(decoder={"num_layers": 3})).state_dict()
+    critics.save_finished(finished.run_folder / "ilql", deeper, 6)
     with pytest.raises(ConfigError, match="the critic of run=mine: does not fit the options"):
         load_critic(finished, CPU)
     with pytest.raises(PipelineError, match=r"a checkpoint in here lacks the options of its model"):

@@ -22,7 +22,6 @@ from icrl.extensions.offline_rl.curves import critic_figure, write_value_curves
 from icrl.extensions.offline_rl.options import OfflineConfig
 from icrl.nn.gpt import Window, context_of
 from icrl.plots import style
-from icrl.runs import checkpoint
 
 CRITIC = critic_of().target
 
@@ -74,9 +73,8 @@ def config(tmp_path: Path):
     spec = make_env(config.env).spec
     about = critics.described(config) | {"env": spec.to_json()}
     tasks = {"all": [[n] for n in range(24)], "train": [*range(20)], "held_out": [20, 21, 23], "development": []}
-    folder, state = tmp_path / "logs" / "tiny" / "ilql", {"model": make_critic(config, spec).state_dict()}
-    checkpoint.save(folder, "last", 1, state, about | {"tasks": tasks}, keep=1)
-    critics.finish(folder, 1)
+    weights = make_critic(config, spec).state_dict()
+    critics.save_finished(tmp_path / "logs/tiny/ilql", weights, about=about | {"tasks": tasks})
     return config
 
 
@@ -170,8 +168,6 @@ def test_curves_of_values_are_refused_without_a_training_or_its_curves(tmp_path)
     config = load_config(["experiment=tiny", f"root={tmp_path}"])
     with pytest.raises(ConfigError, match="train-ilql"):
         write_value_curves(config)
-    folder = config.folder("logs") / "ilql"
-    checkpoint.save(folder, "last", 1, {"model": {}}, critics.described(), 1)
-    critics.finish(folder, 1)
+    critics.save_finished(config.folder("logs") / "ilql", {})
     with pytest.raises(ConfigError, match=r"summaries\.num_summaries=0"):
         write_value_curves(config)
