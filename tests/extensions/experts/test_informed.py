@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from harness import STAGES, done, kill_late, refusal
+from harness import SMALL, STAGES, done, kill_late, refusal
 from installed import needs
 
 from icrl.app.compose import load_config
@@ -21,22 +21,18 @@ from icrl.runs.files import read_json
 pytestmark = needs("vectors")
 CPU = torch.device("cpu")
 LEARNER = ("source=expert", "source.num_env_steps=256", "source.history_steps=256", "source.hidden_size=8")
+ALONE = (
+    *SMALL,
+    *("env=pendulum", "env.max_episode_steps=16", "env.num_tasks=9", "tasks.num_train=6", "source.videos_per_task=0"),
+    *("source.num_envs=1", "checkpoints.num_checkpoints=4", "summaries.num_summaries=0", "data.min_final_success=0"),
+    *("model.num_bins=8", "trainer.evaluate=false", "evaluation.num_episodes=2"),
+    *("evaluation.ablations=false", "evaluation.temperatures=[]", "evaluation.videos=false"),
+)
 TAUGHT = (
-    *("name=taught", "device=cpu", "num_threads=1", "env=pendulum", "env.max_episode_steps=16", "env.num_tasks=9"),
-    *("tasks.num_train=6", "data.num_development_tasks=1", "source.videos_per_task=0", "experiment=expert"),
-    *(f"source.expert=[{','.join(repr(one) for one in LEARNER)}]", "source.num_env_steps=640"),
-    *("source.history_steps=640", "source.num_learners=2", "checkpoints.num_checkpoints=4"),
-    "summaries.num_summaries=0",
+    *("experiment=expert", *ALONE, "name=taught", "source.num_env_steps=640", "source.history_steps=640"),
+    f"source.expert=[{','.join(repr(one) for one in LEARNER)}]",
 )
 WRONG = "source.wrong_task={kind: linear, progress: percent, points: [[0, 1.0], [0.8, 0.0]]}"
-MODEL = (
-    *("model.context_len=20", "model.embed_dim=16", "model.num_layers=1", "model.num_heads=2", "model.ff_dim=32"),
-    *("model.num_bins=8", "trainer.num_iterations=4", "trainer.mini_batch_size=4", "trainer.evaluate=false"),
-    *("evaluation.ablations=false", "evaluation.temperatures=[]", "evaluation.videos=false"),
-    *("evaluation.num_episodes=2", "evaluation.num_streams=2", "evaluation.num_bootstrap=100"),
-)
-ALONE = (*(one for one in TAUGHT if not one.startswith(("experiment", "source", "name"))), *MODEL)
-ALONE += ("data.min_final_success=0",)
 
 
 @pytest.fixture(scope="module")
@@ -45,7 +41,7 @@ def taught(tmp_path_factory: pytest.TempPathFactory) -> Path:
     root = tmp_path_factory.mktemp("taught")
     for stage in STAGES:
         done(stage, root, *LEARNER, "name=blind", "source.num_learners=1", preset=ALONE)
-        done(stage, root, *MODEL, WRONG, preset=TAUGHT)
+        done(stage, root, WRONG, preset=TAUGHT)
     return root
 
 
@@ -166,6 +162,6 @@ def test_a_stream_that_changes_its_task_has_no_such_expert(taught: Path) -> None
 
 
 def test_in_another_world_there_is_no_expert(taught: Path) -> None:
-    done("evaluate", taught, *MODEL, WRONG, "env.spread=2.0", preset=TAUGHT)
+    done("evaluate", taught, WRONG, "env.spread=2.0", preset=TAUGHT)
     (found,) = (taught / "logs/taught").glob("evaluation-*/results.json")
     assert "expert, sees the task" not in read_json(found)["curves"]

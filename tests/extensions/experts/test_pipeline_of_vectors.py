@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from harness import done, kill_late, refusal, results_of
+from harness import SMALL, done, kill_late, refusal, results_of
 from installed import FILMED, needs
 
 from icrl.app.compose import load_config
@@ -21,20 +21,15 @@ from icrl.runs.files import read_json
 pytestmark = needs("vectors")
 
 ROBOT = (
-    *("name=small", "device=cpu", "num_threads=1", "env=point_robot", "source=noise_distillation"),
-    *("tasks.num_train=6", "tasks.num_held_out=3", "source.num_learners=2", "source.num_envs=2"),
+    *SMALL,
+    *("env=point_robot", "source=noise_distillation", "tasks.num_train=6", "tasks.num_held_out=3"),
     *("source.unroll_length=5", "source.num_env_steps=2400", "source.history_steps=2400", "source.evaluate=true"),
-    *("source.videos_per_task=1", "summaries.num_summaries=4", "checkpoints.num_checkpoints=4"),
-    *("evals.num_evals=1", "evals.async_eval=false", "evals.num_eval_episodes=4", "evals.num_eval_environments=2"),
-    *("data.num_development_tasks=1", "evaluation.num_episodes=4"),
+    "checkpoints.num_checkpoints=4",
 )
-
 MODEL = (
-    *("histories=small", "run=small", "model.context_len=20", "model.embed_dim=16", "model.num_layers=1"),
-    *("model.num_heads=2", "model.ff_dim=32", "model.num_bins=8", "trainer.num_iterations=8"),
-    *("trainer.mini_batch_size=4", "evaluation.ablations=false", "evaluation.temperatures=[]"),
-    *("evaluation.num_streams=2", "evaluation.num_bootstrap=100", "evaluation.videos=false"),
-    *("objective=dpt", "objective.weighting=none", "model.tokens=cross", "model.head=binned"),
+    *("objective=dpt", "objective.weighting=none", "model.tokens=cross", "model.head=binned", "model.num_bins=8"),
+    *("trainer.num_iterations=8", "evaluation.ablations=false", "evaluation.temperatures=[]"),
+    "evaluation.videos=false",
 )
 
 

@@ -47,16 +47,6 @@ def test_chunks_equal_loops_and_so_do_gradients(length: int) -> None:
         assert torch.allclose(mine, reference, atol=1e-10)
 
 
-def test_pieces_that_continue_a_state_equal_the_whole() -> None:
-    *parts, state = columns(LONG)
-    expected, last = gated_delta(*parts, state)
-    found = []
-    for piece in zip(*(part.split([1, 1, 30, LONG - 32], dim=2) for part in parts), strict=True):
-        output, state = gated_delta(*piece, state)
-        found.append(output)
-    assert torch.allclose(torch.cat(found, dim=2), expected, atol=1e-12) and torch.allclose(state, last, atol=1e-12)
-
-
 def test_a_key_that_is_written_at_every_step_stays_exact_in_float32() -> None:
     query, key, value, *_, state = columns(160)
     same, rate = key[:, :, :1].expand_as(key), torch.full_like(query[..., :1], 0.999)

@@ -17,7 +17,7 @@ from worlds import room
 
 from icrl import extensions
 from icrl.app.compose import load_config
-from icrl.contracts import ConfigError, Rollout, Step
+from icrl.contracts import ConfigError, Rollout
 from icrl.envs import make_env
 from icrl.evaluation.references import references_of
 from icrl.extensions.searchers.explorers import CoveringPlan
@@ -194,19 +194,6 @@ def test_searchers_equal_a_scalar_search(
     options = {"size": size, "random_start": start, "max_episode_steps": num_steps}
     env = world(kind is PermutedSearcher, flag, **options)
     check_search(env, kind(env), SCALAR.get(kind, ScalarPermutedSearcher), len(env.goal_columns), seed)
-
-
-@pytest.mark.quick
-def test_what_a_searcher_knows_where_the_goal_is_missed() -> None:
-    """The goal may be everywhere again but on the start and where it is missed."""
-    searcher = RoomSearcher(room(size=3))
-    memory, no = searcher.initial_carry(1), torch.zeros(1, dtype=torch.bool)
-    known = []
-    for cell, reward, timestep in ((4, 0, 0), (1, 0, 1), (2, 1, 2), (2, 0, 3)):
-        obs, rewards, time = (torch.tensor([number]) for number in (cell, reward, timestep))
-        memory = searcher.learned(memory, Step(obs, rewards, no, no, obs, time, obs))
-        known.append((memory.goal.item(), memory.candidate[0, 0].nonzero()[:, 0].tolist()))
-    assert known[2:] == [(2, [0, 3, 5, 6, 7, 8]), (-1, [0, 1, 3, 5, 6, 7, 8])]
 
 
 WALKS = [f"{kind} walk with goal memory" for kind in ("persistent", "turning", "uniform")]
