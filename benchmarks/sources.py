@@ -17,10 +17,10 @@ import numpy as np
 import torch
 
 from icrl.app.compose import load_config
-from icrl.collection.collect import collect, make_experience, make_learners, make_unroll_worker
 from icrl.envs import make_env
 from icrl.envs.tasks import split_tasks
 from icrl.recording.source_agents import SOLVED, EpisodeStatistics
+from icrl.sources.collect import collect, make_experience, make_learners, make_unroll_worker
 
 SOURCES = ("a2c", "a3c", "ppo", "q_learning", "dqn", "noise_distillation", "optimal", "random")
 SEEDS = (0, 1, 2)

@@ -8,10 +8,10 @@ import torch
 
 from icrl.app.compose import load_config
 from icrl.app.root import Config
-from icrl.collection.collect import UnrollWorker, collect, make_experience, make_learners
 from icrl.contracts import Rollout
 from icrl.envs import make_env
 from icrl.envs.tasks import split_tasks
+from icrl.sources.collect import UnrollWorker, collect, make_experience, make_learners
 
 UPDATES = 50
 CPU = torch.device("cpu")

@@ -18,7 +18,7 @@ FILES = sorted(ICRL.rglob("*.py"))
 # holds those of every room, so it stands above them; they name it in annotations alone.
 LAYERS = (
     *("spaces", "contracts", "randomness", "config", "runs", "envs", "rl", "nn", "data", "objectives", "sources"),
-    *("collection", "training", "evaluation", "plots", "app", "recording"),
+    *("training", "evaluation", "plots", "app", "recording"),
     *("programs", "api", "__main__", "__init__", "extensions"),
 )
 VAGUE = ("What", "Who", "Whom", "Whoever", "Of", "Where", "That")

@@ -11,11 +11,11 @@ import torch
 from small_histories import write_histories
 from toy import plain
 
-from icrl.collection.collect import collect, make_experience, make_learners, make_unroll_worker
 from icrl.contracts import Rollout
 from icrl.envs.rollout import rollout, start_streams
 from icrl.randomness import Noise, stream_seeds
 from icrl.recording.record import Position
+from icrl.sources.collect import collect, make_experience, make_learners, make_unroll_worker
 
 CPU = torch.device("cpu")
 

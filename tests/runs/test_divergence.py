@@ -12,13 +12,13 @@ from hypothesis import strategies as st
 from toy import CPU, config_of, curves, doing, left_in, model_of, run, steps_of, use_worker_here
 
 from icrl.app.compose import load_config
-from icrl.collection.collect import UnrollWorker, collect, make_experience, make_learners
 from icrl.contracts import Batch
 from icrl.data.history_store import read_manifest
 from icrl.envs import make_env
 from icrl.recording import record
 from icrl.runs.divergence import DivergedError, Watch, bad_rows
 from icrl.sources import source_options
+from icrl.sources.collect import UnrollWorker, collect, make_experience, make_learners
 
 PLACES = st.tuples(st.integers(0, 5), st.sampled_from("ab"), st.integers(0, 2))  # update, name, row
 

@@ -106,7 +106,7 @@ def trained(root: Path, stages: Sequence[str], *leak: Any, base: Path | None = N
         for change in filter(callable, leak):
             change(patch)
         patch.setattr(Updater, "update", noted)
-        patch.setattr("icrl.collection.collect.rollout", partial(watched, seen.unrolls))
+        patch.setattr("icrl.sources.collect.rollout", partial(watched, seen.unrolls))
         patch.setattr("icrl.training.trials.rollout", partial(watched, seen.trials))
         if lies:
             patch.setattr(DarkRoom, "optimal_action", lambda *at: (planner(*at) + 1 + at[1].inner % 4) % 5)

@@ -13,7 +13,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from icrl.collection.collect import SampledOrGreedy
 from icrl.config.modules import load_plugins
 from icrl.contracts import Policy, Step
 from icrl.envs.core import TensorEnv
@@ -21,6 +20,7 @@ from icrl.envs.policies import Chance, Planner
 from icrl.evaluation.measures import Exact
 from icrl.nn.gpt import Window, context_of
 from icrl.nn.gpt_policy import GPTPolicy
+from icrl.sources.collect import SampledOrGreedy
 from icrl.sources.learners import Learner
 
 if TYPE_CHECKING:

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from icrl.collection.collect import SampledOrGreedy, make_learners
 from icrl.config.modules import recorded_options
 from icrl.config.options import refuse, replace, walk
 from icrl.contracts import ConfigError, Json
@@ -27,6 +26,7 @@ from icrl.nn.gpt_policy import Acting, GPTPolicy
 from icrl.runs.checkpoint import open_model
 from icrl.runs.device import device_of
 from icrl.runs.evaluations import EvalsConfig, Evaluation
+from icrl.sources.collect import SampledOrGreedy, make_learners
 from icrl.spaces import EnvSpec
 
 if TYPE_CHECKING:

@@ -14,14 +14,6 @@ from torch import Tensor
 from tqdm import tqdm
 
 from icrl.app.root import Config
-from icrl.collection.collect import (
-    Learner,
-    check_parameters,
-    collect,
-    make_experience,
-    make_learners,
-    make_unroll_worker,
-)
 from icrl.config.options import refuse
 from icrl.contracts import ConfigError, Env, Json, PipelineError
 from icrl.data.history_store import HistoryWriter, read_manifest
@@ -49,6 +41,14 @@ from icrl.runs.metrics import INSPECTORS, MetricLogger, check_writers
 from icrl.runs.record import record_session
 from icrl.runs.run_state import RunState
 from icrl.sources import source_class
+from icrl.sources.collect import (
+    Learner,
+    check_parameters,
+    collect,
+    make_experience,
+    make_learners,
+    make_unroll_worker,
+)
 from icrl.sources.options import clock_of, due_steps, num_iterations, unrolled
 from icrl.spaces import EnvSpec
 from icrl.training.program import check_stage_two

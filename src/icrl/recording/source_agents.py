@@ -9,7 +9,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from icrl.collection.collect import Learner
 from icrl.contracts import Env, Rollout
 from icrl.envs.core import State, TensorEnv
 from icrl.envs.rollout import OpenEpisodes, finished_episodes, numbered
@@ -21,6 +20,7 @@ from icrl.plots import style
 from icrl.plots.figures import success_figure
 from icrl.runs.metrics import INSPECTORS, MetricLogger, distribution, shown
 from icrl.runs.processes import Progress
+from icrl.sources.collect import Learner
 from icrl.sources.options import due_steps, env_steps, num_iterations
 from icrl.spaces import EnvSpec
 

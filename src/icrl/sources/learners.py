@@ -25,7 +25,7 @@ class Learner:
 
     options: type[Any]  # class of the options, set by the decorator `source`
     network: Any = None  # module whose parameters have a leading learner axis
-    experience: Any = None  # class of its training samples; None: `collection.collect.Experience`
+    experience: Any = None  # class of its training samples; None: `sources.collect.Experience`
     has_memory = False  # whether the carry remembers observations
     saved: tuple[str, ...] = ()  # attributes in checkpoints, beside the clock: modules, optimizers, tensors, numbers
     clock: Clock

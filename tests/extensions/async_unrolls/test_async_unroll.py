@@ -21,7 +21,13 @@ from toy import assert_same
 
 from icrl import extensions
 from icrl.app.compose import load_config
-from icrl.collection.collect import (
+from icrl.contracts import PipelineError
+from icrl.envs import make_env
+from icrl.extensions.async_unrolls.worker import AsyncUnrollWorker
+from icrl.randomness import mix
+from icrl.runs.files import PROJECT
+from icrl.sources import source_class
+from icrl.sources.collect import (
     UnrollWorker,
     collect,
     make_experience,
@@ -29,12 +35,6 @@ from icrl.collection.collect import (
     make_unroll_worker,
     mini_batches,
 )
-from icrl.contracts import PipelineError
-from icrl.envs import make_env
-from icrl.extensions.async_unrolls.worker import AsyncUnrollWorker
-from icrl.randomness import mix
-from icrl.runs.files import PROJECT
-from icrl.sources import source_class
 from icrl.sources.options import clock_of
 
 if "value_sources" not in extensions.NAMES:

@@ -12,11 +12,11 @@ from pipelines import check_pipeline
 from probes import learners_of
 
 from icrl import extensions
-from icrl.collection.collect import SampledOrGreedy
 from icrl.data.history_store import open_histories
 from icrl.envs.rollout import rollout, start_streams
 from icrl.randomness import Noise, stream_seeds
 from icrl.runs.files import read_json
+from icrl.sources.collect import SampledOrGreedy
 
 PIPELINES = [("dark_room", "random")]
 if "from_gymnasium" in extensions.NAMES:

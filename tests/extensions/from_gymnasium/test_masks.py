@@ -20,7 +20,6 @@ from toy_env import played
 import icrl
 from icrl import extensions
 from icrl.app.compose import load_config
-from icrl.collection.collect import SampledOrGreedy
 from icrl.contracts import ConfigError, Rollout, Sample
 from icrl.data.history_store import open_histories
 from icrl.envs import make_env
@@ -30,6 +29,7 @@ from icrl.extensions.from_gymnasium.border import read_expert
 from icrl.extensions.from_gymnasium.masks import ActionMask, with_flags
 from icrl.randomness import Noise, stream_seeds
 from icrl.sources import source_options
+from icrl.sources.collect import SampledOrGreedy
 from icrl.spaces import EnvSpec
 
 TASKS = [{"goal": goal} for goal in range(LENGTH)]

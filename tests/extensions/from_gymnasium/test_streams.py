@@ -14,13 +14,13 @@ from torch import Tensor
 from toy_env import TOY, Toy, lake, shaped, toy
 from toy_env import played as played_in
 
-from icrl.collection.collect import UnrollWorker
 from icrl.config.options import replace
 from icrl.contracts import PipelineError, Step
 from icrl.extensions.from_gymnasium.guard import Guard
 from icrl.extensions.from_gymnasium.gymnasium_env import GymnasiumConfig, GymnasiumEnv
 from icrl.extensions.from_gymnasium.streams import PlayedState
 from icrl.randomness import stream_seeds
+from icrl.sources.collect import UnrollWorker
 
 TASKS = torch.tensor([[0], [1], [2], [2], [1], [0]])
 SEEDS = stream_seeds(0, 6)

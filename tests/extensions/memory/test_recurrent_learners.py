@@ -11,11 +11,11 @@ from torch import Tensor, nn
 from vector_probes import BUTTONS, VectorProbe
 
 from icrl.app.compose import load_config
-from icrl.collection.collect import SampledOrGreedy
 from icrl.contracts import ConfigError, Rollout
 from icrl.envs import make_env
 from icrl.envs.rollout import rollout, start_streams
 from icrl.randomness import Noise, stream_seeds
+from icrl.sources.collect import SampledOrGreedy
 
 every_kind = pytest.mark.parametrize("kind", ["a2c", "a3c", "ppo"])
 LENGTH = 4

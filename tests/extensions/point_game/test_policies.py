@@ -11,11 +11,11 @@ from probes import CPU, check_alone_and_among_others, learn_from, learners_of, s
 from stage_one import play
 from torch import Tensor
 
-from icrl.collection.collect import SampledOrGreedy
 from icrl.envs.rollout import OpenEpisodes, finished_episodes, rollout, start_streams
 from icrl.evaluation.references import references_of
 from icrl.extensions.point_game.points import PointHeads
 from icrl.randomness import Noise, stream_seeds, uniform
+from icrl.sources.collect import SampledOrGreedy
 
 WORLDS = {
     "host": point_game(opponents=["table_3", "random", "last", "first@0.5", "order_120"], dimensions=[3, 2]),

@@ -8,13 +8,13 @@ from stage_one import CPU, joined
 
 from icrl import extensions
 from icrl.app.compose import compose_config, load_config
-from icrl.collection.collect import collect, make_experience, make_learners, make_unroll_worker
 from icrl.contracts import ConfigError, Rollout
 from icrl.envs import make_env
 from icrl.envs.tasks import changing, split_tasks
 from icrl.extensions.scaling.options import ShardedConfig
 from icrl.extensions.scaling.programs.train_shards import check_shards, shard_of
 from icrl.recording.record import WHOLE, Part
+from icrl.sources.collect import collect, make_experience, make_learners, make_unroll_worker
 
 # Sizes that are no multiple of a vector of numbers, and windows that all learners draw alike.
 ROOM = ["env.size=4", "env.max_episode_steps=8", "tasks.num_train=9", "evaluation.num_episodes=2", "data.kept_steps=0"]

@@ -13,12 +13,12 @@ from stage_one import root_with_others
 from torch import Tensor
 
 from icrl.app.compose import load_config
-from icrl.collection.collect import UnrollWorker, collect, make_experience, make_learners
 from icrl.config.schedules import Clock
 from icrl.contracts import Sample, Step, UpdateResult
 from icrl.envs import make_env
 from icrl.envs.rollout import rollout
 from icrl.randomness import stream_seeds
+from icrl.sources.collect import UnrollWorker, collect, make_experience, make_learners
 from icrl.sources.learners import Learner
 from icrl.sources.options import SourceConfig, clock_of, num_iterations, own_windows
 

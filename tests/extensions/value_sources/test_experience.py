@@ -15,11 +15,11 @@ from stage_one import joined, live, root_with_others
 from toy import assert_same
 
 from icrl.app.compose import load_config
-from icrl.collection.collect import make_experience, mini_batches
 from icrl.config.options import replace
 from icrl.contracts import ConfigError, Rollout, Sample, UpdateResult
 from icrl.envs import make_env
 from icrl.extensions.value_sources.memory import OfflineWindows
+from icrl.sources.collect import make_experience, mini_batches
 from icrl.sources.options import num_iterations
 
 SIZES = ("env=dark_room", "env.size=4", "env.max_episode_steps=6", "source.num_learners=2", "source.num_envs=2")

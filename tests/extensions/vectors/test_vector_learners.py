@@ -19,7 +19,6 @@ from vector_probes import ARM, COUNTED, ENDLESS, NEAR, SIGN, PlainLearner, Vecto
 from written_out import advantages_and_returns
 
 from icrl.app.compose import load_config
-from icrl.collection.collect import SampledOrGreedy
 from icrl.config.options import replace
 from icrl.contracts import ConfigError, Rollout
 from icrl.envs import make_env
@@ -29,6 +28,7 @@ from icrl.extensions.vectors.stacked_mlp import RunningMoments
 from icrl.randomness import Noise, stream_seeds
 from icrl.rl.returns import n_step_returns
 from icrl.sources import source_class
+from icrl.sources.collect import SampledOrGreedy
 from icrl.sources.heads import heads_of
 from icrl.spaces import EnvSpec
 from icrl.training.trials import Trials

@@ -1,6 +1,6 @@
 """Registration of the worker."""
 
-from icrl.collection.collect import ASYNC_WORKERS
 from icrl.extensions.async_unrolls.worker import AsyncUnrollWorker
+from icrl.sources.collect import ASYNC_WORKERS
 
 ASYNC_WORKERS.append(AsyncUnrollWorker)

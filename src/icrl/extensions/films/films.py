@@ -18,7 +18,6 @@ import torch
 from torch import Tensor
 
 from icrl.app.root import Config
-from icrl.collection.collect import collect, make_experience, make_learners, make_unroll_worker
 from icrl.config.options import replace
 from icrl.contracts import Rollout
 from icrl.envs.core import TensorEnv
@@ -34,6 +33,7 @@ from icrl.extensions.films.walks import Film, film, film_of_life, play, report, 
 from icrl.extensions.maps.render import not_filmed
 from icrl.runs.processes import progress_bar
 from icrl.sources import source_of
+from icrl.sources.collect import collect, make_experience, make_learners, make_unroll_worker
 
 NUM_COMPARED = 3  # tasks
 WALKS_PER_VIDEO, MOST_VIDEOS = 3, 16  # of source agents

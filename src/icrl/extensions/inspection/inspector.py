@@ -9,11 +9,11 @@ import torch
 from torch import Tensor, nn
 from torch.profiler import ProfilerActivity, profile, schedule, tensorboard_trace_handler
 
-from icrl.collection.collect import Learner
 from icrl.contracts import AnyBatch, Objective, Rollout, Step
 from icrl.runs.files import write_atomically
 from icrl.runs.metrics import Inspector, MetricLogger
 from icrl.runs.processes import say
+from icrl.sources.collect import Learner
 
 
 class DetailedInspector(Inspector):

@@ -14,7 +14,6 @@ import torch
 from torch import Tensor
 
 from icrl.app.root import Config
-from icrl.collection.collect import Columns, Experience, evenly_weighted, mini_batches
 from icrl.config.options import refuse
 from icrl.config.schedules import Clock
 from icrl.contracts import ConfigError, Rollout, Sample, UpdateResult
@@ -24,6 +23,7 @@ from icrl.extensions.value_sources.options import ReplayConfig
 from icrl.extensions.value_sources.replay import Drawn, Replay, indexable, restored, rollout_replay, stratified
 from icrl.randomness import mix
 from icrl.runs.files import PROJECT, check_same
+from icrl.sources.collect import Columns, Experience, evenly_weighted, mini_batches
 from icrl.sources.options import batches_of_a_sweep, clock_of, own_windows, window_length
 from icrl.spaces import EnvSpec
 

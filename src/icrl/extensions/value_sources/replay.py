@@ -13,13 +13,13 @@ from typing import Any, Generic, NamedTuple, TypeVar
 import torch
 from torch import Tensor, nn
 
-from icrl.collection.collect import shuffled
 from icrl.config.schedules import Clock, make_schedule
 from icrl.contracts import Rollout
 from icrl.data.columns import column_forms, step_dtypes
 from icrl.extensions.value_sources.options import ReplayConfig
 from icrl.extensions.value_sources.sum_tree import SumTree
 from icrl.randomness import uniform
+from icrl.sources.collect import shuffled
 from icrl.spaces import EnvSpec
 
 _EPS = 1e-6  # added to the TD error of every window

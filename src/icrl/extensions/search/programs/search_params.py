@@ -26,7 +26,6 @@ from torch import Tensor
 from tqdm import tqdm
 
 from icrl.app.root import Config
-from icrl.collection.collect import UnrollWorker, collect, make_experience, make_learners
 from icrl.config.options import refuse, replace, walk
 from icrl.config.schedules import nearest
 from icrl.contracts import ConfigError
@@ -42,6 +41,7 @@ from icrl.runs.device import prepare
 from icrl.runs.divergence import DivergedError
 from icrl.runs.files import Identity, check_owner, check_same, identity_of, only_writer, read_owned, write_owned
 from icrl.runs.processes import Progress, progress_bar
+from icrl.sources.collect import UnrollWorker, collect, make_experience, make_learners
 from icrl.sources.options import check_source, num_iterations
 
 OPTIONS = SearchedConfig
