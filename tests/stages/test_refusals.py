@@ -16,7 +16,7 @@ import pytest
 from harness import STAGES, TINY, file_size_limit, files_of, refusal, results_of, run, run_without_privileges
 from installed import needs
 
-from icrl.envs import make_env
+from icrl.envs import make_env, rooms
 from icrl.envs.core import TensorEnv
 from icrl.envs.rooms import DarkRoom
 from icrl.recording import record
@@ -82,6 +82,14 @@ def begin_again(root: Path) -> None:
 def test_earlier_stages(root, stage, options, remove, part):
     remove(root)
     assert part in refusal(stage, root, *options)
+
+
+def test_a_world_whose_rewards_were_changed_is_not_that_of_the_training(root, monkeypatch):
+    made = rooms.discrete_spec
+    double = lambda *given: made(*given)._replace(reward_values=(0.0, 2.0))  # noqa: E731
+    monkeypatch.setattr(rooms, "discrete_spec", double)
+    shutil.rmtree(root / "logs/tiny/evaluation")
+    assert "env.name=dark_room" in refusal("evaluate", root)
 
 
 @contextmanager

@@ -28,6 +28,7 @@ from icrl.evaluation.kinds import TrainedPolicy, policy_suffixes
 from icrl.nn.gpt import GPT
 from icrl.nn.gpt_policy import Acting, GPTPolicy
 from icrl.runs.files import Identity, check_same, identity_of
+from icrl.spaces import EnvSpec
 
 if TYPE_CHECKING:
     from icrl.app.root import Config
@@ -130,6 +131,9 @@ def open_setup(config: Config, device: torch.device) -> Iterator[Setup]:
             refuse(not trained.OTHER_WORLDS, f"env: {', '.join(changes)} changed, and {lacking}")
             spec, new_tasks = trained.OTHER_WORLDS[-1](config, env, opened.described)
             parts = {"held_out": new_tasks}
+        else:
+            other = "has other spaces, rewards or lengths of episodes than in the training"
+            refuse(spec != EnvSpec.of(opened.described["env"]), f"env.name={config.env.name} {other}")
         model, start = opened.make(config, spec, device), trained.open_start(config, opened, spec, device)
         suffix = trained.suffix_of(changes | policy_suffixes(config), config.evaluation.tasks)
         # In another world a source appears only in videos, and is the configured one unless there is a mixture.
