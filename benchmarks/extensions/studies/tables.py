@@ -109,7 +109,6 @@ _A2C_LINES = [
     ),
     *(Line("terminating", _A2C, name, f"{name}; 23 at random") for name in _REFERENCES),
 ]
-_PARTS = ("rows and columns apart", "without other rooms", "without a bonus, from rewards alone")
 _SHORT = "150 of 22 000 updates"
 _SPOILED = ("context wiped at reset", "rewards blanked", "another task's context", "context shuffled", "greedy")
 _SPOILED += ("temperature 0.5",)
@@ -264,11 +263,6 @@ TABLES: dict[str, Table | Compact] = {
         [Line("source_trials", name) for name in ("A3C", "PPO", "Q-learning", "DQN")],
         [LATE, STEPS, ABOVE_OPTIMUM, "episode 5", COVERED, MEMORY, OFF_PLAN],
         "histories of",
-    ),
-    "trial_parts": Table(
-        [Line("trial_parts", name) for name in _PARTS],
-        [LATE, STEPS, ABOVE_OPTIMUM, "episode 5", COVERED, MEMORY, OFF_PLAN],
-        "without",
     ),
     "reference_recipe": Table(
         [Line("reference_recipe", _SHORT, policy) for policy in (MODEL, *_REFERENCES[2:4], "random")],
