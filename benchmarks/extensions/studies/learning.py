@@ -67,7 +67,6 @@ STUDIES = (
     "source_trials",
     "search",
     "search_parts",
-    "reference_recipe",
     "terminating",
     "splits",
     "size",

@@ -109,7 +109,6 @@ _A2C_LINES = [
     ),
     *(Line("terminating", _A2C, name, f"{name}; 23 at random") for name in _REFERENCES),
 ]
-_SHORT = "150 of 22 000 updates"
 _SPOILED = ("context wiped at reset", "rewards blanked", "another task's context", "context shuffled", "greedy")
 _SPOILED += ("temperature 0.5",)
 _Q_HISTORIES = ("70 goals", "first third of the lives")
@@ -259,15 +258,6 @@ def _variants(study: str, *variants: str) -> list[Line]:
 TABLES: dict[str, Table | Compact] = {
     "headlines": Table(_HEADLINES, [LATE, STEPS, ABOVE_OPTIMUM, "episode 5", COVERED, MEMORY, OFF_PLAN]),
     "regions": Table(_REGIONS, [LATE, STEPS, ABOVE_OPTIMUM, "episode 5", AFTER, COVERED, MEMORY], "goals held out"),
-    "source_trials": Table(
-        [Line("source_trials", name) for name in ("A3C", "PPO", "Q-learning", "DQN")],
-        [LATE, STEPS, ABOVE_OPTIMUM, "episode 5", COVERED, MEMORY, OFF_PLAN],
-        "histories of",
-    ),
-    "reference_recipe": Table(
-        [Line("reference_recipe", _SHORT, policy) for policy in (MODEL, *_REFERENCES[2:4], "random")],
-        [LATE, STEPS, "episode 5", COVERED, MEMORY],
-    ),
     "q_histories": Table(
         [
             *(Line("q_histories", f"{histories}: {method}") for histories in _Q_HISTORIES for method in _Q_METHODS),
@@ -298,12 +288,6 @@ TABLES: dict[str, Table | Compact] = {
         _A2C_LINES,
         [LATE, STEPS, "episode 5", "episode 10", AFTER, "solved at .5", "solved at .9"],
         "policy; goals held out",
-    ),
-    "finetune": Table(
-        [Line("finetune", name) for name in ("before", "fine-tuned", "from random weights")]
-        + [Line("finetune", "before", name) for name in ("covering plan", *_REFERENCES[2:4])],
-        [LATE, STEPS, "episode 4", "episode 5", AFTER, COVERED, MEMORY],
-        "model",
     ),
     "larger_rooms": Compact(
         [
