@@ -13,15 +13,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from harness import TINY, Outcome, results_of, run
-from matplotlib.figure import Figure
+from harness import TINY, Outcome, blank, results_of, run
 from tqdm import tqdm
 
 from icrl.app import command_line as runtime
 from icrl.app.compose import load_config
 from icrl.config.options import replace
-from icrl.plots import figures
-from icrl.recording import source_agents
+from icrl.plots import style
 
 # How a stage ends: by itself with a code, or (negative) by the signal where it is not in its loop, or cannot help it.
 ENDS = {signal.SIGINT: {130}, signal.SIGTERM: {143, -signal.SIGTERM}, signal.SIGKILL: {-signal.SIGKILL}}
@@ -34,7 +32,7 @@ def sweep(stage: str, folder: Path, signals: Sequence[str]) -> dict[str, Any]:
     For each POINT the stage runs in a copy of the folder. Before its POINT-th write reaches the disk it gets SIGNAL,
     and what was written and not synced is lost; then it runs undisturbed. To be called in a process of its own, because
     it forks: a child costs little to start, and so can be killed for real."""
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, ENDS)  # processes of the tests begin with signals blocked
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, ENDS)  # a process of the tests may begin with signals blocked
     signal.signal(signal.SIGINT, signal.default_int_handler)  # what a shell starts in the background ignores it
     _make_cheap()
     undisturbed = shutil.copytree(folder, f"{folder}-undisturbed")
@@ -62,11 +60,7 @@ def _make_cheap() -> None:
     tqdm.monitor_interval = 0  # no thread: it might hold a lock when a child is forked
     config = load_config(TINY)
     runtime.load_config = lambda arguments: replace(config, root=dict(a.split("=", 1) for a in arguments)["root"])
-
-    def blank(*_: Any, **__: Any) -> Figure:
-        return Figure((0.5, 0.5))
-
-    source_agents.success_figure = figures.success_figure = figures.adaptation_figure = blank
+    style.figure_to_array = blank
 
 
 def _crash(stage: str, root: Path, by: signal.Signals, point: int, expected: dict[str, Any]) -> str | None:

@@ -21,7 +21,6 @@ from icrl.envs.core import TensorEnv
 from icrl.envs.rooms import DarkRoom
 from icrl.recording import record
 from icrl.runs.files import read_json, write_json
-from icrl.runs.processes import without_signals
 
 PRODUCED = {
     "train_agents": ["histories", "logs/tiny/source"],
@@ -139,7 +138,7 @@ def test_folders_without_permission(root):
     before, folders = files_of(root), [root / "logs/tiny/gpt", root / "logs/tiny", root / "histories"]
     for folder in folders:
         folder.chmod(0o500)
-    with without_signals(), ProcessPoolExecutor(1, get_context("forkserver")) as pool:
+    with ProcessPoolExecutor(1, get_context("forkserver")) as pool:
         outcome = pool.submit(run_without_privileges, "train_gpt", root).result()
     assert "Permission denied" in outcome.refusal and str(root) in outcome.refusal
     for folder in folders:

@@ -18,7 +18,6 @@ from kin import all_gone, family
 
 import icrl
 from icrl.runs.files import read_json, write_json
-from icrl.runs.processes import without_signals
 
 EVERY = 1 if int(os.environ.get("ICRL_KILLS", "1")) >= 20 else 12  # of the writes, one in so many is the last of a run
 LOCKS = {"train_agents": "histories/tiny", "train_gpt": "logs/tiny/gpt", "evaluate": "logs/tiny/evaluation"}
@@ -47,7 +46,7 @@ def test_every_write_may_be_the_last(finished, tmp_path, stage, signals, num_wri
     signals = [f"SIGKILL:{','.join(map(str, range(2, num_writes, EVERY)))}", *signals]
     for part in NEEDED[stage]:
         shutil.copytree(finished / part, folder / part)
-    with without_signals(), ProcessPoolExecutor(1, get_context("forkserver")) as pool:
+    with ProcessPoolExecutor(1, get_context("forkserver")) as pool:
         report = pool.submit(crash.sweep, stage, folder, signals).result()
     assert not any(found["failures"] for found in report.values()), report
     for name, _, points in (text.partition(":") for text in signals):

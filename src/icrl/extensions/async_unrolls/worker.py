@@ -29,8 +29,8 @@ from icrl.contracts import PipelineError, Rollout, Step
 from icrl.envs import make_env
 from icrl.envs.core import State
 from icrl.envs.rollout import Streams
+from icrl.extensions.parallel.children import end_with_parent, killed_at_the_end, without_signals
 from icrl.randomness import Noise
-from icrl.runs.processes import end_with_parent, killed_at_the_end, without_signals
 from icrl.sources.collect import UnrollWorker, make_learners
 from icrl.sources.learners import Learner
 from icrl.sources.options import SourceConfig, clock_of, num_iterations

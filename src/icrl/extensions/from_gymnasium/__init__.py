@@ -2,4 +2,4 @@
 
 The other direction is `as_gymnasium`."""
 
-NEEDS = ("exact",)
+NEEDS = ("exact", "parallel")

@@ -15,7 +15,7 @@ from torch import Tensor
 from icrl.contracts import PipelineError, Step
 from icrl.extensions.from_gymnasium.guard import SECONDS
 from icrl.extensions.from_gymnasium.streams import GymnasiumStreams, PlayedState
-from icrl.runs.processes import end_with_parent, killed_at_the_end, without_signals
+from icrl.extensions.parallel.children import end_with_parent, killed_at_the_end, without_signals
 
 # A fork of a process with threads may inherit a lock that nobody releases, and torch has threads. A fork server has
 # none, and does the big imports once for all workers.

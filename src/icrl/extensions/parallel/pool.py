@@ -13,18 +13,9 @@ import torch
 
 from icrl.config.modules import load_again, loaded
 from icrl.contracts import PipelineError
+from icrl.extensions.parallel.children import end_with_parent, killed_at_the_end, without_signals
 from icrl.extensions.parallel.worker import START_METHOD, Worker
-from icrl.runs.processes import (
-    Job,
-    Pool,
-    Progress,
-    Result,
-    Tell,
-    end_with_parent,
-    killed_at_the_end,
-    say,
-    without_signals,
-)
+from icrl.runs.processes import Job, Pool, Progress, Result, Tell, say
 
 _TICK = 1.0  # seconds after which a bar is drawn again
 _POLL_SECONDS = 60.0

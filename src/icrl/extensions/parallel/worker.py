@@ -11,7 +11,7 @@ from multiprocessing.process import BaseProcess
 from typing import Any
 
 from icrl.config.modules import load_again, loaded
-from icrl.runs.processes import end_with_parent, killed_at_the_end, without_signals
+from icrl.extensions.parallel.children import end_with_parent, killed_at_the_end, without_signals
 
 START_METHOD = "forkserver" if "forkserver" in get_all_start_methods() else "spawn"
 _EXIT = 10.0  # seconds in which a process exits, which takes time at the lowest priority

@@ -16,7 +16,7 @@ _POLL_SECONDS = 0.5  # seconds between two checks of the parent
 
 def tie_if_asked() -> None:
     """Tie this process to its parent if the environment says so, as that of torchrun's processes does. Processes of
-    multiprocessing tie themselves (`icrl.runs.processes.end_with_parent`)."""
+    multiprocessing tie themselves (`icrl.extensions.parallel.children.end_with_parent`)."""
     launcher = int(os.environ.pop(LAUNCHER, "0"))  # not for processes that this one starts
     if (launcher or "TORCHELASTIC_RUN_ID" in os.environ) and not parent_process():
         _end_with(launcher)
