@@ -14,7 +14,7 @@ from torch import Tensor
 
 from icrl.config.modules import registrar
 from icrl.config.options import Name, Options, option, refuse
-from icrl.contracts import ConfigError, Step
+from icrl.contracts import Step
 from icrl.envs import WORLDS, make_env
 from icrl.randomness import integers, mix, uniform
 from icrl.spaces import EnvSpec
@@ -113,11 +113,6 @@ class TensorEnv:
     def observe(self, inner: Tensor) -> Tensor:
         """Observation of the inner states `[B, ...]`."""
         return inner
-
-    def task_numbers(self, tasks: Tensor) -> Tensor:
-        """Numbers that an expert is shown for `tasks` `[N, task_dim]`, `[N, k]` float32; those of the observations if
-        `env.task_visible`. Raises `ConfigError` if this world has none."""
-        raise ConfigError("env.task_visible needs a world of vectors whose tasks are numbers")
 
     def observation(self, state: State) -> Tensor:
         """Observation of states, `[B, *obs_shape]`."""

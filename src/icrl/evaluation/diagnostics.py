@@ -64,6 +64,7 @@ class Diagnostic(Protocol):
 
     def tables(self, results: Json) -> list[str]:
         """Tables of its sections, as far as `results` have them."""
+        return []
 
     def figures(self, results: Json, references: Sequence[str]) -> dict[str, Any]:
         """Pictures of its sections by the names of their files; `references` are drawn as such."""

@@ -9,17 +9,13 @@ from collections.abc import Callable
 from functools import singledispatch
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-import torch
 from torch import Tensor
 
 from icrl.config.modules import load_plugins
-from icrl.contracts import Policy, Step
+from icrl.contracts import Policy
 from icrl.envs.core import TensorEnv
 from icrl.envs.policies import Chance, Planner
 from icrl.evaluation.measures import Exact
-from icrl.nn.gpt import Window, context_of
-from icrl.nn.gpt_policy import GPTPolicy
 from icrl.sources.collect import SampledOrGreedy
 from icrl.sources.learners import Learner
 
@@ -64,32 +60,3 @@ def is_computed(env: TensorEnv) -> bool:
 def exact_references(env: TensorEnv, tasks: Tensor) -> Exact:
     """Exact results of random and of optimal play on `tasks` `[N, task_dim]`; empty if they cannot be computed."""
     return EXACT[-1](env, tasks) if is_computed(env) else {}
-
-
-class Wiped:
-    """Policy that begins each episode on an empty context: stream by stream it equals a fresh policy that starts there.
-
-    Streams are at different steps of their episodes. Each is read again at every step from the left end of its window
-    `[B, T, ...]`, of which `[B]` steps are filled; steps to the right of its newest one do not reach it."""
-
-    def __init__(self, policy: GPTPolicy) -> None:
-        self.policy = policy
-
-    def initial_carry(self, num_streams: int) -> tuple[Window, Tensor]:
-        window = self.policy.initial_carry(num_streams).window
-        return window, torch.zeros(num_streams, dtype=torch.long, device=window.timestep.device)
-
-    @torch.no_grad()
-    def act(self, carry: tuple[Window, Tensor], step: Step, noise: Tensor) -> tuple[Tensor, tuple[Window, Tensor]]:
-        (window, num_steps), model, num_kept = carry, self.policy.model, self.policy.num_kept
-        streams = torch.arange(len(step.obs), device=num_steps.device)
-        window.reward[streams, (num_steps - 1).clamp(min=0)] = step.reward  # read only after a step was taken
-        num_steps = num_steps.masked_fill(step.timestep == 0, 0)
-        full = (num_steps == model.config.context_len).nonzero()[:, 0]
-        window.write((full, np.s_[:num_kept]), window.at((full, np.s_[-num_kept:])))
-        num_steps = num_steps.index_fill(0, full, num_kept)
-        window.obs[streams, num_steps], window.timestep[streams, num_steps] = step.obs, step.timestep
-        read = model(context_of(window.at(np.s_[:, : int(num_steps.max()) + 1])))
-        action = self.policy.choose(read[streams, num_steps], step.obs, noise)
-        window.action[streams, num_steps] = action
-        return action, (window, num_steps + 1)

@@ -17,7 +17,7 @@ import torch
 from icrl.app.root import Config
 from icrl.config.options import replace
 from icrl.programs import evaluate, finetune, train_agents, train_gpt
-from icrl.recording.record import examined_quietly
+from icrl.recording.record import examined
 from icrl.runs.distributed import process_group
 from icrl.runs.processes import POOLS
 from icrl.training.trials import check_trials
@@ -34,7 +34,7 @@ def main(config: Config) -> Path:
     threads = config.num_threads or torch.get_num_threads()
     ranks = process_group()
     train_agents.record(config)
-    with POOLS[-1].begun(partial(examined_quietly, config), "examining and filming the source agents") as examination:
+    with POOLS[-1].begun(partial(examined, config), "examining and filming the source agents") as examination:
         if not tuned or config.finetune.start == "gpt":
             ranks.in_ranks(train_gpt.main, *_shared(config, threads, "train_gpt"))
         if tuned:

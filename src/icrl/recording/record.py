@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import io
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, closing, contextmanager, redirect_stderr
+from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
-from threading import RLock
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
-from tqdm import tqdm
 
 from icrl.app.root import Config
 from icrl.config.options import refuse
@@ -41,14 +38,7 @@ from icrl.runs.metrics import INSPECTORS, MetricLogger, check_writers
 from icrl.runs.record import record_session
 from icrl.runs.run_state import RunState
 from icrl.sources import source_class
-from icrl.sources.collect import (
-    Learner,
-    check_parameters,
-    collect,
-    make_experience,
-    make_learners,
-    make_unroll_worker,
-)
+from icrl.sources.collect import Learner, check_parameters, collect, make_experience, make_learners, make_unroll_worker
 from icrl.sources.options import clock_of, due_steps, num_iterations, unrolled
 from icrl.spaces import EnvSpec
 from icrl.training.program import check_stage_two
@@ -116,13 +106,6 @@ def examined(config: Config, part: Part = WHOLE) -> Json:
     if not manifest["complete"]:
         raise PipelineError(f"{folder / FINISHED} exists, but {histories} is not complete: remove {FINISHED}")
     return results
-
-
-def examined_quietly(config: Config) -> Json:
-    """Results of the agents, without a progress bar, because another process shows its own."""
-    tqdm.set_lock(RLock())  # one of processes would outlive this one
-    with redirect_stderr(io.StringIO()):
-        return examined(config)
 
 
 def train(config: Config, env: Env[State], all_tasks: Tensor, split: Split, part: Part, device: torch.device) -> None:

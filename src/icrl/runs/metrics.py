@@ -10,17 +10,7 @@ from pydantic import model_validator
 from torch import Tensor, nn
 
 from icrl.config.modules import extra_module
-from icrl.config.options import (
-    NO_EFFECT,
-    OR_ELSEWHERE,
-    Name,
-    OneOrMore,
-    Options,
-    option,
-    refuse,
-    refuse_both,
-    walk,
-)
+from icrl.config.options import NO_EFFECT, OR_ELSEWHERE, Name, OneOrMore, Options, option, refuse, refuse_both, walk
 from icrl.contracts import AnyBatch, Objective, PipelineError, Rollout
 from icrl.runs.checkpoint import Interval
 from icrl.runs.processes import Progress

@@ -11,10 +11,11 @@ from icrl.app.compose import load_config
 from icrl.contracts import Step
 from icrl.envs.rooms import NUM_ACTIONS, DarkRoom, next_cells
 from icrl.evaluation.in_context import play_steps
-from icrl.evaluation.references import Wiped, references_of
+from icrl.evaluation.references import references_of
 from icrl.evaluation.trained import policy_of
 from icrl.extensions.exploration import exploration
 from icrl.extensions.exploration.exploration import NUM_OFF_PLAN, OffPlan, episodes_of, explored_by
+from icrl.extensions.probes.probes import Wiped
 from icrl.extensions.searchers.explorers import Explorer, Memory
 from icrl.nn.gpt import GPT, context_of
 from icrl.plots import figures

@@ -18,9 +18,8 @@ from icrl.contracts import Policy, Rollout, Step
 from icrl.envs import make_env
 from icrl.envs.rollout import rollout, start_streams
 from icrl.evaluation.in_context import play_steps
-from icrl.evaluation.references import Wiped
 from icrl.evaluation.trained import policy_of
-from icrl.extensions.probes.probes import Blanked, OtherLife, Rewritten, probes_of, shuffled
+from icrl.extensions.probes.probes import Blanked, OtherLife, Rewritten, Wiped, probes_of, shuffled
 from icrl.nn.gpt import GPT, Window, context_of
 from icrl.nn.gpt_policy import GPTPolicy
 from icrl.randomness import Noise, mix, stream_seeds

@@ -121,7 +121,9 @@ def agents_of_teacher(config: Config, teacher: str, tasks: Tensor) -> Learner:
     if not informed:
         return agents
     with closing(make_env(env)) as world:
-        return Informed(agents, world.task_numbers(tasks.cpu()).to(tasks.device))
+        numbers: Any = getattr(world, "task_numbers", None)
+        refuse(numbers is None, "env.task_visible needs a world of vectors whose tasks are numbers")
+        return Informed(agents, numbers(tasks.cpu()).to(tasks.device))
 
 
 def open_agents(config: Config, run: str, where: str, device: torch.device) -> Opened:

@@ -1,3 +1,3 @@
 """Extension: exploration of a room without a goal, in evaluations: coverage, also after a random first episode."""
 
-NEEDS = ("searchers",)
+NEEDS = ("searchers", "probes")

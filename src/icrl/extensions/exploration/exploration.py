@@ -23,10 +23,10 @@ from icrl.evaluation.diagnostics import OF_DIAGNOSTIC, Arrays, Diagnostic, Episo
 from icrl.evaluation.in_context import Adaptation, EvaluationConfig, Job, play_steps
 from icrl.evaluation.measures import Cells, intervals
 from icrl.evaluation.protocol import ABLATIONS
-from icrl.evaluation.references import Wiped
 from icrl.evaluation.report import CURVE
 from icrl.evaluation.setup import Setup
 from icrl.evaluation.tables import aligned, interval_text
+from icrl.extensions.probes.probes import Wiped
 from icrl.extensions.searchers.explorers import Explorer
 from icrl.extensions.searchers.references import COVERING_PLAN
 from icrl.extensions.searchers.rooms import RoomSearcher

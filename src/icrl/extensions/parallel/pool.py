@@ -1,15 +1,18 @@
 """Pool of processes with one thread each, because two threads of one process would wait for each other."""
 
+import io
 import pickle
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, BrokenExecutor, ProcessPoolExecutor
 from concurrent.futures import wait as wait_for
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stderr
 from functools import partial
 from multiprocessing import active_children, get_context
+from threading import RLock
 from typing import Any
 
 import torch
+from tqdm import tqdm
 
 from icrl.config.modules import load_again, loaded
 from icrl.contracts import PipelineError
@@ -66,7 +69,10 @@ class ProcessPool(Pool):
 
 
 def _call(job: Callable[[], Result]) -> Result:
-    return job()
+    """Result of a job, without a progress bar, because another process shows its own."""
+    tqdm.set_lock(RLock())  # one of processes would outlive this one
+    with redirect_stderr(io.StringIO()):
+        return job()
 
 
 def _result_of(helper: Worker, what: str) -> Any:

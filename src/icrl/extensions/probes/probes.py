@@ -17,7 +17,6 @@ from torch import Tensor
 from icrl.contracts import Policy, Rollout, Step
 from icrl.evaluation.in_context import BLOCK, play_steps
 from icrl.evaluation.protocol import TEMPERATURE, decoding_name
-from icrl.evaluation.references import Wiped
 from icrl.evaluation.setup import Setup
 from icrl.nn.gpt import Window, context_of
 from icrl.nn.gpt_policy import GPTCarry, GPTPolicy
@@ -122,3 +121,32 @@ class OtherLife:
         lived, ends = self._window_and_ends
         back = torch.arange(-window.timestep.shape[1], 0, device=begun.device)
         return lived.at((begun[:, None], ends[begun, time - 1, None] + back))
+
+
+class Wiped:
+    """Policy that begins each episode on an empty context: stream by stream it equals a fresh policy that starts there.
+
+    Streams are at different steps of their episodes. Each is read again at every step from the left end of its window
+    `[B, T, ...]`, of which `[B]` steps are filled; steps to the right of its newest one do not reach it."""
+
+    def __init__(self, policy: GPTPolicy) -> None:
+        self.policy = policy
+
+    def initial_carry(self, num_streams: int) -> tuple[Window, Tensor]:
+        window = self.policy.initial_carry(num_streams).window
+        return window, torch.zeros(num_streams, dtype=torch.long, device=window.timestep.device)
+
+    @torch.no_grad()
+    def act(self, carry: tuple[Window, Tensor], step: Step, noise: Tensor) -> tuple[Tensor, tuple[Window, Tensor]]:
+        (window, num_steps), model, num_kept = carry, self.policy.model, self.policy.num_kept
+        streams = torch.arange(len(step.obs), device=num_steps.device)
+        window.reward[streams, (num_steps - 1).clamp(min=0)] = step.reward  # read only after a step was taken
+        num_steps = num_steps.masked_fill(step.timestep == 0, 0)
+        full = (num_steps == model.config.context_len).nonzero()[:, 0]
+        window.write((full, np.s_[:num_kept]), window.at((full, np.s_[-num_kept:])))
+        num_steps = num_steps.index_fill(0, full, num_kept)
+        window.obs[streams, num_steps], window.timestep[streams, num_steps] = step.obs, step.timestep
+        read = model(context_of(window.at(np.s_[:, : int(num_steps.max()) + 1])))
+        action = self.policy.choose(read[streams, num_steps], step.obs, noise)
+        window.action[streams, num_steps] = action
+        return action, (window, num_steps + 1)
