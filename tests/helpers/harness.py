@@ -5,11 +5,14 @@ import io
 import json
 import os
 import resource
+import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from importlib import import_module
+from multiprocessing import get_context, resource_tracker
 from pathlib import Path
 from typing import Any, NamedTuple
 from unittest.mock import patch
@@ -129,6 +132,21 @@ def refusal(stage: str, root: Path, *options: str, preset: Sequence[str] = TINY)
     message = run(stage, root, *options, preset=preset).refusal
     assert files_of(root) == before
     return message
+
+
+@contextmanager
+def one_process() -> Iterator[ProcessPoolExecutor]:
+    """Pool of one process. The server that starts it begins with signals blocked, as wherever else it is started first:
+    it lives on, and all later processes inherit this."""
+    resource_tracker.ensure_running()  # first, because this unblocks them
+    blocked = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM, signal.SIGUSR2})
+    try:
+        pool = ProcessPoolExecutor(1, get_context("forkserver"))
+        pool.submit(int).result()
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
+    with pool:
+        yield pool
 
 
 def blank(figure: Figure) -> style.Frame:

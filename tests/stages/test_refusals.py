@@ -6,14 +6,22 @@ import os
 import shutil
 import sys
 from collections.abc import Iterator
-from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
-from multiprocessing import get_context
 from pathlib import Path
 from unittest.mock import patch
 
 import pytest
-from harness import STAGES, TINY, file_size_limit, files_of, refusal, results_of, run, run_without_privileges
+from harness import (
+    STAGES,
+    TINY,
+    file_size_limit,
+    files_of,
+    one_process,
+    refusal,
+    results_of,
+    run,
+    run_without_privileges,
+)
 from installed import needs
 
 from icrl.envs import make_env, rooms
@@ -138,7 +146,7 @@ def test_folders_without_permission(root):
     before, folders = files_of(root), [root / "logs/tiny/gpt", root / "logs/tiny", root / "histories"]
     for folder in folders:
         folder.chmod(0o500)
-    with ProcessPoolExecutor(1, get_context("forkserver")) as pool:
+    with one_process() as pool:
         outcome = pool.submit(run_without_privileges, "train_gpt", root).result()
     assert "Permission denied" in outcome.refusal and str(root) in outcome.refusal
     for folder in folders:

@@ -7,12 +7,10 @@ import shutil
 import signal
 import sys
 import time
-from concurrent.futures import ProcessPoolExecutor
-from multiprocessing import get_context
 
 import crash
 import pytest
-from harness import STAGES, done, ended, files_of, refusal, results_of, run, start
+from harness import STAGES, done, ended, files_of, one_process, refusal, results_of, run, start
 from installed import needs
 from kin import all_gone, family
 
@@ -46,7 +44,7 @@ def test_every_write_may_be_the_last(finished, tmp_path, stage, signals, num_wri
     signals = [f"SIGKILL:{','.join(map(str, range(2, num_writes, EVERY)))}", *signals]
     for part in NEEDED[stage]:
         shutil.copytree(finished / part, folder / part)
-    with ProcessPoolExecutor(1, get_context("forkserver")) as pool:
+    with one_process() as pool:
         report = pool.submit(crash.sweep, stage, folder, signals).result()
     assert not any(found["failures"] for found in report.values()), report
     for name, _, points in (text.partition(":") for text in signals):

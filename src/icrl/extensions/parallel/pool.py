@@ -12,9 +12,8 @@ from threading import RLock
 from typing import Any
 
 import torch
-from tqdm import tqdm
 
-from icrl.config.modules import load_again, loaded
+from icrl.config.modules import extra_module, load_again, loaded
 from icrl.contracts import PipelineError
 from icrl.extensions.parallel.children import end_with_parent, killed_at_the_end, without_signals
 from icrl.extensions.parallel.worker import START_METHOD, Worker
@@ -70,7 +69,7 @@ class ProcessPool(Pool):
 
 def _call(job: Callable[[], Result]) -> Result:
     """Result of a job, without a progress bar, because another process shows its own."""
-    tqdm.set_lock(RLock())  # one of processes would outlive this one
+    extra_module("tqdm", "a progress bar").tqdm.set_lock(RLock())  # one of processes would outlive this one
     with redirect_stderr(io.StringIO()):
         return job()
 
