@@ -81,7 +81,7 @@ def load(
     device, folder = torch.device("cpu"), Path(run_folder).absolute()
     sound = temperature is None or temperature == 0 or LEAST_TEMPERATURE <= temperature < math.inf
     refuse(not sound, f"temperature={temperature}: must be None, 0, or at least {LEAST_TEMPERATURE}")
-    known = checkpoint in ("last", "best") or (isinstance(checkpoint, int) and checkpoint >= 0)
+    known = checkpoint in ("last", "best") or (type(checkpoint) is int and checkpoint >= 0)
     refuse(not known, f"checkpoint={checkpoint}: must be last, best, or the number of an update")
     refuse(not isinstance(seed, int), f"seed={seed}: must be an int")
     refuse(not folder.is_dir(), f"{folder}: there is no such folder")

@@ -26,7 +26,10 @@ def _check_space(space: dict[str, Any]) -> dict[str, Any]:
             why = "must be a list of numbers, names or flags that differ"
         else:
             known = isinstance(values, Mapping) and {"low", "high"} <= values.keys() <= _KEYS.keys()
-            known = known and all(isinstance(value, _KEYS[name]) for name, value in values.items())
+            known = known and all(
+                isinstance(value, _KEYS[name]) and isinstance(value, bool) == (name == "log")
+                for name, value in values.items()
+            )
             known = known and values["low"] < values["high"] and (values["low"] > 0 or not values.get("log"))
             why = "must be a list of choices, or a mapping with low, a greater high and perhaps log: true (low > 0)"
         if not known:
