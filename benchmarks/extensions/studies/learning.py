@@ -102,8 +102,7 @@ _MEASURES = {  # column: measure, digits
 _PICTURES = {  # of the first run of a study
     "trials": ("adaptation", "coverage"),
     "search": ("adaptation", "coverage", "moved_goal"),
-    "terminating": ("adaptation", "probes", "coverage"),
-    "worlds": ("adaptation",),
+    "terminating": ("adaptation", "coverage"),
     "vectors": ("adaptation",),
 }
 _BLOCK = re.compile(r"(<!-- results: (.+?) -->\n).*?(<!-- end -->)", re.DOTALL)

@@ -109,8 +109,6 @@ _A2C_LINES = [
     ),
     *(Line("terminating", _A2C, name, f"{name}; 23 at random") for name in _REFERENCES),
 ]
-_SPOILED = ("context wiped at reset", "rewards blanked", "another task's context", "context shuffled", "greedy")
-_SPOILED += ("temperature 0.5",)
 _Q_HISTORIES = ("70 goals", "first third of the lives")
 _Q_METHODS = ("distilled, then trials", "in-context CQL", "plain distillation")
 _EXPERT, _DOOR = "expert, sees the task", "GoToDoor, 200 iterations"
@@ -158,12 +156,6 @@ _FOUND = {
     "decoding": ("most probable", *(f"temperature {value}" for value in ("0.25", "0.5", "0.75", "1.0", "1.5"))),
     "position": ("learned", "env time", "learned and env time", "rotary", "rotary and env time", "none"),
 }
-_RANDOM_TABLES = {
-    "linear bandit": ("Thompson sampling", "LinUCB", "random"),
-    "contextual bandit": ("Thompson sampling", "UCB1", "random"),
-    "garnet": ("PSRL", "random", "optimum"),
-    "frozen lake 6 x 6": ("random", "optimum"),
-}
 _WORLD_TRIALS = {
     "bandit": ("model before trials", "Thompson sampling", "UCB1", "random"),
     "contextual bandit": ("model before trials", "Thompson sampling", "UCB1", "random"),
@@ -175,14 +167,6 @@ _WORLD_TRIALS = {
 }
 _TRIAL_MEASURES = {name: (REGRET, SUCCESS_END) if "bandit" in name else (RETURN_END,) for name in _WORLD_TRIALS}
 _LEVEL_REFERENCES = dict.fromkeys(_LEVELS, ("model before trials", _EXPERT, "random"))
-_WORLDS = {
-    "Key-to-Door": ("searcher", "random", "optimum"),
-    "Key-to-Door, key not seen": ("searcher",),
-    "hard room": ("searcher", *_REFERENCES[2:4], "random"),
-    "permuted actions": ("searcher", "random"),
-    "bandit": ("Thompson sampling", "UCB1", "random"),
-    "FrozenLake": ("random", "optimum"),
-}
 _LITERATURE = {
     "5 arms, 100 pulls": "Gittins index",
     "10 arms, 100 pulls": "Gittins index",
@@ -238,7 +222,6 @@ def _compact(
     study: str,
     references: Mapping[str, Sequence[str]],
     measures: Mapping[str, Sequence[str]],
-    head: Sequence[str] = _FROM,
 ) -> Compact:
     """A row for each variant of a study and each of its measures: the model, and the policies it is compared with."""
     return Compact(
@@ -247,7 +230,7 @@ def _compact(
             for variant, figures in measures.items()
             for figure in figures
         ],
-        head,
+        _FROM,
     )
 
 
@@ -304,13 +287,6 @@ TABLES: dict[str, Table | Compact] = {
         ],
         ("room", *_BESIDE[1:]),
     ),
-    "spoiled": Compact(
-        [
-            Row(label, LATE, [Line(study, variant), *(Line(study, variant, f"model, {way}", way) for way in _SPOILED)])
-            for study, variant, label in (("search", _SEARCH, "the covering plan"), ("terminating", _A2C, "A2C"))
-        ],
-        ("model of", "context kept", "otherwise"),
-    ),
     "vectors": Compact(
         [
             Row(
@@ -329,14 +305,6 @@ TABLES: dict[str, Table | Compact] = {
         ],
         ("world", RETURN_FIRST, "model", "for comparison"),
     ),
-    "worlds_in_context": Compact(
-        [
-            row
-            for study, references in (("worlds", _WORLDS), ("tables", _RANDOM_TABLES))
-            for row in _compact(study, references, {name: (RETURN_END,) for name in references}).rows
-        ],
-        ("world", RETURN_FIRST, "model", "for comparison"),
-    ),
     "world_trials": Compact(
         [
             *_compact("world_trials", _WORLD_TRIALS, _TRIAL_MEASURES).rows,
@@ -346,19 +314,6 @@ TABLES: dict[str, Table | Compact] = {
             *_compact("minigrid_trials", _LEVEL_REFERENCES, dict.fromkeys(_LEVELS, (RETURN_END,))).rows,
         ],
         _FROM,
-    ),
-    "gym_worlds": Compact(
-        [
-            Row(label, figure, [Line(study, variant, policy) for policy in (MODEL, _EXPERT, "random")])
-            for label, study, variant, figures in (
-                ("GoToDoor", "minigrid", "GoToDoor", (RETURN_END, SUCCESS_END)),
-                ("Fetch", "minigrid", "Fetch", (RETURN_END, SUCCESS_END)),
-                ("ML1 reach", "meta_world", "reach", (RETURN_END, SUCCESS_END)),
-                ("HalfCheetah-Vel", "half_cheetah", "HalfCheetah-Vel", (RETURN_4, RETURN_END)),
-            )
-            for figure in figures
-        ],
-        (*_FROM[:-1], _EXPERT, "random"),
     ),
     "literature": Compact(
         [

@@ -52,4 +52,4 @@ def announce(config: Config, results: Json) -> None:
     print(f"histories  {config.folder('histories')}")
     if (videos := config.folder("videos") / "source").exists():
         print(f"videos     {videos}")
-    print(f"board      tensorboard --logdir {config.folder('logs')}")
+    print(f"curves     tensorboard --logdir {config.folder('logs')}")
