@@ -112,9 +112,9 @@ def summary(results: Json, spec: EnvSpec) -> str:
     num_tasks = results["protocol"]["num_tasks"][part]
     if measure == "success":
         solved_ones = f"{final['fraction_solved']['mean']:.0%} of {num_tasks}"
-        lines += [f"{tasks} {solved(spec)} in at least half of the last quarter of the episodes: {solved_ones}"]
+        lines += [f"{tasks} {solved(spec)} in at least half of the episodes of the last quarter: {solved_ones}"]
         if strict := final.get("fraction_solved_90"):
-            lines[0] += f", and {strict['mean']:.0%} in at least nine of ten of them"
+            lines[0] += f", and {strict['mean']:.0%} in at least nine tenths of them"
     for name, description, digits in _SUMMARY:
         if (number := final.get(name)) and name not in LABELS.keys() - {measure}:
             mean, low, high = (f"{number[end]:.{digits}f}" for end in ("mean", "low", "high"))
