@@ -11,7 +11,7 @@ import pytest
 import torch
 from harness import TINY, done, results_of, run
 from torch import Tensor
-from toy_env import TOY, Toy, lake, shaped, toy
+from toy_env import TOY, Shaped, Toy, lake, shaped, toy
 from toy_env import played as played_in
 
 from icrl.config.options import replace
@@ -61,6 +61,20 @@ def test_environments_are_closed_when_they_are_no_longer_needed() -> None:
     env.close()
     env.close()
     assert not Toy.open_ones
+
+
+def test_an_environment_plays_other_tasks_that_differ_in_options_of_the_reset_alone() -> None:
+    tasks = [{"weight": 2.0, "reset.start": 1.0}, {"weight": 2.0, "reset.start": 5.0}, {"weight": 1.0}]
+    orders, actions = [torch.tensor(order)[:, None] for order in ([0, 1], [1, 1], [1, 2])], torch.rand(9, 2, 2)
+    env, made = GymnasiumEnv(shaped(tasks=tasks)), list[int]()
+    for order in orders:
+        Shaped.made.clear()
+        played = play(env, order, SEEDS[:2], actions)
+        made.append(len(Shaped.made))
+        anew = play(GymnasiumEnv(shaped(tasks=tasks)), order, SEEDS[:2], actions)
+        for (_, one), (_, other) in zip(played, anew, strict=True):
+            assert one.obs.equal(other.obs) and one.reward.equal(other.reward)
+    assert made == [2, 0, 1]
 
 
 # Of an exception that no process can send, of an end of the process, and of a loop without an end.

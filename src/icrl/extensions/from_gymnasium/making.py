@@ -70,6 +70,11 @@ class Maker:
         """Part of a task that changes the environment which is made."""
         return {key: value for key, value in self.tasks[task].items() if not key.startswith(RESET)}
 
+    def same_made(self, task: int, other: int) -> bool:
+        """Whether the environment of one task can play the other, which differs in options of the reset alone."""
+        made, others = ([*self.made_as(number).items()] for number in (task, other))  # in their order, which counts
+        return task == other or (not self.task_visible and made == others)
+
     def reset(self, env: gymnasium.Env[Any, Any], task: int, seed: int) -> tuple[Any, dict[str, Any]]:
         """First observation of an episode, and `info`. With `reset.seed` all episodes of the task begin alike, as drawn
         by the reset; what its steps draw from `np_random` differs between episodes."""

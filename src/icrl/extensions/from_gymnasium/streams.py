@@ -185,9 +185,9 @@ class _Stream:
         """First observation of an episode."""
         self._begin_turn()
         self._episode, self._time = episode, 0
-        if self._env is None or self.task != task:
+        same, self.task = self._maker.same_made(self.task, task), task
+        if self._env is None or not same:
             self.close()
-            self.task = task
             self._env = self._maker.make(task, **self._arguments)
         obs, info = self._maker.reset(self._env, task, seed)
         return self._read(obs, info, ended=False)
