@@ -111,14 +111,19 @@ OTHERS = [Identity("train_gpt", "beef"), Identity("train_ilql", "f00d")]
 
 @pytest.mark.parametrize("content", [b"{", b"[]", b'{"sessions": {}}', b"\xff", b"", *OTHERS], ids=str)
 def test_a_record_that_is_damaged_or_of_another_run_is_kept_aside(project, tmp_path, content, capsys):
+    """And with it the diff of its code."""
     path, of_another = tmp_path / "run.json", isinstance(content, Identity)
+    (project / "code.py").write_text("x = 4\n")
     record(tmp_path, project, owner=content if of_another else OWNER)
+    (project / "code.py").write_text("x = 5\n")
     if not of_another:
         path.write_bytes(content)
     before = path.read_bytes()
     for sessions in (1, 2):
         record(tmp_path, project)
         assert len(read_sessions(path, OWNER)) == sessions
+    diffs = [(file.name, file.read_text()[-6:]) for file in sorted(tmp_path.glob("*.diff"))]
+    assert diffs == [("code-2.diff", "x = 5\n"), ("code-3.diff", "x = 5\n"), ("code.diff", "x = 4\n")]
     assert (tmp_path / "run.json.damaged").read_bytes() == before
     told = "run.json is damaged, or of another run or version; renamed it to run.json.damaged"
     assert capsys.readouterr().out.count(told) == 1

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import io
 import json
-import math
 import re
 import sys
 from collections.abc import Collection
@@ -73,19 +72,20 @@ class CheckpointsConfig(Options):
 
 
 class Interval:
-    """Schedule of an event: `number` times in a run of `total` iterations, or else every `every` of them (0: never);
-    with `end` also in the last iteration.
+    """Schedule of an event: `number` times in a run of `total` iterations, evenly spread up to the last one, or else
+    every `every` of them (0: never); with `end` also in the last iteration.
 
     Checkpoints, evaluations, summaries and snapshots only call `due`, so another rule (such as once every few minutes)
     changes this class alone."""
 
     def __init__(self, number: int, every: int, total: int, *, end: bool = False) -> None:
-        self._length, self._total, self._end = math.ceil(total / number) if number else every, total, end
+        self._times, self._length = (number, total) if number else (1, every)  # so many times in each `length`
+        self._total, self._end = total, end
 
     def due(self, iteration: int) -> bool:
         if self._end and iteration == self._total:
             return True
-        return iteration > 0 and self._length > 0 and iteration % self._length == 0
+        return iteration > 0 and self._length > 0 and iteration * self._times % self._length < self._times
 
 
 class DamagedCheckpointError(PipelineError):

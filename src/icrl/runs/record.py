@@ -1,7 +1,8 @@
 """Record of a run, written when it starts: options, command, code, versions, host.
 
 run.json        {"sessions": [...]}, one entry for each time the run is started or resumed
-code.diff       diff of the first session's code to its revision; code-<k>.diff for the k-th session
+code.diff       diff of the first session's code to its revision; code-<k>.diff for the k-th session, or with the next
+                free number after a run.json that was damaged
 """
 
 import os
@@ -11,6 +12,7 @@ import subprocess
 import sys
 from contextlib import suppress
 from datetime import UTC, datetime
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -71,7 +73,9 @@ def record_session(config: Any, folder: Path, owner: Identity, step: int, projec
             damaged = path.replace(f"{path}.damaged").name
             say(f"{path} is damaged, or of another run or version; renamed it to {damaged} and started a new one")
     if git["dirty"]:
-        diff = f"code-{len(sessions) + 1}.diff" if sessions else "code.diff"
+        numbers = count(len(sessions) + 1)
+        names = (f"code-{number}.diff" if number > 1 else "code.diff" for number in numbers)
+        diff = next(name for name in names if not (folder / name).exists())
         write_atomically(folder / diff, git["diff"].encode())
     session = {
         "started": datetime.now(UTC).isoformat(timespec="seconds"),

@@ -78,7 +78,7 @@ def opened(
         saved |= {"generators": Generators(device, ranks), **(parts or {})}
         for name, part in saved.items():
             if part is not None:
-                run.add(name, part)
+                run.add(name, part, is_optional=name == "noise_scale")  # checkpoints without the extension lack it
         stack.enter_context(run)
         yield training
         if training.evaluations:

@@ -20,6 +20,7 @@ from icrl.contracts import Batch, ConfigError
 from icrl.extensions.noise_scale.estimator import GradientNoiseScale, make_noise_scale
 from icrl.runs import checkpoint
 from icrl.runs.distributed import Ranks
+from icrl.training import fit
 
 KINDS = ("alternative", "paper")
 FIRST = np.array([[3.0, 1.0], [1.0, 2.0]])
@@ -42,6 +43,18 @@ def test_the_first_estimate_of_a_run_is_of_its_first_model_and_changes_nothing(t
     make_noise_scale(config.summaries, config.trainer, Ranks(0, 4))
     with pytest.raises(ConfigError, match=r"gradient_noise_scale=paper .* trainer\.mini_batch_size=8 .* 5 processes"):
         make_noise_scale(config.summaries, config.trainer, Ranks(0, 5))
+
+
+@pytest.mark.parametrize("there", [(False, True), (True, False)])
+def test_a_run_continues_when_the_extension_comes_or_goes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, there: tuple[bool, bool]
+) -> None:
+    for installed, updates in zip(there, (2, 4), strict=True):
+        monkeypatch.setattr(fit, "NOISE_SCALES", [make_noise_scale] if installed else [])
+        continued = run(tmp_path / "both", config_of(trainer={"num_iterations": updates, "evaluate": False}))
+    once = run(tmp_path / "once", config_of(trainer={"num_iterations": 4, "evaluate": False}))
+    assert_same(continued.state_dict(), once.state_dict())
+    assert ("noise_scale" in checkpoint.load_newest(tmp_path / "both", "last", CPU)[0]) == there[1]
 
 
 def test_a_scale_that_cannot_be_shown_or_measured_is_refused() -> None:
