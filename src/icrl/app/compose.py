@@ -23,7 +23,17 @@ from icrl import extensions
 from icrl.app.resolvers import RESOLVERS
 from icrl.app.root import CHOICES, Config
 from icrl.config.modules import checksums, load_module
-from icrl.config.options import OR_ELSEWHERE, AnyRoot, Options, first_of, former_of, in_words, quoted, refuse
+from icrl.config.options import (
+    OR_ELSEWHERE,
+    AnyRoot,
+    Options,
+    first_of,
+    former_of,
+    in_words,
+    quoted,
+    refuse,
+    takes_text,
+)
 from icrl.config.schedules import nearest
 from icrl.contracts import ConfigError
 from icrl.runs.files import PROJECT
@@ -78,8 +88,8 @@ def presets_of(group: str, own: Path | None = None) -> dict[str, Path]:
 def own_presets(overrides: Iterable[str]) -> Path | None:
     """Folder that `presets=FOLDER` among the `overrides` names, relative to the working directory. Raises `ConfigError`
     if it does not exist."""
-    named = [_parsed(override) for override in overrides if override.lstrip("+").startswith("presets=")]
-    if not named or (folder := str(named[-1]["presets"])) == "none":
+    named = [_as_typed(override) for override in overrides if override.lstrip("+").startswith("presets=")]
+    if not named or (folder := str(named[-1])) == "none":
         return None
     refuse(not Path(folder).is_dir(), f"presets={folder}: must be a folder, relative to the working directory")
     return Path(folder).absolute()
@@ -87,7 +97,7 @@ def own_presets(overrides: Iterable[str]) -> Path | None:
 
 def own_modules(overrides: Iterable[str]) -> list[ModuleType]:
     """Import the modules that `module=` among the `overrides` names."""
-    named = [_parsed(override)["module"] for override in overrides if override.lstrip("+").startswith("module=")]
+    named = [_as_typed(override) for override in overrides if override.lstrip("+").startswith("module=")]
     names = [name for each in named[-1:] for name in (each if isinstance(each, list) else [each])]
     return [load_module(str(name), f"module={name}") for name in names]
 
@@ -115,6 +125,7 @@ def compose_config(root: type[AnyRoot], overrides: Iterable[str]) -> AnyRoot:
                     OmegaConf.update(composed, key, value, merge=False)
             if not nested:
                 kinds = _fill_in(composed, root)
+        _write_texts(composed, overrides, root, kinds)
         values = cast(dict[str, Any], OmegaConf.to_container(composed, resolve=True))
         if issubclass(root, Config):
             values["code"] = checksums([*modules, *files_of_world(kinds["env"], values["env"])])
@@ -184,6 +195,28 @@ def _parsed(override: str) -> Mapping[str, Any]:
     if written == "???":
         raise ConfigError(f"{override}: no value for {key}")
     return {parsed.key_or_group.lstrip("+"): parsed.value()}
+
+
+def _as_typed(override: str) -> Any:
+    """Value of `KEY=VALUE` with numbers and flags in it as they were typed: `0.10` is another name than `0.1`."""
+    (value,), text = _parsed(override).values(), override.partition("=")[2].strip()
+    if isinstance(value, list):
+        parts = [part.strip() for part in text[1:-1].split(",")]
+        pairs = zip(parts, value, strict=False) if len(parts) == len(value) else zip(value, value, strict=True)
+        return [typed if isinstance(one, (int, float)) else one for typed, one in pairs]
+    return text if isinstance(value, (int, float)) else value
+
+
+def _write_texts(
+    composed: DictConfig, overrides: Iterable[str], root: type[Options], kinds: Mapping[str, type[Options]]
+) -> None:
+    """Write names and other texts among the `overrides` into `composed` as they were typed."""
+    for override in overrides:
+        key = override.lstrip("+").partition("=")[0]
+        group, _, name = key.partition(".")
+        fields, name = (kinds[group].model_fields, name) if group in kinds else (root.model_fields, key)
+        if name in fields and takes_text(fields[name]):
+            OmegaConf.update(composed, key, _as_typed(override), merge=False)
 
 
 _parser = cache(OverridesParser.create)
