@@ -24,11 +24,13 @@ from harness import (
 )
 from installed import needs
 
+from icrl.app.compose import load_config
 from icrl.envs import make_env, rooms
 from icrl.envs.core import TensorEnv
 from icrl.envs.rooms import DarkRoom
 from icrl.recording import record
 from icrl.runs.files import read_json, write_json
+from icrl.training.program import open_run
 
 PRODUCED = {
     "train_agents": ["histories", "logs/tiny/source"],
@@ -89,6 +91,17 @@ def begin_again(root: Path) -> None:
 def test_earlier_stages(root, stage, options, remove, part):
     remove(root)
     assert part in refusal(stage, root, *options)
+
+
+def test_environments_of_a_training_are_closed(root):
+    config = load_config([*TINY, f"root={root}"])
+    with (
+        patch.object(TensorEnv, "close") as close,
+        open_run(config, "train_gpt", root / "logs/new/gpt", ()) as context,
+    ):
+        assert context and close.call_count == 1
+        context.spec()
+        assert close.call_count == 2
 
 
 def test_a_world_whose_rewards_were_changed_is_not_that_of_the_training(root, monkeypatch):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager, nullcontext
+from contextlib import closing, contextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -48,7 +48,8 @@ class RunContext(NamedTuple):
         return self.description["tasks"]
 
     def spec(self) -> EnvSpec:
-        return make_env(self.config.env, self.device).spec
+        with closing(make_env(self.config.env, self.device)) as env:
+            return env.spec
 
     def windows(self, objective: ObjectiveConfig, rewards: Rewards | None = None) -> Mixture:
         """Windows of all training tasks that are not set aside, with the weights of `objective` and the rewards of
@@ -163,12 +164,13 @@ def open_run(
                     announce(f"all {updates} updates of {config.name} are done: {folder}", ranks)
                     yield None
                     return
-            split, env = stores[0].manifest["tasks"], make_env(config.env, device)
-            development = development_of(env, config, split["train"])
+            split = stores[0].manifest["tasks"]
+            with closing(make_env(config.env, device)) as env:
+                development, spec = development_of(env, config, split["train"]), env.spec
             description = owner._asdict() | {
                 "inputs": made_of,
                 "config": config.model_dump(),
-                "env": env.spec.to_json(),
+                "env": spec.to_json(),
                 "tasks": split | {"development": development},
                 "histories": described(stores),
             }
