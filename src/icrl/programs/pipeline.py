@@ -15,19 +15,24 @@ from pathlib import Path
 import torch
 
 from icrl.app.root import Config
-from icrl.config.options import replace
+from icrl.config.modules import command_of
+from icrl.config.options import refuse, replace
+from icrl.evaluation.kinds import kind_of
 from icrl.programs import evaluate, finetune, train_agents, train_gpt
 from icrl.recording.record import examined
+from icrl.runs.checkpoint import FINISHED
 from icrl.runs.distributed import process_group
 from icrl.runs.processes import POOLS
 from icrl.training.trials import check_trials
 
+_TRAINING = ("train_gpt", "finetune")
 LARGE = "source.num_learners, trainer.mini_batch_size, evaluation.num_streams"
 
 
 def main(config: Config) -> Path:
     """Run or resume all stages; returns the folder with the results."""
     tuned = config.policy.model == config.finetune.experiment_name
+    _check_trained(config)
     if tuned:
         check_trials(config)
     set_forkserver_preload([__name__, "torch._dynamo"])  # which every other process of a stage needs
@@ -42,6 +47,17 @@ def main(config: Config) -> Path:
         torch.set_num_threads(threads)
         train_agents.announce(config, examination())
     return evaluate.main(config)
+
+
+def _check_trained(config: Config) -> None:
+    """Raise `ConfigError` if the policy needs a training that is not finished and no stage of this program."""
+    kind = kind_of(config.policy, config.finetune)
+    assert kind, "a rule of Config"
+    others = [(folder, program) for folder, program in kind.parts.items() if program not in _TRAINING]
+    missing = [program for folder, program in others if not (config.run_folder / folder / FINISHED).exists()]
+    needs = f"policy.model={config.policy.model} with policy.advantage_scale={config.policy.advantage_scale:g} needs"
+    first = " and ".join(map(command_of, missing))
+    refuse(missing, f"{needs} {first}, which src.pipeline does not run: run each stage by its own program")
 
 
 def _shared(config: Config, threads: int, program: str) -> tuple[Config, int]:

@@ -13,15 +13,26 @@ from hypothesis import strategies as st
 from legal_world import LEGAL, Fixed, masks, restricted
 from models import outspoken
 
+from icrl.app.compose import load_config
 from icrl.config.options import replace
+from icrl.contracts import ConfigError
 from icrl.extensions.offline_rl.awr import AdvantageWeightedRegression
 from icrl.extensions.offline_rl.ilql import ImplicitQLearning
 from icrl.nn.gpt import GPT
+from icrl.programs import pipeline
 
 
 def objective(critic=None, **options) -> AdvantageWeightedRegression:
     config = replace(CONFIG.awr, **options)
     return AdvantageWeightedRegression(config, (critic or critic_of()).target)
+
+
+@pytest.mark.parametrize("options", [("policy.model=awr",), ("policy.model=critic", "policy.advantage_scale=2")])
+def test_a_pipeline_refuses_policies_that_it_does_not_train_before_any_work(tmp_path, options) -> None:
+    config = load_config(["env=tiny_room", f"root={tmp_path}", *options])
+    with pytest.raises(ConfigError, match=f"{options[0]} with .* needs icrl train-ilql.* run each stage by its own"):
+        pipeline.main(config)
+    assert not [*tmp_path.iterdir()]
 
 
 def policy() -> GPT:
