@@ -108,6 +108,7 @@ def test_folders_that_do_not_exist_are_named(finished, monkeypatch, tmp_path):
         (lambda: icrl.load(finished / "logs/tiny", checkpoint="first"), "checkpoint=first: must be last, best, or"),
         (lambda: icrl.load(finished / "logs/tiny", checkpoint=True), "checkpoint=True: must be last, best, or"),
         (lambda: icrl.load(finished / "logs/tiny", seed=1.5), "seed=1.5: must be an int"),
+        (lambda: icrl.load(finished / "logs/tiny", seed=2**70), f"seed={2**70}: must be an int of 64 bits"),
     ):
         with pytest.raises(ConfigError, match=said):
             call()

@@ -11,6 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
+from icrl.contracts import ConfigError
+from icrl.envs.policies import uniform_actions
 from icrl.spaces import EnvSpec, discrete_spec, read_space, written_space
 
 IMAGES = Box(0, 255, (4, 5, 3), np.uint8)
@@ -36,8 +38,11 @@ def test_bounds_come_back_exactly(low: np.ndarray, width: np.ndarray) -> None:
 
 
 def test_other_spaces_are_refused() -> None:
-    with pytest.raises(TypeError, match="must be Discrete, MultiDiscrete or a Box"):
-        written_space(Dict({"a": Discrete(2)}))
+    for space in (Dict({"a": Discrete(2)}), Discrete(3, start=1), MultiDiscrete([3, 2], start=[0, 1])):
+        with pytest.raises(TypeError, match="must be Discrete or MultiDiscrete from 0, or a Box"):
+            written_space(space)
+    with pytest.raises(ConfigError, match=r"actions in Box\(.* have no bounds"):
+        uniform_actions(EnvSpec(VECTORS, VECTORS, (), 0, 9), torch.zeros(2, 3), torch.zeros(2))
     with pytest.raises(TypeError, match="are not integers"):
         EnvSpec(VECTORS, VECTORS, (), 0, 9).num_actions  # noqa: B018 - it raises
     with pytest.raises(TypeError, match=r"has the dtype float64: must be one of float32, "):

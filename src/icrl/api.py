@@ -83,7 +83,7 @@ def load(
     refuse(not sound, f"temperature={temperature}: must be None, 0, or at least {LEAST_TEMPERATURE}")
     known = checkpoint in ("last", "best") or (type(checkpoint) is int and checkpoint >= 0)
     refuse(not known, f"checkpoint={checkpoint}: must be last, best, or the number of an update")
-    refuse(not isinstance(seed, int), f"seed={seed}: must be an int")
+    refuse(not isinstance(seed, int) or abs(seed) >= 2**63, f"seed={seed}: must be an int of 64 bits")
     refuse(not folder.is_dir(), f"{folder}: there is no such folder")
     load_plugins()
     if read := next((read for file, read in READERS.items() if (folder / file).exists()), None):

@@ -193,14 +193,14 @@ def reward_table(values: tuple[float, ...], device: torch.device) -> Tensor:
 def written_space(space: Space[Any]) -> dict[str, Any]:
     """A space in JSON. Bounds of a Box are a number, or a list of numbers; None: there is none."""
     match space:
-        case Discrete():
+        case Discrete() if not space.start:
             return {"type": "Discrete", "n": int(space.n)}
-        case MultiDiscrete():
+        case MultiDiscrete() if not space.start.any():
             return {"type": "MultiDiscrete", "nvec": space.nvec.tolist()}
         case Box():
             bounds = {name: _written_bound(getattr(space, name)) for name in ("low", "high")}
             return {"type": "Box", **bounds, "shape": list(space.shape), "dtype": str(space.dtype)}
-    raise TypeError(f"{space} must be Discrete, MultiDiscrete or a Box")
+    raise TypeError(f"{space} must be Discrete or MultiDiscrete from 0, or a Box")
 
 
 def read_space(written: dict[str, Any]) -> Space[Any]:
