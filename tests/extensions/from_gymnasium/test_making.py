@@ -117,8 +117,10 @@ def test_values_of_a_function_are_functions_of_the_seed() -> None:
 def test_frozen_lakes_of_any_size(size: int) -> None:
     """The planner reaches every goal, after as many steps as there are to the opposite corner, or more."""
     config = load_config(
-        ["env=frozen_lake", "env.tasks.count=12", *[f"env.tasks.random.desc.size={size}"] * (size > 6)]
+        ["env=frozen_lake", "env.tasks.count=12"]
+        + [f"env.tasks.random.desc.size={size}", "env.max_episode_steps=45"] * (size > 6)
     )
+    assert config.source.history_steps == {6: 1230, 8: 1850}[size]
     env = make_env(config.env)
     optimum = optimal_exact(env, env.all_tasks())
     assert env.spec.width == size and env.spec.num_obs == size**2

@@ -4,6 +4,8 @@ import re
 from collections.abc import Callable, Mapping, Sized
 from typing import Any
 
+from icrl.app.resolvers import numbers_of
+
 _LAKE = ("", "FrozenLake-v1")  # ids of the preset env=gymnasium
 
 
@@ -22,4 +24,14 @@ def _two_thirds(tasks: Any) -> int:
     return max(2, number * 2 // 3) if isinstance(number, int) and number else 0
 
 
-RESOLVERS: dict[str, Callable[..., object]] = {"world": _world, "lake": _lake, "two_thirds": _two_thirds}
+def _lake_life(episodes: Any, steps: Any) -> int:
+    """Env steps of one stream that an evaluation compares with, in whole unrolls of 10."""
+    return -(-(episodes + 1) * steps // 10) * 10 if numbers_of(episodes, steps) else 10
+
+
+RESOLVERS: dict[str, Callable[..., object]] = {
+    "world": _world,
+    "lake": _lake,
+    "lake_life": _lake_life,
+    "two_thirds": _two_thirds,
+}
