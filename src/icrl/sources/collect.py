@@ -7,14 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
 from torch import Tensor
 
 from icrl.config.options import refuse
 from icrl.config.schedules import Clock
-from icrl.contracts import Env, Rollout, Sample, Step, UpdateResult
+from icrl.contracts import Env, Policy, Rollout, Sample, Step, UpdateResult
 from icrl.envs.core import State
 from icrl.envs.rollout import Streams, rollout, start_streams
 from icrl.randomness import Noise, integers, mix, stream_seeds
@@ -63,6 +63,12 @@ def make_learners(
     return learner, streams, Noise(noise)
 
 
+class UnrollPolicy(Policy[Any], Protocol):
+    """Learner, or another policy with its `targets`."""
+
+    def targets(self, rollout: Rollout, carry: Any) -> Columns: ...
+
+
 class UnrollWorker:
     """Producer of one unroll per iteration, here in this process by the current policy."""
 
@@ -72,13 +78,12 @@ class UnrollWorker:
         self,
         source: SourceConfig,
         env: Env[State],
-        policy: Any,
+        policy: UnrollPolicy,
         streams: Streams[State, Any],
         noise: Noise,
         first: int = 0,
     ) -> None:
-        """Continue with `streams` after `first` iterations; `noise` is set to the same step. `policy`: the learner, or
-        another policy with its `targets`."""
+        """Continue with `streams` after `first` iterations; `noise` is set to the same step."""
         self._source, self._env, self._policy, self._streams, self._noise = source, env, policy, streams, noise
         self._done, self.before = first, streams.carry
 
