@@ -3,9 +3,12 @@
 import importlib.metadata
 import math
 import os
+import re
+import shlex
 import shutil
 import sys
 from collections.abc import Iterator
+from contextlib import closing
 from importlib.metadata import EntryPoint
 from pathlib import Path
 
@@ -56,7 +59,7 @@ def mine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """Folder of the user's own files. Their modules and classes are forgotten before and after."""
 
     def forget() -> None:
-        for name in ("my_world", "my_rule", "my_source", "my_model"):
+        for name in ("my_world", "my_cartpole", "my_rule", "my_source", "my_model"):
             sys.modules.pop(name, None)
         for registered in (WORLDS, sources._CLASSES, objectives._CLASSES, encoders._OWN):
             for name in [name for name, made in registered.items() if made.__module__.startswith("my_")]:
@@ -83,6 +86,21 @@ def test_files_of_ones_own_go_through_all_stages_with_worker_processes(tmp_path,
     assert all(math.isfinite(value) for curve in curves.values() for value in curve["returns"]["mean"])
     assert len(read_json(root / "logs/tiny/evaluation/results.json")["held_out_tasks"]) == 3
     assert ("optimum" in curves) == (options is rule)
+
+
+@OF_CLASS
+def test_a_cart_pole_of_ones_own_has_pushes_and_buttons_by_its_tasks(mine, monkeypatch):
+    """With the command of its first lines."""
+    monkeypatch.chdir(mine.parent)
+    text = (mine / "my_cartpole.py").read_text().replace("examples/", f"{mine}/")
+    command = re.search(r"python -m src.pipeline (.*?)\n\"", text, re.DOTALL)[1].replace("\\\n", " ")
+    with closing(make_env(load_config(shlex.split(command)).env)) as env:
+        tasks = env.all_tasks()
+        state, step = env.reset(tasks, torch.arange(30))
+        _, after = env.step(state, torch.ones(30, dtype=torch.long))
+        moved = after.obs[:, 1] - step.obs[:, 1]  # speed of the cart
+    assert len(tasks) == 30 and {*(moved > 0).tolist()} == {True, False}
+    assert moved.abs().min() > 0.08 and 1.5 < moved.abs().max() / moved.abs().min() < 3.1  # pushes of 5 to 15 newtons
 
 
 @OF_CLASS

@@ -19,7 +19,7 @@ PAGES = [
     *(page for page in sorted((PROJECT / "docs").glob("*.md")) if page.stem not in ABSENT),
 ]
 # The reader's own names, or an ellipsis; sentences in which no option follows the program
-OWN = re.compile(r"\.\.\.|[=|][A-Z]{1,5}\b|\bWORLD\b|\||my_cartpole|my_presets|my_histories|'?env.id=examples.cliffs")
+OWN = re.compile(r"\.\.\.|[=|][A-Z]{1,5}\b|\bWORLD\b|\||my_presets|my_histories|'?env.id=examples.cliffs")
 
 
 def blocks(page: Path, language: str) -> list[str]:
