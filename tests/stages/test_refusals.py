@@ -28,6 +28,7 @@ from icrl.app.compose import load_config
 from icrl.envs import make_env, rooms
 from icrl.envs.core import TensorEnv
 from icrl.envs.rooms import DarkRoom
+from icrl.programs import train_gpt
 from icrl.recording import record
 from icrl.runs.files import read_json, write_json
 from icrl.training.program import open_run
@@ -91,6 +92,12 @@ def begin_again(root: Path) -> None:
 def test_earlier_stages(root, stage, options, remove, part):
     remove(root)
     assert part in refusal(stage, root, *options)
+
+
+def test_a_finished_training_is_found_whatever_model_acts(root, capsys):
+    before = files_of(root / "logs")
+    train_gpt.main(load_config([*TINY, f"root={root}", "policy.model=finetuned"]))
+    assert "all 6 updates of tiny are done" in capsys.readouterr().out and files_of(root / "logs") == before
 
 
 def test_environments_of_a_training_are_closed(root):

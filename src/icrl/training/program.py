@@ -145,6 +145,8 @@ def open_run(
             before, extended = newest[1]["description"] if newest else None, False
             if before and Identity.of(before).program == program:
                 check_described(before, folder)
+                acting = recorded_value(before["config"], "policy.model") or config.policy.model
+                config = replace(config, policy=replace(config.policy, model=acting))  # no training depends on it
                 check_same(config, before["config"], groups, str(folder), budgets=False)
                 extended = check_length(config, before["config"], groups, rates, str(folder))
                 check_stores(stores, before["histories"], folder)
