@@ -182,7 +182,8 @@ def evaluate(
     """Play `num_episodes` episodes of `num_streams` streams of each of `tasks` `[G, task_dim]` of a world of tensors.
 
     Returns what each episode came to, `[G, num_streams, num_episodes]` each: `returns`, `success`, `steps_to_goal`,
-    `lengths`. The tables of a run with references, ablations and intervals are written by the program `evaluate`."""
+    `lengths`. Steps to the goal of an episode without success are its length, also if a pit ended it early. The tables
+    of a run with references, ablations and intervals are written by the program `evaluate`."""
     for name, number in (("num_episodes", num_episodes), ("num_streams", num_streams)):
         refuse(number < 1, f"{name}={number}: must be at least 1")
     known = env.all_tasks()
