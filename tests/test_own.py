@@ -89,6 +89,7 @@ def test_files_of_ones_own_go_through_all_stages_with_worker_processes(tmp_path,
 
 
 @OF_CLASS
+@needs("experts")
 def test_a_cart_pole_of_ones_own_has_pushes_and_buttons_by_its_tasks(mine, monkeypatch):
     """With the command of its first lines."""
     monkeypatch.chdir(mine.parent)
