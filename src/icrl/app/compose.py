@@ -10,30 +10,21 @@ from collections.abc import Iterable, Mapping
 from functools import cache, lru_cache
 from pathlib import Path
 from types import ModuleType
-from typing import Any, cast
+from typing import Any, cast, get_args, get_origin
 
 from hydra import compose, initialize_config_dir
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.errors import HydraException
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
-from pydantic import ValidationError
+from pydantic import PlainValidator, ValidationError
+from pydantic.fields import FieldInfo
 
 from icrl import extensions
 from icrl.app.resolvers import RESOLVERS
 from icrl.app.root import CHOICES, Config
 from icrl.config.modules import checksums, load_module
-from icrl.config.options import (
-    OR_ELSEWHERE,
-    AnyRoot,
-    Options,
-    first_of,
-    former_of,
-    in_words,
-    quoted,
-    refuse,
-    takes_text,
-)
+from icrl.config.options import OR_ELSEWHERE, AnyRoot, Options, first_of, former_of, in_words, quoted, refuse
 from icrl.config.schedules import nearest
 from icrl.contracts import ConfigError
 from icrl.runs.files import PROJECT
@@ -125,7 +116,7 @@ def compose_config(root: type[AnyRoot], overrides: Iterable[str]) -> AnyRoot:
                     OmegaConf.update(composed, key, value, merge=False)
             if not nested:
                 kinds = _fill_in(composed, root)
-        _write_texts(composed, overrides, root, kinds)
+        _write_texts(composed, overrides, {"": root, **kinds})
         values = cast(dict[str, Any], OmegaConf.to_container(composed, resolve=True))
         if issubclass(root, Config):
             values["code"] = checksums([*modules, *files_of_world(kinds["env"], values["env"])])
@@ -207,16 +198,22 @@ def _as_typed(override: str) -> Any:
     return text if isinstance(value, (int, float)) else value
 
 
-def _write_texts(
-    composed: DictConfig, overrides: Iterable[str], root: type[Options], kinds: Mapping[str, type[Options]]
-) -> None:
-    """Write names and other texts among the `overrides` into `composed` as they were typed."""
+def _write_texts(composed: DictConfig, overrides: Iterable[str], kinds: Mapping[str, type[Options]]) -> None:
+    """Write names and other texts among the `overrides` into `composed` as they were typed. `kinds`: class of each
+    group, and of the root under ""."""
     for override in overrides:
         key = override.lstrip("+").partition("=")[0]
-        group, _, name = key.partition(".")
-        fields, name = (kinds[group].model_fields, name) if group in kinds else (root.model_fields, key)
-        if name in fields and takes_text(fields[name]):
+        group, _, name = key.rpartition(".")
+        field = kinds[group].model_fields.get(name) if group in kinds else None
+        if field and _takes_text(field):
             OmegaConf.update(composed, key, _as_typed(override), merge=False)
+
+
+def _takes_text(field: FieldInfo) -> bool:
+    """True for a `Name` or `Text`, or a list of such, for which a number stands too."""
+    if get_origin(field.annotation) is list:
+        return _takes_text(FieldInfo.from_annotation(get_args(field.annotation)[0]))
+    return field.annotation is str and any(isinstance(mark, PlainValidator) for mark in field.metadata)
 
 
 _parser = cache(OverridesParser.create)

@@ -194,15 +194,6 @@ Text = Annotated[str, PlainValidator(_check_text), "a text"]
 PathName = Annotated[Text, "a path"]
 MOST_SEEDS = 10**9
 Seed = Annotated[int, f"null, or int >= 0 and <= {MOST_SEEDS}"]  # null: `compose` puts a number in its place
-
-
-def takes_text(field: FieldInfo) -> bool:
-    """True for a `Name` or `Text`, or a list of such, for which a number stands too."""
-    if get_origin(field.annotation) is list:
-        return takes_text(FieldInfo.from_annotation(get_args(field.annotation)[0]))
-    return field.annotation is str and any(isinstance(mark, PlainValidator) for mark in field.metadata)
-
-
 OneOrMore = BeforeValidator(lambda value: value if isinstance(value, list) or value is None else [value])
 
 
