@@ -10,21 +10,20 @@ from collections.abc import Iterable, Mapping
 from functools import cache, lru_cache
 from pathlib import Path
 from types import ModuleType
-from typing import Any, cast, get_args, get_origin
+from typing import Any, cast
 
 from hydra import compose, initialize_config_dir
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.errors import HydraException
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
-from pydantic import PlainValidator, ValidationError
-from pydantic.fields import FieldInfo
+from pydantic import ValidationError
 
 from icrl import extensions
 from icrl.app.resolvers import RESOLVERS
 from icrl.app.root import CHOICES, Config
 from icrl.config.modules import checksums, load_module
-from icrl.config.options import OR_ELSEWHERE, AnyRoot, Options, first_of, former_of, in_words, quoted, refuse
+from icrl.config.options import OR_ELSEWHERE, AnyRoot, Name, Options, first_of, former_of, in_words, quoted, refuse
 from icrl.config.schedules import nearest
 from icrl.contracts import ConfigError
 from icrl.runs.files import PROJECT
@@ -189,31 +188,20 @@ def _parsed(override: str) -> Mapping[str, Any]:
 
 
 def _as_typed(override: str) -> Any:
-    """Value of `KEY=VALUE` with numbers and flags in it as they were typed: `0.10` is another name than `0.1`."""
-    (value,), text = _parsed(override).values(), override.partition("=")[2].strip()
-    if isinstance(value, list):
-        parts = [part.strip() for part in text[1:-1].split(",")]
-        pairs = zip(parts, value, strict=False) if len(parts) == len(value) else zip(value, value, strict=True)
-        return [typed if isinstance(one, (int, float)) else one for typed, one in pairs]
-    return text if isinstance(value, (int, float)) else value
+    """Value of `KEY=VALUE`, a number or a flag as it was typed: `0.10` is another name than `0.1`."""
+    (value,) = _parsed(override).values()
+    return override.partition("=")[2].strip() if isinstance(value, (int, float)) else value
 
 
 def _write_texts(composed: DictConfig, overrides: Iterable[str], kinds: Mapping[str, type[Options]]) -> None:
-    """Write names and other texts among the `overrides` into `composed` as they were typed. `kinds`: class of each
-    group, and of the root under ""."""
+    """Write names and other texts among the `overrides` as they were typed. `kinds`: class of each group, and of the
+    root under ""."""
     for override in overrides:
         key = override.lstrip("+").partition("=")[0]
         group, _, name = key.rpartition(".")
         field = kinds[group].model_fields.get(name) if group in kinds else None
-        if field and _takes_text(field):
+        if field and field.annotation in (str, list[Name]):
             OmegaConf.update(composed, key, _as_typed(override), merge=False)
-
-
-def _takes_text(field: FieldInfo) -> bool:
-    """True for a `Name` or `Text`, or a list of such, for which a number stands too."""
-    if get_origin(field.annotation) is list:
-        return _takes_text(FieldInfo.from_annotation(get_args(field.annotation)[0]))
-    return field.annotation is str and any(isinstance(mark, PlainValidator) for mark in field.metadata)
 
 
 _parser = cache(OverridesParser.create)

@@ -25,7 +25,6 @@ from icrl.runs.distributed import process_group
 from icrl.runs.processes import POOLS
 from icrl.training.trials import check_trials
 
-_TRAINING = ("train_gpt", "finetune")
 LARGE = "source.num_learners, trainer.mini_batch_size, evaluation.num_streams"
 
 
@@ -53,11 +52,13 @@ def _check_trained(config: Config) -> None:
     """Raise `ConfigError` if the policy needs a training that is not finished and no stage of this program."""
     kind = kind_of(config.policy, config.finetune)
     assert kind, "a rule of Config"
-    others = [(folder, program) for folder, program in kind.parts.items() if program not in _TRAINING]
-    missing = [program for folder, program in others if not (config.run_folder / folder / FINISHED).exists()]
-    needs = f"policy.model={config.policy.model} with policy.advantage_scale={config.policy.advantage_scale:g} needs"
-    first = " and ".join(map(command_of, missing))
-    refuse(missing, f"{needs} {first}, which src.pipeline does not run: run each stage by its own program")
+    for folder, program in kind.parts.items():
+        trained = program in ("train_gpt", "finetune") or (config.run_folder / folder / FINISHED).exists()
+        needs = (
+            f"policy.model={config.policy.model} with policy.advantage_scale={config.policy.advantage_scale:g} needs"
+        )
+        first = f"{command_of(program)}, which src.pipeline does not run: run each stage by its own program"
+        refuse(not trained, f"{needs} {first}")
 
 
 def _shared(config: Config, threads: int, program: str) -> tuple[Config, int]:
