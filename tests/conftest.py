@@ -72,9 +72,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(scope="module", autouse=True)
 def blank_pictures(request: pytest.FixtureRequest) -> Iterator[None]:
-    """Pictures of the right size with nothing on them, and videos of one frame: to draw them takes longer than all
-    other work of an evaluation with the options `harness.TINY`. A file whose tests look at what is drawn has a line
-    `DRAWS = True`."""
+    """Small pictures of noise, and videos of one frame: to draw them takes longer than all other work of an evaluation
+    with the options `harness.TINY`. A file whose tests look at what is drawn has a line `DRAWS = True`."""
     with pytest.MonkeyPatch.context() as patch:
         if not getattr(request.module, "DRAWS", False):
             patch.setattr(style, "figure_to_array", blank)

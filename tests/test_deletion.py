@@ -8,6 +8,7 @@ import re
 import shutil
 import subprocess
 import sys
+from functools import cache
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -55,6 +56,11 @@ def with_those_on(name: str) -> list[str]:
     return [*dict.fromkeys([name, *(one for other in direct for one in with_those_on(other))])]
 
 
+@cache
+def uncommented(preset: Path) -> str:
+    return re.sub("#.*", "", preset.read_text())
+
+
 def had_by(name: str) -> dict[str, Any]:
     """What an extension has that no other has, with the `extensions` that build on it: `options` that choose one of its
     choices or presets or set one of its options, those of them that are `chosen` by name, its `programs`, and `words`
@@ -93,7 +99,7 @@ def had_by(name: str) -> dict[str, Any]:
     named_part = re.compile(rf"\b({'|'.join(map(re.escape, parts))})\b|\$\{{({'|'.join(resolvers) or '-'}):")
 
     def naming(pattern: str) -> list[Path]:
-        return sorted(path for conf in confs for path in conf.glob(pattern) if named_part.search(path.read_text()))
+        return sorted(path for conf in confs for path in conf.glob(pattern) if named_part.search(uncommented(path)))
 
     of_config = [one for one in chosen if one.partition("=")[0] in groups_of("config")]
     return {

@@ -150,10 +150,11 @@ def one_process() -> Iterator[ProcessPoolExecutor]:
 
 
 def blank(figure: Figure) -> style.Frame:
-    """Picture of the right size with nothing on it but a band of noise, which makes its file as large as others."""
-    width, height = (figure.get_size_inches() * style.DPI).astype(int)
+    """Picture in place of a figure, a quarter as wide and high, with nothing on it but a band of noise, which makes its
+    file as large as others."""
+    width, height = (figure.get_size_inches() * style.DPI).astype(int) // 4
     picture = np.full((height, width, 3), 255, np.uint8)
-    picture[:20] = np.random.default_rng(0).integers(256, size=(20, width, 3))
+    picture[:40] = np.random.default_rng(0).integers(256, size=picture[:40].shape)
     return picture
 
 

@@ -77,7 +77,7 @@ def test_an_interrupted_search_tries_the_same_as_an_undisturbed_one(tmp_path, mo
             searched(tmp_path, 13, option)
     pictures = [*(tmp_path / "logs/tiny/search").glob("*.png")]
     assert {path.stem for path in pictures} == PLOTS.keys()
-    assert {plt.imread(path).shape[:2] for path in pictures} == {(700, 1200)}
+    assert {plt.imread(path).shape[:2] for path in pictures} == {(175, 300)}  # a quarter, see `blank`
 
 
 @pytest.mark.parametrize("name", ["results.json", "config.json"])
