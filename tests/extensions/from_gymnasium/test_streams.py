@@ -3,7 +3,8 @@
 import itertools
 import os
 import signal
-from contextlib import closing
+import time
+from contextlib import closing, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from toy_env import played as played_in
 
 from icrl.config.options import replace
 from icrl.contracts import PipelineError, Step
+from icrl.extensions.from_gymnasium import guard
 from icrl.extensions.from_gymnasium.guard import Guard
 from icrl.extensions.from_gymnasium.gymnasium_env import GymnasiumConfig, GymnasiumEnv
 from icrl.extensions.from_gymnasium.streams import PlayedState
@@ -117,6 +119,14 @@ def test_what_ends_the_program_as_it_is_closed_is_an_error() -> None:
     Toy.open_ones[-1].fault = "close"
     with pytest.raises(PipelineError, match="SystemExit: 0"):
         env.close()
+
+
+def test_a_turn_that_waits_for_a_core_is_not_over(monkeypatch: pytest.MonkeyPatch) -> None:
+    for waited, is_over in ((time.monotonic, False), (lambda: 0.0, True)):
+        monkeypatch.setattr(guard, "_seconds_waited", waited)
+        ends = pytest.raises(PipelineError, match=r"no answer in 0\.2 s") if is_over else nullcontext()
+        with ends, Guard(0.2, lambda: "here"):
+            time.sleep(0.5)
 
 
 def test_a_guard_leaves_alarms_and_exits_of_others_as_they_are() -> None:

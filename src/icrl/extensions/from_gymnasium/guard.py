@@ -6,6 +6,7 @@ import threading
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from importlib import import_module
+from pathlib import Path
 from typing import Any, NoReturn
 
 from icrl.config.modules import describe_error
@@ -15,6 +16,7 @@ SECONDS = 60.0  # that a reset or a step may take by default
 _TICKS = 10  # of a turn that takes too long; one that was stopped for hours (Ctrl-Z) has had a single tick
 _signal: Any = import_module("_signal")  # `signal` also makes enums of handlers, which takes longer than the rest here
 _turn = {"ticks": 0, "seconds": 0.0}  # since a reset or a step began, and that it may take
+_waited = {"seconds": 0.0}  # until the last tick
 
 
 class HangError(BaseException):
@@ -26,8 +28,19 @@ def begin_turn() -> None:
     _turn["ticks"] = 0
 
 
+def _seconds_waited() -> float:
+    """Seconds that the main thread was ready and had no core; 0 where the system does not tell."""
+    try:
+        return int(Path("/proc/self/schedstat").read_text().split()[1]) / 1e9
+    except (OSError, ValueError, IndexError):
+        return 0.0
+
+
 def _tick(*_: object) -> None:
-    _turn["ticks"] += 1
+    """Count a tick, unless others had the cores for most of it."""
+    waited = _seconds_waited()
+    _turn["ticks"] += waited - _waited["seconds"] < _turn["seconds"] / _TICKS / 2
+    _waited["seconds"] = waited
     if _turn["ticks"] > _TICKS:
         raise HangError(f"no answer in {_turn['seconds']:g} s, as env.timeout says")
 
