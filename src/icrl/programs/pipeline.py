@@ -52,13 +52,11 @@ def _check_trained(config: Config) -> None:
     """Raise `ConfigError` if the policy needs a training that is not finished and no stage of this program."""
     kind = kind_of(config.policy, config.finetune)
     assert kind, "a rule of Config"
+    policy = f"policy.model={config.policy.model} with policy.advantage_scale={config.policy.advantage_scale:g}"
     for folder, program in kind.parts.items():
         trained = program in ("train_gpt", "finetune") or (config.run_folder / folder / FINISHED).exists()
-        needs = (
-            f"policy.model={config.policy.model} with policy.advantage_scale={config.policy.advantage_scale:g} needs"
-        )
-        first = f"{command_of(program)}, which src.pipeline does not run: run each stage by its own program"
-        refuse(not trained, f"{needs} {first}")
+        how = f"{command_of(program)}, which src.pipeline does not run: run each stage by its own program"
+        refuse(not trained, f"{policy} needs {how}")
 
 
 def _shared(config: Config, threads: int, program: str) -> tuple[Config, int]:

@@ -74,11 +74,12 @@ def opened(
         training = Training(stack, context, run, evaluator, updater)
         if ranks.rank:  # own dropout on each rank; rank 0 draws as a single process would
             torch.manual_seed(torch.initial_seed() + ranks.rank)
-        saved = {"model": model, "updater": updater, "noise_scale": training.noise_scale}
-        saved |= {"generators": Generators(device, ranks), **(parts or {})}
-        for name, part in saved.items():
-            if part is not None:
-                run.add(name, part, is_optional=name == "noise_scale")  # checkpoints without the extension lack it
+        run.add("model", model)
+        run.add("updater", updater)
+        if training.noise_scale:
+            run.add("noise_scale", training.noise_scale, is_optional=True)  # checkpoints without the extension lack it
+        for name, part in {"generators": Generators(device, ranks), **(parts or {})}.items():
+            run.add(name, part)
         stack.enter_context(run)
         yield training
         if training.evaluations:

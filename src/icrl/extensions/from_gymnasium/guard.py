@@ -15,8 +15,8 @@ from icrl.contracts import PipelineError
 SECONDS = 60.0  # that a reset or a step may take by default
 _TICKS = 10  # of a turn that takes too long; one that was stopped for hours (Ctrl-Z) has had a single tick
 _signal: Any = import_module("_signal")  # `signal` also makes enums of handlers, which takes longer than the rest here
-_turn = {"ticks": 0, "seconds": 0.0}  # since a reset or a step began, and that it may take
-_waited = {"seconds": 0.0}  # until the last tick
+# Ticks since a reset or a step began, seconds that it may take, and that the thread had waited at the last tick.
+_turn = {"ticks": 0, "seconds": 0.0, "waited": 0.0}
 
 
 class HangError(BaseException):
@@ -39,8 +39,8 @@ def _seconds_waited() -> float:
 def _tick(*_: object) -> None:
     """Count a tick, unless others had the cores for most of it."""
     waited = _seconds_waited()
-    _turn["ticks"] += waited - _waited["seconds"] < _turn["seconds"] / _TICKS / 2
-    _waited["seconds"] = waited
+    _turn["ticks"] += waited - _turn["waited"] < _turn["seconds"] / _TICKS / 2
+    _turn["waited"] = waited
     if _turn["ticks"] > _TICKS:
         raise HangError(f"no answer in {_turn['seconds']:g} s, as env.timeout says")
 

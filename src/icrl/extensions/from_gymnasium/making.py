@@ -70,8 +70,8 @@ class Maker:
         """Part of a task that changes the environment which is made."""
         return {key: value for key, value in self.tasks[task].items() if not key.startswith(RESET)}
 
-    def same_made(self, task: int, other: int) -> bool:
-        """Whether the environment of one task can play the other, which differs in options of the reset alone."""
+    def made_alike(self, task: int, other: int) -> bool:
+        """True if the environment of one task can play the other, which differs in options of the reset alone."""
         made, others = ([*self.made_as(number).items()] for number in (task, other))  # in their order, which counts
         return task == other or (not self.task_visible and made == others)
 

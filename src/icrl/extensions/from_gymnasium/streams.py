@@ -185,8 +185,9 @@ class _Stream:
         """First observation of an episode."""
         self._begin_turn()
         self._episode, self._time = episode, 0
-        same, self.task = self._maker.same_made(self.task, task), task
-        if self._env is None or not same:
+        fits = self._env is not None and self._maker.made_alike(self.task, task)
+        self.task = task
+        if self._env is None or not fits:
             self.close()
             self._env = self._maker.make(task, **self._arguments)
         obs, info = self._maker.reset(self._env, task, seed)
