@@ -109,6 +109,7 @@ _A2C_LINES = [
     ),
     *(Line("terminating", _A2C, name, f"{name}; 23 at random") for name in _REFERENCES),
 ]
+_LARGE = "19 x 19, 300 goals: distilled, then trials"
 _Q_HISTORIES = ("70 goals", "first third of the lives")
 _Q_METHODS = ("distilled, then trials", "in-context CQL", "plain distillation")
 _EXPERT, _DOOR = "expert, sees the task", "GoToDoor, 200 iterations"
@@ -195,6 +196,7 @@ RANKS = [
     Rank("DarkRoom 17 x 17", "world_trials", "hard room", SUCCESS_END, "searcher"),
     Rank("DarkRoom 9 x 9, 70 goals, Q-learning", "q_histories", f"70 goals: {_Q_METHODS[0]}", LAST, "optimum"),
     Rank("the same, first third of the lives", "q_histories", f"{_Q_HISTORIES[1]}: {_Q_METHODS[0]}", LAST, "optimum"),
+    Rank("DarkRoom 19 x 19, 300 goals, Q-learning", "q_histories", _LARGE, LAST, "optimum"),
     Rank("DarkRoom, permuted actions", "world_trials", "permuted actions", SUCCESS_END, "searcher"),
     Rank("Key-to-Door", "worlds", "Key-to-Door", RETURN_END, "optimum"),
     Rank("Key-to-Door, key not seen", "world_trials", "Key-to-Door, key not seen", RETURN_END, "searcher"),
@@ -245,6 +247,7 @@ TABLES: dict[str, Table | Compact] = {
         [
             *(Line("q_histories", f"{histories}: {method}") for histories in _Q_HISTORIES for method in _Q_METHODS),
             *(Line("q_histories", f"70 goals: {_Q_METHODS[0]}", policy) for policy in (*_REFERENCES[2:4], "random")),
+            Line("q_histories", _LARGE),
         ],
         [LAST, PUBLISHED, "episode 10", STEPS, AREA, "updates", MINUTES],
         "histories: method",
