@@ -19,6 +19,7 @@ from unittest.mock import patch
 
 import numpy as np
 import torch
+from installed import EVALUATED_AGENTS
 from matplotlib.figure import Figure
 from PIL import Image
 from toy import curves, plain
@@ -50,7 +51,7 @@ TINY = (
     *("trainer.num_iterations=6", "trainer.mini_batch_size=4", "summaries.num_summaries=0"),
     *("summaries.summary_interval=1", "checkpoints.num_checkpoints=0", "checkpoints.checkpoint_interval=2"),
     *("evals.num_evals=0", "evals.eval_interval=3", "evals.num_eval_episodes=24", "evals.num_eval_environments=8"),
-    *("evals.async_eval=false", "source.evaluate=true"),
+    *("evals.async_eval=false", f"source.evaluate={EVALUATED_AGENTS}"),
     *("device.amp_dtype=bfloat16", "trainer.gradient_accumulation_steps=2"),
     *("evaluation.num_episodes=3", "evaluation.num_streams=2", "evaluation.num_probe_streams=1"),
     *("evaluation.num_bootstrap=100", "evaluation.videos=false"),

@@ -14,6 +14,7 @@ _RUN = [re.search(r"run\(\"\w+\", \"(\w+)\"\)", path.read_text()) for path in (T
 INDUCTION = [False, *[True] * ("induction" in extensions.NAMES)]  # values of `model.induction`
 ASYNC = [False, *[True] * ("async_evaluations" in extensions.NAMES)]  # values of `evals.async_eval`
 NOISE_SCALE = "alternative" if "noise_scale" in extensions.NAMES else "none"
+EVALUATED_AGENTS = "source_evaluations" in extensions.NAMES  # value of `source.evaluate`
 DETAILS = "inspection" in extensions.NAMES  # value of `summaries.details`
 FILMED = "films" in extensions.NAMES  # whether programs write videos
 ABSENT = (_TESTED | {found[1] for found in _RUN if found}) - {*extensions.NAMES}

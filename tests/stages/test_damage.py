@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 from harness import DAMAGES, TINY, done, flip, kill_late, refusal, results_of
+from installed import EVALUATED_AGENTS
 
 from icrl.app.compose import load_config
 from icrl.app.root import Config
@@ -92,7 +93,8 @@ def check_same_results(root: Path, finished: Path, damaged: Sequence[str]) -> No
 FILES = {  # and the programs that read them
     f"{HISTORIES}/manifest.json": MAINS,
     f"{HISTORIES}/reward.npy": MAINS[1:],
-    **{f"{SOURCE}/{name}": MAINS[:1] for name in ("last-000000006.pt", "finished.json", "evaluations.json")},
+    **{f"{SOURCE}/{name}": MAINS[:1] for name in ("last-000000006.pt", "finished.json")},
+    **({f"{SOURCE}/evaluations.json": MAINS[:1]} if EVALUATED_AGENTS else {}),
     **{f"{GPT}/last-000000006.{suffix}": MAINS[1:2] for suffix in ("pt", "json")},
     **{f"{GPT}/{name}": MAINS[1:] for name in ("finished.json", "evaluations.json", "best-*.pt", "best-*.json")},
     **{f"{EVALUATION}/{name}": MAINS[2:] for name in ("results.json", "episodes.npz")},

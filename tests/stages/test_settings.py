@@ -10,20 +10,26 @@ from typing import Any
 import pytest
 import torch
 from harness import TINY, results_of, run
+from installed import needs
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from toy import steps_of
 
+from icrl import extensions
 from icrl.app.compose import load_config
-from icrl.evaluation.trained import InContextEvaluator, SourceEvaluator
+from icrl.evaluation.trained import InContextEvaluator
 from icrl.recording import record
 from icrl.runs.files import read_json
 from icrl.sources.a2c import A2C
 from icrl.training.updates import Updater
 
+if "source_evaluations" in extensions.NAMES:
+    from icrl.extensions.source_evaluations.plugin import SourceEvaluator
+
 SOURCE = "logs/tiny/source"
 FOLDERS = {"train_agents": (SOURCE, "histories/"), "train_gpt": ("logs/tiny/gpt",)}
 UNEVALUATED = ("trainer.evaluate=false", "evaluation.checkpoint=last")
 STEPS = 10  # env steps of a learner in an iteration
+of_agents = needs("source_evaluations")
 
 
 @pytest.fixture
@@ -60,7 +66,8 @@ def evaluations_in(folder: Path) -> dict[int, dict[str, Any]]:
 
 
 @pytest.mark.parametrize(
-    ("stage", "prefix", "last"), [("train_agents", "evaluation", 6 * STEPS), ("train_gpt", "in_context", 6)]
+    ("stage", "prefix", "last"),
+    [pytest.param("train_agents", "evaluation", 6 * STEPS, marks=of_agents), ("train_gpt", "in_context", 6)],
 )
 def test_what_evaluations_leave(finished, stage, prefix, last):
     """At the start, in the middle and at the end, over env steps of a learner or updates: numbers, curves of them, and
@@ -77,9 +84,9 @@ def test_what_evaluations_leave(finished, stage, prefix, last):
     assert steps_of(folder, "best") == [best] and not steps_of(folder, "pending")
     config = load_config([*TINY, f"root={finished}"])
     tasks = json.loads((finished / "histories/tiny/manifest.json").read_text())["tasks"]
-    look = SourceEvaluator(config, tasks["train"])
-    if stage == "train_gpt":
-        look = InContextEvaluator(config, tasks["train"][-2:])
+    look: Any = InContextEvaluator(config, tasks["train"][-2:])
+    if stage == "train_agents":
+        look = SourceEvaluator(config, tasks["train"])
     (state,) = (torch.load(path, weights_only=True) for path in folder.glob("best-*.pt"))
     assert look(state)._asdict() == known[best]
 
@@ -87,7 +94,10 @@ def test_what_evaluations_leave(finished, stage, prefix, last):
 @pytest.mark.usefixtures("quick")
 @pytest.mark.parametrize(
     ("stage", "options", "state"),
-    [("train_agents", ("source.evaluate=false",), "learner"), ("train_gpt", UNEVALUATED, "model")],
+    [
+        pytest.param("train_agents", ("source.evaluate=false",), "learner", marks=of_agents),
+        ("train_gpt", UNEVALUATED, "model"),
+    ],
     ids=FOLDERS,
 )
 def test_without_evaluations_there_are_none_and_all_else_is_the_same(finished, rooms, stage, options, state):

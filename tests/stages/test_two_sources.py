@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from harness import TINY, curves_of, done, kill_late, refusal, results_of
+from installed import needs
 
 from icrl.data.history_store import open_histories
 from icrl.evaluation import in_context
@@ -16,6 +17,7 @@ from icrl.runs.files import read_json
 TABLE = tuple(option for option in TINY if option != "source.hidden_size=8")  # of a source without a network
 MIXED = ("name=mixed", "histories=[one,two]", "data.weights=[3,1]")
 UNEVALUATED = ("trainer.evaluate=false", "evaluation.checkpoint=last")
+evaluated = needs("source_evaluations")
 
 
 @pytest.fixture(scope="module")
@@ -80,6 +82,7 @@ def warmed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return root
 
 
+@evaluated
 def test_it_begins_with_what_it_learned_from_others(warmed):
     """The first histories begin clueless; the new ones, recorded from the first env step on, begin well. Nothing is
     played before; it is evaluated at env step 0, and shown over the updates of 150 iterations."""
@@ -99,6 +102,7 @@ def test_it_begins_with_what_it_learned_from_others(warmed):
     assert not (warmed / "logs/first/source/pretraining").exists()
 
 
+@evaluated
 def test_agents_may_be_best_before_they_play(warmed):
     """Where they act at random from their first env step on."""
     spoiled = "source.epsilon={kind: linear, progress: iterations, points: [[0, 0], [150, 0], [151, 1]]}"
@@ -109,6 +113,7 @@ def test_agents_may_be_best_before_they_play(warmed):
     assert [path.name for path in folder.glob("best-*.pt")] == ["best-000000000.pt"]
 
 
+@evaluated
 def test_killed_amid_it_and_continued(warmed, tmp_path, monkeypatch):
     """In the offline part, and with replay and its priorities in the checkpoint."""
     for part in ("histories/first", "logs/first"):
@@ -132,6 +137,7 @@ def test_killed_amid_it_and_continued(warmed, tmp_path, monkeypatch):
     assert found == expected
 
 
+@evaluated
 @pytest.mark.parametrize(
     ("option", "said"),
     [
@@ -152,6 +158,7 @@ ON = (
 )
 
 
+@evaluated
 def test_agents_train_on_from_the_replay(tmp_path):
     """The 600 env steps of each learner take 300 iterations. Updates and evaluations of 200 more are shown over the
     env steps that these would have made. A killed run ends with the same bits."""

@@ -145,9 +145,6 @@ class Config(RootOptions):
 def _in_world(config: Config) -> Iterator[str]:
     if config.env.unplayable and config.trainer.evaluate:
         yield "$trainer.evaluate plays, and nothing can be played in $env.name; give trainer.evaluate=false"
-    if config.source.in_context and config.source.evaluate:
-        acts = "starts agents without their past, but $source.name acts on its past alone"
-        yield f"$source.evaluate {acts}: give source.evaluate=false"
 
 
 def _in_splits(config: Config) -> Iterator[str]:

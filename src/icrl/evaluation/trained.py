@@ -26,7 +26,6 @@ from icrl.nn.gpt_policy import Acting, GPTPolicy
 from icrl.runs.checkpoint import open_model
 from icrl.runs.device import device_of
 from icrl.runs.evaluations import EvalsConfig, Evaluation
-from icrl.sources.collect import SampledOrGreedy, make_learners
 from icrl.spaces import EnvSpec
 
 if TYPE_CHECKING:
@@ -61,27 +60,6 @@ class InContextEvaluator:
             played, _ = play_episodes(policy, env, tasks, *streams_and_episodes(config.evals), config.seed)
         metrics = {f"development_{name}": value for name, value in summary_of(played).items()}
         return Evaluation(metrics, metrics["development_late_reward"])
-
-
-@dataclass
-class SourceEvaluator:
-    """Plays all source agents of the tasks with the numbers `train` on fresh episodes. The score is the mean return."""
-
-    config: Config
-    train: list[int]
-
-    def __call__(self, state: dict[str, Any]) -> Evaluation:
-        config, device = self.config, device_of(self.config)
-        streams, episodes = streams_and_episodes(config.evals)
-        with closing(make_env(config.env, device)) as env:
-            tasks = env.all_tasks()[self.train].to(device)
-            learner, _, _ = make_learners(config, env, tasks, device)
-            learner.load_state_dict(state["learner"])
-            policy = SampledOrGreedy(learner, config.evals.sample_probability)
-            played, _ = play_episodes(policy, env, tasks, config.source.num_learners * streams, episodes, config.seed)
-        means = {"return": played.returns, "success": played.success, "episode_length": played.lengths}
-        metrics = {name: float(values.mean()) for name, values in means.items()}
-        return Evaluation(metrics, metrics["return"])
 
 
 def streams_and_episodes(options: EvalsConfig) -> tuple[int, int]:

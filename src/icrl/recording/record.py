@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import ExitStack, closing, nullcontext
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -19,11 +18,10 @@ from icrl.envs.core import State, check_playable
 from icrl.envs.rollout import Streams
 from icrl.envs.tasks import Split, changing, development_of, split_tasks
 from icrl.evaluation.diagnostics import filming
-from icrl.evaluation.trained import SourceEvaluator
 from icrl.recording.source_agents import SourceCurves, examine
-from icrl.runs.checkpoint import FINISHED, Interval, check_run, load_newest
+from icrl.runs.checkpoint import FINISHED, check_run, load_newest
 from icrl.runs.device import device_of, prepare
-from icrl.runs.evaluations import EVALUATIONS
+from icrl.runs.evaluations import OF_AGENTS
 from icrl.runs.files import (
     Identity,
     check_owner,
@@ -34,12 +32,12 @@ from icrl.runs.files import (
     read_owned,
     write_owned,
 )
-from icrl.runs.metrics import INSPECTORS, MetricLogger, check_writers
+from icrl.runs.metrics import INSPECTORS, check_writers
 from icrl.runs.record import record_session
 from icrl.runs.run_state import RunState
 from icrl.sources import source_class
-from icrl.sources.collect import Learner, check_parameters, collect, make_experience, make_learners, make_unroll_worker
-from icrl.sources.options import clock_of, due_steps, num_iterations, unrolled
+from icrl.sources.collect import check_parameters, collect, make_experience, make_learners, make_unroll_worker
+from icrl.sources.options import clock_of, num_iterations, unrolled
 from icrl.spaces import EnvSpec
 from icrl.training.program import check_stage_two
 
@@ -64,6 +62,8 @@ def record_part(config: Config, part: Part = WHOLE) -> None:
     """Train and record, or resume, until the histories of a `part` of the training tasks are complete."""
     check_writers(config.summaries)
     check_playable(config.env)
+    lacking = "needs an extension that is not installed: give source.evaluate=false"
+    refuse(config.source.evaluate and not OF_AGENTS, f"source.evaluate=true {lacking}")
     device, source = prepare(config), config.source
     histories, folder = config.folder("histories"), config.folder("logs") / "source"
     with closing(make_env(config.env, device)) as env:
@@ -137,29 +137,23 @@ def train(config: Config, env: Env[State], all_tasks: Tensor, split: Split, part
     with ExitStack() as stack:
         curves = SourceCurves(config, env, tasks, run.done)
         run.add("statistics", curves.statistics)
-        run.loggers.append(stack.enter_context(curves.logger))
+        run.loggers += [stack.enter_context(logger) for logger in curves.loggers]
         world = changing(env, config, all_tasks.to(device), split.train)
         unrolls = make_unroll_worker(config, world, learner, position.streams, noise, run.done)
         worker = run.add("unroll_worker", stack.enter_context(closing(unrolls)))
         record_session(config, folder, owner, run.done)
         curves.logger.describe(config)
-        pretraining, first = None, clock_of(source, run.done).updates
-        if run.done < source.pretraining:  # in a folder of its own, because resuming at a step hides all later points
-            pretraining = MetricLogger(folder / "pretraining", first, config.summaries, source.pretraining)
-            run.loggers.append(stack.enter_context(pretraining))
         num_profiled = config.summaries.profiled_iterations
         iteration_done = stack.enter_context(INSPECTORS[-1].profiled(folder, num_profiled))
         stack.enter_context(run)
-        evaluate_if_due = stack.enter_context(evaluating(config, own.train, run, learner, check))
+        watched = (config, own.train, run, learner, check)
+        evaluations = OF_AGENTS[-1](*watched) if source.evaluate else nullcontext(lambda: None)
+        evaluate_if_due = stack.enter_context(evaluations)
         for transitions, metrics, position.streams in collect(learner, worker, experience, run.done):
             run.done += 1
             if len(transitions.obs):
                 writer.add(transitions)  # in memory, until `commit` before a checkpoint
-            if run.done > source.pretraining:
-                curves.add(run.done, transitions, metrics, learner)
-            elif pretraining and pretraining.due(run.done):
-                means = {name: value.mean().item() for name, value in metrics.items()}
-                pretraining.scalars("pretraining", means, clock_of(source, run.done).updates)
+            curves.add(run.done, transitions, metrics, learner)
             evaluate_if_due()
             run.save_if_due()
             iteration_done()
@@ -173,37 +167,6 @@ def make_writer(config: Config, spec: EnvSpec, all_tasks: Tensor, split: Split, 
     rows = {"num_learners": source.num_learners, "num_envs": source.num_envs}
     num_steps = source.history_steps // source.num_envs
     return HistoryWriter(config.folder("histories"), spec, num_steps, tasks, rows, config.model_dump(), owner)
-
-
-@contextmanager
-def evaluating(
-    config: Config, train_tasks: list[int], run: RunState, learner: Learner, check: Callable[[], None]
-) -> Iterator[Callable[[], None]]:
-    """Evaluations of the agents over env steps per learner (see `due_steps`), from step 0, after a `check`. Call the
-    yielded function after every iteration; the end of the block waits for all results."""
-    source, evals, start = config.source, config.evals, config.source.pretraining
-    if not source.evaluate:
-        yield lambda: None
-        return
-    interval = Interval(evals.num_evals, evals.eval_interval, run.total - start, end=True)
-
-    def env_steps() -> int:
-        return due_steps(source, run.done) * source.num_envs
-
-    done = env_steps() if run.done >= max(start, 1) else -1
-    place = (run.folder, "evaluation", SourceEvaluator(config, train_tasks), evals, done, run.description)
-    trained = 0 if start else 1  # a pretrained agent may be the best
-    with EVALUATIONS[-1](*place, config.summaries, trained) as evaluations:
-
-        def start_if_due() -> None:
-            if run.done == start or interval.due(run.done - start):
-                check()
-                evaluations.start(env_steps(), {"learner": learner.state_dict()})
-            evaluations.poll()
-
-        start_if_due()
-        yield start_if_due
-        run.finish(evaluations.wait)
 
 
 class Position:

@@ -21,7 +21,7 @@ from icrl.plots.figures import success_figure
 from icrl.runs.metrics import INSPECTORS, MetricLogger, distribution, shown
 from icrl.runs.processes import Progress
 from icrl.sources.collect import Learner
-from icrl.sources.options import due_steps, env_steps, num_iterations
+from icrl.sources.options import clock_of, due_steps, env_steps, num_iterations
 from icrl.spaces import EnvSpec
 
 if TYPE_CHECKING:
@@ -92,6 +92,10 @@ class SourceCurves:
             amounts = num_iterations(source) - source.pretraining, max(first - source.pretraining, 0), "iteration"
         progress = Progress("train_agents", *amounts)
         self.logger = MetricLogger(folder, done, options, num_iterations(source), progress)
+        self.loggers = [self.logger]
+        if first < source.pretraining:  # in a folder of its own, because resuming at a step hides all later points
+            updates = clock_of(source, first).updates
+            self.loggers.append(MetricLogger(folder / "pretraining", updates, options, source.pretraining))
         self._learned = ""
         self.statistics = EpisodeStatistics(env.spec, num_learners, source.num_envs)
         exact = exact_references(env, tasks[:MOST_EXACT]) if isinstance(env, TensorEnv) else {}
@@ -100,7 +104,12 @@ class SourceCurves:
 
     def add(self, iteration: int, transitions: Rollout, metrics: dict[str, Tensor], learner: Learner) -> None:
         """Take in one iteration: its transitions `[T, B]`, metrics `[L]` and the learners after it. After the last env
-        step (T = 0), metrics are shown over the steps that the iterations would have made."""
+        step (T = 0), metrics are shown over the steps that the iterations would have made; before the first one, over
+        updates."""
+        if iteration <= self._source.pretraining:
+            if self.loggers[-1].due(iteration):
+                self.loggers[-1].scalars("pretraining", means_of(metrics), clock_of(self._source, iteration).updates)
+            return
         played = len(transitions.obs) > 0
         self.logger.progress.advance(1 if self._source.trains_on else transitions.reward.numel())
         if played:
@@ -108,7 +117,7 @@ class SourceCurves:
         if not self.logger.due(iteration):
             return
         steps = due_steps(self._source, iteration) * self._source.num_envs
-        self.logger.scalars("update", {name: value.mean().item() for name, value in metrics.items()}, steps)
+        self.logger.scalars("update", means_of(metrics), steps)
         if played:
             self._learned = self._add_episodes(steps, transitions, learner)
         self.logger.progress.tell(self._learned)
@@ -132,6 +141,11 @@ class SourceCurves:
         means = {name: float(summary[name].mean()) for name in ("return", "success")}
         returns = f"{shown({'return': means['return']})}{self._beside}"
         return f"{returns}  {shown({'success': means['success']})}  {told}" if means["success"] else returns
+
+
+def means_of(metrics: dict[str, Tensor]) -> dict[str, float]:
+    """Means of `metrics` `[L]` over all learners."""
+    return {name: value.mean().item() for name, value in metrics.items()}
 
 
 def examine(config: Config, env: TensorEnv, learner: Learner, tasks: Tensor, held_out: list[int]) -> dict[str, Any]:

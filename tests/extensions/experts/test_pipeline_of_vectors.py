@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 from harness import SMALL, done, kill_late, refusal, results_of
-from installed import FILMED, needs
+from installed import EVALUATED_AGENTS, FILMED, needs
 
 from icrl.app.compose import load_config
 from icrl.contracts import Rollout, Step
@@ -23,8 +23,8 @@ pytestmark = needs("vectors")
 ROBOT = (
     *SMALL,
     *("env=point_robot", "source=noise_distillation", "tasks.num_train=6", "tasks.num_held_out=3"),
-    *("source.unroll_length=5", "source.num_env_steps=2400", "source.history_steps=2400", "source.evaluate=true"),
-    "checkpoints.num_checkpoints=4",
+    *("source.unroll_length=5", "source.num_env_steps=2400", "source.history_steps=2400"),
+    *("checkpoints.num_checkpoints=4", f"source.evaluate={EVALUATED_AGENTS}"),
 )
 MODEL = (
     *("objective=dpt", "objective.weighting=none", "model.tokens=cross", "model.head=binned", "model.num_bins=8"),

@@ -1,6 +1,5 @@
 """Searchers against scalar Python that is told of every move in full; as a source, as labels and as references."""
 
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -9,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from installed import needs
 from probes import CPU, START, alone_and_among_others
-from refusals import check_refusal, refusals
+from refusals import check_refusal
 from scalar_search import ScalarPermutedSearcher, ScalarPosteriorSampler, ScalarSearcher, check_search
 from stage_one import play
 from toy import assert_same
@@ -146,11 +145,6 @@ def test_labels_of_a_random_walk_follow_what_was_done() -> None:
 
 def test_a_learner_alone_equals_itself_among_others() -> None:
     alone_and_among_others("searcher", 30, 2, noise=[0.2])
-
-
-@pytest.mark.parametrize(("_", "overrides", "named"), refusals(Path(__file__).with_name("refusals.txt")))
-def test_conflicts_are_refused_in_one_line(_: str, overrides: list[str], named: list[str]) -> None:
-    check_refusal(load_config, overrides, named)
 
 
 def test_unknown_labels_are_refused() -> None:

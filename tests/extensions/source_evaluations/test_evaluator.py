@@ -1,4 +1,4 @@
-"""Evaluators during training: the episodes that count, the choice of actions, and the score."""
+"""Evaluator of source agents during training: the episodes that count, the choice of actions, and the score."""
 
 import pickle
 from dataclasses import replace as changed
@@ -7,30 +7,26 @@ from typing import Any
 import pytest
 import torch
 from harness import SMALL
+from installed import needs
+from refusals import check_refusal
 from torch import Tensor
 
+from icrl import extensions
 from icrl.app.compose import load_config
 from icrl.app.root import Config
 from icrl.config.options import replace
 from icrl.contracts import Step
 from icrl.envs import make_env
 from icrl.envs.rooms import NUM_ACTIONS, STAY, UP
-from icrl.evaluation import trained
-from icrl.evaluation.trained import InContextEvaluator, SourceEvaluator
-from icrl.nn.gpt import GPT
-from icrl.runs.evaluations import Evaluation
+from icrl.extensions.source_evaluations import plugin
+from icrl.extensions.source_evaluations.plugin import SourceEvaluator
 from icrl.sources.learners import Learner
 
 # A room of 3 x 3 cells: one step from its centre, where episodes start, leads to the goals of the tasks 1 and 6.
 ABOVE, BELOW, CENTRE = 1, 6, 4
-CPU = torch.device("cpu")
-CONFIG = load_config(
-    [
-        *(*SMALL, "source=q_learning", "source.num_envs=4", "source.epsilon=0.5"),
-        *("env.size=3", "env.random_start=false", "env.terminate_on_goal=true", "env.max_episode_steps=4"),
-        *("policy.temperature=0.5", "policy.context_kept=0.25"),
-    ]
-)
+WORLD = ("env.size=3", "env.random_start=false", "env.terminate_on_goal=true", "env.max_episode_steps=4")
+TABLES = ("source=q_learning", "source.epsilon=0.5") if "value_sources" in extensions.NAMES else ()
+CONFIG = load_config([*SMALL, *TABLES, "source.num_envs=4", *WORLD])
 ENV = make_env(CONFIG.env)
 ONE_STEP = replace(CONFIG, env=replace(CONFIG.env, max_episode_steps=1))
 
@@ -38,9 +34,6 @@ ONE_STEP = replace(CONFIG, env=replace(CONFIG.env, max_episode_steps=1))
 def config_of(episodes: int, streams: int, probability: float = 1.0, config: Config = CONFIG) -> Config:
     options = {"num_eval_episodes": episodes, "num_eval_environments": streams, "sample_probability": probability}
     return replace(config, evals=replace(config.evals, **options))
-
-
-# ---- source agents
 
 
 class TwoStreams(Learner):
@@ -73,7 +66,7 @@ class TwoStreams(Learner):
     ],
 )
 def test_the_first_episodes_of_each_stream_of_an_agent_count(monkeypatch, episodes, streams, returns):
-    monkeypatch.setattr(trained, "make_learners", lambda *_: (TwoStreams(), None, None))
+    monkeypatch.setattr(plugin, "make_learners", lambda *_: (TwoStreams(), None, None))
     found = SourceEvaluator(config_of(episodes, streams), [ABOVE, BELOW])({"learner": "trained"})
     mean = sum(returns) / len(returns) / 2
     length = (sum(1 if value else 4 for value in returns) / len(returns) + 4) / 2
@@ -88,6 +81,7 @@ def table_of(*best: int) -> dict[str, Any]:
     return {"learner": {"table": table.flatten(0, 1), "clock": [0.5, 1, 2, 3]}}
 
 
+@needs("value_sources")
 @pytest.mark.parametrize(("probability", "expected"), [(0.0, 0.5), (0.5, 0.425), (1.0, 0.35)])
 def test_agents_sample_with_the_configured_probability(probability: float, expected: float) -> None:
     """One agent goes up with probability 0.6, the other with 0.1; greedily, the first alone does."""
@@ -96,6 +90,7 @@ def test_agents_sample_with_the_configured_probability(probability: float, expec
     assert found.metrics == {"return": found.score, "success": found.score, "episode_length": 1.0}
 
 
+@needs("value_sources")
 def test_an_evaluation_depends_on_state_and_seed_alone() -> None:
     """Here and in another process, whatever was drawn before."""
     evaluator = SourceEvaluator(config_of(8, 2, config=ONE_STEP), [ABOVE])
@@ -106,41 +101,7 @@ def test_an_evaluation_depends_on_state_and_seed_alone() -> None:
     assert any(other(table_of(UP, STAY)) != found for other in others)
 
 
-# ---- the model in context
-
-
-class LatePolicy:
-    """In place of the model's policy: it stays in a stream's first two episodes, and goes up in all that follow."""
-
-    def __init__(self, model: GPT, *options: float) -> None:
-        LatePolicy.model, LatePolicy.options = model, options
-
-    def initial_carry(self, num_streams: int) -> Tensor:
-        LatePolicy.num_streams = num_streams
-        return torch.zeros(num_streams, dtype=torch.long)  # episodes begun
-
-    def act(self, carry: Tensor, step: Step, noise: Tensor) -> tuple[Tensor, Tensor]:
-        carry = carry + (step.timestep == 0)
-        return torch.where(carry > 2, UP, STAY), carry
-
-
-@pytest.mark.parametrize(
-    ("episodes", "streams", "last", "late"),
-    [
-        (2, 2, 0.0, 0.0),  # one episode each: it is the first, the last and the second half
-        (5, 2, 1.0, 1 / 5),  # three each, of which the last two count as late: 4 steps without reward and 1 with
-        (7, 2, 1.0, 2 / 2),
-        (3, 1, 1.0, 1 / 5),
-    ],
-)
-def test_the_first_episodes_of_each_stream_in_context_count(monkeypatch, episodes, streams, last, late):
-    monkeypatch.setattr(trained, "GPTPolicy", LatePolicy)
-    model = GPT(CONFIG.model, ENV.spec)
-    for task, at_last, score in ((ABOVE, last, late), (BELOW, 0.0, 0.0)):
-        found = InContextEvaluator(config_of(episodes, streams, 0.75), [task])({"model": model.state_dict()})
-        metrics = {"first_success": 0.0, "first_return": 0.0, "last_success": at_last, "last_return": at_last}
-        expected = {f"development_{name}": value for name, value in (metrics | {"late_reward": score}).items()}
-        assert found == Evaluation(expected, score)
-    assert LatePolicy.options == (0.75, 0.5, 0.25) and LatePolicy.num_streams == streams
-    played = LatePolicy.model.state_dict()
-    assert all(torch.equal(value, played[name]) for name, value in model.state_dict().items())
+@needs("searchers")
+def test_agents_that_need_their_past_are_refused() -> None:
+    options = ["source=searcher", "source.noise=0.1", "source.evaluate=true"]
+    check_refusal(load_config, options, ["source.evaluate=true", "source.name=searcher"])

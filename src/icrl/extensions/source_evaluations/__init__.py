@@ -1,0 +1,1 @@
+"""Extension: evaluations of source agents while they train (`source.evaluate`)."""
