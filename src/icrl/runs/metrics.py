@@ -16,25 +16,13 @@ from icrl.runs.checkpoint import Interval
 from icrl.runs.processes import Progress
 from icrl.runs.writers import Writer, writer_classes
 
-
-class _Writers:
-    """Annotation of an option that names writers, which may be those of extensions."""
-
-    @property
-    def words(self) -> str:
-        return f"names among {', '.join(writer_classes())}"
-
-
-def writer_option(stages: str = "") -> Any:
-    """Declare where curves go, in `stages` or those of the group."""
-    meaning = "where curves go; a list of several"
-    return option(["tensorboard"], meaning, may_change=True, stages=stages)
+_WRITER = "where curves go: tensorboard, or a writer of an extension; a list of several"
 
 
 class CurvesConfig(Options):
     """Options of the curves of every program."""
 
-    writer: Annotated[list[Name], OneOrMore, _Writers()] = writer_option()
+    writer: Annotated[list[Name], OneOrMore] = option(["tensorboard"], _WRITER, may_change=True)
     num_summaries: int = option(100, "points per curve (0: use summary_interval)", ge=0, may_change=True)
     summary_interval: int = option(0, "iterations between points (both 0: none)", ge=0, may_change=True)
     profiled_iterations: int = option(0, "iterations to trace with torch.profiler (0: none)", ge=0, may_change=True)
@@ -54,7 +42,7 @@ class CurvesConfig(Options):
 
 
 class SummariesConfig(CurvesConfig):
-    writer: Annotated[list[Name], OneOrMore, _Writers()] = writer_option("1, 2, 3, 4")
+    writer: Annotated[list[Name], OneOrMore] = option(["tensorboard"], _WRITER, may_change=True, stages="1, 2, 3, 4")
     gradient_noise_scale: Literal["none", "alternative", "paper"] = option(
         "none",
         "log the gradient noise scale, the largest batch size that helps much",
