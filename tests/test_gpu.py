@@ -31,6 +31,7 @@ from icrl.randomness import Noise, stream_seeds
 from icrl.runs.device import REPEATED
 from icrl.runs.distributed import Ranks
 from icrl.runs.files import read_json
+from icrl.sources import source_options
 from icrl.training.updates import Updater
 
 CPU = torch.device("cpu")
@@ -140,7 +141,7 @@ def test_what_waits_for_the_device_is_not_captured() -> None:
         assert captured(torch.full((3,), number, device=DEVICE))[0].tolist() == 3 * [2 * number]
 
 
-@pytest.mark.parametrize("source", ["a2c", "a3c"])
+@pytest.mark.parametrize("source", [name for name in ("a2c", "a3c") if name in source_options()])
 def test_stage_one_is_that_of_the_cpu(source: str) -> None:
     options = ["source.num_learners=1", "tasks.num_train=3", f"source={source}", "source.num_env_steps=100000"]
     config = load_config(options)

@@ -43,7 +43,7 @@ def test_help_is_short_and_explains_what_is_named() -> None:
     assert "usage: icrl train-agents" in short and "Meaning." in short and "More." not in short
     assert "More." in help_text("train_agents", "Meaning.\n\nusage\n\nMore.", Config, ["all"])
     assert all(f" {name}" in short for name in Config.model_fields)
-    for given, shown in ((["all"], ""), (["source=a3c"], "source."), (["source.num_envs"], "source.num_e")):
+    for given, shown in ((["all"], ""), (["source=a2c"], "source."), (["source.num_envs"], "source.num_e")):
         text = help_text("train_agents", "meaning", Config, given)
         for key, value, option in walk(load_config([one for one in given if "=" in one])):
             assert (f"  {key}={value}\n" in text) == key.startswith(shown) or key == "source.num_env_steps"

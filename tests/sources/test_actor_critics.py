@@ -8,9 +8,13 @@ from probes import OTHER_REWARDS, START, Plain, falling, learners_of, random_rol
 from torch import Tensor
 from written_out import advantages_and_returns
 
+from icrl import extensions
 from icrl.contracts import Rollout, Sample
-from icrl.rl.returns import n_step_returns, v_trace
+from icrl.rl.returns import n_step_returns
 from icrl.sources import source_options
+
+if "async_unrolls" in extensions.NAMES:
+    from icrl.extensions.async_unrolls.a3c import v_trace
 
 RATES = {"learning_rate": falling(0.06, 0.02), "value_coefficient": falling(1.0, 0.2)}
 RATES |= {"entropy_coefficient": falling(0.1, 0.3)}

@@ -33,7 +33,7 @@ def test_a_source_is_registered_by_its_decorator(monkeypatch: pytest.MonkeyPatch
     class Mine(Learner): ...
 
     assert source_class("mine") is Mine and Mine.options is dict
-    with pytest.raises(ConfigError, match=r"source\.name=nobody is unknown: it must be one of a2c, a3c"):
+    with pytest.raises(ConfigError, match=r"source\.name=nobody is unknown: it must be one of a2c"):
         source_class("nobody")
 
 

@@ -1,7 +1,6 @@
-"""Synchronous and asynchronous advantage actor-critic (A2C and A3C; Mnih et al., 2016, arXiv 1602.01783), many learners
-as one batched program.
+"""Synchronous advantage actor-critic (A2C; Mnih et al., 2016, arXiv 1602.01783), many learners as one batched program.
 
-Loss of one learner of A2C over its W windows of T steps, averaged over the T * W samples:
+Loss of one learner over its W windows of T steps, averaged over the T * W samples:
 
     L = -log pi(a|s) * (R - V(s)) + value_coefficient * (R - V(s))^2 - entropy_coefficient * H(pi(.|s))
 
@@ -9,12 +8,6 @@ with R the longest n-step return (`rl.returns`) and no gradient through the adva
 `sources.heads`; over vectors, advantages and errors of values are in running deviations of R. The losses of all
 learners are summed and gradients are clipped per learner, so learner k alone equals learner k among others. The weights
 of samples are not read: an on-policy learner gives all its windows the same weight.
-
-For A3C a separate process plays (`source.async_unroll`) with a policy mu that is some iterations older than the policy
-pi that learns, and records log mu(a|s). The loss is that of A2C with targets v in place of R and advantages A in place
-of R - V(s), by the off-policy correction V-trace (Espeholt et al., 2018, arXiv 1802.01561; `rl.returns.v_trace`) of the
-ratios pi(a|s) / mu(a|s), and no gradient through v, A and the ratios. Played by the policy that learns
-(`source.async_unroll=false`), all ratios of the first update are 1, and it is A2C's up to rounding.
 """
 
 from typing import Annotated, Any, Literal
@@ -27,7 +20,7 @@ from icrl.config.options import OR_ELSEWHERE, OneOf, option
 from icrl.contracts import Rollout, Sample, Step, UpdateResult
 from icrl.nn.networks import StackedAdam
 from icrl.randomness import several
-from icrl.rl.returns import n_step_returns, v_trace
+from icrl.rl.returns import n_step_returns
 from icrl.sources import source
 from icrl.sources.heads import bodies, heads_of
 from icrl.sources.learners import Learner
@@ -56,13 +49,6 @@ class A2CConfig(ActorCriticConfig):
         yield from super().conflicts()
         yield self.unroll_length % 1, "{unroll_length}: {name} learns on-policy, so it must be a whole number"
         yield self.async_unroll, "{async_unroll} plays with an older policy, but {name} learns on-policy"
-
-
-class A3CConfig(ActorCriticConfig):
-    name: Literal["a3c"] = named("a3c")
-    async_unroll: bool = option(True, "collect unrolls in another process while this one learns from earlier unrolls")
-
-    former = {"rho_clip": 1.0, "c_clip": 1.0, "trace_lambda": 1.0}
 
 
 class ActorCritic(Learner):
@@ -156,44 +142,9 @@ class A2C(ActorCritic):
 
     def update(self, sample: Sample) -> UpdateResult:
         """One gradient step of every learner."""
-        inputs = self._inputs(sample.rollout, sample.targets)
-        log_prob, value, entropies = self.heads.evaluate_actions(inputs, sample.rollout.action)
-        next_value = self._next_value(sample.rollout, inputs)
-        actor_loss, returns, metrics = self._fit(sample, log_prob, value.detach(), next_value)
-        return self._descend(sample, actor_loss, returns - value, returns, entropies, metrics)
-
-    def _fit(
-        self, sample: Sample, log_prob: Tensor, value: Tensor, next_value: Tensor
-    ) -> tuple[Tensor, Tensor, dict[str, Tensor]]:
-        """Loss of the actor and returns for the critic, `[T, B]`, and metrics `[L]`. All arguments are `[T, B]`; only
-        `log_prob`, of the actions, has a gradient."""
-        rollout = sample.rollout
-        returns = n_step_returns(rollout.reward, next_value, rollout.terminated, rollout.truncated, self._discount)
-        return -log_prob * self.heads.scaled(returns - value), returns, {}
-
-
-@source("a3c", A3CConfig)
-class A3C(A2C):
-    """A2C with V-trace."""
-
-    @torch.no_grad()
-    def targets(self, rollout: Rollout, carry: Any = ()) -> dict[str, Tensor]:
-        """log mu(a|s) of an unroll, `[T, B]`, beside A2C's columns."""
-        columns = super().targets(rollout, carry)
-        return columns | {"log_prob": self.heads.evaluate_actions(self._inputs(rollout, columns), rollout.action)[0]}
-
-    def _fit(
-        self, sample: Sample, log_prob: Tensor, value: Tensor, next_value: Tensor
-    ) -> tuple[Tensor, Tensor, dict[str, Tensor]]:
-        """Losses and metrics. actor_kl estimates KL(mu || pi) as PPO's approx_kl does; clip_fraction is the share of
-        ratios above 1, which V-trace clips to 1."""
-        rollout = sample.rollout
-        log_ratio = log_prob.detach() - sample.targets["log_prob"]
-        ratio = log_ratio.exp()
-        ends = rollout.terminated, rollout.truncated
-        returns, advantage = v_trace(rollout.reward, value, next_value, *ends, self._discount, ratio)
-        metrics = {
-            "actor_kl": self._per_learner(ratio - 1 - log_ratio),
-            "clip_fraction": self._per_learner((ratio > 1).float()),
-        }
-        return -log_prob * self.heads.scaled(advantage), returns, metrics
+        rollout, inputs = sample.rollout, self._inputs(sample.rollout, sample.targets)
+        log_prob, value, entropies = self.heads.evaluate_actions(inputs, rollout.action)
+        ends = self._next_value(rollout, inputs), rollout.terminated, rollout.truncated
+        returns = n_step_returns(rollout.reward, *ends, self._discount)
+        actor_loss = -log_prob * self.heads.scaled(returns - value.detach())
+        return self._descend(sample, actor_loss, returns - value, returns, entropies, {})

@@ -138,7 +138,7 @@ class SourceConfig(Options):
         alone = "{shared} is one learner for all tasks: give source.num_learners=1"
         yield self.shared and self.num_learners > 1, alone
         own = "{shared} needs a learner that learns from its newest unroll alone, such as a2c, not {name}"
-        yield self.shared and (not self.learns or self.name == "a3c" or self.replays or self.has_offline), own
+        yield self.shared and (not self.learns or self.replays or self.has_offline), own
         yield self.task_change and self.async_unroll, "{task_change} needs source.async_unroll=false"
         fewer = f"give source.history_steps={fits}"
         yield self.history_steps > made, f"{{history_steps}} is more than source.num_env_steps={made}: {fewer}"

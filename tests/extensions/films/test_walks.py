@@ -19,7 +19,6 @@ from icrl.extensions.films.films import film_agents, write_lives
 from icrl.extensions.films.growing_curve import GrowingCurve
 from icrl.extensions.films.walks import BACKGROUND, CELL, HOLD, MARGIN, Walk, film, film_of_life, play, tile, walks_of
 from icrl.extensions.maps.render import AGENT, Frames, render_cells
-from icrl.sources.a2c import A3CConfig
 
 ROOM = MapView(3, 3, (5,))
 WALKS = [
@@ -137,7 +136,8 @@ if "worlds" in extensions.NAMES:
 def test_the_model_is_shown_beside_a_source_agent(tmp_path: Path, monkeypatch, source, names, world: str) -> None:
     options = ["env.num_arms=3"] if world == "bandit" else ["env.size=5", "env.max_episode_steps=10"]
     config = load_config([f"env={world}", *options, *source, *SMALL, "model.context_len=8"])
-    monkeypatch.setattr(A3CConfig, "alone", lambda self: None)
+    if config.source.name == "a3c":
+        monkeypatch.setattr(type(config.source), "alone", lambda self: None)
     env, lives, shown, written = make_env(config.env), [], [], []
     tasks = env.all_tasks()[[0, 7, 2, 1, 3]]  # in a room 4, 1, 2, 3 and 3 steps away
     _, played = play_episodes(Chance(env.spec), env, tasks, 2, 7, seed=0)

@@ -94,7 +94,7 @@ def gae(
         delta_t = r_t + discount * (0 if the task ended at t, else V(next_t)) - V(s_t)
         A_t     = delta_t + discount * gae_lambda * (0 if an episode ended at t or t is the last step, else A_{t+1})
 
-    Arguments as in `rl.returns.v_trace`; `n_step_returns` is A_t + V(s_t) for gae_lambda = 1.
+    Arguments as in `rl.returns.n_step_returns`, which is A_t + V(s_t) for gae_lambda = 1; `value` = V(s_t).
     """
     delta = reward + discount * next_value.masked_fill(terminated, 0.0) - value
     return backward_sums(delta, (discount * gae_lambda) * (terminated | truncated).logical_not())
