@@ -32,13 +32,13 @@ from icrl.spaces import SPEC_FORM, EnvSpec
 
 SCHEMA_VERSION, MANIFEST = 3, "manifest.json"
 _FORM: Json = {
+    **{"schema_version": int, "env": SPEC_FORM, "config": dict, "versions": dict, "committed": int, "complete": bool},
     "columns": {name: {"dtype": str, "shape": [int], "sha256": (str, type(None))} for name in Rollout._fields},
     "tasks": {"all": [[float]], "train": [int], "held_out": [int]},
     "rows": {"num_learners": int, "num_envs": int},
     "blocks": [{"start": int, "end": int, "sha256": {name: str for name in Rollout._fields}}],
     "owner": ({"program": str, "run": str}, type(None)),
 }
-_FORM |= {"schema_version": int, "env": SPEC_FORM, "config": dict, "versions": dict, "committed": int, "complete": bool}
 _AGAIN = "its checksum is not the one in the manifest; restore it, or remove histories and logs of this run"
 Owner = Identity | None  # the run that records, if there is one
 Check = Callable[[Mapping[Path, Json]], list[Path]]
@@ -51,20 +51,21 @@ class DamagedHistoriesError(PipelineError):
 class StoreKind(NamedTuple):
     """Stores that are made of others, which their manifest names under a key of its own."""
 
+    key: str
     form: Any  # of what stands there
     identity: Callable[[Any], Json]  # the part of it that the checksum of the store depends on
     parts: Callable[[Path, Json], dict[Path, Json]]  # the others' manifests by folder; `DamagedHistoriesError` if wrong
     column: Callable[[Sequence[Path]], Any]  # a column, `[rows, time, ...]`, from the others' files of it
 
 
-KINDS: dict[str, StoreKind] = {}  # by the key in the manifest
+KINDS: list[StoreKind] = []  # of extensions
 
 
-def kind_of(manifest: Json) -> tuple[str, StoreKind] | None:
-    """Kind of a store and its key in the manifest; None for a store with columns of its own."""
+def kind_of(manifest: Json) -> StoreKind | None:
+    """Kind of a store that is made of others; None for a store with columns of its own."""
     if manifest.keys() - _FORM.keys():
         load_plugins()
-    return next(((key, kind) for key, kind in KINDS.items() if key in manifest), None)
+    return next((kind for kind in KINDS if kind.key in manifest), None)
 
 
 def read_manifest(folder: Path) -> Json:
@@ -77,8 +78,8 @@ def read_manifest(folder: Path) -> Json:
         if has_form(manifest.get("env"), SPEC_FORM):  # up to 0.8 it has counts in place of spaces
             manifest["env"] = json.loads(json.dumps(EnvSpec.of(manifest["env"]).to_json()))
     check_form(manifest, path)
-    if found := kind_of(manifest):
-        found[1].parts(folder, manifest)
+    if kind := kind_of(manifest):
+        kind.parts(folder, manifest)
         return manifest
     for name, column in manifest["columns"].items():
         with content_of(folder / f"{name}.npy", DamagedHistoriesError):
@@ -92,7 +93,7 @@ def read_manifest(folder: Path) -> Json:
 def check_form(manifest: Json, path: Path) -> None:
     """Raise `DamagedHistoriesError` unless the manifest has this version's form, the row count matches its learners
     and environments, and its blocks are contiguous up to the last committed step."""
-    form = _FORM | ({kind[0]: kind[1].form} if (kind := kind_of(manifest)) else {})
+    form = _FORM | ({kind.key: kind.form} if (kind := kind_of(manifest)) else {})
     alike = manifest.keys() == form.keys() and has_form(manifest, form)
     alike = alike and manifest["columns"].keys() == {*Rollout._fields}
     if manifest.get("schema_version") != SCHEMA_VERSION or not alike:
@@ -112,7 +113,7 @@ def check_form(manifest: Json, path: Path) -> None:
 
 def checksum_of(manifest: Json) -> str:
     """Checksum of the tasks, the rows and every recorded step, independent of folders and package versions."""
-    others = {kind[0]: kind[1].identity(manifest[kind[0]])} if (kind := kind_of(manifest)) else {}
+    others = {kind.key: kind.identity(manifest[kind.key])} if (kind := kind_of(manifest)) else {}
     return digest({key: manifest[key] for key in ("columns", "tasks", "rows")} | others)
 
 
@@ -180,11 +181,11 @@ def open_histories(folder: str | Path) -> Histories:
     again = f"run `{command_of('train_agents')}` with the same options again, it continues"
     refuse(not manifest["complete"], f"the histories in {folder} are not complete ({done}): {again}")
     kind = kind_of(manifest)
-    stores = kind[1].parts(folder, manifest) if kind else {folder: manifest}
+    stores = kind.parts(folder, manifest) if kind else {folder: manifest}
     load_plugins()
     for path in CHECKS[-1](stores):
         raise DamagedHistoriesError(f"{path} is damaged: {_AGAIN}")
-    read = kind[1].column if kind else lambda files: np.load(files[0], mmap_mode="r")
+    read = kind.column if kind else lambda files: np.load(files[0], mmap_mode="r")
     columns = {name: read([store / f"{name}.npy" for store in stores]) for name in Rollout._fields}
     return Histories(folder, manifest, columns)
 
@@ -201,7 +202,7 @@ def damaged_files(stores: Mapping[Path, Json]) -> list[Path]:
 CHECKS: list[Check] = [damaged_files]  # extensions append theirs; the last one counts
 
 
-def _check(folder: Path, manifest: Json, columns: dict[str, np.ndarray], steps: int = 0) -> None:
+def _check_committed(folder: Path, manifest: Json, columns: dict[str, np.ndarray], steps: int = 0) -> None:
     """Refuse complete columns, or else blocks that begin before `steps`, that are not what was committed."""
     for name, column in columns.items():
         path = folder / f"{name}.npy"
@@ -289,7 +290,7 @@ class HistoryWriter:
 
     def keep(self, steps: int) -> None:
         """Continue after the first `steps`, which must be what was committed; later ones will be written again."""
-        _check(self.folder, self.manifest, self._columns, steps)
+        _check_committed(self.folder, self.manifest, self._columns, steps)
         if steps >= self.manifest["committed"]:
             return
         blocks = [block for block in self.manifest["blocks"] if block["end"] <= steps]
@@ -306,7 +307,7 @@ class HistoryWriter:
         """Mark the store as complete, if it is what was committed: checksums of columns replace those of blocks."""
         checksums = {name: sha256(self.folder / f"{name}.npy") for name in self._columns}
         # The check comes after the checksums were made, so that they are of the committed steps.
-        _check(self.folder, self.manifest, self._columns, self.num_steps)
+        _check_committed(self.folder, self.manifest, self._columns, self.num_steps)
         for name, column in self.manifest["columns"].items():
             column["sha256"] = checksums[name]
         self.manifest |= {"blocks": [], "complete": True}

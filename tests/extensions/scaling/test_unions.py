@@ -104,6 +104,6 @@ def test_a_damaged_shard_is_refused_and_a_union_is_not_written_to(store: Histori
 def test_a_union_of_another_kind_is_refused(store: Histories, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """As where the extension is not installed."""
     folder = union_of(store, tmp_path / "union", [2, 2])
-    monkeypatch.setattr(history_store, "KINDS", {})
+    monkeypatch.setattr(history_store, "KINDS", [])
     with pytest.raises(DamagedHistoriesError, match="is not a manifest .*: shards may be of an extension that is not"):
         open_histories(folder)

@@ -137,9 +137,12 @@ def _differences(manifest: Json, shards: Sequence[tuple[Json, Json]]) -> list[st
     return found
 
 
-KINDS["shards"] = StoreKind(
-    form=[{"folder": str, "rows": int, "checksum": str}],
-    parts=shards_of,
-    column=joined,
-    identity=_checksums,
+KINDS.append(
+    StoreKind(
+        key="shards",
+        form=[{"folder": str, "rows": int, "checksum": str}],
+        parts=shards_of,
+        column=joined,
+        identity=_checksums,
+    )
 )
