@@ -25,6 +25,9 @@ Share = Annotated[Any, Rate(ge=0, le=1)]
 Conflicts = Iterator[tuple[object, str]]  # conditions that must not hold; in messages `{option}` is its name and value
 
 
+NEWEST_ALONE = "{shared} needs a learner that learns from its newest unroll alone, such as a2c, not {name}"
+
+
 def named(name: str) -> Any:
     """Declare the option `name` of a source."""
     return option(name, "source algorithm; the preset `source=` sets all of this group")
@@ -41,10 +44,7 @@ class SourceConfig(Options):
     learns: ClassVar[bool] = True  # by updates
     in_context: ClassVar[bool] = False  # acts on all that its stream has shown, so evaluations must not cut its past
     # Sources that learn from more than the newest unroll have properties in place of these.
-    replays: ClassVar[bool] = False  # learns from all steps that are kept
-    kept_steps: ClassVar[int] = 0  # newest env steps of each environment that are kept, if it replays
-    draws: ClassVar[bool] = False  # draws mini-batches from them, in place of sweeps
-    has_offline: ClassVar[bool] = False  # learns from histories of other learners too
+    replays: ClassVar[bool] = False  # learns from earlier steps, which are kept
     pretraining: ClassVar[int] = 0  # iterations before the first env step
 
     name: str = named("")
@@ -137,8 +137,7 @@ class SourceConfig(Options):
             yield from self.unused(of_learning, "has no effect: {name} learns nothing")
         alone = "{shared} is one learner for all tasks: give source.num_learners=1"
         yield self.shared and self.num_learners > 1, alone
-        own = "{shared} needs a learner that learns from its newest unroll alone, such as a2c, not {name}"
-        yield self.shared and (not self.learns or self.replays or self.has_offline), own
+        yield self.shared and not self.learns, NEWEST_ALONE
         yield self.task_change and self.async_unroll, "{task_change} needs source.async_unroll=false"
         fewer = f"give source.history_steps={fits}"
         yield self.history_steps > made, f"{{history_steps}} is more than source.num_env_steps={made}: {fewer}"
@@ -151,6 +150,14 @@ class SourceConfig(Options):
             yield length > 1 and unroll % length, "{mini_batch_length} must divide {unroll_length}"
             given = f"{{mini_batch_size}} must divide the {windows} windows of {{num_envs}} and {{mini_batch_length}}"
             yield size and windows % size, given
+
+    def windows_in(self, unroll: int, played: int) -> int:
+        """Windows of each environment to learn from, after the newest of `played` env steps, an `unroll`."""
+        return unroll // (self.mini_batch_length or unroll)
+
+    def batches_in(self, windows: int) -> int:
+        """Updates in a sweep over so many windows of a learner."""
+        return max(1, windows // (self.mini_batch_size or windows)) if windows else 0
 
     def unused(self, prefixes: tuple[str, ...], reason: str) -> Conflicts:
         """Rules that options with these prefixes keep their defaults."""
@@ -215,28 +222,17 @@ def first_update(source: SourceConfig) -> int:
     return source.pretraining + max(1, _unrolls_for(source, source.initial_collect_steps))
 
 
-def window_length(source: SourceConfig, steps: int) -> int:
-    """Steps of a training window, after an unroll of `steps`."""
-    return source.mini_batch_length or (1 if source.replays else steps)
-
-
 def own_windows(source: SourceConfig, iteration: int) -> int:
     """Windows of a learner's own experience to learn from in `iteration` (from 1); 0 if it must not learn from it."""
     if iteration < first_update(source):
         return 0
-    steps = unrolled(source, iteration) - unrolled(source, iteration - 1)
-    length = window_length(source, steps)
-    if source.replays:
-        steps = min(unrolled(source, iteration), source.kept_steps)
-    return (max(steps - length + 1, 0) if source.draws else steps // length) * source.num_envs
+    before, played = unrolled(source, iteration - 1), unrolled(source, iteration)
+    return source.windows_in(played - before, played) * source.num_envs
 
 
 def batches_of_a_sweep(source: SourceConfig, iteration: int) -> int:
     """Updates in each sweep of `iteration` (from 1), on own experience or on recorded histories alone."""
-    windows = own_windows(source, iteration)
-    if not windows:
-        return int(source.has_offline)
-    return max(1, windows // source.mini_batch_size) if source.mini_batch_size and not source.draws else 1
+    return source.batches_in(own_windows(source, iteration))
 
 
 @lru_cache(maxsize=8)

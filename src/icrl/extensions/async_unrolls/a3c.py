@@ -17,7 +17,7 @@ from icrl.contracts import Rollout, Sample, UpdateResult
 from icrl.rl.returns import backward_sums
 from icrl.sources import source
 from icrl.sources.a2c import ActorCritic, ActorCriticConfig
-from icrl.sources.options import Conflicts, named
+from icrl.sources.options import NEWEST_ALONE, Conflicts, named
 
 
 class A3CConfig(ActorCriticConfig):
@@ -28,7 +28,7 @@ class A3CConfig(ActorCriticConfig):
 
     def conflicts(self) -> Conflicts:
         yield from super().conflicts()
-        yield self.shared, "{shared} needs a learner that learns from its newest unroll alone, such as a2c, not {name}"
+        yield self.shared, NEWEST_ALONE
 
 
 @source("a3c", A3CConfig)

@@ -24,7 +24,7 @@ from icrl.extensions.value_sources.replay import Drawn, Replay, indexable, resto
 from icrl.randomness import mix
 from icrl.runs.files import PROJECT, check_same
 from icrl.sources.collect import Columns, Experience, evenly_weighted, mini_batches
-from icrl.sources.options import batches_of_a_sweep, clock_of, own_windows, window_length
+from icrl.sources.options import batches_of_a_sweep, clock_of, own_windows
 from icrl.spaces import EnvSpec
 
 
@@ -38,7 +38,7 @@ class Memory(Experience):
         self._replay: Replay[Rollout] | None = None
         self._offline: OfflineWindows | None = None
         self._drawn: Drawn | None = None
-        length = window_length(source, 1)
+        length = source.window_length(1)
         if source.replays:
             self._replay = rollout_replay(source, spec, self.num_learners, length, device)
         if source.has_offline:

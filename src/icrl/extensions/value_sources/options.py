@@ -10,7 +10,7 @@ from icrl.app.root import Config
 from icrl.config.options import Name, option
 from icrl.data.history_store import checksum_of, read_manifest
 from icrl.runs.files import PROJECT
-from icrl.sources.options import Conflicts, NotNegative, SourceConfig, env_steps
+from icrl.sources.options import NEWEST_ALONE, Conflicts, NotNegative, SourceConfig, env_steps
 
 NoneOrMore = BeforeValidator(lambda value: [] if value == "none" else value if isinstance(value, list) else [value])
 
@@ -40,20 +40,32 @@ class ReplayConfig(SourceConfig):
         return not self.clear_replay_buffer
 
     @property
-    def draws(self) -> bool:  # pyrefly: ignore[bad-override]
+    def draws(self) -> bool:
+        """True if it draws mini-batches, in place of sweeps."""
         return not self.whole_replay_buffer_training
 
     @property
-    def has_offline(self) -> bool:  # pyrefly: ignore[bad-override]
+    def has_offline(self) -> bool:
+        """True if it learns from histories of other learners too."""
         return bool(self.offline_buffer_dir)
-
-    @property
-    def kept_steps(self) -> int:  # pyrefly: ignore[bad-override]
-        return self.replay_buffer_length
 
     @property
     def pretraining(self) -> int:  # pyrefly: ignore[bad-override]
         return self.rl_train_after_update_steps
+
+    def window_length(self, unroll: int) -> int:
+        """Steps of a training window, after an `unroll`."""
+        return self.mini_batch_length or (1 if self.replays else unroll)
+
+    def windows_in(self, unroll: int, played: int) -> int:
+        length = self.window_length(unroll)
+        steps = min(played, self.replay_buffer_length) if self.replays else unroll
+        return max(steps - length + 1, 0) if self.draws else steps // length
+
+    def batches_in(self, windows: int) -> int:
+        if not windows:
+            return int(self.has_offline)
+        return 1 if self.draws else super().batches_in(windows)
 
     def alone(self) -> dict[str, Any]:
         return {"offline_buffer_dir": [], "rl_train_after_update_steps": 0}
@@ -71,6 +83,7 @@ class ReplayConfig(SourceConfig):
             "{num_iterations} must be above {rl_train_after_update_steps}, which make no env steps",
         )
         yield from super().conflicts()
+        yield self.shared and (self.replays or self.has_offline), NEWEST_ALONE
         kept, length, size = self.replay_buffer_length, self.mini_batch_length, self.mini_batch_size
         per_env, offline, replays = env_steps(self) // self.num_envs, self.has_offline, self.replays
         too_early = "{initial_collect_steps} is more than is kept: {replay_buffer_length} of each of {num_envs}"
