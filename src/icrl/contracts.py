@@ -35,7 +35,7 @@ class Step(NamedTuple):
 
     `obs` and `timestep` belong to the state in which the next action is chosen, so after a reset they are those of the
     new episode; `final_obs` is the observation before the reset (equal to `obs` if no episode ended). For a world of
-    your own, `envs.rollout.step_of` makes a checked step.
+    your own, `envs.steps.step_of` makes a checked step.
     """
 
     obs: Tensor  # [B, *obs_shape], of the spec's `obs_dtype`

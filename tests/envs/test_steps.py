@@ -13,7 +13,7 @@ from policies import assert_driven_by_hand
 from torch import Tensor
 from worlds import room
 
-from icrl.envs.rollout import step_of
+from icrl.envs.steps import step_of
 from icrl.nn.gpt import GPT, GPTConfig
 from icrl.nn.gpt_policy import GPTPolicy
 from icrl.spaces import EnvSpec, discrete_spec

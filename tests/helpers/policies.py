@@ -10,7 +10,8 @@ from torch import Tensor
 from icrl.config.options import replace
 from icrl.contracts import Rollout, Step
 from icrl.envs.core import TensorEnv
-from icrl.envs.rollout import rollout, start_streams, step_of
+from icrl.envs.rollout import rollout, start_streams
+from icrl.envs.steps import step_of
 from icrl.nn.gpt import GPT, Window, context_of
 from icrl.nn.gpt_policy import Acting, GPTCarry, GPTPolicy
 from icrl.randomness import Noise, stream_seeds

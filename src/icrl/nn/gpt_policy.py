@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from icrl.config.options import Name, Options, option
 from icrl.contracts import Json, Step
-from icrl.envs.rollout import check_form, check_ranges, step_of
+from icrl.envs.steps import check_form, check_ranges, step_of
 from icrl.nn.cache import Cache
 from icrl.nn.gpt import GPT, Context, GPTConfig, Window, context_of
 from icrl.nn.heads import Categorical
