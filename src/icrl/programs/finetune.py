@@ -66,6 +66,6 @@ def main(config: Config) -> Path:
                 objective = PolicyGradient(options, spec, model.head, lambda: trials.metrics, trials.clock)
                 updates = options.num_iterations * options.num_mini_batches
                 evaluator = InContextEvaluator(config, context.tasks["development"])
-                parts = {"actor": trials.frozen}
+                parts = {"actor": trials.actor}
                 fit(run, model, objective, trials.batch_at, evaluator, num_updates=updates, parts=parts)
     return folder

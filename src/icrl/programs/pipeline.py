@@ -43,7 +43,7 @@ def main(config: Config) -> Path:
             ranks.in_ranks(train_gpt.main, *_shared(config, threads, "train_gpt"))
         if tuned:
             ranks.in_ranks(finetune.main, *_shared(config, threads, "finetune"))
-        torch.set_num_threads(threads)
+        torch.set_num_threads(threads)  # each training has set its own number
         train_agents.announce(config, examination())
     return evaluate.main(config)
 

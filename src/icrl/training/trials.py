@@ -78,16 +78,16 @@ class Trials:
         self.config, self.env, self.tasks, self.seed = config, env, tasks, seed
         self.ranks, self._family = ranks or Ranks(), family
         self.metrics: dict[str, Tensor] = {}  # of the newest trials
-        self._model, self.frozen = model, deepcopy(model).eval().requires_grad_(False)
-        self.frozen.cache_dtype = torch.bfloat16 if low_precision else None
+        self._model, self.actor = model, deepcopy(model).eval().requires_grad_(False)
+        self.actor.cache_dtype = torch.bfloat16 if low_precision else None
         self._num_tasks, self.num_streams = config.drawn_of(len(tasks)), config.streams_of(len(tasks))
         self._bonus = make_schedule(config.bonus)
         unsolvable = env.unsolvable(tasks) if config.num_unsolvable else None
         self._unsolvable = tasks[:0] if unsolvable is None else unsolvable
         windows = context_windows(config.trial_steps, model.config.context_len)
         self._windows, self._weight = (numbers.to(tasks.device) for numbers in windows)
-        self._play, self._iteration = REPEATED[-1](self._played), -1
-        self._columns: list[Tensor] = []
+        self._play = REPEATED[-1](self._played)  # the same in every iteration but for its arguments
+        self._iteration, self._columns = -1, list[Tensor]()  # of the newest trials
 
     def clock(self, iteration: int | None = None) -> Clock:
         """Time of schedules at the start of `iteration`, by default of the present one."""
@@ -103,7 +103,7 @@ class Trials:
         iteration, part = divmod(update, self.config.num_mini_batches)
         if iteration != self._iteration or not self._columns:
             if part == 0:
-                self.frozen.load_state_dict(self._model.state_dict())
+                self.actor.load_state_dict(self._model.state_dict())
             self._columns, self._iteration = self._collect(iteration), iteration
         order = self._drawn(self.num_streams, _ORDER, iteration)
         parts = order.tensor_split(self.config.num_mini_batches * self.ranks.size)
@@ -138,7 +138,7 @@ class Trials:
 
     def _played(self, tasks: Tensor, starts: Tensor, noise: Tensor) -> list[Tensor]:
         """Columns of the transitions of trials with these seeds, and the log-probabilities."""
-        policy = TrialPolicy(self.frozen)
+        policy = TrialPolicy(self.actor)
         streams = start_streams(policy, self.env, tasks, starts)
         played, _ = rollout(policy, self.env, streams, self.config.trial_steps, Noise(noise))
         return [*played, torch.stack(policy.log_probs)]
