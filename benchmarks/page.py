@@ -31,7 +31,7 @@ def section(found: Json) -> str:
     columns = [*_COLUMNS, *([_SHARE] if any(table["floors"] for table in found["tables"]) else [])]
     lines = [f"| {' | '.join(columns)} |", "|---|---|" + (len(columns) - 2) * "---:|"]
     lines += [f"| {' | '.join(row[: len(columns)])} |" for table in found["tables"] for row in _rows(table)]
-    return "\n".join([f"## `{found['command']}`", "", about, "", *lines])
+    return "\n".join([f"## `{found['command']}`", about, "", *lines])
 
 
 def _rows(table: Json) -> Iterator[tuple[str, ...]]:

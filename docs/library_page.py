@@ -27,7 +27,7 @@ def _described(node: ast.stmt, prefix: str = "icrl.", level: int = 2) -> str:
     )
     methods = [one for one in node.body if isinstance(one, ast.FunctionDef)] if isinstance(node, ast.ClassDef) else []
     signature = "" if methods else f"```python\n{_signature(node)}\n```\n\n"
-    section = f"{'#' * level} `{prefix}{node.name}`\n\n{signature}{_markdown(ast.get_docstring(node) or '')}"
+    section = f"{'#' * level} `{prefix}{node.name}`\n{signature}{_markdown(ast.get_docstring(node) or '')}"
     public = [_described(one, f"{node.name}.", level + 1) for one in methods if not one.name.startswith("_")]
     return "\n\n".join([section, *public])
 
@@ -37,7 +37,7 @@ def _signature(node: ast.FunctionDef | ast.ClassDef) -> str:
         return f"class {node.name}"
     returned = f" -> {ast.unparse(node.returns)}" if node.returns else ""
     whole = f"def {node.name}({ast.unparse(node.args)}){returned}"
-    return "\n".join(textwrap.wrap(whole, 84, subsequent_indent="    ", break_long_words=False))
+    return "\n".join(textwrap.wrap(whole, 110, subsequent_indent="    ", break_long_words=False))
 
 
 def _markdown(docstring: str) -> str:

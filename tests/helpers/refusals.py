@@ -29,9 +29,9 @@ def check_refusal(load: Callable[[list[str]], object], overrides: list[str], nam
 
 
 def check_table(text: str, config: Options) -> None:
-    """A table of the Markdown `text` has every option of `config`, which says what it is for."""
+    """A table of the Markdown `text` has every option of `config`, with its meaning and stages."""
     lines = text.replace("\\|", "|").splitlines()
     for key, _, option in walk(config):
-        rows = [line for line in lines if line.startswith(f"| `{key}` | ") and f"{option.meaning} | " in line]
-        assert any(f"| {option.stages} |" in row for row in rows), key
+        rows = [line.split(" | ") for line in lines if f"{option.meaning} | " in line]
+        assert any(f"`{key}`" in row[0] and option.stages in row[4] for row in rows), key
         assert len(option.meaning) > 3 and option.stages and option.meaning != key
