@@ -14,10 +14,9 @@ PAGE = PROJECT / "docs" / "speed_figures.md"
 _COLUMNS, _SHARE = ("what", "side", "rate", "ratio"), "share of the floor"
 _HEAD = """# Figures of speed
 
-`make bench` writes this page: medians of the rounds of each benchmark, all sides in turn. Ratios hold better than
-rates, because the speed of a machine varies. A floor is the time of the multiplications alone, at the rate that this
-machine reached in a large product. A commit with a plus sign had uncommitted changes. The ratio is 1.00 for the side
-that others are compared with. What is compared: [benchmarks](../benchmarks/README.md)."""
+`make bench` writes this page: medians of the rounds of each [benchmark](../benchmarks/README.md), all sides in turn.
+Ratios, to the side with 1.00, hold better than rates, because the speed of a machine varies. A floor is the time of the
+multiplications alone, at the rate of a large product. A commit with a plus sign had uncommitted changes."""
 
 
 def page(folder: Path = RESULTS) -> str:

@@ -8,9 +8,7 @@ import textwrap
 
 import icrl
 
-HEAD = (
-    "# Library\n\nMade from the docstrings of `icrl` by `make docs`. All names are attributes of it: `icrl.load`.\n\n"
-)
+HEAD = "# Library\n\n`make docs` writes this page from the docstrings of the names in `icrl`, such as `icrl.load`.\n\n"
 
 
 def library_page() -> str:
@@ -26,7 +24,7 @@ def _described(node: ast.stmt, prefix: str = "icrl.", level: int = 2) -> str:
         f"icrl.__all__ has a name that is neither: {ast.unparse(node)}"
     )
     methods = [one for one in node.body if isinstance(one, ast.FunctionDef)] if isinstance(node, ast.ClassDef) else []
-    signature = "" if methods else f"```python\n{_signature(node)}\n```\n\n"
+    signature = "" if methods else f"`{_signature(node)}`\n\n"
     section = f"{'#' * level} `{prefix}{node.name}`\n{signature}{_markdown(ast.get_docstring(node) or '')}"
     public = [_described(one, f"{node.name}.", level + 1) for one in methods if not one.name.startswith("_")]
     return "\n\n".join([section, *public])
@@ -36,8 +34,7 @@ def _signature(node: ast.FunctionDef | ast.ClassDef) -> str:
     if isinstance(node, ast.ClassDef):
         return f"class {node.name}"
     returned = f" -> {ast.unparse(node.returns)}" if node.returns else ""
-    whole = f"def {node.name}({ast.unparse(node.args)}){returned}"
-    return "\n".join(textwrap.wrap(whole, 110, subsequent_indent="    ", break_long_words=False))
+    return "\n".join(textwrap.wrap(f"{node.name}({ast.unparse(node.args)}){returned}", 118, break_long_words=False))
 
 
 def _markdown(docstring: str) -> str:

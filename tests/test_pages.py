@@ -101,5 +101,5 @@ def test_files_that_pages_name_exist() -> None:
 
 def test_every_python_block_is_tried_here() -> None:
     """But for those of extensions."""
-    tried = {"README", "start", "your_own", "api"}
+    tried = {"README", "start", "your_own"}
     assert {page.stem for page in PAGES if blocks(page, "python")} - {*extensions.NAMES} == tried

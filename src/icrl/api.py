@@ -65,19 +65,17 @@ def load(
     temperature: float | None = None,
     seed: int = 0,
 ) -> InContextPolicy:
-    """Load a model of the run in `run_folder`, such as `logs/dark_room-a2c`, as a policy, or that of a folder which
-    an extension can read, such as an exported model.
+    """Load a model as a policy: that of the run in `run_folder`, such as `logs/dark_room-a2c`, or of a folder that an
+    extension reads, such as an exported model.
 
-    `model` is "gpt", of stage two, or the folder of another sequence model beside it, such as a fine-tuned one
-    (None: the one that the run acts with: fine-tuned if its `policy.model` says so, else of stage two).
-    `checkpoint` is "last", "best" or the number of an update, such as that of a snapshot. Actions are drawn at
-    `temperature` (None: as the run was configured; 0: the most probable action), with luck that follows from
-    `seed`.
+    `model` is "gpt", of stage two, or the name of the folder of another sequence model beside it, such as a fine-tuned
+    one (None: the one that the run acts with, by its `policy.model`). `checkpoint` is "last", "best" or the number of
+    an update, such as that of a snapshot. Actions are drawn at `temperature` (None: as the run was configured; 0: the
+    most probable action is taken), with random numbers that follow from `seed`.
 
-    Files are read as numbers and names: nothing that they name is imported, called or drawn, so import a module of your
-    own that a run used before this. Raises `ConfigError` for arguments that name no folder or model, and
-    `PipelineError`, with the name of the file, for files that are damaged, were changed, or need a module that was not
-    imported."""
+    Files are read as numbers and names: nothing that they name is imported or called. If the run used a module of your
+    own, import it before. Raises `ConfigError` for arguments that name no folder or model, and `PipelineError`, with
+    the name of the file, for files that are damaged, were changed, or need a module that was not imported."""
     device, folder = torch.device("cpu"), Path(run_folder).absolute()
     sound = temperature is None or temperature == 0 or LEAST_TEMPERATURE <= temperature < math.inf
     refuse(not sound, f"temperature={temperature}: must be None, 0, or at least {LEAST_TEMPERATURE}")
@@ -112,16 +110,16 @@ def load(
 
 
 def train(*options: str, stage: Stage = "all") -> Path:
-    """Train a model from nothing with the `options` of the command line, or run one `stage` of that.
+    """Train a model from scratch with the `options` of the command line, or run one `stage`.
 
-    Returns the run's folder, which `load` reads, after "train_agents" that of its histories, which `open_histories`
+    Returns the run's folder, which `load` reads; after "train_agents" that of its histories, which `open_histories`
     reads. The same call continues an interrupted run, and repeats nothing that is finished. Progress is printed.
 
     >>> folder = icrl.train("env.size=7", "seed=1", "name=small-room")  # doctest: +SKIP
     >>> histories = icrl.train("env.size=7", "seed=1", "name=small-room", stage="train_agents")  # doctest: +SKIP
 
-    It starts processes, so a script needs `if __name__ == "__main__":` around the call. Raises `ConfigError` for
-    options as the command line does, and if the extra `[train]` is not installed."""
+    It starts processes, so a script needs `if __name__ == "__main__":` around the call. Raises `ConfigError` for wrong
+    options, as the command line does, and if the extra `[train]` is not installed."""
     refuse(stage not in get_args(Stage), f"stage={stage}: must be one of {', '.join(get_args(Stage))}")
     started = getattr(multiprocessing.current_process(), "_inheriting", False)  # as multiprocessing itself asks
     again = "training starts processes, and each imports the script again: put the call below"
@@ -138,7 +136,7 @@ def finetune(*options: str) -> Path:
 
 
 def make_env(preset: str | EnvConfig = "dark_room", *overrides: str) -> TensorEnv:
-    """Make a world as tensors, from a preset of `env=` and options, or that of a model, from its `policy.config.env`.
+    """Make a tensor world from a preset of `env=` and options, or that of a model from its `policy.config.env`.
 
     >>> env = make_env("dark_room", "env.size=5")
     >>> env.all_tasks().shape
@@ -157,8 +155,7 @@ def rollout(
 ) -> np.ndarray[Any, np.dtype[np.float64]]:
     """Play `num_episodes` episodes of every stream of a Gymnasium environment from an empty context.
 
-    Returns the returns `[B, num_episodes]`. A vector environment must reset in SAME_STEP mode. Raises `ConfigError`
-    otherwise."""
+    Returns the returns `[B, num_episodes]`. Raises `ConfigError` if a vector environment is not in SAME_STEP mode."""
     refuse(num_episodes < 1, f"num_episodes={num_episodes}: must be at least 1")
     same_step = AutoresetMode.SAME_STEP
     batch = env if isinstance(env, VectorEnv) else SyncVectorEnv([lambda: env], autoreset_mode=same_step)
@@ -179,11 +176,11 @@ def rollout(
 def evaluate(
     policy: InContextPolicy, env: TensorEnv, tasks: Any, num_episodes: int = 40, num_streams: int = 20
 ) -> Adaptation:
-    """Play `num_episodes` episodes of `num_streams` streams of each of `tasks` `[G, task_dim]` of a world of tensors.
+    """Play `num_episodes` episodes in `num_streams` streams of each of the `tasks` `[G, task_dim]` of a tensor world.
 
-    Returns what each episode came to, `[G, num_streams, num_episodes]` each: `returns`, `success`, `steps_to_goal`,
-    `lengths`. Steps to the goal of an episode without success are its length, also if a pit ended it early. The tables
-    of a run with references, ablations and intervals are written by the program `evaluate`."""
+    Returns the results of all episodes, `[G, num_streams, num_episodes]` each: `returns`, `success`, `steps_to_goal`,
+    `lengths`. In an episode without success, the steps to the goal are its length, also if a pit ended it early. The
+    program `evaluate` adds references, ablations and intervals."""
     for name, number in (("num_episodes", num_episodes), ("num_streams", num_streams)):
         refuse(number < 1, f"{name}={number}: must be at least 1")
     known = env.all_tasks()

@@ -124,17 +124,6 @@ _AGENTS = {
 }
 _MDPS = dict.fromkeys(("garnet", "AnyMDP", "AnyMDP, 16 states"), ("PSRL", "random", "optimum"))
 _LEVELS = ("GoToDoor", _DOOR, "Fetch", "FourRooms")
-_BANDITS = ("Thompson sampling", "tuned UCB1", "Gittins index", "random")
-_TABLES = ("PSRL", "OPSRL", "UCRL2", "greedy planning", "random")
-_PROTOCOLS = {
-    "5 arms, 100 pulls": _BANDITS,
-    "10 arms, 100 pulls": _BANDITS,
-    "ten gaussian arms, one fixed": _BANDITS[:1],
-    "random MDPs, 10 episodes": _TABLES,
-    "random MDPs, 25 episodes": _TABLES,
-    "treasure rooms, values from 0": (),
-    "treasure rooms, values from -4": (),
-}
 _OFFLINE_METHODS = ("AD", "AD weighted", "AD + advantage", "ILQL + AWR")
 _PACES = ("fast every 1", "fast every 4", "fast every 16", "slow every 4", "slow every 16")
 _TRUNKS = (
@@ -317,13 +306,6 @@ TABLES: dict[str, Table | Compact] = {
             *_compact("minigrid_trials", _LEVEL_REFERENCES, dict.fromkeys(_LEVELS, (RETURN_END,))).rows,
         ],
         _FROM,
-    ),
-    "literature": Compact(
-        [
-            Row(protocol, TOTAL, [Line("literature", protocol, policy) for policy in (MODEL, *others)])
-            for protocol, others in _PROTOCOLS.items()
-        ],
-        ("protocol", "model", "for comparison", "published"),
     ),
     "offline": Compact(
         [

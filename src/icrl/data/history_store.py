@@ -175,7 +175,7 @@ class Histories:
 
 def open_histories(folder: str | Path) -> Histories:
     """Open a complete history store, read-only, after checking its files against their checksums.
-    Raises `ConfigError` without complete ones, `DamagedHistoriesError` for missing or changed files."""
+    Raises `ConfigError` if it is missing or not complete, `DamagedHistoriesError` for missing or changed files."""
     manifest = read_manifest(folder := Path(folder).absolute())
     done = f"{manifest['committed']} of {manifest['columns']['obs']['shape'][1]} steps"
     again = f"run `{command_of('train_agents')}` with the same options again, it continues"

@@ -99,9 +99,9 @@ def draw_corners(embedding: Any, num_windows: int, device: torch.device) -> Tens
 
 
 def encoder(name: str) -> Callable[[Any], Any]:
-    """Decorator of an `nn.Module` of the user's own that `model.obs_encoding=name` stands for. It is made with the spec
-    of the world and the width D, and its `forward` maps observations `[B, T, *obs_shape]` to `[B, T, D]`, each step for
-    itself. Raises `ConfigError` if another encoder has this name."""
+    """Decorator of an `nn.Module` that `model.obs_encoding=name` chooses. It is constructed with the spec of the world
+    and the width D, and its `forward` maps observations `[B, T, *obs_shape]` to `[B, T, D]`, each step by itself.
+    Raises `ConfigError` if another encoder has this name."""
     return registrar("encoder", name, _OWN, built_in=OBS_ENCODINGS)
 
 

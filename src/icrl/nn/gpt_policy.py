@@ -161,11 +161,10 @@ class InContextPolicy:
     ) -> np.ndarray[Any, np.dtype[Any]]:
         """Choose actions `[B, *action_shape]`, int64 or in a Box float32, for observations `obs` `[B, *obs_shape]`.
 
-        Leave out the others in the first step only.
-
-        `reward` `[B]` and the flags `terminated` and `truncated` `[B]` are the answer to the action before. Where an
-        episode ended, `obs` is the first observation of the next one (Gymnasium's SAME_STEP mode). Raises `ValueError`
-        for wrong shapes, observations or rewards that the model does not know; the context stays as it was."""
+        `reward` `[B]` and the flags `terminated` and `truncated` `[B]` are the answer to the action before; leave them
+        out in the first step only. Where an episode ended, `obs` is the first observation of the next one (Gymnasium's
+        SAME_STEP mode). Raises `ValueError` for wrong shapes, and for observations or rewards that the model does not
+        know; the context stays as it was."""
         spec, device, timestep = self.spec, self.policy.model.device, self._timestep
         seen = column_of("obs", obs, (len(timestep), *spec.obs_shape), spec.obs_dtype)
         answer = {"reward": reward, "terminated": terminated, "truncated": truncated}

@@ -35,7 +35,7 @@ TRUNKS: dict[str, Any] = {}  # classes of layers that mix steps, by `model.trunk
 
 
 def trunk(name: str) -> Callable[[Any], Any]:
-    """Decorator of a layer that `model.trunk=name` puts in the place of `Attention`, whose interface it has. Raises
+    """Decorator of a layer that `model.trunk=name` puts in place of `Attention`, with the same interface. Raises
     `ConfigError` if another layer has this name."""
     return registrar("trunk", name, TRUNKS)
 

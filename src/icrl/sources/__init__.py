@@ -23,7 +23,7 @@ _CLASSES: dict[str, Any] = {}  # by `source.name`
 
 
 def source(name: str, options: type[Any]) -> Callable[[Any], Any]:
-    """Decorator of the class that `source.name=name` stands for; `options` is the class of its options. Raises
+    """Decorator of the class of learners that `source=name` chooses; `options` is the class of its options. Raises
     `ConfigError` if another source has this name."""
     return registrar("source", name, _CLASSES, options)
 

@@ -8,11 +8,13 @@ from icrl.app.root import CHOICES, Config
 from icrl.config.options import Choice, Options, Text, group, option, refuse
 from icrl.recording.record import Part
 
+_ENGINE = "engine: processes of this machine, workers of Dask or jobs of Slurm; the preset `launch=` sets it"
+
 
 class LaunchConfig(Options):
     """Options of every engine."""
 
-    name: str = option("", "engine that runs units of work; `launch=` sets this group")
+    name: str = option("", _ENGINE)
     num_workers: int = option(2, "units at a time, each on one thread", ge=1, le=10**5, may_change=True)
     num_processes: int = option(
         1,
@@ -24,11 +26,11 @@ class LaunchConfig(Options):
 
 
 class LocalLaunch(LaunchConfig):
-    name: Literal["local"] = option("local", "engine: processes of this machine; the preset `launch=` sets it")
+    name: Literal["local"] = option("local", _ENGINE)
 
 
 class DaskLaunch(LaunchConfig):
-    name: Literal["dask"] = option("dask", "engine: workers of Dask; the preset `launch=` sets it")
+    name: Literal["dask"] = option("dask", _ENGINE)
     scheduler: Text = option(
         "local",
         "address of a Dask scheduler, such as tcp://host:8786, whose workers share the folders of the run (local: "
@@ -38,7 +40,7 @@ class DaskLaunch(LaunchConfig):
 
 
 class SubmititLaunch(LaunchConfig):
-    name: Literal["submitit"] = option("submitit", "engine: jobs of Slurm; the preset `launch=` sets it")
+    name: Literal["submitit"] = option("submitit", _ENGINE)
     executor: Literal["auto", "slurm", "local"] = option(
         "auto", "where submitit runs jobs (auto: Slurm where there is one, else this machine)", may_change=True
     )
