@@ -85,7 +85,7 @@ def load(
     refuse(not folder.is_dir(), f"{folder}: there is no such folder")
     load_plugins()
     if read := next((read for file, read in READERS.items() if (folder / file).exists()), None):
-        one = f"{folder} is no run and has one model"
+        one = f"{folder} is not a run and has only one model"
         refuse(checkpoint != "last", f"checkpoint={checkpoint}: {one}: give last")
         refuse(model, f"model={model}: {one}: leave it out")
         weights, about, path = read(folder)
@@ -185,7 +185,7 @@ def evaluate(
         refuse(number < 1, f"{name}={number}: must be at least 1")
     known = env.all_tasks()
     rows = column_of("tasks", tasks, (*np.shape(tasks)[:1], *known.shape[1:]), known.dtype, "task")
-    refuse(not len(rows), "tasks=[]: must be one row at least")
+    refuse(not len(rows), "tasks=[]: must have at least one row")
     if not known.is_floating_point():  # else a task may be any vector
         strange = rows[~(rows[:, None] == known).all(-1).any(1)].tolist()
         refuse(strange, f"tasks={strange[:1]}: must be rows of env.all_tasks(), which has {len(known)}")

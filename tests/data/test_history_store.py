@@ -107,7 +107,7 @@ def test_an_interrupted_writer_continues(tmp_path: Path, resumed_from: int) -> N
     writer.add(steps(lived, 12, 20))
     found = np.load(tmp_path / "obs.npy")
     assert np.array_equal(found[:, :12], lived.obs[:12].T) and not found[:, 12:].any()
-    with pytest.raises(PipelineError, match=r"not complete \(12 of 30 steps\).*same options again"):
+    with pytest.raises(PipelineError, match=r"not complete \(12 of 30 steps\).*same options to continue"):
         open_histories(tmp_path)
     again = writer_of(tmp_path)
     assert again.manifest["committed"] == 12

@@ -175,7 +175,7 @@ def _parsed(override: str) -> Mapping[str, Any]:
     """Value by key of `KEY=VALUE`, by Hydra's grammar; only to be read, for it is kept."""
     key, _, written = override.partition("=")
     try:
-        refuse("\0" in override, f"{quoted(override)}: holds a NUL byte, which nothing may hold")
+        refuse("\0" in override, f"{quoted(override)}: contains a NUL byte, which is not allowed")
         parsed = _parser().parse_override(override)
     except (HydraException, ValueError) as error:  # a ValueError for a number of thousands of digits
         reason, shown = str(error).partition("\n")[0], override if len(override) < 200 else f"{override[:200]}..."
@@ -257,7 +257,7 @@ def _in_words(
     if first["type"] != "extra_forbidden":
         return message
     if name in former_of(kinds[group]):
-        return f"{group}.{name}: earlier versions had this option, this one has not; leave it out"
+        return f"{group}.{name}: only earlier versions had this option; leave it out"
     if group in CHOICES:
         chosen = f"no such option with {group}.name={values[group]['name']}"
         if owners := [choice for choice, kind in CHOICES[group]().items() if name in kind.model_fields]:

@@ -144,7 +144,7 @@ class Config(RootOptions):
 
 def _in_world(config: Config) -> Iterator[str]:
     if config.env.unplayable and config.trainer.evaluate:
-        yield "$trainer.evaluate plays, and nothing can be played in $env.name; give trainer.evaluate=false"
+        yield "$trainer.evaluate plays episodes, which is impossible in $env.name; give trainer.evaluate=false"
 
 
 def _in_splits(config: Config) -> Iterator[str]:
@@ -166,7 +166,7 @@ def _in_lengths(config: Config) -> Iterator[str]:
     names, data, source, shorter = config.histories, config.data, config.source, config.trainer.mini_batch_length
     length, key = shorter or config.model.context_len, "trainer.mini_batch_length" if shorter else "model.context_len"
     if len(set(names)) < max(len(names), 1):
-        yield "$histories: must be one name, or several that differ"
+        yield "$histories: must be one name, or several different ones"
     if data.weights and len(data.weights) != len(names):
         yield "$data.weights must have one weight for each of $histories, or be empty"
     if 0 < data.kept_steps < length:

@@ -88,7 +88,7 @@ def without_former(kind: type[Options], values: Any, prefix: str = "") -> Any:
     for name in [name for name in values if name in former]:
         usual = former[name] if isinstance(former[name], tuple) else (former[name],)
         if former[name] is not NO_EFFECT and values[name] not in usual:
-            only = f"this version has no such option, and always {quoted(usual[0])}"
+            only = f"this version has no such option, and always uses {quoted(usual[0])}"
             raise PipelineError(f"{prefix}{name}={quoted(values[name])}: {only}")
     return {name: value for name, value in values.items() if name not in former}
 
@@ -254,7 +254,7 @@ def allowed(field: FieldInfo) -> str:
         item = allowed(FieldInfo.from_annotation(parts[0]))
         if item == NAME_WORDS:
             return f"{item}, or a list of such"
-        first, _, rest = item.removeprefix("a ").partition(" ")
+        first, _, rest = item.removeprefix("a ").replace("float,", "float").partition(" ")
         return f"names among {rest.removeprefix('of ')}" if first == "one" else f"a list of {first}s {rest}".strip()
     names: dict[Any, str] = {bool: "true or false", float | None: "null or float", int: "int", float: "float"}
     return f"{names.get(kind, 'a mapping')} {_range(field.metadata, LARGEST if kind is int else None)}".strip()

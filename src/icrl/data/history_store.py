@@ -178,7 +178,7 @@ def open_histories(folder: str | Path) -> Histories:
     Raises `ConfigError` if it is missing or not complete, `DamagedHistoriesError` for missing or changed files."""
     manifest = read_manifest(folder := Path(folder).absolute())
     done = f"{manifest['committed']} of {manifest['columns']['obs']['shape'][1]} steps"
-    again = f"run `{command_of('train_agents')}` with the same options again, it continues"
+    again = f"run `{command_of('train_agents')}` with the same options to continue"
     refuse(not manifest["complete"], f"the histories in {folder} are not complete ({done}): {again}")
     kind = kind_of(manifest)
     stores = kind.parts(folder, manifest) if kind else {folder: manifest}
@@ -239,7 +239,7 @@ class HistoryWriter:
             about |= {"env": spec.to_json(), "config": config, "versions": versions, "committed": 0, "complete": False}
             write_json(folder / MANIFEST, about | {"blocks": list[Json](), "owner": owner and owner._asdict()})
         self.manifest = read_manifest(folder)
-        refuse(kind_of(self.manifest), f"{folder} is a union of stores, which grows no further: give another name=")
+        refuse(kind_of(self.manifest), f"{folder} is a union of stores, which cannot grow: give another name=")
         if owner and self.manifest["owner"]:
             check_owner(folder / MANIFEST, Identity(**self.manifest["owner"]), owner)
         self._columns = {name: np.load(folder / f"{name}.npy", mmap_mode="r+") for name in Rollout._fields}

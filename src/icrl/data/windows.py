@@ -63,7 +63,7 @@ class DataConfig(Options):
     def _check(self) -> Self:
         refuse(not self.keep_every, "data.keep_every=[] must have at least one number")
         twice = len(set(self.keep_every)) < len(self.keep_every)
-        refuse(twice, f"data.keep_every={self.keep_every}: must have no number twice")
+        refuse(twice, f"data.keep_every={self.keep_every}: must have no duplicates")
         return self
 
 
@@ -151,7 +151,7 @@ def _selected_rows(histories: Histories, config: DataConfig, tasks: list[int]) -
     best, spec = success[of_tasks].max(initial=0), histories.spec
     if not best and spec.success in ("reward", "goal") and max(spec.reward_values or (0.0,)) <= 0:
         say(
-            f"no agent of {histories.folder} ended with a success, because none is defined: the model learns from "
+            f"no agent of {histories.folder} ended with a success, because the world has none: the model learns from "
             f"all of them"
         )
         return np.flatnonzero(of_tasks)

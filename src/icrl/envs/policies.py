@@ -41,7 +41,7 @@ def uniform_actions(spec: EnvSpec, obs: Tensor, noise: Tensor) -> Tensor:
         sizes = torch.from_numpy(space.nvec).to(noise.device)
         return (several(noise, len(sizes)) * sizes).long()
     if isinstance(space, Box):
-        refuse(not space.is_bounded(), f"actions in {space} have no bounds, so none is drawn at random: give them some")
+        refuse(not space.is_bounded(), f"actions in {space} have no bounds, so none can be drawn: add bounds")
         low, high = (torch.from_numpy(bound).to(noise.device) for bound in (space.low, space.high))
         return low + (high - low) * several(noise, low.numel()).view(-1, *low.shape)
     legal = spec.legal(obs)

@@ -68,8 +68,8 @@ class TasksConfig(Options):
         refuse(self.num_train == 1, "tasks.num_train=1: must be at least 2, or 0 for all tasks that are not held out")
         refuse(no_number, "tasks.num_train=0 and tasks.num_held_out=0: tasks.split=random needs one of them")
         refuse(listed and not held_out, f"{given}: tasks.split=list needs at least one task")
-        refuse(held_out and not listed, f"{given} is for tasks.split=list, and this is tasks.split={self.split}")
-        refuse(len(set(held_out)) < len(held_out), f"{given}: no task may be there twice")
+        refuse(held_out and not listed, f"{given} is for tasks.split=list, but this is tasks.split={self.split}")
+        refuse(len(set(held_out)) < len(held_out), f"{given}: must have no duplicates")
         return self
 
 

@@ -44,9 +44,9 @@ class EvaluationConfig(Options):
         "test", "test: held-out tasks, and development tasks beside them; development: these alone, to choose a recipe"
     )
     num_episodes: int = option(40, "episodes per stream", ge=2, le=10**6)
-    num_streams: int = option(20, "streams per held-out task, or development task in its place", ge=1, le=10**5)
+    num_streams: int = option(20, "streams per held-out task (or development task)", ge=1, le=10**5)
     num_train_tasks: int = option(0, "training tasks of the model that are also played, for comparison (0: all)", ge=0)
-    sample_probability: float = option(1.0, "probability of drawing at policy.temperature, else greedy", ge=0, le=1)
+    sample_probability: float = option(1.0, "probability of sampling at policy.temperature, else greedy", ge=0, le=1)
     temperatures: list[Annotated[float, Field(ge=0)]] = option([0.0, 0.5], "other temperatures to compare (0: greedy)")
     ablations: bool = option(
         True, "also play with a context that is blanked, shuffled, wiped or taken from another task"
@@ -72,7 +72,7 @@ class EvaluationConfig(Options):
         given, must = self.temperatures, f"evaluation.temperatures={self.temperatures}: must"
         low = any(0 < temperature < LEAST_TEMPERATURE for temperature in given)
         refuse(low, f"{must} be 0 or at least {LEAST_TEMPERATURE}")
-        refuse(len(set(given)) < len(given), f"{must} have no number twice")
+        refuse(len(set(given)) < len(given), f"{must} have no duplicates")
         return self
 
 

@@ -132,7 +132,7 @@ def open_setup(config: Config, device: torch.device) -> Iterator[Setup]:
             spec, new_tasks = trained.OTHER_WORLDS[-1](config, env, opened.described)
             parts = {"held_out": new_tasks}
         else:
-            other = "has other spaces, rewards or lengths of episodes than in the training"
+            other = "has other spaces, rewards or episode lengths than in training"
             refuse(spec != EnvSpec.of(opened.described["env"]), f"env.name={config.env.name} {other}")
         model, start = opened.make(config, spec, device), trained.open_start(config, opened, spec, device)
         suffix = trained.suffix_of(changes | policy_suffixes(config), config.evaluation.tasks)

@@ -52,7 +52,7 @@ class GPTConfig(Options):
     add_env_time: bool = option(True, "add the env time step embedding to another position code, but not to none")
     obs_encoding: Annotated[str, OneOf(OBS_ENCODINGS, r"\w+", "the name of an encoder of yours")] = option(
         "coordinates",
-        "of Discrete observations. cell: one embedding per observation (also in worlds without a square room); "
+        "encoding of Discrete observations. cell: one vector per observation (also in worlds without a square room); "
         "coordinates: the sum of those of row, column and the rest; smooth: the same, but neighbouring rows and "
         "columns share parts of their vectors; framed: coordinates in a grid of side model.max_size, with the room "
         "at random places during training and in the middle afterwards, so that larger rooms can be read; "

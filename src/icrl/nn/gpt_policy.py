@@ -171,7 +171,7 @@ class InContextPolicy:
         missing = [name for name, value in answer.items() if value is None]
         if not self._started and len(missing) < len(answer):
             early = " and ".join(name for name in answer if name not in missing)
-            raise ValueError(f"{early} in the first step after `reset`: no action was answered yet; call act(obs)")
+            raise ValueError(f"{early} in the first step after `reset`: there was no action yet; call act(obs)")
         if self._started and missing:
             how = "call act(obs, reward, terminated, truncated) with what env.step returned for the action before"
             raise ValueError(f"{'=None, '.join(missing)}=None after an action: {how}, or `reset` for a new context")

@@ -238,7 +238,7 @@ def check_described(described: Json, folder: Path) -> None:
         EnvSpec.of(described["env"])
     tasks = described["tasks"]
     if not all(0 <= task < len(tasks["all"]) for part in _PARTS for task in tasks[part]):
-        raise PipelineError(f"a checkpoint in {folder} names tasks that its world has not: restore it")
+        raise PipelineError(f"a checkpoint in {folder} names tasks that its world does not have: restore it")
 
 
 def check_weights(module: nn.Module, weights: Any) -> None:

@@ -33,7 +33,7 @@ class EvalsConfig(Options):
         le=10**5,
     )
     sample_probability: float = option(
-        1.0, "probability of drawing the action at random; otherwise the most probable one is taken", ge=0, le=1
+        1.0, "probability of sampling an action; otherwise the most probable one is taken", ge=0, le=1
     )
     async_eval: bool = option(True, "evaluate in another process while training continues", may_change=True)
 

@@ -34,7 +34,7 @@ class CurvesConfig(Options):
         refuse_both("summaries", num_summaries=self.num_summaries, summary_interval=self.summary_interval)
         known, given = ", ".join(names := [*writer_classes()]), f"summaries.writer={','.join(self.writer)}"
         refuse(not self.writer, f"summaries.writer=[]: must name at least one of {known}")
-        refuse({*self.writer} - {*names}, f"{given}: must be of {known}{OR_ELSEWHERE}")
+        refuse({*self.writer} - {*names}, f"{given}: must be among {known}{OR_ELSEWHERE}")
         for name in ("profiled_iterations", "details"):
             lacking = f"summaries.{name}={getattr(self, name, 0)} needs an extension that is not installed"
             refuse(getattr(self, name, 0) and len(INSPECTORS) == 1, lacking)

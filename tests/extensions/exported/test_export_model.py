@@ -29,7 +29,7 @@ def test_it_acts_as_the_run_does(root):
     env = gymnasium.make("icrl:icrl/DarkRoom-v0", **ROOM)
     assert {path.name for path in folder.iterdir()} == {"model.safetensors", "config.json", "README.md"}
     expected = icrl.rollout(icrl.load(root / "logs/tiny", checkpoint="best", seed=3), env, num_episodes=6)
-    with pytest.raises(ConfigError, match="is no run and has one model"):
+    with pytest.raises(ConfigError, match="is not a run and has only one model"):
         icrl.load(folder, checkpoint="best")
     elsewhere = folder.rename(root / "taken_along")
     np.testing.assert_array_equal(icrl.rollout(icrl.load(elsewhere, seed=3), env, num_episodes=6), expected)

@@ -72,4 +72,4 @@ def test_worlds_that_cannot_be_drawn_are_shown_as_grids(capsys: Any) -> None:
     for _ in range(2):
         found = walks_of(plain, played, 0, plain.all_tasks()[0], int(seeds_of_play(0, 1)[0]))
         assert not film(found, plain.map_view(plain.all_tasks()[0])).pictures
-    assert capsys.readouterr().out.count("rgb_array is none of its render modes []") == 1
+    assert capsys.readouterr().out.count("rgb_array is not among its render modes []") == 1

@@ -120,7 +120,7 @@ def test_observations_of_no_square_are_folded_into_rows() -> None:
         ({"id": TOY, "tasks": [{"first": 1}]}, ["env.tasks[0]={'first': 1}", "from 0"]),
         ({"width": 2}, ["env.width=2", "number of observations, which is 9", "give env.width=3"]),
         ({"reward_values": [0.0, 0.5]}, ["env.reward_values=[0.0, 0.5]", "lacks 1"]),
-        ({"reward_values": [0.0, 1.0, 0.0]}, ["env.reward_values=[0.0, 1.0, 0.0]", "none twice"]),
+        ({"reward_values": [0.0, 1.0, 0.0]}, ["env.reward_values=[0.0, 1.0, 0.0]", "no duplicates"]),
         ({"reward_values": [-1.0, 0.5]}, ["lacks 0, 1", "give env.reward_values=[0.0,1.0]"]),
         ({"id": TOY, "tasks": [{}], "width": 0, "reward_values": [-1.0, 0.0]}, ["env.success=goal", "env.success=end"]),
         ({"id": TOY, "tasks": [{"fault": "made"}]}, ["env.tasks[0]={'fault': 'made'}: SystemExit: os._exit(0)"]),
@@ -249,8 +249,11 @@ CARTS = ("env=gymnasium_cart_pole", "env.max_episode_steps=9")
     [
         (WET_AND_DRY, "needs vectors as observations, not Discrete"),
         ((*CARTS, "env.tasks=[{set.gravity: [9.8]}, {set.gravity: 9}]"), "must be a number"),
-        ((*CARTS, "env.tasks=[{set.gravity: 9, set.length: 1}, {set.length: 2, set.gravity: 8}]"), "same keys, in one"),
-        ((*CARTS, "env.tasks=[{set.gravity: 9}, {}]"), "must have the same keys, in one order"),
+        (
+            (*CARTS, "env.tasks=[{set.gravity: 9, set.length: 1}, {set.length: 2, set.gravity: 8}]"),
+            "same keys, in the same",
+        ),
+        ((*CARTS, "env.tasks=[{set.gravity: 9}, {}]"), "must have the same keys, in the same order"),
     ],
 )
 def test_worlds_that_cannot_show_their_tasks_are_refused(options: tuple[str, ...], message: str) -> None:

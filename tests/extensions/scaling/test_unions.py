@@ -70,7 +70,7 @@ def replaced(manifest: dict, **new: Any) -> dict:
         (lambda m: m | {"env": m["env"] | {"max_episode_steps": 7}}, "shard-0-of-3 has another world"),
         (lambda m: m | {"shards": m["shards"][:2]}, "not those of the union, or not in its order"),
         (lambda m: m | {"shards": [{"folder": "a"}]}, "is not a manifest"),
-        *((partial(replaced, folder=name), "shards .* lie elsewhere") for name in ("", "..", "a/b", "/tmp")),
+        *((partial(replaced, folder=name), "shards .* are in other folders") for name in ("", "..", "a/b", "/tmp")),
         (lambda m: m | {"columns": m["columns"] | {"../x": m["columns"]["obs"]}}, "is not a manifest"),
         (lambda m: m | {"tasks": m["tasks"] | {"held_out": [10**6]}}, "its split has unknown tasks"),
     ],
@@ -88,7 +88,7 @@ def test_a_union_that_is_its_own_shard_is_refused(store: Histories, tmp_path: Pa
     folder = union_of(store, tmp_path / "union", [2, 2])
     shutil.rmtree(folder / "shard-0-of-2")
     (folder / "shard-0-of-2").symlink_to(folder)
-    with pytest.raises(DamagedHistoriesError, match="is of a shard, and a union itself"):
+    with pytest.raises(DamagedHistoriesError, match="is that of a shard, but also of a union"):
         open_histories(folder)
 
 

@@ -143,7 +143,7 @@ def test_a_crash_ends_all_runs(histories: Path, tmp_path: Path, monkeypatch) -> 
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (("seeds=[1,1]",), "seeds=[1, 1]: must be one seed, or several that differ"),
+        (("seeds=[1,1]",), "seeds=[1, 1]: must be one seed, or several different ones"),
         (("model.residual_dropout=0.1",), "seeds=[4, 0, 7] needs a model without dropout"),
         (("trainer.gradient_accumulation_steps=2",), "needs trainer.gradient_accumulation_steps=1"),
         pytest.param(

@@ -73,7 +73,7 @@ REFUSED = {
     "a better curve": (lambda found: curve_of(found).append(1.0), "mean of curves, model, training tasks, returns"),
     "choice": (lambda found: found["development_tasks"].append(found["held_out_tasks"][1]), "are training or develop"),
     "another world": (lambda found: found.pop("train_tasks"), "names no training tasks"),
-    "another program": (lambda found: found["owner"].update(program="study"), "expected are those of evaluate"),
+    "another program": (lambda found: found["owner"].update(program="study"), "must be those of evaluate"),
     "another run": (lambda found: found["owner"].update(run="beef"), "episodes.npz is from evaluate"),
     "development": (lambda found: found["config"]["evaluation"].update(tasks="development"), "evaluation.tasks=test"),
     "a snapshot": (lambda found: found["config"]["evaluation"].update(checkpoint=4), "unfinished training"),
@@ -110,7 +110,7 @@ def test_other_episodes_with_numbers_of_before_are_refused(root, tmp_path) -> No
     owner = Identity(results["owner"]["program"], results["owner"]["run"])
     checksum = save_episodes(folder, episodes | {"held_out": better}, owner, further)
     changed(folder / "results.json", lambda found: found.update(episodes=checksum))
-    assert "expected is that of the episodes, 1.0" in refusal("leaderboard", root, f"add={folder}")
+    assert "must be that of the episodes, 1.0" in refusal("leaderboard", root, f"add={folder}")
 
 
 def test_the_whole_split_of_a_model_beside_it_counts_and_so_does_its_end(root) -> None:

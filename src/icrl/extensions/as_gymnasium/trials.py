@@ -40,7 +40,7 @@ class TrialEnv(Env[Obs, Any]):
 
     def __init__(self, envs: Sequence[Env[Any, Any]], num_episodes: int) -> None:
         refuse(num_episodes < 1, f"num_episodes={num_episodes}: must be at least 1")
-        refuse(not envs, "envs=[]: must be one environment or more")
+        refuse(not envs, "envs=[]: must have at least one environment")
         spaces = [(env.observation_space, env.action_space) for env in envs]
         refuse(any(one != spaces[0] for one in spaces), "envs: must all have the same spaces")
         observations, actions = spaces[0]

@@ -245,7 +245,7 @@ def _check_options(config: GymnasiumConfig) -> None:
     both = config.task_visible and config.action_mask
     refuse(both, "env.task_visible=true and env.action_mask=true both end observations: one must be false")
     refuse(not tasks, "env.tasks=[]: must have a mapping for each task")
-    refuse(len(set(values)) < len(values), f"env.reward_values={values}: must have none twice")
+    refuse(len(set(values)) < len(values), f"env.reward_values={values}: must have no duplicates")
     for number, task in enumerate(tasks):
         here, first = f"env.tasks[{number}]", tasks.index(task)
         clock = "give env.max_episode_steps for all tasks instead of here"
@@ -253,7 +253,7 @@ def _check_options(config: GymnasiumConfig) -> None:
         refuse(first < number, f"env.tasks[{first}] and {here} are both {task}: must differ")
     other = next((task for task in tasks if config.task_visible and list(task) != list(tasks[0])), None)
     both = f"env.tasks with {tasks[0]} and {other}"
-    refuse(other is not None, f"env.task_visible=true: {both}: all must have the same keys, in one order")
+    refuse(other is not None, f"env.task_visible=true: {both}: all must have the same keys, in the same order")
     try:
         registered(config.id)
     except gymnasium.error.Error as error:

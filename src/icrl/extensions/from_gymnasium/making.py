@@ -158,7 +158,7 @@ def _drawn_tasks(ranges: Mapping[str, Any], number: int, seed: int) -> list[Task
         tasks.setdefault(json.dumps(task), task)
         if len(tasks) == number:
             return [*tasks.values()]
-    raise ConfigError(f"env.tasks.count={number}: the values make fewer different tasks, {len(tasks)} were found")
+    raise ConfigError(f"env.tasks.count={number}: the values make only {len(tasks)} different tasks")
 
 
 def _is_range(values: Any) -> bool:

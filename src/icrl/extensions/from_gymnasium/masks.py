@@ -37,7 +37,7 @@ class ActionMask(gymnasium.Wrapper[Any, Any, Any, Any]):
         flags = np.asarray(given).astype(bool)
         if flags.shape != (self._num_actions,) or not flags.any():
             if not ended:
-                allowed = f"must be {self._num_actions} flags, of which one at least is 1"
+                allowed = f"must be {self._num_actions} flags, of which at least one is 1"
                 raise ValueError(f"env.action_mask=true: info['action_mask'] is {given}: {allowed}")
             flags = np.ones(self._num_actions, dtype=bool)  # no action follows, but a best value must exist
         return np.append(read_obs(obs, self._plain), flags).astype(self.observation_space.dtype)

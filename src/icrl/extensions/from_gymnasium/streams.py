@@ -113,7 +113,7 @@ class GymnasiumStreams:
         with Guard(self._maker.timeout, lambda: f"env.id={env_id}"), _without_traces():
             modes = getattr(creator_of(env_id), "metadata", {}).get("render_modes", ["rgb_array"])
             if "rgb_array" not in modes:
-                raise ValueError(f"rgb_array is none of its render modes {modes}")
+                raise ValueError(f"rgb_array is not among its render modes {modes}")
             with closing(stream):
                 return stream.pictures(task, episode, int(_seeds(torch.tensor(seed), episode)), seen, actions)
 

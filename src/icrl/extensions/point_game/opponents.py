@@ -54,7 +54,7 @@ class PointGameConfig(EnvConfig):
         needed = ", ".join(f"{key} >= {least}" for key, least in _CLOUD.items()) + f" and <= {_MOST}"
         refuse(not fit or not all(fit), f"env.clouds={clouds}: must be a list of mappings with two ints, {needed}")
         twice = len({*sizes}) < len(sizes)
-        refuse(not sizes or twice, f"env.dimensions={sizes}: must be at least one number, and none twice")
+        refuse(not sizes or twice, f"env.dimensions={sizes}: must have at least one number, and no duplicates")
         refuse(
             self.largest_coordinate > _LARGEST_COORDINATE,
             f"env.max_episode_steps={self.max_episode_steps}: coordinates may grow beyond {_LARGEST_COORDINATE}, from "
@@ -114,7 +114,7 @@ def opponents_of(config: PointGameConfig) -> list[Opponent]:
         noise = float(chance or 0)
         found += [Opponent(one + text[len(name) :], one, 1.0 if one in _RANDOM else noise) for one in names]
     if not found or len(set(found)) < len(found):
-        raise ConfigError(f"env.opponents={config.opponents}: must be at least one, and none twice")
+        raise ConfigError(f"env.opponents={config.opponents}: must have at least one name, and no duplicates")
     return found
 
 

@@ -50,7 +50,7 @@ TARGET_ENTROPY = -1.0  # of each number of an action, whose bounds count as -1 a
 
 class SACConfig(ReplayConfig, NetworkConfig):
     name: Literal["sac"] = named("sac")
-    target_update_rate: Annotated[Any, Rate(gt=0, le=1)] = option(0.005, "step of the target critics (1: a copy)")
+    target_update_rate: Annotated[Any, Rate(gt=0, le=1)] = option(0.005, "step of the target networks (1: a copy)")
 
     former = {"initial_temperature": 0.1, "learn_temperature": True, "target_entropy": TARGET_ENTROPY}
 

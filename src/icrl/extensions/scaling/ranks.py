@@ -198,7 +198,7 @@ def _checked_environment() -> int:
     """Value of LOCAL_RANK. Raises `ConfigError` if a variable that torchrun sets is missing or out of range."""
     if missing := [name for name in _VARIABLES if not os.environ.get(name)]:
         raise ConfigError(
-            f"RANK={os.environ['RANK']} is set in the environment, but {', '.join(missing)} not: torchrun sets all of "
+            f"RANK={os.environ['RANK']} is set in the environment, but not {', '.join(missing)}: torchrun sets all of "
             "them; start with it, or unset RANK to train in one process"
         )
     size = _number("WORLD_SIZE", 1, 10**6)

@@ -60,7 +60,7 @@ def shards_of(folder: Path, manifest: Json) -> dict[Path, Json]:
     path, entries = folder / MANIFEST, manifest["shards"]
     names = [entry["folder"] for entry in entries]
     if any(name in ("", "..") or Path(name).name != name for name in names):
-        raise DamagedHistoriesError(f"{path}: its shards {quoted(names)} lie elsewhere")
+        raise DamagedHistoriesError(f"{path}: its shards {quoted(names)} are in other folders")
     shards = {folder / name: _read_shard(folder / name) for name in names}
     if wrong := _differences(manifest, [(entry, shards[folder / entry["folder"]]) for entry in entries]):
         raise DamagedHistoriesError(f"{path}: {'; '.join(wrong)}")
@@ -91,7 +91,7 @@ def _read_shard(folder: Path) -> Json:
     if (path := folder / MANIFEST).exists():
         with content_of(path, DamagedHistoriesError):
             if "shards" in read_json(path):
-                raise DamagedHistoriesError(f"{path} is of a shard, and a union itself")
+                raise DamagedHistoriesError(f"{path} is that of a shard, but also of a union")
     return read_manifest(folder)
 
 

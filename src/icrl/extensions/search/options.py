@@ -23,7 +23,7 @@ def _check_space(space: dict[str, Any]) -> dict[str, Any]:
     for key, values in space.items():
         if isinstance(values, list):
             known = values and all(isinstance(value, _CHOICE) for value in values) and len({*values}) == len(values)
-            why = "must be a list of numbers, names or flags that differ"
+            why = "must be a list of different numbers, names or flags"
         else:
             known = isinstance(values, Mapping) and {"low", "high"} <= values.keys() <= _KEYS.keys()
             known = known and all(

@@ -46,7 +46,7 @@ def check_together(config: SeedsConfig, spec: EnvSpec) -> None:
     """Raise `ConfigError` for options with which models cannot be trained as one program, or would not end as alone."""
     trainer, model, given = config.trainer, config.model, f"seeds={config.seeds}"
     distinct = config.seeds and len({*config.seeds}) == len(config.seeds)
-    refuse(not distinct, f"{given}: must be one seed, or several that differ")
+    refuse(not distinct, f"{given}: must be one seed, or several different ones")
     needs = {
         "trainer.gradient_accumulation_steps=1": trainer.gradient_accumulation_steps > 1,
         "trainer.compile=false": trainer.compile,

@@ -67,20 +67,20 @@ def checked(folder: Path) -> Evaluated:
         known |= {tuple(split["all"][task]) for split in splits for task in split["train"]}  # also those not played
         both = [task for task in results["held_out_tasks"] if tuple(task) in known]
         what = f"{folder}: the held-out tasks {quoted(both)} are training or development tasks too"
-        refuse(both, f"{what}: expected are tasks that the model was not trained on")
+        refuse(both, f"{what}; they must be tasks that the model was not trained on")
         return Evaluated(folder, config, owner.run, models)
 
 
 def _check_kind(folder: Path, config: Config, program: str, results: Json) -> None:
     """Raise `ConfigError` unless a finished model was evaluated on held-out tasks of the world of its training."""
     options = config.evaluation
-    refuse(program != "evaluate", f"{folder}: {program} wrote these results: expected are those of evaluate")
-    tasks = f"{folder}: evaluation.tasks={options.tasks}: expected is an evaluation of held-out tasks"
+    refuse(program != "evaluate", f"{folder}: {program} wrote these results: must be those of evaluate")
+    tasks = f"{folder}: evaluation.tasks={options.tasks}: must be an evaluation of held-out tasks"
     refuse(options.tasks != "test" or "held_out" not in results["final"], f"{tasks}, evaluation.tasks=test")
-    away = f"{folder}: names no training tasks: expected is an evaluation in the world of the training"
+    away = f"{folder}: names no training tasks: must be an evaluation in the world of the training"
     refuse("train_tasks" not in results, away)
     update = f"{folder}: evaluation.checkpoint={options.checkpoint}: this update may be of an unfinished training"
-    refuse(isinstance(options.checkpoint, int), f"{update}: expected is evaluation.checkpoint=last or best")
+    refuse(isinstance(options.checkpoint, int), f"{update}: must be last or best")
 
 
 def _check_numbers(folder: Path, config: Config, results: Json) -> None:
@@ -91,7 +91,7 @@ def _check_numbers(folder: Path, config: Config, results: Json) -> None:
         must = there.get(name, mean)  # numbers of other versions and extensions are not shown
         same = np.shape(mean) == np.shape(must) and np.allclose(mean, must, 0, TOLERANCE, equal_nan=True)
         what = f"{folder / RESULTS}: the mean of {', '.join(name)} is {quoted(mean)}"
-        refuse(not same, f"{what}: expected is that of the episodes, {quoted(must)}")
+        refuse(not same, f"{what}: must be that of the episodes, {quoted(must)}")
 
 
 def _means(results: Json) -> dict[tuple[str, ...], Any]:

@@ -116,7 +116,7 @@ def plan(options: Sequence[str]) -> Plan:
     refuse(not slugs, "study.variants=[]: must have a variant; study=NAME chooses a study, --help lists the names")
     twice = {variant.label for variant in variants if slugs.count(variant.slug) > 1}
     refuse(twice, f"study.variants: {', '.join(sorted(twice))}: labels must differ in letters or digits")
-    refuse(not seeds or len({*seeds}) < len(seeds), f"study.seeds={seeds}: must be one seed, or several that differ")
+    refuse(not seeds or len({*seeds}) < len(seeds), f"study.seeds={seeds}: must be one seed, or several different ones")
     splits = config.study.splits
     refuse(len({*splits}) < len(splits), f"study.splits={splits}: must differ")
     given = [option for option in options if _group_of(option) not in _ALONE]

@@ -93,7 +93,7 @@ class ReplayConfig(SourceConfig):
         sizeless = "{mini_batch_size} draws nothing %s: give a size above 0"
         yield self.draws and not size, sizeless % "with {whole_replay_buffer_training}"
         twice = len({*self.offline_buffer_dir}) < len(self.offline_buffer_dir)
-        yield twice, "{offline_buffer_dir} must have no name twice"
+        yield twice, "{offline_buffer_dir} must have no duplicates"
         yield offline and not size, sizeless % "from {offline_buffer_dir}"
         unknown = "{offline_buffer_dir} needs a length; {mini_batch_length} is the unroll with {clear_replay_buffer}"
         yield offline and not length and not replays, unknown

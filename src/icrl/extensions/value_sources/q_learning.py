@@ -120,7 +120,7 @@ class QLearning(ActionValues):
 class DQNConfig(ReplayConfig, NetworkConfig):
     name: Literal["dqn"] = named("dqn")
     epsilon: Share = option(falling(0.7), "probability of a uniformly random action")
-    target_update_rate: Annotated[Any, Rate(gt=0, le=1)] = option(0.05, "step of the target network (1: a copy)")
+    target_update_rate: Annotated[Any, Rate(gt=0, le=1)] = option(0.05, "step of the target networks (1: a copy)")
 
     former = {"target_update_period": 1, "double": True}
 

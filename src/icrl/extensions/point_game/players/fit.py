@@ -114,7 +114,7 @@ def check_continues(config: PlayersConfig, before: Json) -> None:
     refuse(now < then, f"{made}it can only be raised; give another name=")
     refuse(
         now > then and shares,
-        f"{made}{', '.join(shares)} with progress: percent would have been others; give training.num_updates={then}, "
+        f"{made}{', '.join(shares)} with progress: percent would have differed; give training.num_updates={then}, "
         "or another name= and progress: updates",
     )
 

@@ -43,7 +43,7 @@ def read_net_arch(key: str, written: list[dict[str, Any]]) -> list[Layer]:
             raise ConfigError(in_words(error, kind, item, f"{where}.")) from error
         own = [read] if isinstance(read, Layer) else read_net_arch(f"{where}.net_arch", read.net_arch)
         number = len(layers) + len(own) * read.repeat
-        refuse(number > _MAX_LAYERS, f"{where}={item}: makes more than {_MAX_LAYERS} layers, the most there may be")
+        refuse(number > _MAX_LAYERS, f"{where}={item}: makes more than {_MAX_LAYERS} layers, which is the limit")
         layers += own * read.repeat
     return layers
 

@@ -129,7 +129,7 @@ def _check(config: SearchedConfig, device: torch.device) -> None:
 
 
 def _check_keys(config: SearchedConfig, tried: Any) -> None:
-    """Raise `ConfigError` if an option in `search.space` is none of the program."""
+    """Raise `ConfigError` if `search.space` has an option that the program does not use."""
     program = config.search.program
     stages = {key: field.stages for key, _, field in walk(tried)}
     used = {*PROGRAMS[program][1].split(), "all"} if program in PROGRAMS else {"1"}
@@ -139,7 +139,7 @@ def _check_keys(config: SearchedConfig, tried: Any) -> None:
         of, where = stages[declared], f"search.space: {key} has no effect on search.program={program}"
         alone = program in PROGRAMS or key.startswith("source.")
         refuse(not alone, f"{where}, which searches source.* alone; give search.program=pipeline")
-        refuse(not used & {*of.replace(",", "").split()}, f"{where}: it is of stage {of}")
+        refuse(not used & {*of.replace(",", "").split()}, f"{where}: it belongs to stage {of}")
 
 
 def _restored(path: Path, owner: Identity, space: dict[str, BaseDistribution]) -> optuna.Study:
