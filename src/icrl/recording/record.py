@@ -21,7 +21,7 @@ from icrl.evaluation.diagnostics import filming
 from icrl.recording.source_agents import SourceCurves, examine
 from icrl.runs.checkpoint import FINISHED, check_run, load_newest
 from icrl.runs.device import device_of, prepare
-from icrl.runs.evaluations import OF_AGENTS
+from icrl.runs.evaluations import SOURCE_EVALUATIONS
 from icrl.runs.files import (
     Identity,
     check_owner,
@@ -63,7 +63,7 @@ def record_part(config: Config, part: Part = WHOLE) -> None:
     check_writers(config.summaries)
     check_playable(config.env)
     lacking = "needs an extension that is not installed: give source.evaluate=false"
-    refuse(config.source.evaluate and not OF_AGENTS, f"source.evaluate=true {lacking}")
+    refuse(config.source.evaluate and not SOURCE_EVALUATIONS, f"source.evaluate=true {lacking}")
     device, source = prepare(config), config.source
     histories, folder = config.folder("histories"), config.folder("logs") / "source"
     with closing(make_env(config.env, device)) as env:
@@ -147,7 +147,7 @@ def train(config: Config, env: Env[State], all_tasks: Tensor, split: Split, part
         iteration_done = stack.enter_context(INSPECTORS[-1].profiled(folder, num_profiled))
         stack.enter_context(run)
         watched = (config, own.train, run, learner, check)
-        evaluations = OF_AGENTS[-1](*watched) if source.evaluate else nullcontext(lambda: None)
+        evaluations = SOURCE_EVALUATIONS[-1](*watched) if source.evaluate else nullcontext(lambda: None)
         evaluate_if_due = stack.enter_context(evaluations)
         for transitions, metrics, position.streams in collect(learner, worker, experience, run.done):
             run.done += 1

@@ -155,4 +155,4 @@ def last_score(folder: Path) -> float:
 EVALUATIONS: list[type[Evaluations]] = [Evaluations]  # extensions append theirs; the last one counts
 # Evaluations of source agents while they train, of an extension: a context, made of configuration, numbers of training
 # tasks, run state, learner and a check to call first. Its function is called after each iteration.
-OF_AGENTS: list[Callable[..., AbstractContextManager[Callable[[], None]]]] = []
+SOURCE_EVALUATIONS: list[Callable[..., AbstractContextManager[Callable[[], None]]]] = []

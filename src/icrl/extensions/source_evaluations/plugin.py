@@ -11,7 +11,7 @@ from icrl.evaluation.in_context import play_episodes
 from icrl.evaluation.trained import streams_and_episodes
 from icrl.runs.checkpoint import Interval
 from icrl.runs.device import device_of
-from icrl.runs.evaluations import EVALUATIONS, OF_AGENTS, Evaluation
+from icrl.runs.evaluations import EVALUATIONS, SOURCE_EVALUATIONS, Evaluation
 from icrl.runs.run_state import RunState
 from icrl.sources.collect import Learner, SampledOrGreedy, make_learners
 from icrl.sources.options import due_steps
@@ -74,4 +74,4 @@ def conflicts(config: Config) -> Iterator[str]:
         yield f"$source.evaluate {acts}: give source.evaluate=false"
 
 
-OF_AGENTS.append(evaluating)
+SOURCE_EVALUATIONS.append(evaluating)
