@@ -18,6 +18,7 @@ TABLE = tuple(option for option in TINY if option != "source.hidden_size=8")  # 
 MIXED = ("name=mixed", "histories=[one,two]", "data.weights=[3,1]")
 UNEVALUATED = ("trainer.evaluate=false", "evaluation.checkpoint=last")
 evaluated = needs("source_evaluations")
+pytestmark = needs("value_sources")
 
 
 @pytest.fixture(scope="module")
