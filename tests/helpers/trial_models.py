@@ -9,7 +9,7 @@ from icrl.config.options import replace
 from icrl.envs.core import TensorEnv
 from icrl.nn.gpt import GPT
 from icrl.training.optimizers import AdamWConfig, make_optimizer
-from icrl.training.policy_gradient import FinetuneConfig, PolicyGradient
+from icrl.training.policy_gradient import CRITICS, FinetuneConfig, PolicyGradient
 from icrl.training.trials import Trials
 
 MODEL = replace(load_config(["experiment=tiny"]).model, context_len=20, num_layers=1, num_heads=2)
@@ -22,8 +22,9 @@ def learned(
     """Model that trials have trained from random weights, and the metrics of each update."""
     torch.manual_seed(0)
     model, history = GPT(replace(MODEL, **form), env.spec), []
+    made = PolicyGradient if options.gae_lambda is None else CRITICS[-1](model)
     trials = Trials(options, env, env.all_tasks(), model, seed=0)
-    objective = PolicyGradient(options, env.spec, model.head, dict)
+    objective = made(options, env.spec, model.head, dict)
     optimizer = make_optimizer(model, AdamWConfig(learning_rate=rate))
     for update in range(iterations * trials.config.num_mini_batches):
         terms, _ = objective(model, trials.batch_at(update))

@@ -33,7 +33,8 @@ READERS: dict[str, Callable[[Path], tuple[dict[str, Any], Json, Path]]] = {}
 
 
 def plain_gpt(config: Config, spec: EnvSpec, weights: dict[str, Any], device: torch.device) -> GPT:
-    """Loader of a sequence model. Raises `ConfigError` if the weights are not those of one."""
+    """Loader of a sequence model, without its value head. Raises `ConfigError` if the weights are not those of one."""
+    weights = {name: one for name, one in weights.items() if not str(name).startswith("value_head.")}
     with Unfilled():
         check_weights(model := GPT(config.model, spec), weights)
     model.load_state_dict(weights)

@@ -24,7 +24,7 @@ from icrl.runs.checkpoint import open_model
 from icrl.runs.device import dtype_of
 from icrl.runs.files import check_same
 from icrl.training.fit import fit
-from icrl.training.policy_gradient import PolicyGradient
+from icrl.training.policy_gradient import CRITICS, PolicyGradient
 from icrl.training.program import compared, open_run
 from icrl.training.trials import Trials, check_trials, rooms_beside, trial_context
 
@@ -60,10 +60,11 @@ def main(config: Config) -> Path:
                 model = GPT(config.model, spec).to(context.device, dtype_of(config))
                 if start:
                     model.load_state_dict(plain_gpt(config, spec, start[0]["model"], context.device).state_dict())
+                made = PolicyGradient if options.gae_lambda is None else CRITICS[-1](model)
                 device = config.device
                 low = spec.is_discrete and device.dtype == "float32" and device.amp_dtype in ("auto", "bfloat16")
                 trials = Trials(options, world, tasks, model, config.seed, context.ranks, family, low)
-                objective = PolicyGradient(options, spec, model.head, lambda: trials.metrics, trials.clock)
+                objective = made(options, spec, model.head, lambda: trials.metrics, trials.clock)
                 updates = options.num_iterations * options.num_mini_batches
                 evaluator = InContextEvaluator(config, context.tasks["development"])
                 parts = {"actor": trials.actor}

@@ -38,6 +38,7 @@ from icrl.spaces import EnvSpec
 _RATE: dict[str, Any] = {"kind": "linear", "progress": "percent", "points": [[0, 3e-3], [1, 2e-4]]}
 _ENTROPY: dict[str, Any] = {"kind": "linear", "progress": "percent", "points": [[0, 0.03], [1, 0.003]]}
 CLIP_RANGE = 0.2  # largest change of the probability ratio that the loss rewards
+CRITICS: list[Any] = []  # of an extension: adds a value head to a model, and returns its objective for `gae_lambda`
 NEVER = -1e9  # logit of an illegal action: its probability is 0, and 0 times it is not NaN as with -inf
 
 
@@ -47,24 +48,13 @@ class FinetuneConfig(Options):
     experiment_name: Name = option("finetuned", "folder of the model under logs/<name>/, and its name in policy.model")
     start: Literal["gpt", "none"] = option("gpt", "gpt: the model of stage two of `run`; none: random weights")
     num_iterations: int = option(
-        110,
-        "iterations: in each, all streams play a trial, and updates on these trials follow",
-        ge=1,
-        le=10**6,
-        is_budget=True,
+        110, "iterations: all streams play a trial, and updates on it follow", ge=1, le=10**6, is_budget=True
     )
     trial_steps: int = option(100, "env steps of a trial, across episodes", ge=2)
-    num_tasks: int = option(
-        0, "training tasks of an iteration, drawn anew each time (0, or more than there are: all)", ge=0
-    )
-    num_unsolvable: int = option(
-        0, "additional tasks of an iteration whose only reward is the bonus; DarkRoom only", ge=0
-    )
+    num_tasks: int = option(0, "training tasks of an iteration, drawn anew each time (0: all of them)", ge=0)
+    num_unsolvable: int = option(0, "additional tasks whose only reward is the bonus; DarkRoom only", ge=0)
     num_rooms: int = option(
-        0,
-        "other rooms of an iteration, drawn anew for each: of another size, anywhere in a grid of model.max_size, "
-        "with a start and a goal of their own, never where a held-out goal is; DarkRoom only",
-        ge=0,
+        0, "other rooms of an iteration, of any size, place, start and goal but a held-out one; DarkRoom only", ge=0
     )
     room_sizes: Annotated[list[Annotated[int, Field(ge=2, le=64)]], Field(min_length=2, max_length=2)] = option(
         [5, 8], "smallest and largest side of the other rooms; at most model.max_size"
@@ -72,6 +62,7 @@ class FinetuneConfig(Options):
     num_streams: int = option(4, "streams of each task, whose returns are compared", ge=2, le=10**5)
     num_mini_batches: int = option(8, "updates of an iteration, each on as many streams", ge=1, le=10**5)
     discount: float = option(0.96, "discount of a step, across episodes", ge=0, le=1)
+    gae_lambda: float | None = option(None, "lambda of generalised advantages; null: group-relative ones", ge=0, le=1)
     bonus: Annotated[Any, Rate(ge=0)] = option(
         0.25, "reward for an observation that is new in the trial, before its first success; 0 for vectors of numbers"
     )
@@ -186,8 +177,9 @@ class PolicyGradient:
         range (`clipped`), and the progress."""
         self.weights["entropy"] = -self._entropy(self._clock())
         parameters = parameters_of(self.spec, model, batch)
+        advantage = self.advantages(batch)
         ratio = (self.head.log_prob(parameters, batch.action) - batch.log_prob).exp()
-        gain = torch.minimum(ratio * batch.advantage, ratio.clamp(1 - CLIP_RANGE, 1 + CLIP_RANGE) * batch.advantage)
+        gain = torch.minimum(ratio * advantage, ratio.clamp(1 - CLIP_RANGE, 1 + CLIP_RANGE) * advantage)
         change = (ratio.detach() - 1).abs()
 
         def mean(values: Tensor) -> Tensor:
@@ -196,6 +188,10 @@ class PolicyGradient:
         terms = {"policy": -mean(gain), "entropy": mean(self.head.entropy(parameters))}
         metrics = {"clipped": mean((change > CLIP_RANGE).float()), "ratio_change": mean(change)}
         return terms, metrics | self._progress()
+
+    def advantages(self, batch: TrialBatch) -> Tensor:
+        """Advantages `[B, T]` in the loss, asked for after the forward pass of the model on the batch."""
+        return batch.advantage
 
     def logits(self, model: nn.Module, batch: TrialBatch) -> Tensor:
         """Parameters of the model's head, `[B, T, P]`."""

@@ -29,7 +29,7 @@ from icrl.randomness import Noise, mix, stream_seeds
 from icrl.runs.device import REPEATED
 from icrl.runs.distributed import Ranks
 from icrl.training.optimizers import MuonConfig
-from icrl.training.policy_gradient import NEVER, FinetuneConfig, TrialBatch, discoveries, group_advantages
+from icrl.training.policy_gradient import CRITICS, NEVER, FinetuneConfig, TrialBatch, discoveries, group_advantages
 from icrl.training.program import RunContext
 
 if TYPE_CHECKING:
@@ -195,6 +195,8 @@ def check_trials(config: Config) -> None:
         refuse(real and options.bonus, f"finetune.bonus={options.bonus}: {many}; give finetune.bonus=0")
         if options.num_rooms:
             _check_rooms(config, env)
+    lacking = f"finetune.gae_lambda={options.gae_lambda} needs an extension that is not installed; give null"
+    refuse(options.gae_lambda is not None and not CRITICS, lacking)
 
 
 def _check_rooms(config: Config, env: TensorEnv) -> None:
