@@ -15,6 +15,7 @@ from icrl.config.options import replace
 from icrl.contracts import ConfigError
 from icrl.extensions.trial_critic.critic import VALUE_WEIGHT, generalised, with_values
 from icrl.nn.gpt import GPT, Trunk, Window, context_of
+from icrl.training import trials
 from icrl.training.policy_gradient import parameters_of
 from icrl.training.trials import Trials
 
@@ -101,6 +102,12 @@ def test_a_model_learns_in_context_from_random_weights():
 def test_a_lambda_out_of_range_is_refused() -> None:
     with pytest.raises(ConfigError, match=r"^finetune.gae_lambda=1.5: must be null or float >= 0 and <= 1$"):
         load_config(["finetune.gae_lambda=1.5"])
+
+
+def test_without_the_extension_it_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(trials, "CRITICS", [])
+    with pytest.raises(ConfigError, match="^finetune.gae_lambda=0.9 needs an extension .*; give null$"):
+        trials.check_trials(load_config(["finetune.gae_lambda=0.9"]))
 
 
 def test_a_continued_run_ends_with_the_same_bits_and_its_model_acts(root: Path) -> None:
