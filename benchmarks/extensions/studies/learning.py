@@ -81,6 +81,7 @@ STUDIES += (
     "offline_settings",
     "offline",
     "q_histories",
+    "filtering",
     "half_cheetah",
     "minigrid",
     "minigrid_trials",

@@ -124,6 +124,7 @@ _AGENTS = {
 }
 _MDPS = dict.fromkeys(("garnet", "AnyMDP", "AnyMDP, 16 states"), ("PSRL", "random", "optimum"))
 _LEVELS = ("GoToDoor", _DOOR, "Fetch", "FourRooms")
+_FILTERING = ("all histories", "filtered by improvement", "those that end with success")
 _OFFLINE_METHODS = ("AD", "AD weighted", "AD + advantage", "ILQL + AWR")
 _PACES = ("fast every 1", "fast every 4", "fast every 16", "slow every 4", "slow every 16")
 _TRUNKS = (
@@ -315,6 +316,7 @@ TABLES: dict[str, Table | Compact] = {
         ],
         ("room", "measure", *_OFFLINE_METHODS),
     ),
+    "filtering": Table(_variants("filtering", *_FILTERING), [LATE, "episode 10", STEPS, "training tasks"], "histories"),
     "trunk": Compact(
         [Row(figure, figure, _variants("trunk", *_TRUNKS)) for figure in (LATE, STEPS)],
         ("measure on held-out goals", *_TRUNKS),

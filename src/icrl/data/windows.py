@@ -96,11 +96,11 @@ class Windows:
         self._as_recorded = rewards is None
         self._dtypes = step_dtypes(histories.spec) | dict.fromkeys(FLOATS, torch.float32)
         self._dtypes |= dict.fromkeys(ENDS, torch.int64)
-        rows = _selected_rows(histories, config, tasks)
         num_envs, num_steps = histories.manifest["rows"]["num_envs"], histories.columns["obs"].shape[1]
         steps = min(config.history_len // num_envs or num_steps, num_steps)
         least = f"must be at least the {num_envs} environments of a learner in {folder}, a step each, or 0 for all"
         refuse(0 < config.history_len < num_envs, f"data.history_len={config.history_len}: {least}")
+        rows = objective.rows(histories, _selected_rows(histories, config, tasks), steps)
         self._steps, kept = RowColumns(histories, config, objective, rows, steps, rewards, labels).steps()
         lengths, end, shift = order_of_stretches(kept, config.keep_every, len(rows), steps)
         usable = lengths >= context_len
@@ -150,10 +150,8 @@ def _selected_rows(histories: Histories, config: DataConfig, tasks: list[int]) -
     rows = np.flatnonzero(of_tasks & (success >= config.min_final_success))
     best, spec = success[of_tasks].max(initial=0), histories.spec
     if not best and spec.success in ("reward", "goal") and max(spec.reward_values or (0.0,)) <= 0:
-        say(
-            f"no agent of {histories.folder} ended with a success, because the world has none: the model learns from "
-            f"all of them"
-        )
+        why = "because the world has none: the model learns from all of them"
+        say(f"no agent of {histories.folder} ended with a success, {why}")
         return np.flatnonzero(of_tasks)
     none = f"no learner of {histories.folder} reaches data.min_final_success={config.min_final_success}"
     refuse(not len(rows), f"{none}: the best one reaches {best:.3f}")
@@ -218,9 +216,8 @@ def open_stores(config: Config) -> list[Histories]:
         if recorded["source"].get("task_change"):  # its streams went to all other training tasks
             both = (recorded["data"], dict(config.data))
             then, now = ({name: each.get(name) for name in _SET_ASIDE} for each in both)
-            refuse(
-                then != now, f"data: {now}, but in {store.folder} streams moved between the training tasks of {then}"
-            )
+            moved = f"in {store.folder} streams moved between the training tasks of {then}"
+            refuse(then != now, f"data: {now}, but {moved}")
         for part in _WORLD:  # the same options may have meant something else to another version
             one, two = stores[0].manifest[part], store.manifest[part]
             for name in sorted(one | two):

@@ -11,6 +11,7 @@ Discrete, pi is the probability or the density of the model's head (`nn/heads.py
 
 from typing import Literal, Self
 
+import numpy as np
 import torch.nn.functional as F
 from gymnasium.spaces import Discrete
 from pydantic import model_validator
@@ -19,6 +20,7 @@ from torch import Tensor, nn
 from icrl.config.options import OR_ELSEWHERE, Name, Options, option, refuse
 from icrl.config.schedules import nearest
 from icrl.contracts import Batch
+from icrl.data.history_store import Histories
 from icrl.nn.gpt import Window, context_of
 from icrl.nn.heads import Head
 from icrl.objectives import labels_makers, objective
@@ -53,6 +55,10 @@ class ObjectiveConfig(Options):
         must = f"must be one of {', '.join(known)}{nearest(self.labels, known)}{OR_ELSEWHERE}"
         refuse(self.labels not in known, f"objective.labels={self.labels}: {must}")
         return self
+
+    def rows(self, histories: Histories, rows: np.ndarray, num_steps: int) -> np.ndarray:
+        """The rows whose first `num_steps` steps are windowed, of the selected `rows`; one may be there repeatedly."""
+        return rows
 
 
 class Imitation:

@@ -31,6 +31,8 @@ from icrl.spaces import EnvSpec
 if TYPE_CHECKING:
     from icrl.app.root import Config
 
+UNWEIGHTED = ObjectiveConfig(weighting="none")  # for objectives that do not use the weights of windows
+
 
 class RunContext(NamedTuple):
     """Context of one process of a run: options, folder, device, rank and training histories."""
@@ -105,11 +107,6 @@ def check_stage_two(config: Config, spec: EnvSpec) -> None:
     objective_class(config.objective.name)(config.objective, spec)  # raises as well
     if config.objective.labels != "planner":
         check_discrete(f"objective.labels={config.objective.labels}", spec)
-
-
-def unweighted(objective: ObjectiveConfig) -> ObjectiveConfig:
-    """Objective options with equal step weights, for objectives that do not use the weights of windows."""
-    return replace(objective, name="ad", labels="planner", weighting="none")
 
 
 def compared(config: Config, *own: str) -> tuple[str, ...]:

@@ -36,7 +36,7 @@ from icrl.runs.checkpoint import open_model
 from icrl.runs.device import device_of
 from icrl.runs.distributed import Ranks
 from icrl.runs.files import check_same
-from icrl.training.program import RunContext, unweighted
+from icrl.training.program import UNWEIGHTED, RunContext
 
 NUM_GOALS = 2
 VIEWS = {0: "not found yet", 1: "reached once", 4: "reached 4 times"}  # by how often the goal was reached
@@ -160,7 +160,7 @@ def write_weight_plot(config: OfflineConfig) -> Path:
     check_stores(stores, about["histories"], folder)
     if about["inputs"].get("critic") != values["state_sha256"]:
         raise ConfigError(f"{folder} was extracted from another critic than that of run={config.run}")
-    mixture = RunContext(config, folder, device, Ranks(), about, stores).windows(unweighted(config.objective))
+    mixture = RunContext(config, folder, device, Ranks(), about, stores).windows(UNWEIGHTED)
     objective, size = AdvantageWeightedRegression(config.awr, critic.target), config.trainer.mini_batch_size
     weights = weights_of(objective, [mixture.batch(config.seed, update, size) for update in range(NUM_BATCHES)])
     figure = weights_figure(weights, config.awr.advantage_threshold, "What is imitated")

@@ -22,7 +22,7 @@ from icrl.extensions.calibration.reliability import calibration
 from icrl.plots import style
 from icrl.runs.device import prepare
 from icrl.runs.files import only_writer, write_json
-from icrl.training.program import unweighted, windows_of
+from icrl.training.program import UNWEIGHTED, windows_of
 
 LARGE = "trainer.mini_batch_length, model.context_len"
 NUM_WINDOWS = 256  # the same for every model
@@ -36,7 +36,7 @@ def main(config: Config) -> Path:
         refuse(changes_of(config, about["config"]), away)
         tasks = about["tasks"]["development"]
         refuse(not tasks, "calibration needs development tasks: data.num_development_tasks=0 sets none aside")
-        objective = config.objective if "objective" in setup.opened.compared else unweighted(config.objective)
+        objective = config.objective if "objective" in setup.opened.compared else UNWEIGHTED
         needs = f"calibration needs Discrete actions, not {spec.action_space}"
         refuse(not isinstance(spec.action_space, Discrete), needs)
         store = training_store(config, about)

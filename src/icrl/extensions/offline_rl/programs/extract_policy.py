@@ -18,7 +18,7 @@ from icrl.nn.gpt import GPT
 from icrl.runs.device import dtype_of
 from icrl.runs.evaluations import last_score
 from icrl.training.fit import fit
-from icrl.training.program import compared, open_run, unweighted
+from icrl.training.program import UNWEIGHTED, compared, open_run
 
 OPTIONS = OfflineConfig
 LARGE = "trainer.mini_batch_size, model.context_len, model.embed_dim"
@@ -40,7 +40,7 @@ def main(config: OfflineConfig) -> Path:
     with open_run(config, "extract_policy", folder, compared(config, *COMPARED), inputs) as context:
         if context:
             check_critic(config, about["description"], context.description)
-            mixture = context.windows(unweighted(config.objective))
+            mixture = context.windows(UNWEIGHTED)
             model = GPT(config.model, context.spec(), config.trainer.activation_checkpointing)
             model = model.to(context.device, dtype_of(config))
             objective = AdvantageWeightedRegression(awr, critic.target.to(context.device))

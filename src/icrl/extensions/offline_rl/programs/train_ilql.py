@@ -20,7 +20,7 @@ from icrl.extensions.offline_rl.rewards import check_plugin, described, largest_
 from icrl.runs.device import dtype_of
 from icrl.runs.evaluations import last_score
 from icrl.training.fit import fit
-from icrl.training.program import announce, compared, open_run, unweighted
+from icrl.training.program import UNWEIGHTED, announce, compared, open_run
 
 OPTIONS = OfflineConfig
 LARGE = "trainer.mini_batch_size, model.context_len, encoder.embed_dim"
@@ -42,7 +42,7 @@ def main(config: OfflineConfig) -> Path:
 
     with open_run(config, "train_ilql", folder, groups, inputs) as context:
         if context:
-            mixture = context.windows(unweighted(config.objective), partial(training_rewards, plugin))
+            mixture = context.windows(UNWEIGHTED, partial(training_rewards, plugin))
             critic = make_critic(config, context.spec(), config.trainer.activation_checkpointing)
             critic = critic.to(context.device, dtype_of(config))
             bound = value_bound(config.critic, largest_reward(mixture))

@@ -1,0 +1,2 @@
+"""Extension: algorithm distillation of the learning histories that improved most and most steadily,
+`objective=filtered`."""

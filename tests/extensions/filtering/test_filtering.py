@@ -1,0 +1,112 @@
+"""Filtered histories: utilities and copies worked out by hand, the rows that are drawn, and a model of them."""
+
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from harness import done, kill_late, results_of
+from lives import ALIKE, CONFIG, CPU, NUM_ROWS, TRAIN, histories_of, random_done
+from refusals import check_refusal, refusals
+from small_models import CONFIG as SMALL
+from small_models import LENGTH
+
+from icrl.app.compose import load_config
+from icrl.config.options import replace
+from icrl.data import columns
+from icrl.data.history_store import Histories
+from icrl.data.windows import Mixture, Windows
+from icrl.extensions.filtering.plugin import copies_of, reward_curves, utilities
+from icrl.nn.gpt import GPT, Window, context_of
+from icrl.objectives.imitation import AlgorithmDistillation
+
+FILTERED = replace(load_config(["objective=filtered"]).objective, weighting="none")
+NUM_STEPS = 40
+CURVES = np.array([[0, 0.5, 1], [0.5, 0.25, 0.5], [0, 0, 0]])  # steady, back where it was, never any reward
+
+
+@pytest.mark.parametrize(("weight", "expected"), [(0, [1, 0, 0]), (1, [2, 0.5, 0]), (4, [5, 2, 0])])
+def test_utilities_are_those_by_hand(weight: float, expected: list[float]) -> None:
+    """Improvements of 1, 0 and 0 over a range of 1; rises of 1 of 1, of 0.25 of 0.5, and of nothing."""
+    assert utilities(CURVES, weight) == pytest.approx(expected)
+
+
+@pytest.mark.parametrize(("weight", "expected"), [(0, [3, 0, 0]), (1, [2, 1, 0])])
+def test_copies_are_those_by_hand(weight: float, expected: list[int]) -> None:
+    """Shares of 1, 0 and 0; of 2.4, 0.6 and 0, whose sums 2.4, 3 and 3 are rounded."""
+    assert copies_of(CURVES, weight).tolist() == expected
+
+
+def test_learners_that_are_all_alike_stay() -> None:
+    assert copies_of(np.ones((4, 3)), 1).tolist() == [1] * 4
+    assert copies_of(np.ones((1, 3)), 1).tolist() == [1]
+
+
+def two_kinds(num_steps: int = NUM_STEPS) -> Histories:
+    """Histories in which the first learner on a task plays action 1, with a reward of 1 in the second half of its life,
+    and the other one action 3, without any. No observation shows which it is."""
+    good = np.arange(NUM_ROWS) % 4 < 2
+    reward = good[:, None] & (np.arange(num_steps) >= num_steps // 2)
+    histories = histories_of(random_done(num_steps), reward)
+    histories.columns["action"] = np.broadcast_to(np.where(good, 1, 3)[:, None], reward.shape).astype(np.uint8)
+    return histories
+
+
+def test_reward_curves_are_means_over_stretches_and_environments(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also if rows are read one learner after the other."""
+    histories = two_kinds()
+    histories.columns["reward"] = histories.columns["reward"] * (np.arange(NUM_ROWS) % 2 == 0)[:, None]
+    rows = np.arange(NUM_ROWS).reshape(-1, 2)[[0, 1, 4]]
+    expected = [[0] * 5 + [0.5] * 5, [0] * 10, [0] * 5 + [0.5] * 5]
+    assert reward_curves(histories, rows, NUM_STEPS).tolist() == expected
+    assert reward_curves(histories, rows, 20).tolist() == [[0] * 10] * 3
+    monkeypatch.setattr(columns, "_CHUNK", 1)
+    assert reward_curves(histories, rows, NUM_STEPS).tolist() == expected
+
+
+def test_windows_are_of_the_better_learners_and_of_every_task_alike() -> None:
+    histories = two_kinds()
+    windows = Windows(histories, replace(CONFIG, keep_every=[1, 2]), FILTERED, TRAIN[:2], 3, CPU)
+    drawn = Counter(windows.at(torch.arange(windows.num_windows)).obs[:, 0].tolist())
+    assert set(drawn) == {0, 1, 4, 5}
+    once = Windows(histories, replace(CONFIG, keep_every=[1, 2]), ALIKE, TRAIN[:2], 3, CPU)
+    every = Counter(once.at(torch.arange(once.num_windows)).obs[:, 0].tolist())
+    assert all(number == 2 * every[row] for row, number in drawn.items())
+
+
+def first_action(objective: Any) -> torch.Tensor:
+    """Probabilities of the first action, of a model that learned from the histories of two kinds of learners."""
+    histories = two_kinds()
+    histories.columns["obs"] = np.zeros_like(histories.columns["obs"])
+    mixture = Mixture([Windows(histories, CONFIG, objective, TRAIN, LENGTH, CPU)], [])
+    torch.manual_seed(0)
+    model = GPT(SMALL.model, histories.spec)
+    optimizer, distilled = torch.optim.Adam(model.parameters(), 0.01), AlgorithmDistillation(objective, histories.spec)
+    for update in range(40):
+        optimizer.zero_grad()
+        terms, _ = distilled(model, mixture.batch(0, update, 16))
+        terms["imitation"].backward()
+        optimizer.step()
+    with torch.no_grad():
+        return model(context_of(Window.of(mixture.batch(0, 99, 1))))[0, 0].softmax(-1)
+
+
+def test_a_model_of_filtered_histories_acts_as_the_better_learners_do() -> None:
+    assert first_action(FILTERED)[1] > 0.9
+    assert first_action(ALIKE)[3] > 0.1
+
+
+def test_a_continued_run_ends_with_the_same_bits(root: Path) -> None:
+    options = ("name=filtered", "histories=tiny", "run=filtered", "objective=filtered")
+    done("train_gpt", root, *options)
+    undisturbed = results_of(root)
+    kill_late(root / "logs/filtered/gpt", 4)
+    done("train_gpt", root, *options)
+    assert results_of(root) == undisturbed
+
+
+@pytest.mark.parametrize(("_", "overrides", "named"), refusals(Path(__file__).with_name("refusals.txt")))
+def test_a_refusal_names_field_value_and_what_is_allowed(_: str, overrides: list[str], named: list[str]) -> None:
+    check_refusal(load_config, overrides, named)
