@@ -1,0 +1,6 @@
+"""Extension: in-context TD3+BC, offline reinforcement learning of continuous actions from histories (`train_td3_bc`).
+
+Actions are squashed as by `vectors`.
+"""
+
+NEEDS = ("vectors",)

@@ -1,0 +1,1 @@
+"""Programs of the extension `td3_bc`."""

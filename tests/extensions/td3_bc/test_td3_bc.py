@@ -1,0 +1,189 @@
+"""In-context TD3+BC: losses against plain loops, gradients, learning, acting, a killed run, and refusals."""
+
+import math
+from pathlib import Path
+
+import pytest
+import torch
+from harness import SMALL, done, kill_late, refusal, results_of
+from models import outspoken
+from policies import CONTEXT_LEN, NUM_STREAMS, Recorded, columns_of, play, slow_logits
+from refusals import check_refusal, refusals
+from space_worlds import WORLDS, window_of
+
+from icrl.app.compose import load_config
+from icrl.config.options import replace
+from icrl.contracts import Batch, ConfigError
+from icrl.envs import make_env
+from icrl.extensions.td3_bc import objective as module
+from icrl.extensions.td3_bc.networks import TARGET_UPDATE_RATE, Actor, ActorAndCritics
+from icrl.extensions.td3_bc.objective import TD3BC, TD3BCConfig
+from icrl.nn.gpt import Window, context_of
+from icrl.randomness import uniform
+from icrl.training.program import check_stage_two
+
+ROBOT = load_config(["env=point_robot"])
+SPEC = WORLDS["vector to arm"]
+MODEL = replace(
+    load_config().model, context_len=8, embed_dim=16, num_layers=1, num_heads=2, ff_dim=32, obs_encoding="coordinates"
+)
+STD = 2.0
+NUM, STEPS = 3, 5
+TERMINATED, TRUNCATED = (0, 1), (1, 2)  # window and step
+
+
+def networks_of(std: float = 0.2) -> ActorAndCritics:
+    """Networks with large weights, and others as their slow copies."""
+    torch.manual_seed(0)
+    made = ActorAndCritics(MODEL, SPEC)
+    outspoken(made.online, std)
+    outspoken(made.target, std / 2)
+    return made
+
+
+def batch_of(window: Window) -> Batch:
+    """The windows, with an episode that terminates and one that is cut off."""
+    terminated, truncated = torch.zeros(2, *window.reward.shape, dtype=torch.long)
+    terminated[TERMINATED] = truncated[TRUNCATED] = 1
+    ones = torch.ones(window.reward.shape)
+    ends = window.timestep, terminated, truncated, window.action
+    return Batch(window.obs, window.action, window.reward, window.obs, *ends, ones, window.reward)
+
+
+def in_units(number: float, k: int) -> float:
+    low, high = float(SPEC.action_space.low[k]), float(SPEC.action_space.high[k])
+    return (number - (low + high) / 2) / ((high - low) / 2)
+
+
+@torch.no_grad()
+def by_hand(
+    networks: ActorAndCritics, batch: Batch, noise: torch.Tensor, discount: float, weight: float
+) -> list[float]:
+    """Both losses, step by step."""
+    context, online, slow = context_of(Window.of(batch)), networks.online, networks.target
+    h, h_bar = online.hidden(context), slow.hidden(context)
+    critic, count, cloned, of_chosen, of_taken = 0.0, 0, 0.0, 0.0, 0.0
+    for b in range(NUM):
+        for t in range(STEPS):
+            taken = [in_units(float(batch.action[b, t, k]), k) for k in range(2)]
+            chosen = online.actor.policy_head(h[b, t])[:2].tanh().tolist()
+            cloned += sum((c - a) ** 2 for c, a in zip(chosen, taken, strict=True)) / (NUM * STEPS * 2)
+            of_chosen += float(online.critics[0](torch.cat([h[b, t], torch.tensor(chosen)])))
+            of_taken += abs(float(online.critics[0](torch.cat([h[b, t], torch.tensor(taken)]))))
+            if (b, t) == TRUNCATED or (t == STEPS - 1 and (b, t) != TERMINATED):
+                continue
+            target = float(batch.reward[b, t]) / STD
+            if (b, t) != TERMINATED:
+                following = slow.actor.policy_head(h_bar[b, t + 1])[:2].tanh().tolist()
+                noises = [min(max(0.2 * float(noise[b, t + 1, k]), -0.5), 0.5) for k in range(2)]
+                moved = [min(max(f + e, -1.0), 1.0) for f, e in zip(following, noises, strict=True)]
+                inputs = torch.cat([h_bar[b, t + 1], torch.tensor(moved)])
+                target += discount * min(float(one(inputs)) for one in slow.critics)
+            inputs = torch.cat([h[b, t], torch.tensor(taken)])
+            critic += sum((target - float(one(inputs))) ** 2 for one in online.critics) / 2
+            count += 1
+    return [critic / count, cloned - weight * of_chosen / of_taken]
+
+
+@pytest.mark.parametrize(("discount", "weight"), [(0.9, 2.5), (0.0, 0.0)])
+def test_losses_are_those_of_plain_loops(monkeypatch: pytest.MonkeyPatch, discount: float, weight: float) -> None:
+    networks, batch = networks_of(), batch_of(window_of(SPEC, NUM, STEPS))
+    noise = 3 * torch.randn(NUM, STEPS, 2, generator=torch.Generator().manual_seed(1))
+    monkeypatch.setattr(module.torch, "randn_like", lambda _: noise)
+    aim = TD3BC(TD3BCConfig(discount=discount, q_weight=weight), SPEC, networks, torch.tensor([STD]))
+    terms, metrics = aim(networks, batch)
+    expected = by_hand(networks, batch, noise, discount, weight)
+    assert [terms[name].item() for name in aim.weights] == pytest.approx(expected, rel=1e-4)
+    assert all(math.isfinite(metric) for metric in metrics.values())
+
+
+def test_the_actor_does_not_move_the_critics() -> None:
+    networks, batch = networks_of(), batch_of(window_of(SPEC, NUM, STEPS))
+    aim = TD3BC(TD3BCConfig(), SPEC, networks)
+    aim(networks, batch)[0]["actor"].backward()
+    assert all(one.grad is None for one in networks.online.critics.parameters())
+    assert all(one.requires_grad for one in networks.online.parameters())
+    assert all(one.grad is None and not one.requires_grad for one in networks.target.parameters())
+    assert networks.online.actor.policy_head.weight.grad.abs().sum() > 0
+
+
+def test_copies_move_by_their_rate() -> None:
+    networks = networks_of()
+    slow, fast = (part.critics[0][0].bias.clone() for part in (networks.target, networks.online))
+    networks.after_update()
+    expected = (1 - TARGET_UPDATE_RATE) * slow + TARGET_UPDATE_RATE * fast
+    assert torch.allclose(networks.target.critics[0][0].bias, expected)
+
+
+@pytest.mark.parametrize("weight", [2.5, 0.0])
+def test_an_actor_learns_what_pays_from_random_actions(weight: float) -> None:
+    """The reward is best for actions of 0.6 in units; clones of random actions stay in the middle."""
+    torch.manual_seed(0)
+    networks = ActorAndCritics(MODEL, SPEC)
+    aim, generator = TD3BC(TD3BCConfig(q_weight=weight, discount=0.0), SPEC, networks), torch.Generator().manual_seed(0)
+    optimizer = torch.optim.Adam(networks.online.parameters(), 3e-3)
+    window = window_of(SPEC, 16, 4)._replace(obs=torch.zeros(16, 4, 3))
+    for _ in range(150):
+        units = 2 * torch.rand(16, 4, 2, generator=generator) - 1
+        action = networks.online.actor.head.from_units(units)
+        batch = batch_of(window._replace(action=action, reward=-(units - 0.6).square().sum(-1)))
+        optimizer.zero_grad()
+        sum(aim(networks, batch)[0].values()).backward()
+        optimizer.step()
+        networks.after_update()
+    with torch.no_grad():
+        chosen = networks.online.actor.chosen(networks.online.hidden(context_of(Window.of(batch))))
+    error = (chosen - 0.6).abs().mean()
+    assert error < 0.2 if weight else error > 0.4
+
+
+@torch.no_grad()
+def test_an_actor_acts_without_noise_and_its_cache_equals_no_cache() -> None:
+    env = make_env(ROBOT.env)
+    model = outspoken(Actor(replace(MODEL, context_len=CONTEXT_LEN), env.spec), 0.3).eval()
+    policy = Recorded(model)
+    played = play(policy, env)
+    slow = slow_logits(model, played, policy.num_kept)
+    for t, (cached, uncached) in enumerate(zip(policy.noted, slow, strict=True)):
+        assert torch.allclose(cached, uncached, atol=1e-4), t
+        assert torch.allclose(columns_of(played)[1][:, t], model.head.mode(cached))
+    noise = uniform(torch.tensor(3), torch.arange(NUM_STREAMS))
+    obs = played.obs[0]
+    assert torch.equal(
+        policy.choose(cached, obs, noise), Recorded(model, temperature=9.0).choose(cached, obs, 1 - noise)
+    )
+
+
+def test_a_continued_run_ends_with_the_same_bits_and_its_actor_acts(tmp_path: Path) -> None:
+    every = ("checkpoints.num_checkpoints=0", "checkpoints.checkpoint_interval=2", "trainer.evaluate=false")
+    short = ("evaluation.checkpoint=last", "evaluation.ablations=false", "evaluation.videos=false")
+    world = ("env=point_robot", "data.min_final_success=0", "source.videos_per_task=0", "evaluation.temperatures=[]")
+    options = (*world, *every, *short, "objective=td3_bc", "policy.model=td3_bc")
+
+    def ended(program: str) -> None:
+        done(program, tmp_path, *options, preset=SMALL)
+
+    ended("train_agents")
+    ended("train_td3_bc")
+    undisturbed = results_of(tmp_path)
+    kill_late(tmp_path / "logs/small/td3_bc", 2)
+    ended("train_td3_bc")
+    assert results_of(tmp_path) == undisturbed
+    ended("evaluate")
+    assert (tmp_path / "logs/small/evaluation-policy=td3_bc/results.json").exists()
+    message = refusal("train_gpt", tmp_path, *options, "policy.model=gpt", preset=SMALL)
+    assert "not by train_gpt" in message
+    message = refusal("train_td3_bc", tmp_path, *options, "objective=ad", preset=SMALL)
+    assert "give objective=td3_bc" in message
+
+
+def test_a_world_needs_continuous_actions() -> None:
+    config = load_config(["objective=td3_bc", "model.obs_encoding=coordinates"])
+    check_stage_two(config, SPEC)
+    with pytest.raises(ConfigError, match=r"objective\.name=td3_bc needs continuous actions in a Box, not Discrete"):
+        check_stage_two(config, WORLDS["vector to number"])
+
+
+@pytest.mark.parametrize(("_", "overrides", "named"), refusals(Path(__file__).with_name("refusals.txt")))
+def test_a_refusal_names_field_value_and_what_is_allowed(_: str, overrides: list[str], named: list[str]) -> None:
+    check_refusal(load_config, overrides, named)
