@@ -20,6 +20,7 @@ from icrl import extensions
 from icrl.app.compose import CONF, groups_of, load_config
 from icrl.app.root import CHOICES, Config
 from icrl.config.options import walk
+from icrl.nn.heads import HEADS
 from icrl.nn.transformer import TRUNKS
 from icrl.sources.heads import BODIES
 
@@ -87,7 +88,7 @@ def had_by(name: str) -> dict[str, Any]:
     chosen = [f"{group}={one}" for group, one in sorted(choices | presets)]
     plain = [f"{group}.name={one}" for group, one in sorted(choices)]
     named = {one for one in (*names, *programs, *(one for _, one in choices | presets)) if "_" in one}
-    registered = [("model.trunk", TRUNKS), ("source.body", BODIES)]
+    registered = [("model.trunk", TRUNKS), ("model.head", HEADS), ("source.body", BODIES)]
     plain += [f"{key}={one}" for key, of in registered for one in of if of[one].__module__.startswith(packages)]
     resolvers = {
         key

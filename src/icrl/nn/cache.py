@@ -19,10 +19,10 @@ class TokenCache:
         """An empty cache in `columns`."""
         self.columns, self.length = columns, 0
 
-    def replace(self, streams: Tensor, other: Self) -> None:
-        """Copy the context of `other`, which has as many tokens, into the rows `streams` `[n]`."""
+    def replace(self, streams: Tensor | slice, other: Self, rows: Tensor | slice = slice(None)) -> None:
+        """Copy the context of the `rows` `[n]` of `other`, which has as many tokens, into the rows `streams` `[n]`."""
         for column, new in zip(self.columns, other.columns, strict=True):
-            column[:, streams] = new
+            column[:, streams] = new[:, rows]
 
 
 class KVCache(TokenCache):
@@ -36,9 +36,9 @@ class KVCache(TokenCache):
             column[layer, :, :, self.length : end] = part
         return [column[layer, :, :, :end] for column in self.columns]
 
-    def replace(self, streams: Tensor, other: Self) -> None:
+    def replace(self, streams: Tensor | slice, other: Self, rows: Tensor | slice = slice(None)) -> None:
         for column, new in zip(self.columns, other.columns, strict=True):
-            column[:, streams, :, : other.length] = new[:, :, :, : other.length]
+            column[:, streams, :, : other.length] = new[:, rows, :, : other.length]
 
 
 class Cache(tuple[TokenCache, ...]):
@@ -49,7 +49,7 @@ class Cache(tuple[TokenCache, ...]):
         for one in self:
             one.length = 0
 
-    def replace(self, streams: Tensor, other: Sequence[TokenCache]) -> None:
-        """Copy the context of `other`, which has as many steps, into the rows `streams` `[n]`."""
+    def replace(self, streams: Tensor | slice, other: Sequence[TokenCache], rows: Tensor | slice = slice(None)) -> None:
+        """Copy the context of the `rows` `[n]` of `other`, which has as many steps, into the rows `streams` `[n]`."""
         for own, theirs in zip(self, other, strict=True):
-            own.replace(streams, theirs)
+            own.replace(streams, theirs, rows)

@@ -27,7 +27,7 @@ from icrl.config.modules import load_plugins
 from icrl.config.options import OR_ELSEWHERE, OneOf, Options, option, refuse
 from icrl.nn.cache import Cache, TokenCache
 from icrl.nn.encoders import OBS_ENCODINGS, check_encoding, check_obs, draw_corners, encode_obs, encode_reward, table
-from icrl.nn.heads import make_head
+from icrl.nn.heads import HEADS, make_head
 from icrl.nn.transformer import NUM_STREAMS, TRUNKS, Transformer, sinusoids
 from icrl.spaces import EnvSpec
 
@@ -58,7 +58,7 @@ class GPTConfig(Options):
         "at random places during training and in the middle afterwards, so that larger rooms can be read; "
         "of any observations: an encoder that a module= of yours registers",
     )
-    head: Literal["auto", "gaussian", "binned"] = option(
+    head: Annotated[str, OneOf(("auto", "gaussian", "binned"), r"\w+", "the name of a head of an extension")] = option(
         "auto",
         "density of actions in a Box. gaussian: a Gaussian squashed into the bounds; binned: a histogram of "
         "model.num_bins bins per number of an action, which can have several modes; auto: binned",
@@ -85,8 +85,8 @@ class GPTConfig(Options):
     @model_validator(mode="after")
     def _check(self) -> Self:
         load_plugins()
-        known = f"must be one of {', '.join(TRUNKS)}{OR_ELSEWHERE}"
-        refuse(self.trunk not in TRUNKS, f"model.trunk={self.trunk}: {known}")
+        for name, value, known in (("trunk", self.trunk, TRUNKS), ("head", self.head, HEADS)):
+            refuse(value not in known, f"model.{name}={value}: must be one of {', '.join(known)}{OR_ELSEWHERE}")
         check_heads("model", self.num_heads, self.embed_dim, self.position)
         check_encoding(self.obs_encoding)
         lacking = "model.position=env_time needs the embedding that model.add_env_time=false leaves out"

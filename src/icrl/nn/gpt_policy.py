@@ -99,7 +99,7 @@ class GPTPolicy:
             drawn = model.head.sample(logits, numbers[:, 1:], self.temperature)
             chosen = torch.where(numbers[:, :1] < self.sample_probability, drawn, model.head.mode(logits))
             return chosen.to(model.spec.action_dtype)  # of parameters in float64, too
-        logits = model.spec.legal_of(logits, obs)
+        logits = model.spec.legal_of(logits[:, : model.spec.num_actions], obs)  # a head may predict more
         return draw_possible(sampled_or_greedy((logits / self.temperature).softmax(-1), self.sample_probability), noise)
 
     @torch.no_grad()

@@ -1,13 +1,12 @@
 """Heads: the distribution of an action, given the parameters that a linear layer computes from the hidden state.
 
-Leading axes are any positions, P parameters, k numbers of noise. The head of Discrete actions is a categorical, whose
-parameters are its logits; extensions have those of other spaces. A temperature divides logits; in general, it means a
-density to the power of 1 / temperature.
+Leading axes are any positions, P parameters, k numbers of noise. Discrete actions have a categorical, whose parameters
+are logits; extensions have other heads. A temperature divides logits; a density is raised to 1 / temperature.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 from gymnasium.spaces import Discrete
@@ -24,6 +23,7 @@ if TYPE_CHECKING:
     from icrl.nn.gpt import GPTConfig
 
 head_for = BySpec("action head")  # of classes that are made with the options of the model and a spec
+HEADS: dict[str, Any] = dict.fromkeys(("auto", "gaussian", "binned"))  # such classes of extensions, by `model.head`
 
 
 class Head(nn.Module):
@@ -83,7 +83,7 @@ def make_head(config: GPTConfig, spec: EnvSpec) -> Head:
     """Head of the actions of a world with `spec`. Raises `ConfigError` if there is none, or if `model.head` does not
     fit it."""
     space = spec.action_space
-    if not isinstance(space, Discrete):
-        return head_for.of(spec)(config, spec)
+    if (named := HEADS[config.head]) or not isinstance(space, Discrete):
+        return (named or head_for.of(spec))(config, spec)
     refuse(config.head != "auto", f"model.head={config.head} is for actions in a Box, not in {space}: must be auto")
     return Categorical(int(space.n))

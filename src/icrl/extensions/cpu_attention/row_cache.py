@@ -58,11 +58,11 @@ class RowCache(TokenCache):
         weights = scores[:, : self.length + 1].softmax(-1, dtype=query.dtype)
         return weighted_sums(values, tokens, weights).to(query.dtype).view_as(query)
 
-    def replace(self, streams: Tensor, other: Self) -> None:
+    def replace(self, streams: Tensor | slice, other: Self, rows: Tensor | slice = slice(None)) -> None:
         (keys, values), (new_keys, new_values) = self.columns, other.columns
         blocks = -(-other.length // self.BLOCK)
-        keys[:, :blocks, streams] = new_keys[:, :blocks]
-        values[:, streams, :, : other.length] = new_values[:, :, :, : other.length]
+        keys[:, :blocks, streams] = new_keys[:, :blocks, rows]
+        values[:, streams, :, : other.length] = new_values[:, rows, :, : other.length]
 
 
 def weighted_sums(table: Tensor, rows: Tensor, weights: Tensor) -> Tensor:
