@@ -33,7 +33,8 @@ def main(config: Config) -> Path:
         room = check_room(env, config.env.name)
         opened = trained.open_trained(config, device)
         policy = f"policy.model={config.policy.model} and policy.advantage_scale={config.policy.advantage_scale}"
-        refuse(opened.weights is None, f"{policy}: the page runs one sequence model by itself")
+        more = opened.weights is None or config.model.head != "auto"
+        refuse(more, f"{policy}: the page runs one sequence model by itself, with model.head=auto")
         last = config.evaluation.checkpoint == "last"
         compared = ("env", "tasks", *opened.compared)
         check_same(config, opened.described["config"], compared, str(opened.folder), budgets=last)
