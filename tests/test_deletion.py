@@ -89,7 +89,8 @@ def had_by(name: str) -> dict[str, Any]:
     plain = [f"{group}.name={one}" for group, one in sorted(choices)]
     named = {one for one in (*names, *programs, *(one for _, one in choices | presets)) if "_" in one}
     registered = [("model.trunk", TRUNKS), ("model.head", HEADS), ("source.body", BODIES)]
-    plain += [f"{key}={one}" for key, of in registered for one in of if of[one].__module__.startswith(packages)]
+    registered_as = [(f"{key}={one}", made) for key, of in registered for one, made in of.items() if made]
+    plain += [option for option, made in registered_as if made.__module__.startswith(packages)]
     resolvers = {
         key
         for one in names
