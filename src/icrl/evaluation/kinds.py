@@ -15,7 +15,7 @@ import torch
 
 from icrl.config.modules import load_plugins
 from icrl.contracts import Json
-from icrl.nn.gpt import GPT
+from icrl.nn.gpt import GPT, make_gpt
 from icrl.nn.gpt_policy import Acting, PolicyConfig
 from icrl.nn.networks import Unfilled
 from icrl.runs.checkpoint import check_weights, open_model
@@ -36,7 +36,7 @@ def plain_gpt(config: Config, spec: EnvSpec, weights: dict[str, Any], device: to
     """Loader of a sequence model, without its value head. Raises `ConfigError` if the weights are not those of one."""
     weights = {name: one for name, one in weights.items() if not str(name).startswith("value_head.")}
     with Unfilled():
-        check_weights(model := GPT(config.model, spec), weights)
+        check_weights(model := make_gpt(config.model, spec), weights)
     model.load_state_dict(weights)
     return model.to(device, dtype_of(config))
 

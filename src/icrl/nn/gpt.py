@@ -179,16 +179,10 @@ class Context(NamedTuple):
 
 def context_of(window: Window) -> Context:
     """Context of a window. The last action and reward are not in it."""
-
-    def previous(column: Tensor) -> Tensor:
-        """Column of the step before; at the first step its own, which encoders mask by `first`."""
-        return torch.cat([column[:, :1], column[:, :-1]], dim=1)
-
-    obs, action, reward, timestep = window
-    first = torch.zeros_like(timestep, dtype=torch.bool)
+    first = torch.zeros_like(window.timestep, dtype=torch.bool)
     first[:, 0] = True
-    before = (previous(obs), previous(action), previous(reward), previous(timestep))
-    return Context(*before, obs=obs, timestep=timestep, first=first)
+    before = (torch.cat([column[:, :1], column[:, :-1]], dim=1) for column in window)  # encoders mask the first step
+    return Context(*before, obs=window.obs, timestep=window.timestep, first=first)
 
 
 class Trunk(nn.Module):
@@ -216,9 +210,8 @@ class Trunk(nn.Module):
         self.induction = INDUCTION[-1](config) if config.induction else None
 
     def forward(self, context: Context, cache: Sequence[TokenCache] = ()) -> Tensor:
-        """Vectors `[B, T, D]`. With a cache the T steps continue it. A cache in training mode is refused with a
-        `RuntimeError`, because each call draws its own places of a framed room."""
-        if cache and self.training:
+        """Vectors `[B, T, D]`. With a cache the T steps continue it. Raises `RuntimeError` for one in training mode."""
+        if cache and self.training:  # each call draws its own places of a framed room
             raise RuntimeError("a cache is for a model in eval mode: call eval() first")
         tokens = self._tokens(context, cache)  # [B, T, N, D]
         hidden = self.transformer(tokens.flatten(1, 2), cache[0] if cache else None)
@@ -262,8 +255,7 @@ class Trunk(nn.Module):
 
 
 class GPT(Trunk):
-    """The in-context policy: a trunk, and a linear layer to the parameters of the `head` (of Discrete actions:
-    logits)."""
+    """The in-context policy: a trunk, and a linear layer to parameters of the `head` (of Discrete actions: logits)."""
 
     def __init__(self, config: GPTConfig, spec: EnvSpec, recompute: bool = False) -> None:
         super().__init__(config, spec, recompute)
@@ -273,3 +265,8 @@ class GPT(Trunk):
     def forward(self, context: Context, cache: Sequence[TokenCache] = ()) -> Tensor:
         """Parameters `[B, T, P]` of the head, of a context."""
         return self.policy_head(super().forward(context, cache))
+
+
+def make_gpt(config: GPTConfig, spec: EnvSpec, recompute: bool = False) -> GPT:
+    """A new `GPT`, or the model of an extension that belongs to its head."""
+    return (make_head(config, spec).model or GPT)(config, spec, recompute)

@@ -23,16 +23,16 @@ if TYPE_CHECKING:
     from icrl.nn.gpt import GPTConfig
 
 head_for = BySpec("action head")  # of classes that are made with the options of the model and a spec
-HEADS: dict[str, Any] = dict.fromkeys(("auto", "gaussian", "binned"))  # such classes of extensions, by `model.head`
+HEADS: dict[str, Any] = dict.fromkeys(("auto", "gaussian", "binned"))  # by `model.head`; None: by the spec
 
 
 class Head(nn.Module):
-    """Distribution of actions `[..., *action_shape]`, given `num_parameters` numbers `[..., P]`.
-
-    `num_noise` (k) uniform numbers make a sample. All results are in float32 at least."""
+    """Distribution of actions `[..., *action_shape]`, given `num_parameters` numbers `[..., P]`. `num_noise` (k)
+    uniform numbers make a sample. All results are in float32 at least."""
 
     num_parameters: int
     num_noise: int
+    model: Any = None  # class of the whole model, in place of `nn.gpt.GPT`
 
     def log_prob(self, parameters: Tensor, action: Tensor) -> Tensor:
         """Log-probability of each action, or its log-density in a Box, `[...]`."""
@@ -80,10 +80,11 @@ class Categorical(Head):
 
 
 def make_head(config: GPTConfig, spec: EnvSpec) -> Head:
-    """Head of the actions of a world with `spec`. Raises `ConfigError` if there is none, or if `model.head` does not
-    fit it."""
+    """Head of the actions of a world. Raises `ConfigError` if there is none, or if `model.head` does not fit them."""
     space = spec.action_space
-    if (named := HEADS[config.head]) or not isinstance(space, Discrete):
-        return (named or head_for.of(spec))(config, spec)
+    if own := HEADS[config.head]:
+        return own(config, spec)
+    if not isinstance(space, Discrete):
+        return head_for.of(spec)(config, spec)
     refuse(config.head != "auto", f"model.head={config.head} is for actions in a Box, not in {space}: must be auto")
     return Categorical(int(space.n))

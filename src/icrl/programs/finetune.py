@@ -19,7 +19,7 @@ from icrl.data.windows import check_stores
 from icrl.envs import make_env
 from icrl.evaluation.kinds import plain_gpt
 from icrl.evaluation.trained import InContextEvaluator
-from icrl.nn.gpt import GPT
+from icrl.nn.gpt import make_gpt
 from icrl.runs.checkpoint import open_model
 from icrl.runs.device import dtype_of
 from icrl.runs.files import check_same
@@ -57,7 +57,7 @@ def main(config: Config) -> Path:
                 run = trial_context(context, env, tasks)
                 family = rooms_beside(config, env, hidden)
                 spec = (family or env).spec
-                model = GPT(config.model, spec).to(context.device, dtype_of(config))
+                model = make_gpt(config.model, spec).to(context.device, dtype_of(config))
                 if start:
                     model.load_state_dict(plain_gpt(config, spec, start[0]["model"], context.device).state_dict())
                 made = PolicyGradient if options.gae_lambda is None else CRITICS[-1](model)

@@ -16,7 +16,7 @@ from icrl.contracts import Batch, Objective
 from icrl.data.windows import Mixture, moments_of
 from icrl.evaluation.trained import InContextEvaluator
 from icrl.nn.encoders import set_moments
-from icrl.nn.gpt import GPT
+from icrl.nn.gpt import GPT, make_gpt
 from icrl.objectives import objective_class
 from icrl.runs.device import dtype_of
 from icrl.runs.evaluations import Evaluator
@@ -49,7 +49,7 @@ def prepared(context: RunContext, mixture: Mixture | None = None) -> Parts:
     """Model, objective, batches and evaluator of a run, on its windows, which may be given as `mixture`."""
     config, spec = context.config, context.spec()
     check_stage_two(config, spec)
-    model = GPT(config.model, spec, config.trainer.activation_checkpointing)
+    model = make_gpt(config.model, spec, config.trainer.activation_checkpointing)
     model = model.to(context.device, dtype_of(config))
     objective = objective_class(config.objective.name)(config.objective, spec, model.head)
     if mixture is None:

@@ -121,7 +121,7 @@ def trunk_config(model: GPTConfig, encoder: EncoderConfig) -> GPTConfig:
     """Options of a critic's trunk: its kind, tokens and context from `model`, everything else from `encoder`."""
     names = ("position", "embed_dim", "num_layers", "num_heads", "ff_dim")
     dropouts = dict.fromkeys(("attention_dropout", "residual_dropout", "embedding_dropout"), encoder.dropout)
-    return replace(model, num_kv_heads=0, **{name: getattr(encoder, name) for name in names}, **dropouts)
+    return replace(model, head="auto", num_kv_heads=0, **{name: getattr(encoder, name) for name in names}, **dropouts)
 
 
 class Head(nn.Sequential):

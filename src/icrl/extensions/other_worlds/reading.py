@@ -11,6 +11,7 @@ from icrl.envs.core import TensorEnv
 from icrl.envs.tasks import permuted
 from icrl.evaluation.trained import world_of
 from icrl.nn.encoders import OF_ROWS
+from icrl.nn.heads import make_head
 from icrl.runs.files import content_of
 from icrl.spaces import EnvSpec
 
@@ -25,7 +26,7 @@ def readable_spec(config: Config, spec: EnvSpec, trained: Json) -> EnvSpec:
     """The `spec` of a world for a model that was trained with the `trained` one: equal, but for the number of time step
     embeddings, which is the model's. Raises `ConfigError` if the model cannot read the world."""
     before, encoding = EnvSpec.of(trained), config.model.obs_encoding
-    has, had = _unchangeable(spec), _unchangeable(before)
+    has, had = _unchangeable(config, spec), _unchangeable(config, before)
     for name in has | had:
         now, then = has.get(name), had.get(name)
         refuse(now != then, f"env: the {name} of this world is {now}, but the model was trained with {then}")
@@ -40,13 +41,14 @@ def readable_spec(config: Config, spec: EnvSpec, trained: Json) -> EnvSpec:
     return spec._replace(max_episode_steps=before.max_episode_steps)
 
 
-def _unchangeable(spec: EnvSpec) -> dict[str, Any]:
+def _unchangeable(config: Config, spec: EnvSpec) -> dict[str, Any]:
     """Properties that all worlds of a model share, by their names in a message."""
     obs, action = spec.observation_space, spec.action_space
     layers = spec.num_obs // spec.width**2 if spec.width else 0
     counted = isinstance(action, Discrete)
+    outputs = make_head(config.model, spec).num_parameters  # by default one for each action
     return {
-        "number of actions" if counted else "space of actions": spec.num_actions if counted else action,
+        "number of actions" if counted else "space of actions": outputs if counted else action,
         "reward values": spec.reward_values,
         "number of layers of observations": layers,
         "number of points and coordinates": spec.points,

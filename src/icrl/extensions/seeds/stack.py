@@ -21,6 +21,7 @@ from icrl.config.schedules import Clock
 from icrl.contracts import Batch, Stopped
 from icrl.extensions.seeds.stacked_model import check_stackable, stacked
 from icrl.nn.gpt import GPT, Window, context_of
+from icrl.nn.heads import make_head
 from icrl.programs.train_gpt import Parts
 from icrl.spaces import EnvSpec
 from icrl.training.fit import Training, opened
@@ -58,6 +59,7 @@ def check_together(config: SeedsConfig, spec: EnvSpec) -> None:
         ),
         "an encoding other than model.obs_encoding=framed, which draws places": model.obs_encoding == "framed",
         "a model.position without parameters": model.position == "learned",
+        "a model.head of the plain model, such as auto": make_head(model, spec).model is not None,
         "a single process, not torchrun": "RANK" in os.environ,
     }
     for need, lacking in needs.items():

@@ -20,6 +20,7 @@ from icrl.evaluation.kinds import policy_suffixes
 from icrl.evaluation.report import RESULTS, read_results
 from icrl.extensions.demo.checkpoint import check_room, file_content
 from icrl.extensions.demo.page import page_files
+from icrl.nn.gpt import GPT
 from icrl.runs.device import prepare
 from icrl.runs.files import check_same, only_writer, write_atomically
 
@@ -39,6 +40,7 @@ def main(config: Config) -> Path:
         compared = ("env", "tasks", *opened.compared)
         check_same(config, opened.described["config"], compared, str(opened.folder), budgets=last)
         model = opened.make(config, env.spec, device).to("cpu")
+        refuse(type(model) is not GPT, f"model.head={config.model.head}: the page runs the plain sequence model alone")
         about = {"name": config.name, "step": opened.step, "checkpoint": opened.checksum}
         split = opened.described["tasks"]
         learned = [task for task in split["train"] if task not in split["development"]]

@@ -14,7 +14,7 @@ from icrl.evaluation.trained import InContextEvaluator
 from icrl.extensions.offline_rl.awr import AdvantageWeightedRegression
 from icrl.extensions.offline_rl.critics import check_critic, load_critic
 from icrl.extensions.offline_rl.options import OfflineConfig
-from icrl.nn.gpt import GPT
+from icrl.nn.gpt import make_gpt
 from icrl.runs.device import dtype_of
 from icrl.runs.evaluations import last_score
 from icrl.training.fit import fit
@@ -41,7 +41,7 @@ def main(config: OfflineConfig) -> Path:
         if context:
             check_critic(config, about["description"], context.description)
             mixture = context.windows(UNWEIGHTED)
-            model = GPT(config.model, context.spec(), config.trainer.activation_checkpointing)
+            model = make_gpt(config.model, context.spec(), config.trainer.activation_checkpointing)
             model = model.to(context.device, dtype_of(config))
             objective = AdvantageWeightedRegression(awr, critic.target.to(context.device))
             evaluator = InContextEvaluator(config, context.tasks["development"])
