@@ -151,6 +151,7 @@ def test_a_crash_ends_all_runs(histories: Path, tmp_path: Path, monkeypatch) -> 
         ),
         (("model.obs_encoding=framed",), "needs an encoding other than model.obs_encoding=framed"),
         (("model.position=learned",), "needs a model.position without parameters"),
+        pytest.param(("model.head=action_vectors",), "needs a model.head of the", marks=needs("action_vectors")),
     ],
 )
 def test_what_cannot_be_trained_as_one_is_refused(histories: Path, monkeypatch, options, message: str) -> None:
