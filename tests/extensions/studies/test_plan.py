@@ -207,7 +207,7 @@ def test_every_preset_can_be_run(preset: str) -> None:
         pytest.skip(str(error))
     assert config.name == f"study-{preset}" and description(presets_of("study")[preset])
     evaluations = [command for job in jobs for command in job.commands if command[0] == "evaluate"]
-    worlds = ("env.size=", "env.opponents=")
+    worlds = ("env.size=", "env.opponents=", "env.num_arms=", "env.permute_actions=")
     runs = {(value(one, "name"), tuple(option for option in one if option.startswith(worlds))) for one in evaluations}
     assert len(runs) == len(rows) * len(config.study.seeds) * max(1, len(config.study.splits))
     told = {key: value for key, value, _ in walk(load_config(evaluations[0][1:]))}
