@@ -18,13 +18,14 @@ from torch import Tensor
 
 from icrl.config.options import refuse, replace
 from icrl.config.schedules import Clock, make_schedule
-from icrl.contracts import Rollout
+from icrl.contracts import ConfigError, Rollout
 from icrl.envs import make_env
 from icrl.envs.core import Family, TensorEnv, check_playable
 from icrl.envs.rollout import OpenEpisodes, finished_episodes, numbered, rollout, start_streams
 from icrl.nn.encoders import OF_ROWS, ObsEmbedding
 from icrl.nn.gpt import GPT
 from icrl.nn.gpt_policy import GPTPolicy, kept_of
+from icrl.nn.heads import make_head
 from icrl.randomness import Noise, mix, stream_seeds
 from icrl.runs.device import REPEATED
 from icrl.runs.distributed import Ranks
@@ -207,7 +208,10 @@ def _check_rooms(config: Config, env: TensorEnv) -> None:
     read = f"needs model.obs_encoding={', '.join(OF_ROWS[:-1])} or {OF_ROWS[-1]}, not {encoding}"
     refuse(encoding not in OF_ROWS, f"{given} {read}: give one, or finetune.num_rooms=0")
     none = f"{given}: env.name={config.env.name} has no other rooms with these options; give finetune.num_rooms=0"
-    refuse(rooms_beside(config, env, env.all_tasks()[:0]) is None, none)
+    if not (family := rooms_beside(config, env, env.all_tasks()[:0])):
+        raise ConfigError(none)
+    outputs = {make_head(model, spec).num_parameters for spec in (env.spec, family.spec)}
+    refuse(len(outputs) > 1, f"{given}: model.head={model.head} fits one size of room; give finetune.num_rooms=0")
 
 
 def rooms_beside(config: Config, env: TensorEnv, hidden: Tensor) -> Family | None:

@@ -28,6 +28,7 @@ from icrl.nn.gpt_policy import GPTPolicy
 from icrl.nn.heads import Categorical, make_head
 from icrl.runs.files import read_json
 from icrl.spaces import EnvSpec, discrete_spec
+from icrl.training.trials import check_trials
 
 ROOM = make_env(replace(CONFIG.env, size=3, max_episode_steps=6, random_start=True))
 HEAD = PlanningHead(GPTConfig(), SPEC)
@@ -232,6 +233,15 @@ def test_worlds_without_lists_are_refused() -> None:
     spec = EnvSpec(SPEC.observation_space, SPEC.action_space, (), 0, 5)
     with pytest.raises(ConfigError, match=r"model\.head=planning needs .* a list of rewards"):
         make_head(GPTConfig(head="planning"), spec)
+
+
+def test_trials_in_rooms_of_other_sizes_are_refused_before_any_work() -> None:
+    """Their observations are others than those that the head predicts."""
+    with pytest.raises(
+        ConfigError, match=r"finetune\.num_rooms=52: model\.head=planning .* give finetune\.num_rooms=0"
+    ):
+        check_trials(load_config(["objective=planning"]))
+    check_trials(load_config(["objective=planning", "finetune.num_rooms=0"]))
 
 
 @pytest.mark.parametrize(("_", "overrides", "named"), refusals(Path(__file__).with_name("refusals.txt")))

@@ -169,8 +169,6 @@ def _in_planning(config: Config) -> Iterator[str]:
     predicts = isinstance(options, PlanningConfig)
     if predicts and model.head != "planning":
         yield "$objective.name learns predictions that $model.head does not make: it must be planning"
-    if predicts and config.policy.model == config.finetune.experiment_name and config.finetune.num_rooms:
-        yield "$finetune.num_rooms have observations that $model.head lacks: give policy.model=gpt or planned"
     if planned and not predicts:
         yield "$policy.model imagines what a model predicts: $objective.name must be planning"
     if planned and isinstance(options, PlanningConfig) and options.horizon >= model.context_len:

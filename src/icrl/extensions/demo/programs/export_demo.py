@@ -20,7 +20,6 @@ from icrl.evaluation.kinds import policy_suffixes
 from icrl.evaluation.report import RESULTS, read_results
 from icrl.extensions.demo.checkpoint import check_room, file_content
 from icrl.extensions.demo.page import page_files
-from icrl.nn.gpt import GPT
 from icrl.runs.device import prepare
 from icrl.runs.files import check_same, only_writer, write_atomically
 
@@ -34,13 +33,13 @@ def main(config: Config) -> Path:
         room = check_room(env, config.env.name)
         opened = trained.open_trained(config, device)
         policy = f"policy.model={config.policy.model} and policy.advantage_scale={config.policy.advantage_scale}"
-        more = opened.weights is None or config.model.head != "auto"
-        refuse(more, f"{policy}: the page runs one sequence model by itself, with model.head=auto")
+        refuse(opened.weights is None, f"{policy}: the page runs one sequence model by itself")
+        other = f"model.head={config.model.head}: the page runs a model with model.head=auto alone"
+        refuse(config.model.head != "auto", other)
         last = config.evaluation.checkpoint == "last"
         compared = ("env", "tasks", *opened.compared)
         check_same(config, opened.described["config"], compared, str(opened.folder), budgets=last)
         model = opened.make(config, env.spec, device).to("cpu")
-        refuse(type(model) is not GPT, f"model.head={config.model.head}: the page runs the plain sequence model alone")
         about = {"name": config.name, "step": opened.step, "checkpoint": opened.checksum}
         split = opened.described["tasks"]
         learned = [task for task in split["train"] if task not in split["development"]]
