@@ -9,7 +9,7 @@ batch (`step_weights` in `data/lives.py`). If legal actions are known, pi is ove
 Discrete, pi is the probability or the density of the model's head (`nn/heads.py`).
 """
 
-from typing import Literal, Self
+from typing import ClassVar, Literal, Self
 
 import numpy as np
 import torch.nn.functional as F
@@ -30,6 +30,7 @@ RESERVED = ("gpt", "source", "search", "evals", "in_context")  # folders of a ru
 
 
 class ObjectiveConfig(Options):
+    program: ClassVar[str] = "train_gpt"  # that learns it
     name: Literal["ad", "dpt"] = option(
         "ad", "ad: predict the source's next action at every step; dpt: the best action by objective.labels"
     )

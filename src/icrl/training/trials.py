@@ -192,8 +192,10 @@ def check_trials(config: Config) -> None:
     options = config.finetune
     with closing(make_env(config.env)) as env:
         many = "an observation of this world is a vector of real numbers, which hardly comes twice"
-        real = env.spec.obs_dtype == torch.float32
-        refuse(real and options.bonus, f"finetune.bonus={options.bonus}: {many}; give finetune.bonus=0")
+        real = options.bonus and env.spec.obs_dtype == torch.float32
+        refuse(real, f"finetune.bonus={options.bonus}: {many}; give finetune.bonus=0")
+        own = f"model.head={config.model.head} has a model of its own, and trials train the plain one: give auto"
+        refuse(make_head(config.model, env.spec).model, own)
         if options.num_rooms:
             _check_rooms(config, env)
     lacking = f"finetune.gae_lambda={options.gae_lambda} needs an extension that is not installed; give null"

@@ -21,7 +21,7 @@ from icrl.config.options import replace
 from icrl.contracts import ConfigError
 from icrl.envs import make_env
 from icrl.extensions.action_vectors.vectors import VectorGPT, orthonormal
-from icrl.nn.gpt import Window, context_of, make_gpt
+from icrl.nn.gpt import GPTConfig, Window, context_of, make_gpt
 from icrl.runs.files import read_json
 from icrl.spaces import EnvSpec, discrete_spec
 
@@ -189,6 +189,15 @@ def test_the_page_in_the_browser_does_not_run_it(root: Path) -> None:
     options = ("name=vectors", "histories=tiny", "run=vectors", HEAD)
     done("train_gpt", root, *options)
     assert HEAD in run("export_demo", root, *options).refusal
+
+
+def test_a_model_that_acts_without_a_cache_has_the_same_vectors_each_time() -> None:
+    config = GPTConfig(head="action_vectors", embed_dim=8, num_heads=2, ff_dim=8, num_layers=1, context_len=4)
+    model = make_gpt(config, discrete_spec(5, 3, (0.0, 1.0), 0, 4)).eval()
+    window = Window(*(torch.zeros(2, 3, dtype=dtype) for dtype in (torch.long, torch.long, torch.float, torch.long)))
+    context = context_of(window)
+    assert model(context).equal(model(context))
+    assert not model.train()(context).equal(model(context))
 
 
 def test_trials_are_refused(root: Path) -> None:

@@ -187,3 +187,9 @@ def test_a_world_needs_continuous_actions() -> None:
 @pytest.mark.parametrize(("_", "overrides", "named"), refusals(Path(__file__).with_name("refusals.txt")))
 def test_a_refusal_names_field_value_and_what_is_allowed(_: str, overrides: list[str], named: list[str]) -> None:
     check_refusal(load_config, overrides, named)
+
+
+def test_a_pipeline_that_would_not_train_it_is_refused_before_any_work(tmp_path: Path) -> None:
+    refused = refusal("pipeline", tmp_path, "env=point_robot", "source=ppo_vectors", "objective=td3_bc", preset=())
+    assert "objective.name=td3_bc" in refused and "train-td3-bc" in refused.replace("_", "-")
+    assert not (tmp_path / "histories").exists()

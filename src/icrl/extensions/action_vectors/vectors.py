@@ -4,7 +4,8 @@
 B windows or streams, T steps, A actions, D width.
 
 Each window in training, and each stream of a model that acts, has A orthonormal vectors e_a of D numbers of its own,
-uniformly distributed. The model reads them in place of actions, and emits a vector v_t in place of logits:
+uniformly distributed. Streams that are played in several jobs have those of their place in the job. The model reads
+them in place of actions, and emits a vector v_t in place of logits:
 
     embedding of the previous action = W e_{a_{t-1}} + w,    logit of action a at step t = v_t . e_a
 
@@ -46,19 +47,23 @@ class VectorGPT(GPT):
     def forward(self, context: Context, cache: Sequence[TokenCache] = ()) -> Tensor:
         """Logits `[B, T, A]`."""
         dtype = self.policy_head.weight.dtype
-        vectors = (cache[-1].columns[0][0] if cache else self._drawn(len(context.obs))).to(dtype)  # [B, A, D]
+        vectors = (cache[-1].columns[0][0] if cache else self._new(len(context.obs))).to(dtype)  # [B, A, D]
         previous = vectors[torch.arange(len(vectors), device=vectors.device)[:, None], context.prev_action]
         return super().forward(context._replace(prev_action=previous), cache) @ vectors.mT
 
     def new_cache(self, num_streams: int) -> Cache:
-        seeds = stream_seeds(0, num_streams, _PURPOSE).to(self.device)[:, None]
-        numbers = torch.arange(self.config.embed_dim * self.spec.num_actions, device=self.device)
-        vectors = orthonormal(normal(uniform(seeds, numbers)).view(num_streams, self.config.embed_dim, -1))
-        return Cache([*super().new_cache(num_streams), TokenCache(vectors[None])])
+        return Cache([*super().new_cache(num_streams), TokenCache(self._of_streams(num_streams)[None])])
 
-    def _drawn(self, number: int) -> Tensor:
-        """Vectors `[B, A, D]` of windows, by torch's global generator."""
+    def _new(self, number: int) -> Tensor:
+        """Vectors `[B, A, D]` of windows: in training by torch's global generator, else those of streams."""
+        if not self.training:
+            return self._of_streams(number)
         return orthonormal(torch.randn(number, self.config.embed_dim, self.spec.num_actions, device=self.device))
+
+    def _of_streams(self, number: int) -> Tensor:
+        seeds = stream_seeds(0, number, _PURPOSE).to(self.device)[:, None]
+        numbers = torch.arange(self.config.embed_dim * self.spec.num_actions, device=self.device)
+        return orthonormal(normal(uniform(seeds, numbers)).view(number, self.config.embed_dim, -1))
 
 
 class ActionVectors(Categorical):

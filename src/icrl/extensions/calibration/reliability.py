@@ -34,7 +34,8 @@ def calibration(model: GPT | Acting, spec: EnvSpec, batch: Batch, target: str) -
     found = list[Tensor]()
     for part in zip(*(column.split(_AT_A_TIME) for column in batch), strict=True):
         windows = Batch(*(column.to(model.device) for column in part))
-        logits = spec.legal_of(model(context_of(Window.of(windows))).float(), windows.obs)
+        logits = model(context_of(Window.of(windows))).float()[..., : spec.num_actions]  # a head may predict more
+        logits = spec.legal_of(logits, windows.obs)
         confidence, chosen = logits.softmax(-1).max(-1)
         found.append(torch.stack([confidence, (chosen == getattr(windows, target)).float()]).flatten(1))
     confidence, correct = torch.cat(found, 1).double().cpu()

@@ -169,6 +169,12 @@ def _in_planning(config: Config) -> Iterator[str]:
     predicts = isinstance(options, PlanningConfig)
     if predicts and model.head != "planning":
         yield "$objective.name learns predictions that $model.head does not make: it must be planning"
+    if model.head == "planning" and not predicts:
+        yield "$model.head predicts what $objective.name does not learn: give objective=planning"
+    if model.head == "planning" and config.policy.advantage_scale:
+        yield "$policy.advantage_scale guides a model with model.head=auto, not $model.head: give 0"
+    if config.finetune.experiment_name == "planned":
+        yield "$finetune.experiment_name is the name of the policy that plans: give finetuned"
     if planned and not predicts:
         yield "$policy.model imagines what a model predicts: $objective.name must be planning"
     if planned and isinstance(options, PlanningConfig) and options.horizon >= model.context_len:

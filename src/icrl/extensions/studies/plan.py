@@ -43,7 +43,7 @@ _ALONE = ("study", "launch")  # groups of the study, which its runs do not have
 _OF_HISTORIES = ("seed", "env", "tasks", "source", "evals")
 _OF_EVALUATION = ("name", "run", "evaluation")
 _OF_ALL = ("seed", "env", "tasks", "source", "data", "model", "optimizer", "trainer", "device", "policy", "evaluation")
-_OF_PROGRAM = {"train_gpt": ("objective",), "finetune": ("objective", "finetune")}
+_OF_PROGRAM = {"train_gpt": ("objective",), "finetune": ("objective", "finetune"), "train_td3_bc": ("objective",)}
 
 
 class Row(NamedTuple):

@@ -15,7 +15,7 @@ known next h and no part in `critic`. Q1 in `actor` has a gradient with respect 
 B windows, T steps, k numbers of an action.
 """
 
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import torch
 import torch.nn.functional as F
@@ -34,6 +34,7 @@ NOISE, MOST_NOISE = 0.2, 0.5
 
 
 class TD3BCConfig(ObjectiveConfig):
+    program: ClassVar[str] = "train_td3_bc"
     name: Literal["td3_bc"] = option("td3_bc", "in-context TD3+BC for continuous actions, of train_td3_bc")
     q_weight: float = option(2.5, "weight of the normalized Q in the actor's loss (0: plain cloning)", ge=0)
 

@@ -28,8 +28,9 @@ def main(config: Config) -> Path:
     folder = config.folder("logs") / "td3_bc"
     with open_run(config, "train_td3_bc", folder, compared(config, "objective")) as context:
         if context:
-            spec, mixture = context.spec(), context.windows(UNWEIGHTED)
+            spec = context.spec()
             check_stage_two(config, spec)
+            mixture = context.windows(UNWEIGHTED)
             networks = ActorAndCritics(config.model, spec, config.trainer.activation_checkpointing)
             networks = networks.to(context.device, dtype_of(config))
             set_moments(networks, moments := moments_of(mixture))

@@ -34,6 +34,7 @@ GROUPS = {  # options that a program compares beside those of all that train a m
     "train_gpt": ["objective"],
     "train_ilql": ["encoder", "decoder", "critic"],
     "extract_policy": ["awr"],
+    "train_td3_bc": ["objective"],
     "finetune": ["objective", "finetune"],
 }
 OWNED = ("finished", "evaluations", "run", "matches", "results", "milliseconds")  # JSON files that name their run
