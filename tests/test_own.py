@@ -209,7 +209,7 @@ WRONG = {  # message: options
     "@source('a2c') of thrice.Thrice: there is another source of this name": ["module={mine}/thrice.py"],
     "@objective('dpt') of fourth.Fourth: there is another objective of this name": ["module={mine}/fourth.py"],
     "@encoder('cell') of fifth.Fifth: there is another encoder of this name": ["module={mine}/fifth.py"],
-    "objective=mine: must be one of ad, dpt; an extension or a file of your own (module=FILE) may": ["objective=mine"],
+    "objective=mine: must be one of ad, dpt": ["objective=mine"],
     "model.obs_encoding=wave: must be one of cell, coordinates, smooth, framed, waves": [
         MODEL,
         "model.obs_encoding=wave",

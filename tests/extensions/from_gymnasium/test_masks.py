@@ -182,7 +182,7 @@ def test_the_best_action_is_what_the_environment_says() -> None:
     ("kind", "wrong", "expert", "named"),
     [
         ("Bare", {}, "none", "info['action_mask'] is missing: must be 3 flags"),
-        ("Corridor", {"mask": "[0, 0, 0]"}, "none", "is [0 0 0]: must be 3 flags, of which one"),
+        ("Corridor", {"mask": "[0, 0, 0]"}, "none", "is [0 0 0]: must be 3 flags"),
         ("Corridor", {"mask": "[1, 1]"}, "none", "is [1 1]: must be 3 flags"),
         ("Guided", {"told": 3}, "info", "is 3: must be an action"),
         ("Guided", {"told": "left"}, "info", "is left"),
