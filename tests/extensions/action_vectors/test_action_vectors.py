@@ -47,7 +47,7 @@ def with_vectors(model: VectorGPT, vectors: Tensor) -> Callable[[Window], Tensor
     """The uncached logits of the model on a window whose actions have these `vectors` `[B, A, D]`."""
 
     def logits(window: Window) -> Tensor:
-        with patch.object(model, "_drawn", lambda number: vectors), torch.no_grad():
+        with patch.object(model, "_vectors", lambda number: vectors), torch.no_grad():
             return model(context_of(window))
 
     return logits
@@ -107,10 +107,9 @@ def test_other_names_of_the_actions_change_nothing() -> None:
 
 def test_cached_logits_equal_the_slow_reference_past_full_contexts() -> None:
     env = make_env(ROOM)
-    policy = Recorded(model := gpt(env.spec))
+    policy = Recorded(gpt(env.spec))
     played = play(policy, env)
-    with patch.object(model, "_drawn", lambda number: model.new_cache(number)[-1].columns[0][0]):
-        assert_slow(policy, played)
+    assert_slow(policy, played)
     assert played.terminated.any()
 
 

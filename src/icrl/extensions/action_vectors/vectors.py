@@ -47,17 +47,18 @@ class VectorGPT(GPT):
     def forward(self, context: Context, cache: Sequence[TokenCache] = ()) -> Tensor:
         """Logits `[B, T, A]`."""
         dtype = self.policy_head.weight.dtype
-        vectors = (cache[-1].columns[0][0] if cache else self._new(len(context.obs))).to(dtype)  # [B, A, D]
+        vectors = (cache[-1].columns[0][0] if cache else self._vectors(len(context.obs))).to(dtype)  # [B, A, D]
         previous = vectors[torch.arange(len(vectors), device=vectors.device)[:, None], context.prev_action]
         return super().forward(context._replace(prev_action=previous), cache) @ vectors.mT
 
     def new_cache(self, num_streams: int) -> Cache:
         return Cache([*super().new_cache(num_streams), TokenCache(self._of_streams(num_streams)[None])])
 
-    def _new(self, number: int) -> Tensor:
-        """Vectors `[B, A, D]` of windows: in training by torch's global generator, else those of streams."""
-        if not self.training:
-            return self._of_streams(number)
+    def _vectors(self, number: int) -> Tensor:
+        """Vectors `[B, A, D]` of windows: new ones in training, else those of streams."""
+        return self._drawn(number) if self.training else self._of_streams(number)
+
+    def _drawn(self, number: int) -> Tensor:
         return orthonormal(torch.randn(number, self.config.embed_dim, self.spec.num_actions, device=self.device))
 
     def _of_streams(self, number: int) -> Tensor:
