@@ -69,9 +69,9 @@ def load(
     extension reads, such as an exported model.
 
     `model` is "gpt", of stage two, or the name of the folder of another sequence model beside it, such as a fine-tuned
-    one (None: the one that the run acts with, by its `policy.model`). `checkpoint` is "last", "best" or the number of
-    an update, such as that of a snapshot. Actions are drawn at `temperature` (None: as the run was configured; 0: the
-    most probable action is taken), with random numbers that follow from `seed`.
+    one (None: fine-tuned if the run's `policy.model` says so, else "gpt"). `checkpoint` is "last", "best" or the number
+    of an update, such as that of a snapshot. Actions are drawn at `temperature` (None: as the run was configured; 0:
+    the most probable action is taken), with random numbers that follow from `seed`.
 
     Files are read as numbers and names: nothing that they name is imported or called. If the run used a module of your
     own, import it before. Raises `ConfigError` for arguments that name no folder or model, and `PipelineError`, with
