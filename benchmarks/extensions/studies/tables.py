@@ -231,7 +231,15 @@ def _variants(study: str, *variants: str) -> list[Line]:
 
 
 TABLES: dict[str, Table | Compact] = {
-    "headlines": Table(_HEADLINES, [LATE, STEPS, ABOVE_OPTIMUM, "episode 5", COVERED, MEMORY, OFF_PLAN]),
+    "headlines": Table(_HEADLINES, ["episode 5", LATE, STEPS, COVERED]),
+    "published": Compact(
+        [
+            Row(rank.world, rank.figure, [Line(rank.study, rank.variant, policy) for policy in (MODEL, "random")])
+            for rank in RANKS
+            if rank.study in ("q_histories", "literature")
+        ],
+        ("world", "measure", "model", "random", PUBLISHED),
+    ),
     "regions": Table(_REGIONS, [LATE, STEPS, ABOVE_OPTIMUM, "episode 5", AFTER, COVERED, MEMORY], "goals held out"),
     "q_histories": Table(
         [
