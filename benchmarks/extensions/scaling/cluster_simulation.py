@@ -26,7 +26,6 @@ class Cluster:
     gpu_hours_between_failures: float = 50_000.0  # of all parts of the node that serve a GPU
     repair: float = 600.0  # seconds until another node has taken the place of a failed one
     bandwidth: float = 100e9  # bytes a second of the shared file system, for all together
-    random_reads: float = 1e6  # pages a second of it
     flops: float = 4e14  # of a GPU in training, a second
     network: float = 50e9  # bytes a second in and out of a GPU
     maps: int = 65_530  # memory maps of a process, the default of Linux
@@ -47,14 +46,6 @@ class Load(NamedTuple):
     schedule: float  # seconds of the scheduler for a unit
 
 
-class Collected(NamedTuple):
-    seconds: float
-    lost: float  # worker seconds of parts and starts that were done again
-    failures: int
-    scheduler: float  # share of the time that the scheduler is busy
-    file_system: float
-
-
 def random_failures(cluster: Cluster, seed: int) -> Failures:
     """Failures of independent nodes that come at the same rate at any time."""
 
@@ -71,12 +62,11 @@ class _Server:
     """Serves one request after the other."""
 
     def __init__(self) -> None:
-        self.free = self.busy = 0.0
+        self.free = 0.0
 
     def serve(self, now: float, seconds: float) -> float:
         """Time at which a request of this moment is done."""
         self.free = max(self.free, now) + seconds
-        self.busy += seconds
         return self.free
 
 
@@ -88,9 +78,9 @@ class _Collection:
         self.scheduler, self.file_system, self._order = _Server(), _Server(), itertools.count()
         self.events: list[tuple[float, int, Callable[..., None], int, tuple[int, ...]]] = []
         self.waiting, self.left = deque((unit, load.parts) for unit in range(load.units)), load.units
-        self.running: list[dict[int, tuple[int, float]]] = [{} for _ in range(cluster.num_nodes)]  # parts left, since
+        self.running: list[dict[int, int]] = [{} for _ in range(cluster.num_nodes)]  # parts left, by unit
         self.idle, self.broken = [cluster.workers_per_node] * cluster.num_nodes, [0] * cluster.num_nodes
-        self.now = self.lost = 0.0
+        self.now = 0.0
         self._strikes = [failures(node) for node in range(cluster.num_nodes)]
         for node, strike in enumerate(self._strikes):
             self._at(next(strike, NEVER), self.fail, node)
@@ -105,14 +95,13 @@ class _Collection:
             self.idle[node] -= 1
             unit, parts = self.waiting.popleft()
             begun = self.scheduler.serve(self.now, self.load.schedule)
-            self.running[node][unit] = parts, begun
+            self.running[node][unit] = parts
             end = begun + self.load.start + self.load.seconds
             self._at(end, self.compute, node, self.broken[node], unit)
 
     def fail(self, node: int) -> None:
         self.broken[node] += 1
-        self.lost += sum(max(0.0, self.now - since) for _, since in self.running[node].values())
-        self.waiting.extend((unit, parts) for unit, (parts, _) in self.running[node].items())
+        self.waiting.extend(self.running[node].items())
         self.running[node].clear()
         self.idle[node] = 0
         self._at(self.now + self.cluster.repair, self.repair, node, self.broken[node])
@@ -134,23 +123,22 @@ class _Collection:
     def save(self, node: int, broken: int, unit: int) -> None:
         if broken != self.broken[node]:
             return
-        parts, _ = self.running[node].pop(unit)
+        parts = self.running[node].pop(unit)
         if parts > 1:
-            self.running[node][unit] = parts - 1, self.now
+            self.running[node][unit] = parts - 1
             self._at(self.now + self.load.seconds, self.compute, node, broken, unit)
         else:
             self.left, self.idle[node] = self.left - 1, self.idle[node] + 1
             self._hand_out(node)
 
 
-def stage_one(load: Load, cluster: Cluster, failures: Failures) -> Collected:
-    """Play the collection of all units of `load` with the nodes of `cluster`."""
+def stage_one(load: Load, cluster: Cluster, failures: Failures) -> float:
+    """Seconds of the collection of all units of `load` with the nodes of `cluster`."""
     state = _Collection(load, cluster, failures)
     while state.left:
         state.now, _, event, node, what = heapq.heappop(state.events)
         event(node, *what)
-    busy = (server.busy / state.now for server in (state.scheduler, state.file_system))
-    return Collected(state.now, state.lost, sum(state.broken), *busy)
+    return state.now
 
 
 class Steps(NamedTuple):
@@ -163,23 +151,18 @@ class Steps(NamedTuple):
     start: float  # seconds in which all processes start, open the histories and load the checkpoint
 
 
-class Trained(NamedTuple):
-    seconds: float
-    failures: int
-
-
-def stage_two(steps: Steps, failures: Iterator[float], repair: float) -> Trained:
-    """Play a training that goes back to its last checkpoint whenever a node fails, at the times `failures`."""
+def stage_two(steps: Steps, failures: Iterator[float], repair: float) -> float:
+    """Seconds of a training that goes back to its last checkpoint whenever a node fails, at the times `failures`."""
     per_save = max(1, round(steps.interval / steps.seconds))
-    now, done, number, start, fails = 0.0, 0, 0, steps.start, next(failures, NEVER)
+    now, done, start, fails = 0.0, 0, steps.start, next(failures, NEVER)
     while done < steps.updates:
         updates = min(per_save, steps.updates - done)
         end = now + start + updates * steps.seconds + steps.save
         if end <= fails:
             now, done, start = end, done + updates, 0.0
         else:
-            now, number, start, fails = fails + repair, number + 1, steps.start, next(failures, NEVER)
-    return Trained(now, number)
+            now, start, fails = fails + repair, steps.start, next(failures, NEVER)
+    return now
 
 
 def any_node(cluster: Cluster, seed: int) -> Iterator[float]:

@@ -7,6 +7,7 @@ python -m benchmarks.extensions.scaling.thousand_gpus      -> results/scale/thou
 
 import statistics
 from dataclasses import dataclass
+from itertools import product
 from typing import NamedTuple
 
 from benchmarks.extensions.scaling.cluster_simulation import (
@@ -24,12 +25,11 @@ from icrl.contracts import Json
 from icrl.runs.files import read_json, write_json
 
 FOLDER = RESULTS / "scale"
-TRANSITIONS, PARTS, SEEDS, PAGE_SIZE = 1e12, 10, range(5), 4096
+TRANSITIONS, PARTS, SEEDS = 1e12, 10, range(5)
 SLOW = "a simulator of 1 000 steps/s (assumed)"
 WORLDS = {"dark_room": "DarkRoom, A2C (measured)", "cart_pole": "cart pole, PPO (measured)"}
 SHARDS = (1000, 8000, 32_000)
-INTERVALS = (300.0, 1800.0, 7200.0)
-UNRELIABLE = 5_000.0  # GPU hours between failures of a worse cluster
+NUM_GPUS = Cluster().num_nodes * Cluster().gpus_per_node
 
 
 @dataclass(frozen=True)
@@ -68,12 +68,12 @@ def tables() -> dict[str, list[list[str]]]:
     costs: Json = measured["histories"]["costs"] | {
         name: measured[name]["costs"] for name in ("stage_one", "checkpoint", "engine")
     }
-    cluster, training = Cluster(), Training()
+    cluster = Cluster()
     return {
         "thousand_gpus_costs": _costs(costs),
-        "thousand_gpus_limits": _limits(costs, cluster, training),
+        "thousand_gpus_limits": _limits(costs, cluster),
         "thousand_gpus_collection": _collection(costs, cluster),
-        "thousand_gpus_training": _training(costs, cluster, training),
+        "thousand_gpus_training": _training(costs, cluster),
     }
 
 
@@ -121,95 +121,55 @@ def _costs(costs: Json) -> list[list[str]]:
     ]
 
 
-def _limits(costs: Json, cluster: Cluster, training: Training) -> list[list[str]]:
+def _limits(costs: Json, cluster: Cluster) -> list[list[str]]:
     """What grows, and where it ends."""
-    num_gpus = cluster.num_nodes * cluster.gpus_per_node
-    columns, files, size = costs["columns"], costs["files_per_shard"], costs["bytes_per_transition"]
-    opened, of_task = costs["seconds_per_shard_opened"], costs["seconds_per_shard_and_task_opened"]
-    most, update = cluster.maps // columns, update_of(training, cluster, num_gpus)
-    pages = num_gpus * training.windows_per_gpu * columns * (1 + (training.steps_in_window - 1) / PAGE_SIZE)
-    everyone = num_gpus * size * TRANSITIONS / cluster.bandwidth
-    failures = num_gpus / cluster.gpu_hours_between_failures
-    lines = [["what grows", "at this size", "limit"]]
-    for shards in SHARDS:
-        opening = shards * (opened + of_task * shards)
-        lines.append(
-            [
-                f"{shards:,} shards, as many tasks: files; memory maps of a process; manifests opened",
-                f"{shards * files:,.0f}; {shards * columns:,}; {opening:,.0f} s",
-                f"{cluster.maps:,} maps, so {most:,} shards",
-            ]
-        )
-    exchanged = f"{update.exchange * 1e3:.0f} ms, of which {update.compute * 2e3 / 3:.0f} ms are hidden"
+    shards, update = SHARDS[1], update_of(Training(), cluster, NUM_GPUS)
+    size, check = costs["bytes_per_transition"] * TRANSITIONS, costs["seconds_per_byte_checked"]
+    once = max(size / cluster.bandwidth, size * check / cluster.workers_per_node)
     return [
-        *lines,
-        ["all ranks check all files", f"{everyone / HOUR:,.1f} h of the file system", "once: " + _once(costs, cluster)],
-        ["gradients exchanged in an update", exchanged, f"{update.compute * 1e3:.0f} ms of arithmetic"],
+        ["what grows", "at this size", "limit"],
+        [f"memory maps of a process, {shards:,} shards", f"{shards * costs['columns']:,}", f"{cluster.maps:,}"],
         [
-            "pages read at random",
-            f"{pages / update.total:,.0f} a second, {pages / update.total * PAGE_SIZE / 1e9:.1f} GB/s",
-            f"{cluster.random_reads:,.0f}; {cluster.bandwidth / 1e9:.0f} GB/s (assumed)",
+            "all ranks check all files",
+            f"{NUM_GPUS * size / cluster.bandwidth / HOUR:,.1f} h of the file system",
+            f"once: {once:,.0f} s with {cluster.workers_per_node} threads",
         ],
-        ["failures", f"{failures:.2f} an hour", ""],
+        [
+            "gradients exchanged in an update",
+            f"{update.exchange * 1e3:.0f} ms",
+            f"{update.compute * 1e3:.0f} ms of arithmetic",
+        ],
     ]
 
 
-def _once(costs: Json, cluster: Cluster) -> str:
-    size, check = costs["bytes_per_transition"] * TRANSITIONS, costs["seconds_per_byte_checked"]
-    seconds = max(size / cluster.bandwidth, size * check / cluster.workers_per_node)
-    return f"{seconds:,.0f} s with {cluster.workers_per_node} threads"
-
-
 def _collection(costs: Json, cluster: Cluster) -> list[list[str]]:
-    lines = [["world", "shards", "time", "at best", "failures", "done again", "scheduler busy", "file system busy"]]
+    lines = [["world", "shards", "time", "at best"]]
     rates = {WORLDS[name]: rate for name, rate in costs["stage_one"].items()} | {SLOW: 1000.0}
     engine, workers = costs["engine"], cluster.num_nodes * cluster.workers_per_node
-    for world, rate in rates.items():
-        for shards in SHARDS:
-            each = TRANSITIONS / shards / PARTS
-            seconds = each * (1 / rate + costs["seconds_per_transition_written"])
-            size = each * costs["bytes_per_transition"]
-            load = Load(shards, PARTS, seconds, size, engine["seconds_of_start"], engine["seconds_per_unit"])
-            found = [stage_one(load, cluster, random_failures(cluster, seed)) for seed in SEEDS]
-            seconds_in_all = shards * PARTS * seconds
-            lines.append(
-                [
-                    world,
-                    f"{shards:,}",
-                    _time(statistics.mean(one.seconds for one in found)),
-                    _time(seconds_in_all / workers),
-                    f"{statistics.mean(one.failures for one in found):.1f}",
-                    f"{statistics.mean(one.lost for one in found) / seconds_in_all:.2%}",
-                    f"{statistics.mean(one.scheduler for one in found):.1%}",
-                    f"{statistics.mean(one.file_system for one in found):.1%}",
-                ]
-            )
+    for (world, rate), shards in product(rates.items(), SHARDS):
+        each = TRANSITIONS / shards / PARTS
+        seconds = each * (1 / rate + costs["seconds_per_transition_written"])
+        size = each * costs["bytes_per_transition"]
+        load = Load(shards, PARTS, seconds, size, engine["seconds_of_start"], engine["seconds_per_unit"])
+        found = [stage_one(load, cluster, random_failures(cluster, seed)) for seed in SEEDS]
+        best = shards * PARTS * seconds / workers
+        lines.append([world, f"{shards:,}", _time(statistics.mean(found)), _time(best)])
     return lines
 
 
-def _training(costs: Json, cluster: Cluster, training: Training) -> list[list[str]]:
-    lines = [["parts of an update", "GPU hours between failures", "checkpoint each", "time", "at best", "failures"]]
-    saved, engine, num_gpus = costs["checkpoint"], costs["engine"], cluster.num_nodes * cluster.gpus_per_node
-    save = training.parameters * saved["seconds_per_parameter"]
+def _training(costs: Json, cluster: Cluster) -> list[list[str]]:
+    lines = [["parts of an update", "GPU hours between failures", "checkpoint each", "time", "at best"]]
+    saved, engine = costs["checkpoint"], costs["engine"]
+    save = Training().parameters * saved["seconds_per_parameter"]
     opened = SHARDS[1] * (costs["seconds_per_shard_opened"] + costs["seconds_per_shard_and_task_opened"] * SHARDS[1])
     start = engine["seconds_of_start"] + opened + save
-    for accumulation in (1, 8):
-        update = update_of(Training(accumulation=accumulation), cluster, num_gpus)
-        for between in (cluster.gpu_hours_between_failures, UNRELIABLE):
-            there = Cluster(gpu_hours_between_failures=between)
-            for interval in INTERVALS:
-                steps = Steps(update.updates, update.total, interval, save, start)
-                found = [stage_two(steps, any_node(there, seed), there.repair) for seed in SEEDS]
-                lines.append(
-                    [
-                        f"{accumulation}",
-                        f"{between:,.0f}",
-                        _time(interval),
-                        _time(statistics.mean(one.seconds for one in found)),
-                        _time(update.updates * update.compute),
-                        f"{statistics.mean(one.failures for one in found):.1f}",
-                    ]
-                )
+    for accumulation, between, interval in product((1, 8), (50_000.0, 5_000.0), (300.0, 1800.0)):
+        update = update_of(Training(accumulation=accumulation), cluster, NUM_GPUS)
+        there = Cluster(gpu_hours_between_failures=between)
+        steps = Steps(update.updates, update.total, interval, save, start)
+        found = [stage_two(steps, any_node(there, seed), there.repair) for seed in SEEDS]
+        times = (interval, statistics.mean(found), update.updates * update.compute)
+        lines.append([f"{accumulation}", f"{between:,.0f}", *map(_time, times)])
     return lines
 
 

@@ -4,8 +4,7 @@ python -m benchmarks.extensions.studies.learning [STUDY ...]    # all of `STUDIE
 python -m benchmarks.extensions.studies.learning --tables       # only the tables, from the figures that are kept
 
 The figures of a study are in `results/studies/<study>.json`; its picture is beside it if a page shows it. A table of a
-page stands between `<!-- results: NAME -->` and `<!-- end -->`: NAME is one of `tables.TABLES`, or a study, for all its
-variants.
+page stands between `<!-- results: NAME -->` and `<!-- end -->`: NAME is one of `tables.TABLES`.
 """
 
 import re
@@ -23,12 +22,10 @@ from benchmarks.extensions.studies.tables import (
     AFTER_MOVE,
     AREA,
     COVERED,
-    LAST,
     LATE,
     MEMORY,
     MINUTES,
     MODEL,
-    OF_STUDY,
     OFF_PLAN,
     OURS,
     PUBLISHED,
@@ -41,10 +38,7 @@ from benchmarks.extensions.studies.tables import (
     STEPS,
     SUCCESS_END,
     TABLES,
-    TOTAL,
-    UNPUBLISHED,
     Compact,
-    Line,
     Table,
 )
 from benchmarks.measure import RESULTS
@@ -206,7 +200,7 @@ def table(name: str, folder: Path = FIGURES) -> str:
         return thousand_gpus.table(name)
     if name == "leaderboard":
         return leaderboard(folder)
-    chosen = TABLES.get(name) or _whole(name, folder)
+    chosen = TABLES[name]
     shown = chosen.lines if isinstance(chosen, Table) else [line for row in chosen.rows for line in row.lines]
     studies = list(dict.fromkeys(line.study for line in shown))
     kept = {study: read_json(folder / f"{study}.json") for study in studies}
@@ -305,25 +299,6 @@ def _origin(kept: Json, rows: Iterable[Json]) -> str:
     splits = f"splits {', '.join(map(str, kept['splits']))}, " if kept.get("splits") else ""
     commits = sorted({commit for row in rows for commit in row["trained_at"]})
     return f"{splits}seeds {', '.join(map(str, kept['seeds']))}, at {', '.join(commits)}"
-
-
-def _whole(study: str, folder: Path) -> Table:
-    """All variants of a study, in columns that have figures."""
-    kept = read_json(folder / f"{study}.json")
-    rows, unread = kept["rows"], (RETURN, RETURN_4) if kept["measure"] == "success" else ()
-    cited = [
-        Line(study, row["variant"], policy, f"{row['variant']}: {policy}")
-        for row in rows
-        for policy in (MODEL, *(name for name, of in row["figures"].items() if PUBLISHED in of or name in UNPUBLISHED))
-    ]
-    if len(cited) > len(rows):
-        return Table(cited, (TOTAL, LAST, PUBLISHED), "protocol: policy")
-    lines = [
-        Line(study, row["variant"], test=row["test"], label=", ".join(filter(None, (row["variant"], row["test"]))))
-        for row in rows
-    ]
-    there = {column for row in rows for column, figure in row["figures"][MODEL].items() if figure}.difference(unread)
-    return Table(lines, [column for column in OF_STUDY if column in there], "variant")
 
 
 def written(page: str, folder: Path = FIGURES) -> str:

@@ -49,7 +49,6 @@ OFF_PLAN = "new cells above a blind replay"  # in the three episodes after a ran
 ABOVE_OPTIMUM, REGRET = "steps above the optimum", "regret"
 TOTAL, LAST = OURS.values()
 PUBLISHED, MINUTES = "published", "minutes"
-UNPUBLISHED = ("greedy planning",)  # references that stand beside published ones
 AFTER_MOVE = "ten episodes after the goal moved"
 _REFERENCES = (
     "covering plan",
@@ -62,21 +61,6 @@ _REFERENCES = (
 AREA = "normalised area"
 RETURN_4, RETURN_FIRST, RETURN_END = "return, episode 4", "return, episode 1", "return, last quarter"
 SUCCESS_END = "success, last quarter"
-OF_STUDY = (
-    LATE,
-    RETURN,
-    RETURN_4,
-    STEPS,
-    ABOVE_OPTIMUM,
-    "episode 10",
-    "training tasks",
-    "solved at .5",
-    AFTER,
-    COVERED,
-    MEMORY,
-    OFF_PLAN,
-    "updates",
-)
 _HEADLINES = [
     Line("trials", _TRIALS, label="A2C histories, distilled, then trials (`make run`)"),
     Line("trials", _TRIALS, "model before trials", "the same model before its trials"),

@@ -9,16 +9,20 @@ from benchmarks.extensions.studies.learning import PAGES, figures_of, keep, writ
 from benchmarks.extensions.studies.tables import (
     ABOVE_OPTIMUM,
     COVERED,
+    LATE,
     MEMORY,
     MODEL,
     OFF_PLAN,
+    PUBLISHED,
     REGRET,
+    STEPS,
     TABLES,
     TOTAL,
     Compact,
     Line,
     Rank,
     Row,
+    Table,
 )
 
 
@@ -26,7 +30,7 @@ def intervals(*means: float) -> dict[str, list[float]]:
     return {"mean": [*means], "low": [mean - 0.1 for mean in means], "high": [mean + 0.1 for mean in means]}
 
 
-def test_figures_of_learning_are_those_of_the_study(tmp_path: Path) -> None:
+def test_figures_of_learning_are_those_of_the_study(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Eight episodes, so the last quarter are two; coverage is shown by the end of episode 4."""
     late = {"mean": 0.75, "low": 0.5, "high": 1.0}
     model, walk = intervals(0, 0, 0, 0.25, 0.5, 0.5, 0.7, 0.8), intervals(*[0.5] * 6, 0.25, 0.75)
@@ -50,7 +54,8 @@ def test_figures_of_learning_are_those_of_the_study(tmp_path: Path) -> None:
     row["runs"] = ["one", "other"]
     study = {"splits": [], "seeds": [0, 1], "measure": "success"}
     keep("rooms", {"rows": [row], "config": {"study": study}, "machine": {}, "versions": {}}, tmp_path)
-    columns = "success, 31 to 40", "steps to goal", ABOVE_OPTIMUM, COVERED, MEMORY, OFF_PLAN, "updates"
+    columns = LATE, STEPS, ABOVE_OPTIMUM, COVERED, MEMORY, OFF_PLAN, "updates"
+    monkeypatch.setitem(TABLES, "rooms", Table([Line("rooms", "ours")], [*columns, "minutes"], "variant"))
     figures = "0.750 [0.500, 1.000]", "4.00 [3.00, 5.00]", "1.50 [0.25, 2.00]", "0.800 [0.700, 0.900]"
     figures = *figures, "0.500 [0.400, 0.600]", "0.300 [0.200, 0.400]", "7"
     lines = ["variant", *columns], ["---"] * 8, ["ours", *figures]
@@ -59,9 +64,9 @@ def test_figures_of_learning_are_those_of_the_study(tmp_path: Path) -> None:
     shown = written("before\n<!-- results: rooms -->\nstale\n<!-- end -->\nafter\n", tmp_path)
     assert shown == f"before\n<!-- results: rooms -->\n\n{table}\n\n{made}\n\n<!-- end -->\nafter\n"
     walked = figures_of(row)["a walk"]
-    assert (walked["success, 31 to 40"], walked["episode 5"], walked["cells by 2"]) == ("0.500", "0.500", "0.200")
+    assert (walked[LATE], walked["episode 5"], walked["cells by 2"]) == ("0.500", "0.500", "0.200")
     assert walked[OFF_PLAN] == "0.000 [-0.100, 0.100]" and walked[REGRET] == "2.00 [1.90, 2.10]"
-    assert figures_of(row)[wiped["label"]]["success, 31 to 40"] == "0.750 [0.500, 1.000]"
+    assert figures_of(row)[wiped["label"]][LATE] == "0.750 [0.500, 1.000]"
 
 
 def test_totals_stand_beside_published_ones(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -78,13 +83,15 @@ def test_totals_stand_beside_published_ones(tmp_path: Path, monkeypatch: pytest.
     row["runs"] = ["one", "two", "three"]  # more than the seeds of the newest command
     study = {"splits": [], "seeds": [0], "measure": "returns"}
     keep("cited", {"rows": [row], "config": {"study": study}, "machine": {}, "versions": {}}, tmp_path)
-    shown = written("<!-- results: cited -->\n<!-- end -->", tmp_path).splitlines()
+    lines = [Line("cited", "arms", policy) for policy in (MODEL, "random", "SNAIL", "not played")]
+    monkeypatch.setitem(TABLES, "long", Table(lines, (TOTAL, PUBLISHED)))
+    shown = written("<!-- results: long -->\n<!-- end -->", tmp_path).splitlines()
     assert shown[2:7] == [
-        "| protocol: policy | total reward of a life | published |",
+        "| policy | total reward of a life | published |",
         "| --- | --- | --- |",
-        "| arms: model | 3.5 [3.0, 4.0] |  |",
-        "| arms: random | 3.5 | 9.9 (RL^2) |",
-        "| arms: SNAIL |  | 9.9 (RL^2) |",
+        "| arms | 3.5 [3.0, 4.0] |  |",
+        "| random | 3.5 | 9.9 (RL^2) |",
+        "| SNAIL |  | 9.9 (RL^2) |",
     ]
     lines = [Line("cited", "arms", policy) for policy in (MODEL, "random", "not played")]
     compact = Compact([Row("bandit", TOTAL, lines)], ("world", "measure", "model", "for comparison", "published"))
