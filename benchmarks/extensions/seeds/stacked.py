@@ -1,11 +1,11 @@
 """Twelve seeds of stage two as one program, beside the same one after the other: of the tiny and the default recipe.
 
-python -m benchmarks.extensions.seeds.stacked [commands | bound | gpu]
+python -m benchmarks.extensions.seeds.stacked [commands | gpu]
 
 Updates are measured in this process on one thread and its clock, on random windows; the models are also trained as one
 by `torch.func.vmap`, which is what our layers are compared with. With `commands`, whole commands of stage two are too,
-start, evaluations and checkpoints included. With `bound`, only the largest gain is measured that is possible here. With
-`gpu` updates are measured on a GPU, by the clock on the wall and without vmap, and nothing is kept.
+start, evaluations and checkpoints included. With `gpu` updates are measured on a GPU, by the clock on the wall and
+without vmap, and nothing is kept.
 """
 
 import os
@@ -108,28 +108,6 @@ def commands() -> dict[str, float]:
     return rates
 
 
-def bound(config: Config, spec: EnvSpec) -> float:
-    """Gain of one program if it had no fixed costs at all, and its products were no faster than those of one model: the
-    time of an update over that of as many more windows in a batch of twice the size."""
-    (updater, *_), batch = updaters_of(config, spec), random_batch(config, spec)
-    sizes = {1: batch, 2: Batch(*(torch.cat([column, column]) for column in batch))}
-
-    def work(size: int) -> int:
-        for _ in range(10):
-            updater.update(sizes[size], HALFWAY)
-        return 10
-
-    rates = side_by_side({str(size): partial(work, size) for size in sizes}, 2 * ROUNDS, time.process_time)
-    return 1 / rates["1"] / (1 / rates["2"] - 1 / rates["1"])
-
-
-def bounds() -> None:
-    torch.set_num_threads(1)
-    for name, options in RECIPES.items():
-        config = load_config([*options, "num_threads=1", "device.type=cpu"])
-        print(f"{name}: at most {bound(config, make_env(config.env).spec):.2f} times")
-
-
 def main(with_commands: bool, device: torch.device) -> None:
     """Measure, and keep what was measured on a CPU."""
     torch.set_num_threads(1)
@@ -154,7 +132,4 @@ def main(with_commands: bool, device: torch.device) -> None:
 
 
 if __name__ == "__main__":
-    if "bound" in sys.argv[1:]:
-        bounds()
-    else:
-        main("commands" in sys.argv[1:], torch.device("cuda" if "gpu" in sys.argv[1:] else "cpu"))
+    main("commands" in sys.argv[1:], torch.device("cuda" if "gpu" in sys.argv[1:] else "cpu"))

@@ -31,7 +31,6 @@ from benchmarks.extensions.studies.tables import (
     PUBLISHED,
     RANKS,
     REGRET,
-    RETURN,
     RETURN_4,
     RETURN_END,
     RETURN_FIRST,
@@ -85,7 +84,6 @@ _EPISODES = (1, 4, 5, 10)
 _BOUNDS = ("mean", "low", "high")
 _MEASURES = {  # column: measure, digits
     LATE: ("success", 3),
-    RETURN: ("returns", 2),
     STEPS: ("steps_to_goal", 2),
     AREA: ("area", 3),
     RETURN_END: ("returns", 2),
@@ -130,7 +128,6 @@ def figures_of(row: Json) -> dict[str, dict[str, str]]:
     model = figures[MODEL] = figures[shown]
     for name, curve in found.get("coverage", {}).items():
         covered = model if name == COVERAGE_KEPT else figures.setdefault(name, {})
-        covered |= {f"cells by {episode}": f"{share:.3f}" for episode, share in enumerate(curve["mean"], start=1)}
         covered[COVERED] = _at_episode_4(curve)
     for curve in found.get("coverage_gain", {}).values():
         model[MEMORY] = _at_episode_4(curve)

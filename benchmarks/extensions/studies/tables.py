@@ -43,7 +43,7 @@ class Compact(NamedTuple):
 
 _SEARCH, _A2C, _PLAIN = "at random", "from A2C, weighted by improvement", "from A2C, plain distillation"
 _TRIALS = "random splits"
-LATE, RETURN, STEPS, AFTER = "success, 31 to 40", "return, 31 to 40", "steps to goal", "after the first success"
+LATE, STEPS, AFTER = "success, 31 to 40", "steps to goal", "after the first success"
 COVERED, MEMORY = "cells visited in 4 episodes without a goal", "of these by memory"
 OFF_PLAN = "new cells above a blind replay"  # in the three episodes after a random one
 ABOVE_OPTIMUM, REGRET = "steps above the optimum", "regret"

@@ -64,7 +64,7 @@ def test_figures_of_learning_are_those_of_the_study(tmp_path: Path, monkeypatch:
     shown = written("before\n<!-- results: rooms -->\nstale\n<!-- end -->\nafter\n", tmp_path)
     assert shown == f"before\n<!-- results: rooms -->\n\n{table}\n\n{made}\n\n<!-- end -->\nafter\n"
     walked = figures_of(row)["a walk"]
-    assert (walked[LATE], walked["episode 5"], walked["cells by 2"]) == ("0.500", "0.500", "0.200")
+    assert (walked[LATE], walked["episode 5"], walked[COVERED]) == ("0.500", "0.500", "0.400 [0.300, 0.500]")
     assert walked[OFF_PLAN] == "0.000 [-0.100, 0.100]" and walked[REGRET] == "2.00 [1.90, 2.10]"
     assert figures_of(row)[wiped["label"]][LATE] == "0.750 [0.500, 1.000]"
 
