@@ -16,7 +16,7 @@ from pydantic import model_validator
 from icrl.config.options import NO_EFFECT, Options, option, refuse, refuse_both
 from icrl.contracts import Json, Metrics
 from icrl.runs import checkpoint
-from icrl.runs.files import Identity, check_owner, read_json, read_owned, write_owned
+from icrl.runs.files import Identity, check_owner, read_owned, write_owned
 from icrl.runs.metrics import CurvesConfig, MetricLogger
 from icrl.runs.processes import say
 from icrl.runs.writers import clear
@@ -145,11 +145,6 @@ class Evaluations(AbstractContextManager["Evaluations"]):
         for step, evaluation in results.items():
             self._logger.scalars(self._prefix, evaluation.metrics, step)
         self._logger.flush()
-
-
-def last_score(folder: Path) -> float:
-    """Score of the last evaluation of the run in `folder`."""
-    return float(read_json(folder / "evaluations.json")["evaluations"][-1]["score"])
 
 
 EVALUATIONS: list[type[Evaluations]] = [Evaluations]  # extensions append theirs; the last one counts

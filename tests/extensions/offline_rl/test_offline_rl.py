@@ -18,7 +18,6 @@ from icrl.data.windows import Mixture
 from icrl.extensions.offline_rl import pictures
 from icrl.extensions.offline_rl.curves import write_value_curves
 from icrl.extensions.offline_rl.options import OfflineConfig
-from icrl.extensions.offline_rl.programs import train_ilql
 from icrl.runs import checkpoint
 from icrl.runs.files import read_json, write_json
 
@@ -110,12 +109,6 @@ def test_exports_of_critics_are_refused(offline):
     for model in ("gpt", "critic"):
         message = refusal("export_model", offline, f"policy.model={model}", "policy.advantage_scale=1")
         assert "only a sequence model by itself is exported" in message
-
-
-def test_the_value_of_a_run_in_a_search_is_its_last_score(critics):
-    folder = critics / "logs/tiny/ilql"
-    found = read_json(folder / "evaluations.json")["evaluations"][-1]["score"]
-    assert train_ilql.value(folder, train_ilql.OPTIONS.model_construct()) == found
 
 
 def test_pictures_show_the_batches_that_the_policy_learned_from(offline, monkeypatch):

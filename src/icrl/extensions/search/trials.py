@@ -14,7 +14,6 @@ from icrl.app.root import Config
 from icrl.config.options import AnyOptions
 from icrl.extensions.search.options import SearchedConfig
 from icrl.programs import evaluate, finetune, pipeline, train_gpt
-from icrl.runs.evaluations import last_score
 from icrl.runs.files import read_json
 
 LATE = "reward per env step in later episodes"
@@ -29,7 +28,7 @@ PROGRAMS: dict[str, tuple[Callable[[Any], Path], str, str]] = {  # main, stages 
 
 def _searched() -> Iterator[tuple[str, Any]]:
     """Programs of extensions that can be searched: their modules have `SEARCHED`, the stages of their options and words
-    for the value of a run, and `value(folder, config)`."""
+    for the value of a run, and `value(folder, config)`, unless that is the score of its last evaluation."""
     for name, module in extensions.programs().items():
         if hasattr(program := import_module(module), "SEARCHED"):
             yield name, program
@@ -64,8 +63,8 @@ def changed(config: AnyOptions, values: Mapping[str, Any]) -> AnyOptions:
 def value_of(program: str, trial: Any) -> float:
     """Value of the `trial`, a configuration, after a run of `program`. Raises the errors of the program."""
     folder = PROGRAMS[program][0](trial)
-    if program in OTHERS:
-        return OTHERS[program].value(folder, trial)
+    if hasattr(other := OTHERS.get(program), "value"):
+        return other.value(folder, trial)
     if PROGRAMS[program][2] == SUCCESS:
         return read_json(folder / "results.json")["final"]["development"]["success"]["mean"]
-    return last_score(folder)
+    return float(read_json(folder / "evaluations.json")["evaluations"][-1]["score"])

@@ -16,7 +16,6 @@ from icrl.extensions.offline_rl.critics import check_critic, load_critic
 from icrl.extensions.offline_rl.options import OfflineConfig
 from icrl.nn.gpt import make_gpt
 from icrl.runs.device import dtype_of
-from icrl.runs.evaluations import last_score
 from icrl.training.fit import fit
 from icrl.training.program import UNWEIGHTED, compared, open_run
 
@@ -47,8 +46,3 @@ def main(config: OfflineConfig) -> Path:
             evaluator = InContextEvaluator(config, context.tasks["development"])
             fit(context, model, objective, context.batches(mixture), evaluator)
     return folder
-
-
-def value(folder: Path, config: OfflineConfig) -> float:
-    """Value of a run in a search: the score of its last evaluation."""
-    return last_score(folder)

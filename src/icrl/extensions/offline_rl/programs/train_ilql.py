@@ -18,7 +18,6 @@ from icrl.extensions.offline_rl.ilql import ImplicitQLearning, value_bound
 from icrl.extensions.offline_rl.options import OfflineConfig
 from icrl.extensions.offline_rl.rewards import check_plugin, described, largest_reward, load_plugin, training_rewards
 from icrl.runs.device import dtype_of
-from icrl.runs.evaluations import last_score
 from icrl.training.fit import fit
 from icrl.training.program import UNWEIGHTED, announce, compared, open_run
 
@@ -54,8 +53,3 @@ def main(config: OfflineConfig) -> Path:
             evaluator = InContextEvaluator(config, context.tasks["development"], lone_critic)
             fit(run, critic, objective, batches, evaluator, after_step=critic.after_update)
     return folder
-
-
-def value(folder: Path, config: OfflineConfig) -> float:
-    """Value of a run in a search: the score of its last evaluation."""
-    return last_score(folder)
