@@ -13,6 +13,7 @@ from probes import OTHER_REWARDS, START, Plain, falling, learn_from, learners_of
 from torch import Tensor
 
 from icrl.contracts import Rollout
+from icrl.extensions.value_sources.targets import WithTarget
 
 
 def table_of(learners: Any) -> Tensor:
@@ -149,3 +150,15 @@ def test_dqn_updates_equal_those_of_a_plain_learner(max_gradient_norm: float) ->
             assert (expected["gradient_norm"] > max_gradient_norm) == (max_gradient_norm == 0.05)
             one.assert_equal("network", one.network)
             one.assert_equal("target_network", one.target)
+
+
+def test_target_networks_move_by_their_rate_and_stay_in_eval_mode() -> None:
+    """Running means move as parameters do, and counters are copied."""
+    made = WithTarget(torch.nn.BatchNorm1d(2), 0.25).train()
+    assert made.online.training and not made.target.training and not made.target.weight.requires_grad
+    made(torch.tensor([[1.0, 2.0], [3.0, 6.0]]))
+    with torch.no_grad():
+        made.online.weight += 4
+    made.after_update()
+    assert made.target.weight.tolist() == [2, 2] and made.target.num_batches_tracked == 1
+    assert torch.allclose(made.target.running_mean, 0.25 * made.online.running_mean) and made.online.running_mean.all()

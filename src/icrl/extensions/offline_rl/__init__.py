@@ -2,7 +2,7 @@
 `extract_policy`).
 
 The preset `offline=reference` takes the reference's optimizer from the extension `optimizers`; curves of a critic are
-drawn by `curves`.
+drawn by `curves`; target networks are those of `value_sources`.
 """
 
-NEEDS = ("optimizers", "curves")
+NEEDS = ("optimizers", "curves", "value_sources")

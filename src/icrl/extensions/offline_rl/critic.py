@@ -4,7 +4,6 @@ B windows, T steps, D width, A actions.
 """
 
 from collections.abc import Sequence
-from copy import deepcopy
 from itertools import pairwise
 from typing import Annotated, Literal, NamedTuple, Self
 
@@ -13,6 +12,7 @@ from pydantic import model_validator
 from torch import Tensor, nn
 
 from icrl.config.options import NO_EFFECT, Options, Text, option, refuse, replace
+from icrl.extensions.value_sources.targets import WithTarget
 from icrl.nn.cache import Cache, TokenCache
 from icrl.nn.gpt import Context, GPTConfig, Trunk, check_discrete, check_heads
 from icrl.nn.networks import in_float32
@@ -168,27 +168,17 @@ class ValueNetwork(nn.Module):
         return Cache(one for trunk in (self.trunk, self.value_trunk) if trunk for one in trunk.new_cache(num_streams))
 
 
-class Critic(nn.Module):
-    """A value network, and its target network: a slow copy in eval mode, without gradient, that gives the targets."""
+class Critic(WithTarget):
+    """A value network, and its target network, which gives the targets."""
+
+    online: ValueNetwork
+    target: ValueNetwork
 
     def __init__(self, online: ValueNetwork) -> None:
-        super().__init__()
-        self.config, self.online = online.critic, online
-        self.target = deepcopy(online).requires_grad_(False).eval()
+        super().__init__(online, online.critic.target_update_rate)
+        self.config = online.critic
         self.register_buffer("updates", torch.zeros((), dtype=torch.long))
 
-    def forward(self, context: Context) -> Values:
-        return self.online(context)
-
-    def train(self, mode: bool = True) -> Self:
-        super().train(mode)
-        self.target.eval()
-        return self
-
-    @torch.no_grad()
     def after_update(self) -> None:
-        """Count an optimizer step, and move the target network:
-        target <- (1 - target_update_rate) target + target_update_rate online."""
+        super().after_update()
         self.updates += 1
-        for slow, fast in zip(self.target.parameters(), self.online.parameters(), strict=True):
-            slow.lerp_(fast, self.config.target_update_rate)

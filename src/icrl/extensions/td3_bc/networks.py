@@ -4,13 +4,13 @@ B windows, T steps, D width, k numbers of an action, in units of half the distan
 middle.
 """
 
-from copy import deepcopy
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
 from icrl.config.options import replace
+from icrl.extensions.value_sources.targets import WithTarget
 from icrl.extensions.vectors.actions import SquashedGaussian
 from icrl.nn.gpt import GPT, Context, GPTConfig, Trunk
 from icrl.nn.networks import in_float32
@@ -81,24 +81,11 @@ class Networks(nn.Module):
         return Judged(q, chosen, q_chosen)
 
 
-class ActorAndCritics(nn.Module):
-    """The networks, and slow copies of them in eval mode without gradient."""
+class ActorAndCritics(WithTarget):
+    """The networks, and slow copies of them."""
+
+    online: Networks
+    target: Networks
 
     def __init__(self, config: GPTConfig, spec: EnvSpec, recompute: bool = False) -> None:
-        super().__init__()
-        self.online = Networks(config, spec, recompute)
-        self.target = deepcopy(self.online).requires_grad_(False).eval()
-
-    def forward(self, context: Context, action: Tensor) -> Judged:
-        return self.online(context, action)
-
-    def train(self, mode: bool = True) -> Self:
-        super().train(mode)
-        self.target.eval()
-        return self
-
-    @torch.no_grad()
-    def after_update(self) -> None:
-        """Move the copies: target <- (1 - rate) target + rate online."""
-        for slow, fast in zip(self.target.parameters(), self.online.parameters(), strict=True):
-            slow.lerp_(fast, TARGET_UPDATE_RATE)
+        super().__init__(Networks(config, spec, recompute), TARGET_UPDATE_RATE)

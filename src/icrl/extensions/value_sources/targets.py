@@ -1,4 +1,7 @@
-"""Targets of Q-learning, and the update of a target network."""
+"""Targets of Q-learning, and target networks."""
+
+from copy import deepcopy
+from typing import Any, Self
 
 import torch
 from torch import Tensor, nn
@@ -21,3 +24,25 @@ def polyak_update(target: nn.Module, network: nn.Module, rate: float) -> None:
     """target <- target + rate * (network - target) for all parameters and running means; counters are copied."""
     for slow, fast in zip(target.state_dict().values(), network.state_dict().values(), strict=True):
         slow.lerp_(fast, rate) if slow.is_floating_point() else slow.copy_(fast)
+
+
+class WithTarget(nn.Module):
+    """Networks `online`, and `target`, a slow copy of them in eval mode without gradient."""
+
+    def __init__(self, online: nn.Module, rate: float) -> None:
+        """`rate` is the step of the copy towards the networks after each update."""
+        super().__init__()
+        self.online, self.rate = online, rate
+        self.target = deepcopy(online).requires_grad_(False).eval()
+
+    def forward(self, *inputs: Any) -> Any:
+        return self.online(*inputs)
+
+    def train(self, mode: bool = True) -> Self:
+        super().train(mode)
+        self.target.eval()
+        return self
+
+    def after_update(self) -> None:
+        """Move the copy after an optimizer step."""
+        polyak_update(self.target, self.online, self.rate)
