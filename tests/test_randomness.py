@@ -78,6 +78,11 @@ def test_draw_inverts_the_distribution_at_its_steps() -> None:
     assert draw(steps_up, noise).tolist() == [0, 0, 1, 1, 2, 2]
 
 
+def test_a_seed_of_more_bits_is_refused() -> None:
+    with pytest.raises(ValueError, match=f"^seed={2**70}: must fit in 64 bits$"):
+        stream_seeds(2**70, 1)
+
+
 def test_numbers_that_a_policy_spreads_are_uniform_and_unrelated() -> None:
     noise = Noise(stream_seeds(0, 4000)).draw(1)[0]
     numbers = several(noise, 3)

@@ -43,7 +43,9 @@ def integers(seed: Tensor, counter: Tensor | int, high: Tensor | int) -> Tensor:
 
 def stream_seeds(seed: int, num_streams: int, purpose: int = 0) -> Tensor:
     """One seed for each stream, `[B]`: that of stream k does not depend on the number of streams. Different purposes of
-    one seed (starts, noise, parameters) give unrelated seeds."""
+    one seed (starts, noise, parameters) give unrelated seeds. Raises `ValueError` for a seed of more than 64 bits."""
+    if not -(2**63) <= seed < 2**63:
+        raise ValueError(f"seed={seed}: must fit in 64 bits")
     return mix(mix(torch.tensor(seed), purpose), torch.arange(num_streams))
 
 
