@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from harness import done, kill_late, results_of
+from harness import done, kill_late, refusal, results_of
+from installed import needs
 from lives import ALIKE, CONFIG, CPU, NUM_ROWS, TRAIN, histories_of, random_done
 from refusals import check_refusal, refusals
 from small_models import CONFIG as SMALL
@@ -110,3 +111,10 @@ def test_a_continued_run_ends_with_the_same_bits(root: Path) -> None:
 @pytest.mark.parametrize(("_", "overrides", "named"), refusals(Path(__file__).with_name("refusals.txt")))
 def test_a_refusal_names_field_value_and_what_is_allowed(_: str, overrides: list[str], named: list[str]) -> None:
     check_refusal(load_config, overrides, named)
+
+
+@needs("offline_rl")
+@pytest.mark.parametrize("program", ["train_ilql", "extract_policy"])
+def test_programs_that_do_not_filter_refuse_it(root: Path, program: str) -> None:
+    told = "objective.name=filtered selects histories for train_gpt alone: give objective=ad"
+    assert refusal(program, root, "histories=tiny", "objective=filtered") == told

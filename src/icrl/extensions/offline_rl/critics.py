@@ -8,7 +8,7 @@ import torch
 
 from icrl.app.root import Config
 from icrl.config.modules import recorded_options
-from icrl.config.options import walk
+from icrl.config.options import refuse, walk
 from icrl.contracts import ConfigError, Json
 from icrl.extensions.offline_rl.critic import (
     Critic,
@@ -20,6 +20,7 @@ from icrl.extensions.offline_rl.critic import (
 )
 from icrl.extensions.offline_rl.options import OfflineConfig
 from icrl.nn.gpt import GPTConfig
+from icrl.objectives.imitation import ObjectiveConfig
 from icrl.runs.checkpoint import open_model
 from icrl.runs.device import dtype_of
 from icrl.runs.files import check_same
@@ -61,6 +62,12 @@ def load_critic(
     except RuntimeError as error:
         raise ConfigError(f"{where}: does not fit the options of this run: {' '.join(str(error).split())}") from error
     return critic.eval(), about
+
+
+def check_rows(config: Config) -> None:
+    """Refuse an objective that selects histories, because critics learn from all of them."""
+    selects = type(config.objective).rows is not ObjectiveConfig.rows
+    refuse(selects, f"objective.name={config.objective.name} selects histories for train_gpt alone: give objective=ad")
 
 
 def check_critic(config: Config, critic: Json, other: Json) -> None:

@@ -12,7 +12,7 @@ import torch
 from icrl.contracts import ConfigError, Json
 from icrl.evaluation.trained import InContextEvaluator
 from icrl.extensions.offline_rl.awr import AdvantageWeightedRegression
-from icrl.extensions.offline_rl.critics import check_critic, load_critic
+from icrl.extensions.offline_rl.critics import check_critic, check_rows, load_critic
 from icrl.extensions.offline_rl.options import OfflineConfig
 from icrl.nn.gpt import make_gpt
 from icrl.runs.device import dtype_of
@@ -27,6 +27,7 @@ SEARCHED = ("2 awr", "reward per env step in later episodes")  # options, and th
 
 def main(config: OfflineConfig) -> Path:
     """Train, or resume training; returns the folder with the checkpoints."""
+    check_rows(config)
     awr, folder = config.awr, config.folder("logs") / config.awr.experiment_name
     critic, about = load_critic(config, torch.device("cpu"))
 

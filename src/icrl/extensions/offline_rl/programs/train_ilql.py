@@ -13,7 +13,7 @@ from pathlib import Path
 from icrl.contracts import Json
 from icrl.evaluation.trained import InContextEvaluator
 from icrl.extensions.offline_rl.acting import lone_critic
-from icrl.extensions.offline_rl.critics import make_critic
+from icrl.extensions.offline_rl.critics import check_rows, make_critic
 from icrl.extensions.offline_rl.ilql import ImplicitQLearning, value_bound
 from icrl.extensions.offline_rl.options import OfflineConfig
 from icrl.extensions.offline_rl.rewards import check_plugin, described, largest_reward, load_plugin, training_rewards
@@ -29,6 +29,7 @@ SEARCHED = ("2 ilql", "reward per env step in later episodes")  # options, and t
 
 def main(config: OfflineConfig) -> Path:
     """Train, or resume training; returns the folder with the checkpoints."""
+    check_rows(config)
     folder = config.folder("logs") / "ilql"
     groups = compared(config, *COMPARED, *(["awr"] if config.trainer.evaluate else []))
     plugin = load_plugin(config.critic.reward_plugin)
