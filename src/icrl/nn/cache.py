@@ -19,6 +19,9 @@ class TokenCache:
         """An empty cache in `columns`."""
         self.columns, self.length = columns, 0
 
+    def begin(self, noise: Tensor) -> None:
+        """Draw what a stream keeps for its life, by the `noise` `[B]` of its first step. Here there is nothing."""
+
     def replace(self, streams: Tensor | slice, other: Self, rows: Tensor | slice = slice(None)) -> None:
         """Copy the context of the `rows` `[n]` of `other`, which has as many tokens, into the rows `streams` `[n]`."""
         for column, new in zip(self.columns, other.columns, strict=True):

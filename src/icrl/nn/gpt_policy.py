@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import torch
+from gymnasium.spaces import Discrete
 from torch import Tensor, nn
 
 from icrl.config.options import Name, Options, option
@@ -18,7 +19,6 @@ from icrl.contracts import Json, Step
 from icrl.envs.steps import check_form, check_ranges, step_of
 from icrl.nn.cache import Cache
 from icrl.nn.gpt import GPT, Context, GPTConfig, Window, context_of
-from icrl.nn.heads import Categorical
 from icrl.randomness import Noise, draw_possible, sampled_or_greedy, several, stream_seeds
 from icrl.spaces import EnvSpec
 
@@ -47,7 +47,7 @@ class Acting(nn.Module):
 
     @property
     def device(self) -> torch.device:
-        raise NotImplementedError
+        return next(self.parameters()).device
 
     def new_cache(self, num_streams: int) -> Cache:
         raise NotImplementedError
@@ -82,6 +82,8 @@ class GPTPolicy:
             raise ValueError(f"noise is {tuple(noise.shape)}: must be {tuple(expected)}, one number per stream")
         if step.obs.is_cpu:
             check_ranges(self.model.spec, step)
+        for one in () if carry.seen else carry.cache:
+            one.begin(noise)
         logits, carry = self.logits(carry, step)
         action = self.choose(logits, step.obs, noise)
         return action, self.replace_action(carry, action)
@@ -94,7 +96,7 @@ class GPTPolicy:
     def choose(self, logits: Tensor, obs: Tensor, noise: Tensor) -> Tensor:
         """Legal actions `[B, *action_shape]` on `obs` by the parameters of the head, `logits` `[B, P]`."""
         model = self.model
-        if isinstance(model, GPT) and not isinstance(model.head, Categorical):
+        if isinstance(model, GPT) and not isinstance(model.spec.action_space, Discrete):
             numbers = several(noise, model.head.num_noise + 1)
             drawn = model.head.sample(logits, numbers[:, 1:], self.temperature)
             chosen = torch.where(numbers[:, :1] < self.sample_probability, drawn, model.head.mode(logits))

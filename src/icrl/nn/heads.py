@@ -1,7 +1,7 @@
 """Heads: the distribution of an action, given the parameters that a linear layer computes from the hidden state.
 
-Leading axes are any positions, P parameters, k numbers of noise. Discrete actions have a categorical, whose parameters
-are logits; extensions have other heads. A temperature divides logits; a density is raised to 1 / temperature.
+Leading axes are any positions, P parameters, k numbers of noise. Discrete actions have a categorical, whose first
+parameters are logits; extensions have others. A temperature divides logits; a density is raised to 1 / temperature.
 """
 
 from __future__ import annotations

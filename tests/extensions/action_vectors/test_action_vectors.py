@@ -11,17 +11,20 @@ from gymnasium.spaces import Box
 from harness import done, kill_late, results_of, run
 from installed import needs
 from models import outspoken
-from policies import Recorded, assert_slow, play
+from policies import NUM_STREAMS, Recorded, assert_slow, play
 from refusals import check_refusal, refusals
 from small_models import CONFIG, SPEC
 from torch import Tensor
 
 from icrl.app.compose import load_config
 from icrl.config.options import replace
-from icrl.contracts import ConfigError
+from icrl.contracts import ConfigError, Rollout
 from icrl.envs import make_env
-from icrl.extensions.action_vectors.vectors import VectorGPT, orthonormal
+from icrl.envs.rollout import rollout, start_streams
+from icrl.extensions.action_vectors.vectors import VectorGPT, orthonormal, vectors_of
 from icrl.nn.gpt import GPTConfig, Window, context_of, make_gpt
+from icrl.nn.gpt_policy import GPTPolicy
+from icrl.randomness import Noise, stream_seeds
 from icrl.runs.files import read_json
 from icrl.spaces import EnvSpec, discrete_spec
 
@@ -109,8 +112,23 @@ def test_cached_logits_equal_the_slow_reference_past_full_contexts() -> None:
     env = make_env(ROOM)
     policy = Recorded(gpt(env.spec))
     played = play(policy, env)
-    assert_slow(policy, played)
+    vectors = vectors_of(Noise(stream_seeds(1, NUM_STREAMS)).draw(1)[0], env.spec.num_actions, 8)
+    with patch.object(policy.model, "_vectors", lambda number: vectors):
+        assert_slow(policy, played)
     assert played.terminated.any()
+
+
+def test_a_stream_that_is_played_alone_has_the_vectors_that_it_has_among_others() -> None:
+    env = make_env(ROOM)
+    policy = GPTPolicy(gpt(env.spec), 1.0, 1.0, 0.5)
+    seeds, tasks = stream_seeds(3, 5), env.all_tasks()[:5]
+
+    def played(which: slice) -> Rollout:
+        streams = start_streams(policy, env, tasks[which], seeds[which])
+        return rollout(policy, env, streams, 12, Noise(seeds[which]))[0]
+
+    alone, together = played(slice(3, 4)), played(slice(5))
+    assert all(torch.equal(one[:, 0], every[:, 3]) for one, every in zip(alone, together, strict=True))
 
 
 def test_a_model_reads_sets_of_other_sizes_and_all_its_parameters_learn() -> None:
@@ -123,13 +141,11 @@ def test_a_model_reads_sets_of_other_sizes_and_all_its_parameters_learn() -> Non
         assert other(context_of(window_of(other.spec))).shape == (3, 7, number)
 
 
-def test_worlds_and_trials_that_it_does_not_fit_are_refused() -> None:
+def test_worlds_that_it_does_not_fit_are_refused() -> None:
     with pytest.raises(ConfigError, match=r"model\.embed_dim=8 .* must be at least the number of actions, 9"):
         gpt(discrete_spec(9, 9, SPEC.reward_values, 3, 5))
     with pytest.raises(ConfigError, match=r"model\.head=action_vectors needs Discrete actions, .* in Box"):
         gpt(SPEC._replace(action_space=Box(-1, 1, (2,))))
-    with pytest.raises(ConfigError, match=r"model\.head=action_vectors .*trials"):
-        gpt().head.log_prob(torch.zeros(1, 4), torch.zeros(1, dtype=torch.long))
 
 
 @pytest.mark.parametrize(("section", "overrides", "named"), refusals(Path(__file__).with_name("refusals.txt")))

@@ -4,8 +4,8 @@
 B windows or streams, T steps, A actions, D width.
 
 Each window in training, and each stream of a model that acts, has A orthonormal vectors e_a of D numbers of its own,
-uniformly distributed. Streams that are played in several jobs have those of their place in the job. The model reads
-them in place of actions, and emits a vector v_t in place of logits:
+uniformly distributed; those of a stream follow from its noise. Contexts that are read apart from a stream have vectors
+of their place among them. The model reads vectors in place of actions, and emits a vector v_t in place of logits:
 
     embedding of the previous action = W e_{a_{t-1}} + w,    logit of action a at step t = v_t . e_a
 
@@ -26,12 +26,11 @@ from gymnasium.spaces import Discrete
 from torch import Tensor, nn
 
 from icrl.config.options import refuse
-from icrl.contracts import ConfigError
 from icrl.nn.cache import Cache, TokenCache
 from icrl.nn.encoders import OrNone
 from icrl.nn.gpt import GPT, Context
 from icrl.nn.heads import Categorical
-from icrl.randomness import normal, stream_seeds, uniform
+from icrl.randomness import normal, several, stream_seeds, uniform
 from icrl.spaces import EnvSpec
 
 if TYPE_CHECKING:
@@ -41,8 +40,15 @@ NAME = "action_vectors"
 _PURPOSE = 12  # of the random numbers of streams
 
 
+class StreamVectors(TokenCache):
+    """Vectors of streams, `[1, B, A, D]`."""
+
+    def begin(self, noise: Tensor) -> None:
+        self.columns[0][0] = vectors_of(noise, *self.columns[0].shape[2:])
+
+
 class VectorGPT(GPT):
-    """Model whose last cache holds the vectors of the streams. Those of stream k are a function of k."""
+    """Model whose last cache holds the vectors of the streams."""
 
     def forward(self, context: Context, cache: Sequence[TokenCache] = ()) -> Tensor:
         """Logits `[B, T, A]`."""
@@ -52,19 +58,18 @@ class VectorGPT(GPT):
         return super().forward(context._replace(prev_action=previous), cache) @ vectors.mT
 
     def new_cache(self, num_streams: int) -> Cache:
-        return Cache([*super().new_cache(num_streams), TokenCache(self._of_streams(num_streams)[None])])
+        return Cache([*super().new_cache(num_streams), StreamVectors(self._of_places(num_streams)[None])])
 
     def _vectors(self, number: int) -> Tensor:
-        """Vectors `[B, A, D]` of windows: new ones in training, else those of streams."""
-        return self._drawn(number) if self.training else self._of_streams(number)
+        """Vectors `[B, A, D]` of windows: new ones in training, else those of their places."""
+        return self._drawn(number) if self.training else self._of_places(number)
 
     def _drawn(self, number: int) -> Tensor:
         return orthonormal(torch.randn(number, self.config.embed_dim, self.spec.num_actions, device=self.device))
 
-    def _of_streams(self, number: int) -> Tensor:
-        seeds = stream_seeds(0, number, _PURPOSE).to(self.device)[:, None]
-        numbers = torch.arange(self.config.embed_dim * self.spec.num_actions, device=self.device)
-        return orthonormal(normal(uniform(seeds, numbers)).view(number, self.config.embed_dim, -1))
+    def _of_places(self, number: int) -> Tensor:
+        noise = uniform(stream_seeds(0, number, _PURPOSE), 0).to(self.device)
+        return vectors_of(noise, self.spec.num_actions, self.config.embed_dim)
 
 
 class ActionVectors(Categorical):
@@ -79,11 +84,13 @@ class ActionVectors(Categorical):
         refuse(width < spec.num_actions, f"{most}, {spec.num_actions}")
         super().__init__(width)
 
-    def log_prob(self, parameters: Tensor, action: Tensor) -> Tensor:
-        raise ConfigError(f"model.head={NAME} learns from histories alone: trials do not keep the vectors of a stream")
-
     def encoder(self, width: int) -> nn.Module:
         return OrNone(nn.Linear(width, width), width)
+
+
+def vectors_of(noise: Tensor, num_actions: int, width: int) -> Tensor:
+    """Vectors `[B, A, D]` of streams with this `noise` `[B]` in their first step."""
+    return orthonormal(normal(several(noise, width * num_actions, _PURPOSE)).view(-1, width, num_actions))
 
 
 def orthonormal(columns: Tensor) -> Tensor:

@@ -27,6 +27,8 @@ def _in_names(config: Config) -> Iterator[str]:
         yield "$finetune.experiment_name is a folder or a name of offline RL: give finetune.experiment_name=finetuned"
     if config.policy.model == "critic" and not config.policy.advantage_scale:
         yield "$policy.model acts on the critic alone, so $policy.advantage_scale must be above 0"
+    if config.policy.advantage_scale and config.model.head != "auto":
+        yield "$policy.advantage_scale guides a model with model.head=auto, not $model.head: give 0"
 
 
 @rule
