@@ -1,8 +1,9 @@
-"""Deletion of an extension: without its folder the core and the other extensions work, and say what is missing.
+"""Deletion of extensions: without their folders the core and the other extensions work, and say what is missing.
 
 Imports between them are in `test_layers.py`."""
 
 import json
+import math
 import os
 import re
 import shutil
@@ -45,9 +46,9 @@ def run(copy: Path, *arguments: str, given: str = "") -> str:
     return ran.stdout
 
 
-def wrong_in(copy: Path, names: list[str], collects: bool = False) -> dict[str, str]:
-    """What `helpers/without.py` finds wrong without each of the extensions."""
-    arguments = [(name, had_by(name), collects) for name in names]
+def wrong_in(copy: Path, groups: list[list[str]], collects: bool = False) -> dict[str, str]:
+    """What `helpers/without.py` finds wrong without each group of extensions, by their names."""
+    arguments = [(group, had_by(group), collects) for group in groups]
     return json.loads(run(copy, deletion.__file__, given=json.dumps(arguments)))
 
 
@@ -57,17 +58,27 @@ def with_those_on(name: str) -> list[str]:
     return [*dict.fromkeys([name, *(one for other in direct for one in with_those_on(other))])]
 
 
+def hidden_together() -> list[list[str]]:
+    """Groups of extensions, so that for any two of them one is missing while the other works. Those that others build
+    on are alone; the rest stand in a square, of which each row and each column is a group."""
+    rest = [name for name in extensions.NAMES if with_those_on(name) == [name]]
+    side = math.isqrt(len(rest)) + 1
+    rows = [rest[start : start + side] for start in range(0, len(rest), side)]
+    columns = [rest[start::side] for start in range(side)]
+    return [[name] for name in extensions.NAMES if name not in rest] + rows + [column for column in columns if column]
+
+
 @cache
 def uncommented(preset: Path) -> str:
     return re.sub("#.*", "", preset.read_text())
 
 
-def had_by(name: str) -> dict[str, Any]:
-    """What an extension has that no other has, with the `extensions` that build on it: `options` that choose one of its
-    choices or presets or set one of its options, those of them that are `chosen` by name, its `programs`, and `words`
-    that stand for these in help; and of the presets that stay those whose text names a part of the extension: `kept`
-    presets of groups, and `pages` that choose presets."""
-    names = with_those_on(name)
+def had_by(group: list[str]) -> dict[str, Any]:
+    """What these extensions have that no other has, with the `extensions` that build on them: `options` that choose one
+    of their choices or presets or set one of their options, those of them that are `chosen` by name, their `programs`,
+    and `words` that stand for these in help; and of the presets that stay those whose text names a part of these
+    extensions: `kept` presets of groups, and `pages` that choose presets."""
+    names = [*dict.fromkeys(one for name in group for one in with_those_on(name))]
     packages, folders = tuple(f"icrl.extensions.{one}." for one in names), [extensions.FOLDER / one for one in names]
     choices = {
         (group, one)
@@ -119,8 +130,8 @@ def had_by(name: str) -> dict[str, Any]:
 def copy(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Copy of the project, in which folders of extensions can be hidden."""
     copy = tmp_path_factory.mktemp("copy")
-    for folder in ("src", "tests", "benchmarks", "examples"):
-        shutil.copytree(PROJECT / folder, copy / folder, ignore=shutil.ignore_patterns("results", "__pycache__"))
+    for folder in ("src", "tests", "benchmarks", "examples"):  # without what other processes compile now
+        shutil.copytree(PROJECT / folder, copy / folder, ignore=shutil.ignore_patterns("results", "*.pyc.*"))
     shutil.copy(PROJECT / "pyproject.toml", copy)
     for linked in LINKED:
         (copy / linked).symlink_to(PROJECT / linked)
@@ -129,17 +140,17 @@ def copy(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def wrong(copy: Path) -> dict[str, str]:
-    return wrong_in(copy, extensions.NAMES)
+    return wrong_in(copy, hidden_together())
 
 
-@pytest.mark.parametrize("name", extensions.NAMES)
-def test_what_is_left_works_and_says_what_is_missing(wrong: dict[str, str], name: str) -> None:
-    assert not wrong[name]
+@pytest.mark.parametrize("names", map(" ".join, hidden_together()))
+def test_what_is_left_works_and_says_what_is_missing(wrong: dict[str, str], names: str) -> None:
+    assert not wrong[names]
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("name", extensions.NAMES)
 def test_all_other_tests_are_collected_and_the_quick_ones_pass(copy: Path, name: str) -> None:
-    assert not wrong_in(copy, [name], collects=True)[name]
-    with deletion.hidden(copy, name):
+    assert not wrong_in(copy, [[name]], collects=True)[name]
+    with deletion.hidden(copy, [name]):
         assert re.search(r"\d+ passed", run(copy, "-m", "pytest", "-q", "-m", "quick", "-n", "0", "tests"))

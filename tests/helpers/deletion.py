@@ -1,4 +1,4 @@
-"""Checks of a copy of the project without one extension, each in a fork of one process.
+"""Checks of a copy of the project without some extensions, each in a fork of one process.
 
 Run as a program in the copy. It imports what the library needs, which takes longest, and nothing of the library."""
 
@@ -23,14 +23,17 @@ PACKAGES = (
 
 
 @contextlib.contextmanager
-def hidden(copy: Path, name: str) -> Iterator[None]:
-    """The extension `name` is not in the copy."""
-    folder, elsewhere = copy / "src/icrl/extensions" / name, copy / "hidden"
-    folder.rename(elsewhere)
+def hidden(copy: Path, names: list[str]) -> Iterator[None]:
+    """These extensions are not in the copy."""
+    elsewhere = copy / "hidden"
+    elsewhere.mkdir(exist_ok=True)
+    for name in names:
+        (copy / "src/icrl/extensions" / name).rename(elsewhere / name)
     try:
         yield
     finally:
-        elsewhere.rename(folder)
+        for name in names:
+            (elsewhere / name).rename(copy / "src/icrl/extensions" / name)
 
 
 def in_a_fork(work: Callable[[], str]) -> str:
@@ -51,7 +54,7 @@ def in_a_fork(work: Callable[[], str]) -> str:
 
 
 def main() -> None:
-    """Print what is wrong by name. Standard input has the arguments of `without.wrong` as JSON."""
+    """Print what is wrong by names. Standard input has the arguments of `without.wrong` as JSON."""
     for one in PACKAGES:
         importlib.import_module(one)
     omegaconf.base.parse = functools.cache(omegaconf.base.parse)
@@ -60,9 +63,10 @@ def main() -> None:
         hydra.compose("config", overrides=[f"hydra.searchpath=[{folders}]"])  # the first composition takes longest
     gc.freeze()
     found = {}
-    for name, *arguments in json.load(sys.stdin):
-        with hidden(Path.cwd(), name):
-            found[name] = in_a_fork(lambda: importlib.import_module("without").wrong(name, *arguments))  # noqa: B023
+    for names, *arguments in json.load(sys.stdin):
+        with hidden(Path.cwd(), names):
+            wrong = in_a_fork(lambda: importlib.import_module("without").wrong(names, *arguments))  # noqa: B023
+        found[" ".join(names)] = wrong
     json.dump(found, sys.stdout)
 
 

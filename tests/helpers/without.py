@@ -1,4 +1,4 @@
-"""What is wrong with the library where an extension is missing; see `deletion`."""
+"""What is wrong with the library where extensions are missing; see `deletion`."""
 
 import contextlib
 import importlib
@@ -22,9 +22,9 @@ from icrl.contracts import ConfigError
 COLLECT = ("--collect-only", "-q", "-p", "no:cacheprovider", "-W", "ignore::pytest.PytestAssertRewriteWarning")
 
 
-def wrong(name: str, had: dict[str, Any], collects: bool) -> str:
-    """A line for each thing that is wrong without the extension `name`. `had`: see `had_by` of the test."""
-    found = [*_at_import(), *_in_help(had["words"]), *_at_programs(name, had["programs"]), *_with_options(had)]
+def wrong(names: list[str], had: dict[str, Any], collects: bool) -> str:
+    """A line for each thing that is wrong without the extensions `names`. `had`: see `had_by` of the test."""
+    found = [*_at_import(), *_in_help(had["words"]), *_at_programs(names, had["programs"]), *_with_options(had)]
     if {*had["extensions"]} & {*extensions.NAMES} or extensions.FOLDER.parents[2] != Path.cwd():
         found.append(f"the extension is still there: {extensions.FOLDER}")
     if collects:
@@ -73,10 +73,10 @@ def _in_help(words: list[str]) -> Iterator[str]:
             yield f"--help all has {word}"
 
 
-def _at_programs(name: str, programs: list[str]) -> Iterator[str]:
+def _at_programs(names: list[str], programs: list[str]) -> Iterator[str]:
     for one in programs:
         code, out, err = _program(one)
-        if code != 2 or len(err.splitlines()) != 1 or name not in err or out:
+        if code != 2 or len(err.splitlines()) != 1 or not any(f"the extension {name}," in err for name in names) or out:
             yield f"{one} ended with {code} {out} {err}"
 
 
