@@ -121,6 +121,8 @@ def test_programs_are_functions(root):
     assert icrl.train(*options, stage="train_gpt") == icrl.train(*options, stage="evaluate") == root / "logs/tiny"
     assert icrl.finetune(*options, *trials) == root / "logs/tiny"
     tuned = icrl.load(root / "logs/tiny", model="finetuned", seed=3)
+    (root / "logs/tiny/gpt").rename(root / "logs/tiny/other")  # as after trials with finetune.start=none
+    assert icrl.load(root / "logs/tiny").about == tuned.about
     env = icrl.make_env(tuned.config.env)
     assert icrl.evaluate(tuned, env, [[1]], num_episodes=3, num_streams=1).returns.shape == (1, 1, 3)
     with pytest.raises(ConfigError, match=r"stage=train: must be one of all, train_agents, "):

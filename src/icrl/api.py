@@ -69,9 +69,9 @@ def load(
     extension reads, such as an exported model.
 
     `model` is "gpt", of stage two, or the name of the folder of another sequence model beside it, such as a fine-tuned
-    one (None: fine-tuned if the run's `policy.model` says so, else "gpt"). `checkpoint` is "last", "best" or the number
-    of an update, such as that of a snapshot. Actions are drawn at `temperature` (None: as the run was configured; 0:
-    the most probable action is taken), with random numbers that follow from `seed`.
+    one (None: fine-tuned if the run's `policy.model` says so or it has no "gpt", else "gpt"). `checkpoint` is "last",
+    "best" or the number of an update, such as that of a snapshot. Actions are drawn at `temperature` (None: as the run
+    was configured; 0: the most probable action is taken), with random numbers that follow from `seed`.
 
     Files are read as numbers and names: nothing that they name is imported or called. If the run used a module of your
     own, import it before. Raises `ConfigError` for arguments that name no folder or model, and `PipelineError`, with
@@ -90,6 +90,8 @@ def load(
         refuse(model, f"model={model}: {one}: leave it out")
         weights, about, path = read(folder)
     else:
+        if model is None and not (folder / "gpt").exists() and (folder / "finetuned").exists():
+            model = "finetuned"  # with finetune.start=none
         if model is None:
             about = open_model(folder / "gpt", "last", "train_gpt", device)[1]
             recorded = recorded_options(Config, about["description"]["config"], sidecar_of(folder / "gpt", about))
@@ -143,8 +145,7 @@ def make_env(preset: str | EnvConfig = "dark_room", *overrides: str) -> TensorEn
     torch.Size([24, 1])
     """
     if isinstance(preset, EnvConfig):
-        what = 'change options of a preset, such as "dark_room", not those of a model'
-        refuse(overrides, f"{' '.join(overrides)}: {what}")
+        refuse(overrides, f"{' '.join(overrides)}: change options of a preset, not those of a model")
         return make_world(preset)
     options = [f"env={preset}", "source.num_envs=1", *overrides]  # one long row, so that all lengths fit
     return make_world(extra_module("icrl.app.compose", "icrl.make_env of a preset").load_config(options).env)
@@ -159,8 +160,7 @@ def rollout(
     refuse(num_episodes < 1, f"num_episodes={num_episodes}: must be at least 1")
     same_step = AutoresetMode.SAME_STEP
     batch = env if isinstance(env, VectorEnv) else SyncVectorEnv([lambda: env], autoreset_mode=same_step)
-    other_mode = batch.metadata.get("autoreset_mode") != same_step
-    refuse(other_mode, "autoreset_mode of the vector environment must be AutoresetMode.SAME_STEP")
+    refuse(batch.metadata.get("autoreset_mode") != same_step, f"autoreset_mode of the environments must be {same_step}")
     policy.reset(batch.num_envs)
     obs, _ = batch.reset(seed=seed)
     returns, number = np.zeros((batch.num_envs, num_episodes)), np.zeros(batch.num_envs, dtype=int)
