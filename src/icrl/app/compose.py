@@ -179,7 +179,7 @@ def _parsed(override: str) -> Mapping[str, Any]:
         parsed = _parser().parse_override(override)
     except (HydraException, ValueError) as error:  # a ValueError for a number of thousands of digits
         reason, shown = str(error).partition("\n")[0], override if len(override) < 200 else f"{override[:200]}..."
-        raise ConfigError(f"{shown}: cannot be read ({reason}); quotes may help: {key}='...'") from error
+        raise ConfigError(f"{shown}: cannot be read ({reason}); quotes may help: \"{key}='...'\"") from error
     if parsed.is_delete() or "=" not in override or key.lstrip("+").partition(".")[0] in ("", "hydra"):
         raise ConfigError(f"{override}: there is no such option; --help lists all")
     if written == "???":

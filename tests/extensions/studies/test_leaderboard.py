@@ -97,7 +97,7 @@ def test_damaged_files_are_refused_and_the_table_stays(root, tmp_path) -> None:
     byte, none = (shutil.copytree(root / EVALUATION, tmp_path / name) for name in ("byte", "none"))
     flip(byte / "episodes.npz", 200)
     (none / "results.json").unlink()
-    for folder, words in ((byte, "episodes.npz is missing, damaged"), (none, "No such file")):
+    for folder, words in ((byte, "episodes.npz is missing, damaged"), (none, "no evaluation there")):
         message = refusal("leaderboard", root, f"add=[{root / EVALUATION},{folder}]")
         assert words in message and str(folder) in message
 

@@ -52,6 +52,7 @@ class Evaluated(NamedTuple):
 def checked(folder: Path) -> Evaluated:
     """The evaluation in `folder`. Raises `PipelineError`, which says what is wrong, unless its files are whole, its
     numbers those of its episodes, and its held-out tasks new to a model whose training is finished."""
+    refuse(not (folder / RESULTS).exists(), f"add={folder}: no evaluation there, relative to the working directory")
     with content_of(folder, PipelineError):
         results, owner = read_results(folder)
         config = recorded_options(Config, results["config"], folder / RESULTS)
@@ -61,8 +62,7 @@ def checked(folder: Path) -> Evaluated:
             check_owner(folder / EPISODES, Identity(*map(str, arrays["owner"])), owner)
         models, splits = _models_beside(folder, config, results["checkpoint"])
         for part in models:
-            unfinished = f"{folder}: the training in {part} is not finished: finish it, and evaluate again"
-            refuse(not (part / FINISHED).exists(), unfinished)
+            refuse(not (part / FINISHED).exists(), f"{folder}: {part} is not finished: finish it, and evaluate again")
         known = {tuple(task) for part in ("train", "development") for task in results.get(f"{part}_tasks", [])}
         known |= {tuple(split["all"][task]) for split in splits for task in split["train"]}  # also those not played
         both = [task for task in results["held_out_tasks"] if tuple(task) in known]
