@@ -101,8 +101,7 @@ def files_of_world(kind: Any, env: Any) -> list[ModuleType]:
 def compose_config(root: type[AnyRoot], overrides: Iterable[str]) -> AnyRoot:
     """Compose and check the configuration of class `root`, see `load_config`."""
     overrides = list(overrides)
-    modules = own_modules(overrides)
-    own = own_presets(overrides)
+    modules, own = own_modules(overrides), own_presets(overrides)
     chosen, written = _chosen_and_written(root, overrides, own)
     kinds: dict[str, type[Options]] = {}
     values: dict[str, Any] = {}
@@ -177,6 +176,7 @@ def _parsed(override: str) -> Mapping[str, Any]:
     try:
         refuse("\0" in override, f"{quoted(override)}: contains a NUL byte, which is not allowed")
         parsed = _parser().parse_override(override)
+        refuse(parsed.is_sweep_override(), f"{override}: must be one value, or a list in brackets, {key}=[A,B]")
     except (HydraException, ValueError) as error:  # a ValueError for a number of thousands of digits
         reason, shown = str(error).partition("\n")[0], override if len(override) < 200 else f"{override[:200]}..."
         raise ConfigError(f"{shown}: cannot be read ({reason}); quotes may help: \"{key}='...'\"") from error
