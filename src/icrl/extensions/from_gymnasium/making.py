@@ -101,8 +101,8 @@ class VisibleTask(gymnasium.ObservationWrapper[Any, Any, Any]):
         space, bounds = env.observation_space, np.full(len(numbers), np.inf, np.float32)
         if not isinstance(space, Box) or len(space.shape) != 1:
             raise ConfigError(f"env.task_visible=true needs vectors as observations, not {space}")
-        low, high = np.append(space.low, -bounds), np.append(space.high, bounds)
-        self.observation_space, self._numbers = Box(low, high, dtype=np.float32), np.array(numbers, np.float32)
+        low, high = (np.append(*ends).astype(np.float32) for ends in ((space.low, -bounds), (space.high, bounds)))
+        self.observation_space, self._numbers = Box(low, high), np.array(numbers, np.float32)
 
     def observation(self, observation: Any) -> Any:
         return np.append(observation, self._numbers).astype(np.float32)
