@@ -110,7 +110,7 @@ class Config(RootOptions):
     trainer: TrainerConfig = group(TrainerConfig, "budget, batches, memory of training", "2, 3")
     finetune: FinetuneConfig = group(FinetuneConfig, "policy gradients over whole trials", "3")
     evals: EvalsConfig = group(EvalsConfig, "evaluations during training", f"1, {_FITS}")
-    checkpoints: CheckpointsConfig = group(CheckpointsConfig, "what survives a crash", f"1, {_FITS}")
+    checkpoints: CheckpointsConfig = group(CheckpointsConfig, "checkpoints and snapshots", f"1, {_FITS}")
     summaries: SummariesConfig = group(SummariesConfig, "what TensorBoard shows of training", "1, 2, 3")
     policy: PolicyConfig = group(PolicyConfig, "how the model acts", "2, 3, 4")
     evaluation: EvaluationConfig = group(EvaluationConfig, "the in-context protocol", "4")

@@ -37,7 +37,7 @@ class DataConfig(Options):
     )
     history_len: int = option(0, "number of env steps per learner to use, from the start (0: all recorded)", ge=0)
     keep_every: Annotated[list[Annotated[int, Field(ge=1, le=1000)]], OneOrMore] = option(
-        [1, 4, 16], "keep every k-th episode of a history, so that progress shows inside a window; for each k of a list"
+        [1, 4, 16], "keep only every k-th episode, so that a window shows more of a history; for each k of a list"
     )
     kept_steps: int = option(
         320, "steps to use of the episodes kept for each k, the same number for each (0: all)", ge=0

@@ -57,8 +57,8 @@ class EvaluationConfig(Options):
     )
     num_probe_streams: int = option(
         4,
-        "streams per held-out task for each ablation or temperature and where the goal moves, and per training task or "
-        "further development task",
+        "streams per held-out task for each ablation, other temperature and moved goal, and streams per training or "
+        "development task that is played for comparison",
         ge=1,
         le=10**5,
     )

@@ -38,13 +38,12 @@ CACHES: list[Callable[..., TokenCache | None]] = []  # of extensions: faster cac
 class GPTConfig(Options):
     tokens: Literal["transition", "interleaved", "cross"] = option(
         "transition",
-        "transition: one token per step with previous obs, action, reward and current obs; interleaved: three tokens, "
-        "reward, state, action; cross: these as streams of their own that read each other by cross-attention",
+        "transition: one token per step, with the previous obs, action and reward and the current obs; interleaved: "
+        "three tokens per step, reward, state, action; cross: a stream for each of these, with cross-attention",
     )
     trunk: Annotated[str, OneOf(("transformer",), r"\w+", "the name of a layer of an extension, or of yours")] = option(
         "transformer",
-        "layer through which a step reads the steps before it. transformer: attention; other names: a layer in its "
-        "place",
+        "layer through which a step reads earlier steps. transformer: attention; other names: a layer in its place",
     )
     position: Literal["env_time", "learned", "sinusoidal", "rope", "none"] = option(
         "env_time", "position code: env time step embedding, learned absolute, sinusoidal, rotary, or none"
@@ -60,11 +59,11 @@ class GPTConfig(Options):
     )
     head: Annotated[str, OneOf(("auto", "gaussian", "binned"), r"\w+", "the name of a head of an extension")] = option(
         "auto",
-        "density of actions in a Box. gaussian: a Gaussian squashed into the bounds; binned: a histogram of "
-        "model.num_bins bins per number of an action, which can have several modes; auto: binned",
+        "distribution of actions. In a Box, gaussian: a Gaussian squashed into the bounds; binned: a histogram of "
+        "model.num_bins bins per number, which can have several modes. auto: in a Box binned, else categorical",
     )
     num_bins: int = option(64, "bins of each number of an action if model.head is binned", ge=2, le=4096)
-    max_size: int = option(17, "largest room side the coordinate tables cover", ge=2, le=64)
+    max_size: int = option(17, "largest side of a room that the model can read by rows and columns", ge=2, le=64)
     induction: bool = option(False, "add a first layer that looks up the outcomes of earlier visits to the observation")
     context_len: int = option(160, "env steps in the context, across episodes", ge=2, le=10**6)
     embed_dim: int = option(64, "width of the residual stream", ge=1, le=2**16)
@@ -77,7 +76,7 @@ class GPTConfig(Options):
     )
     ff_dim: int = option(256, "width of the feed-forward layer", ge=1, le=2**20)
     attention_dropout: float = option(0.0, "dropout on attention weights", ge=0, le=0.99)
-    residual_dropout: float = option(0.0, "dropout on what a block adds", ge=0, le=0.99)
+    residual_dropout: float = option(0.0, "dropout on the outputs of a block, before they are added", ge=0, le=0.99)
     embedding_dropout: float = option(0.0, "dropout on token embeddings", ge=0, le=0.99)
 
     former = {"reward_encoding": "auto", "activation": "gelu"}

@@ -45,7 +45,7 @@ class SummariesConfig(CurvesConfig):
     writer: Annotated[list[Name], OneOrMore] = option(["tensorboard"], _WRITER, may_change=True, stages="1, 2, 3, 4")
     gradient_noise_scale: Literal["none", "alternative", "paper"] = option(
         "none",
-        "log the gradient noise scale, the largest batch size that helps much",
+        "log the gradient noise scale: the batch size up to which larger batches help",
         may_change=True,
         stages="2, 3",
     )

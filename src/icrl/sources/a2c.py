@@ -33,8 +33,8 @@ class ActorCriticConfig(NetworkConfig):
     value_coefficient: NotNegative = option(0.99, "weight of the value loss")
     body: Annotated[str, OneOf(("mlp",), r"\w+", "the name of a body of an extension, or of yours")] = option(
         "mlp",
-        "layers that read observations. mlp: tables or perceptrons, as fit their space; other names: those that "
-        "remember the observations of an episode, or read images",
+        "network that reads observations. mlp: a table or an MLP, whichever fits the space; other names: a network "
+        "with a memory of the episode, or for images",
     )
 
     def conflicts(self) -> Conflicts:

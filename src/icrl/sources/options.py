@@ -78,7 +78,7 @@ class SourceConfig(Options):
     mini_batch_size: int = option(0, "windows per learner, task and update (0: all)", ge=0)
     async_unroll: bool = option(False, "collect unrolls in another process while this one learns from earlier unrolls")
     unroll_queue_size: int = option(
-        2, "smallest number of iterations by which the parameters of an unroll lag behind", ge=1, le=10**4
+        2, "iterations by which the parameters that play an unroll lag behind", ge=1, le=10**4
     )
     discount: float = option(0.99, "discount factor of the returns", ge=0, le=1)
     evaluate: bool = option(False, "also play evaluation episodes during training (evals.*), and keep the best agents")
@@ -185,7 +185,7 @@ class NetworkConfig(SourceConfig):
         128, "width of the embedding of observations; over vectors, of each hidden layer", ge=1, le=2**16
     )
     learning_rate: NotNegative = option(0.003, "Adam's learning rate")
-    max_gradient_norm: float = option(0.5, "gradient norm clip, for each learner separately", gt=0)
+    max_gradient_norm: float = option(0.5, "largest norm of a learner's gradient, which is clipped", gt=0)
 
     former = {"adam_beta1": 0.9, "adam_beta2": 0.999, "adam_eps": 1e-6}
 

@@ -30,7 +30,7 @@ class OptimizerConfig(Options):
 
     name: str = option("", UPDATE_RULE)
     learning_rate: Annotated[Any, Rate(ge=0)] = option(_RATE, "learning rate of all parameters")
-    max_gradient_norm: Annotated[Any, Rate(gt=0)] = option(1.0, "gradient norm clip")
+    max_gradient_norm: Annotated[Any, Rate(gt=0)] = option(1.0, "largest norm of the gradient, which is clipped")
 
     @model_validator(mode="after")
     def _check(self) -> Self:
@@ -43,8 +43,8 @@ class OptimizerConfig(Options):
 
 class AdamConfig(OptimizerConfig):
     name: Literal["adam"] = option("adam", UPDATE_RULE)
-    beta2: float = option(0.99, "decay of the mean of squares", ge=0, le=0.99999)
-    epsilon: float = option(1e-8, "added to the root of the mean of squares", gt=0)
+    beta2: float = option(0.99, "decay of the running mean of squared gradients", ge=0, le=0.99999)
+    epsilon: float = option(1e-8, "added to the root of the mean of squared gradients", gt=0)
 
     former = {"beta1": 0.9}
 

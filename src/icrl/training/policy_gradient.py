@@ -52,17 +52,17 @@ class FinetuneConfig(Options):
     )
     trial_steps: int = option(100, "env steps of a trial, across episodes", ge=2)
     num_tasks: int = option(0, "training tasks of an iteration, drawn anew each time (0: all of them)", ge=0)
-    num_unsolvable: int = option(0, "additional tasks whose only reward is the bonus; DarkRoom only", ge=0)
+    num_unsolvable: int = option(0, "additional tasks without a goal, which pay only the bonus; DarkRoom only", ge=0)
     num_rooms: int = option(
-        0, "other rooms of an iteration, of any size, place, start and goal but a held-out one; DarkRoom only", ge=0
+        0, "tasks in other rooms: size, place, start and goal are drawn, but no held-out goal; DarkRoom only", ge=0
     )
     room_sizes: Annotated[list[Annotated[int, Field(ge=2, le=64)]], Field(min_length=2, max_length=2)] = option(
         [5, 8], "smallest and largest side of the other rooms; at most model.max_size"
     )
     num_streams: int = option(4, "streams of each task, whose returns are compared", ge=2, le=10**5)
-    num_mini_batches: int = option(8, "updates of an iteration, each on as many streams", ge=1, le=10**5)
+    num_mini_batches: int = option(8, "updates of an iteration, each on an equal share of the streams", ge=1, le=10**5)
     discount: float = option(0.96, "discount of a step, across episodes", ge=0, le=1)
-    gae_lambda: float | None = option(None, "lambda of generalised advantages; null: group-relative ones", ge=0, le=1)
+    gae_lambda: float | None = option(None, "lambda of generalised advantages; null: no value head", ge=0, le=1)
     bonus: Annotated[Any, Rate(ge=0)] = option(
         0.25, "reward for an observation that is new in the trial, before its first success; 0 for vectors of numbers"
     )

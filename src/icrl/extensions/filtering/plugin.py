@@ -28,7 +28,7 @@ NUM_STRETCHES = 10
 
 
 class FilteredConfig(ObjectiveConfig):
-    name: Literal["filtered"] = option("filtered", "algorithm distillation of learners that improved, steadily")
+    name: Literal["filtered"] = option("filtered", "algorithm distillation of the learners that improved most")
     stability_weight: float = option(1.0, "weight of a learner's stability beside its improvement", ge=0)
 
     def rows(self, histories: Histories, rows: np.ndarray, num_steps: int) -> np.ndarray:

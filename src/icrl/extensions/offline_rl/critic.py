@@ -31,7 +31,7 @@ class EncoderConfig(Options):
     embed_dim: int = option(512, "width of the residual stream", ge=1, le=2**16)
     num_heads: int = option(8, "attention heads; must divide encoder.embed_dim", ge=1, le=2**16)
     ff_dim: int = option(2048, "width of the feed-forward layer", ge=1, le=2**20)
-    dropout: float = option(0.1, "dropout on embeddings, attention weights and what a block adds", ge=0, le=0.99)
+    dropout: float = option(0.1, "dropout on embeddings, attention weights and the outputs of a block", ge=0, le=0.99)
     num_layers: int = option(8, "transformer blocks", ge=1, le=1000)
 
     former = {"activation": "gelu", "load_from": NO_EFFECT}
@@ -65,16 +65,16 @@ class CriticConfig(Options):
     """Options of the values of a critic, and of how it learns them."""
 
     backup: Literal["expectile", "max"] = option(
-        "expectile", "value of what follows. expectile: V, an expectile of Q over the actions taken; max: the largest Q"
+        "expectile", "value of the next state. expectile: V, an expectile of Q of the actions taken; max: the largest Q"
     )
     separate_value: bool = option(False, "V has a trunk of its own (IQL)")
-    expectile: float = option(0.8, "which expectile V is: 0.5 the mean, towards 1 the maximum", gt=0, le=0.9999)
+    expectile: float = option(0.8, "expectile of Q that V is. 0.5: the mean; towards 1: the maximum", gt=0, le=0.9999)
     discount_factor: float = option(0.9, "discount factor of the return", gt=0, le=1)
     horizon: Literal["episode", "across_episodes"] = option(
         "episode", "episode: the return ends with it; across_episodes: it goes on, so that exploration has value"
     )
     return_lambda: float = option(
-        0.9, "lambda of the returns: 0 bootstraps after one step; 1 is faster, but values the source", ge=0, le=1
+        0.9, "lambda of the returns. 0: bootstrap after one step; 1: faster, but values the source's policy", ge=0, le=1
     )
     reward_plugin: Annotated[Text, "a name or a path"] = option(
         "identity", "reward to learn from: identity, the recorded one, or a Python file with get_reward"

@@ -14,7 +14,7 @@ class KeyToDoorConfig(RoomConfig):
     symmetric: ClassVar[bool] = True
 
     name: Literal["dark_key_to_door"] = option("dark_key_to_door", NAME)
-    show_key: bool = option(True, "an observation tells whether the key is held; else only the cell")
+    show_key: bool = option(True, "observations show whether the agent has the key; false: only the cell")
 
 
 @world("dark_key_to_door", KeyToDoorConfig)

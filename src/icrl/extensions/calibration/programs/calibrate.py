@@ -1,4 +1,4 @@
-"""Calibration of a trained model: does an action of probability p come true with frequency p?
+"""Calibration of a trained model: is an action of probability p right with frequency p?
 
 python -m src.calibrate [KEY=VALUE ...]      logs/<run>/gpt/ -> logs/<name>/evaluation/: calibration.json, .png
 

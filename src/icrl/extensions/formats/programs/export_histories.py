@@ -3,8 +3,8 @@
 python -m src.export_histories format=txt [KEY=VALUE ...]      histories/<histories>/ -> histories/<histories>/export/
 
 `txt`: one file per row with a line per step, after a line of column names. `npz`, `hdf5`, `parquet`: one compressed
-file of all columns; `minari`: a data set in the folder minari; of large histories several, each of some rows, for they
-are made in memory. `src.import_histories` reads all of them but `txt`.
+file of all columns; `minari`: a data set in the folder minari. Large histories give several files, each of some rows,
+because a file is made in memory. `src.import_histories` reads all of them but `txt`.
 `test_tasks.txt` lists the held-out tasks, `README.md` says what the histories are.
 Rewards are values, in `txt` the shortest decimals that read back exactly; all other columns are integers as recorded.
 `export.json` has the checksums of the histories and of each exported file.

@@ -1,13 +1,12 @@
-"""Two checks of a trained model: is it harmed by its own mistakes, and is it below random play where nothing is known?
+"""Two checks of a trained model: do its own mistakes harm it, and is it worse than random play in unfamiliar tasks?
 
 python -m src.check_model [KEY=VALUE ...]      logs/<run>/gpt/ -> logs/<name>/evaluation/: checks.json, checks.png
 
-First its own noise: in the first half of a life a share of its actions is replaced by random ones, which it reads as
-its own; then it plays on undisturbed, from the context of a worse player. Its second half is compared, stream by
-stream, with the second half of an undisturbed life and with what an empty context gives in as many episodes. Then tasks
-of another kind: for a whole life its actions do what others did in training (`disturbed.OtherActions`), beside random
-play there. `policy.model` and `evaluation.checkpoint` choose the model, `evaluation.num_episodes` and
-`evaluation.num_probe_streams` the size, as for `src.evaluate`.
+Its own mistakes: in the first half of a life a share of its actions is replaced by random ones, which it reads as its
+own. The second half is compared, stream by stream, with that of an undisturbed life, and with as many episodes from an
+empty context. Tasks of another kind: for a whole life its actions do what other actions did in training
+(`disturbed.OtherActions`), and random play is measured there too. `policy.model` and `evaluation.checkpoint` choose the
+model, `evaluation.num_episodes` and `evaluation.num_probe_streams` the size, as for `src.evaluate`.
 """
 
 from collections.abc import Callable, Mapping

@@ -179,11 +179,11 @@ class PlayersConfig(RootOptions):
     device: PlayersDeviceConfig = group(PlayersDeviceConfig, "device of tensors, and precision", "players")
     game: GameConfig = group(GameConfig, "the rules", "players")
     training: TrainingConfig = group(TrainingConfig, "the gradient loop", "players")
-    replay: TransitionsConfig = group(TransitionsConfig, "what is kept to learn from", "players")
+    replay: TransitionsConfig = group(TransitionsConfig, "replay buffers", "players")
     host: HostConfig = group(HostConfig, "the host, and how it learns", "players")
     agent: AgentConfig = group(AgentConfig, "the agent, and how it learns", "players")
     evaluation: MatchesConfig = group(MatchesConfig, "matches between players", "players")
-    checkpoints: PlayerSavingConfig = group(PlayerSavingConfig, "what survives a crash", "players")
+    checkpoints: PlayerSavingConfig = group(PlayerSavingConfig, "checkpoints and snapshots", "players")
     summaries: PlayerCurvesConfig = group(PlayerCurvesConfig, "what TensorBoard shows of training", "players")
 
     @model_validator(mode="after")

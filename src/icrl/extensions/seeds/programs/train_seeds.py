@@ -2,7 +2,7 @@
 
 python -m src.train_seeds seeds=[0,1,2] [KEY=VALUE ...]      -> logs/<name>-seed0/gpt/, logs/<name>-seed1/gpt/, ...
 
-Histories are those of train_gpt. The run of a seed is an ordinary run, which the command of this run alone continues.
+Histories are those of train_gpt. Each run is an ordinary run of train_gpt, which can also continue it alone.
 """
 
 from contextlib import ExitStack, closing

@@ -1,10 +1,10 @@
-"""Table of results from anyone: an evaluation is checked, and its row is added or replaced.
+"""Table of results: check evaluations of any run, and add or replace their rows.
 
 python -m src.leaderboard [add=logs/NAME/evaluation] [KEY=VALUE ...]      -> logs/leaderboard/: leaderboard.md, .json
 
-Refused are damaged files, numbers that are not those of the recorded episodes, held-out tasks that the model was
-trained on, and evaluations of other tasks or of an update amid a training. `add=[FOLDER,FOLDER]` adds several; those of
-one recipe, which differ in seed and split alone, make one row with an interval over them. A folder with an equals sign
+Damaged files, numbers that differ from the recorded episodes, held-out tasks that the model was trained on, and
+evaluations of other tasks, of an intermediate update or of unfinished training are refused. `add=[FOLDER,FOLDER]` adds
+several; those that differ only in seed and split make one row with an interval over them. A folder with an equals sign
 is quoted twice: "add='logs/NAME/evaluation-policy=finetuned'". Without `add` the table is printed.
 """
 

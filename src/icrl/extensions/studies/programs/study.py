@@ -4,8 +4,8 @@ python -m src.study study=NAME [KEY=VALUE ...]      -> logs/<name>/: study.html,
 
 All runs get `study.options` and the options of the command line; a variant adds its own. Stages run as separate
 commands, so the same command resumes a stopped study without repeating finished stages. Each run
-<name>-<variant>-seed<seed> writes its output to logs/<name>/<run>.log and its files to logs/<run>/. They are processes
-of this machine (launch.num_workers at a time), or with launch=dask or launch=submitit those of others.
+<name>-<variant>-seed<seed> writes its output to logs/<name>/<run>.log and its files to logs/<run>/. Runs are processes
+of this machine (launch.num_workers at a time), or of other machines with launch=dask or launch=submitit.
 """
 
 from collections.abc import Callable, Sequence
