@@ -23,20 +23,21 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv, VectorEnv
 
 from icrl.app.root import Config
 from icrl.config.modules import extra_module, load_plugins, recorded_options
-from icrl.config.options import refuse
+from icrl.config.options import refuse, replace
 from icrl.data.history_store import open_histories
 from icrl.envs import make_env as make_world
 from icrl.envs.core import EnvConfig, TensorEnv, world
 from icrl.evaluation.in_context import LEAST_TEMPERATURE, Adaptation, play_episodes
-from icrl.evaluation.kinds import READERS, plain_gpt
+from icrl.evaluation.kinds import READERS, PolicyLoader, kind_of, plain_gpt
 from icrl.nn.encoders import encoder
-from icrl.nn.gpt_policy import GPTPolicy, InContextPolicy, column_of
+from icrl.nn.gpt_policy import GPTPolicy, InContextPolicy, PolicyConfig, column_of
 from icrl.nn.transformer import trunk
 from icrl.objectives import objective
 from icrl.runs.checkpoint import FINISHED, DamagedCheckpointError, open_model, sidecar_of
 from icrl.runs.files import content_of, read_owned
 from icrl.sources import source
 from icrl.spaces import EnvSpec
+from icrl.training.policy_gradient import FinetuneConfig
 
 __all__ = [
     "InContextPolicy",
@@ -68,10 +69,10 @@ def load(
     """Load a model as a policy: that of the run in `run_folder`, such as `logs/dark_room-a2c`, or of a folder that an
     extension reads, such as an exported model.
 
-    `model` is "gpt", of stage two, or the name of the folder of another sequence model beside it, such as a fine-tuned
-    one (None: fine-tuned if the run's `policy.model` says so or it has no "gpt", else "gpt"). `checkpoint` is "last",
-    "best" or the number of an update, such as that of a snapshot. Actions are drawn at `temperature` (None: as the run
-    was configured; 0: the most probable action is taken), with random numbers that follow from `seed`.
+    `model` is "gpt", of stage two, that of an extension as in `policy.model`, or the name of the folder of a fine-tuned
+    one (None: what `policy.model` of the run's stage two says, or "finetuned" if it has no "gpt"). `checkpoint` is
+    "last", "best" or the number of an update, such as that of a snapshot. Actions are drawn at `temperature` (None: as
+    the run was configured; 0: the most probable action is taken), with random numbers that follow from `seed`.
 
     Files are read as numbers and names: nothing that they name is imported or called. If the run used a module of your
     own, import it before. Raises `ConfigError` for arguments that name no folder or model, and `PipelineError`, with
@@ -84,6 +85,7 @@ def load(
     refuse(not isinstance(seed, int) or abs(seed) >= 2**63, f"seed={seed}: must be an int of 64 bits")
     refuse(not folder.is_dir(), f"{folder}: there is no such folder")
     load_plugins()
+    make: PolicyLoader = plain_gpt
     if read := next((read for file, read in READERS.items() if (folder / file).exists()), None):
         one = f"{folder} is not a run and has only one model"
         refuse(checkpoint != "last", f"checkpoint={checkpoint}: {one}: give last")
@@ -92,20 +94,21 @@ def load(
     else:
         if model is None and not (folder / "gpt").exists() and (folder / "finetuned").exists():
             model = "finetuned"  # with finetune.start=none
+        policy, trials = replace(PolicyConfig(), model=model), replace(FinetuneConfig(), experiment_name=model)
         if model is None:
             about = open_model(folder / "gpt", "last", "train_gpt", device)[1]
             recorded = recorded_options(Config, about["description"]["config"], sidecar_of(folder / "gpt", about))
-            tuned = recorded.finetune.experiment_name
-            model = tuned if recorded.policy.model == tuned else "gpt"
-        folder, program = folder / model, {"gpt": "train_gpt"}.get(model, "finetune")
-        if model != "gpt" and (ended := folder / FINISHED).exists():
-            program = read_owned(ended, {})[1].program
-        state, about = open_model(folder, checkpoint, program, device)
+            policy, trials = recorded.policy, recorded.finetune
+        kind = kind_of(policy, trials)
+        make, folder = kind.load, folder / kind.folder
+        made = read_owned(ended, {})[1].program if (ended := folder / FINISHED).exists() else kind.program
+        refuse(made != kind.program, f"model={policy.model}: {folder} is of {made}, which makes no policy of this name")
+        state, about = open_model(folder, checkpoint, kind.program, device)
         weights, path = state["model"], sidecar_of(folder, about)
     described = about["description"]
     config = recorded_options(Config, described["config"], path)
     with content_of(path, DamagedCheckpointError):
-        network = plain_gpt(config, EnvSpec.of(described["env"]), weights, device)
+        network = make(config, EnvSpec.of(described["env"]), weights, device)
         options, is_sampled = config.policy, float(temperature != 0)
         policy = GPTPolicy(network, is_sampled, temperature or options.temperature, options.context_kept)
         return InContextPolicy(policy, config, about, seed)

@@ -12,7 +12,6 @@ from typing import Annotated, Any, ClassVar, Self
 from pydantic import model_validator
 
 from icrl.config.options import (
-    OR_ELSEWHERE,
     Choice,
     Name,
     OneOrMore,
@@ -30,7 +29,7 @@ from icrl.envs import env_options
 from icrl.envs.core import EnvConfig
 from icrl.envs.rooms import DarkRoomConfig
 from icrl.envs.tasks import TasksConfig, regions
-from icrl.evaluation.kinds import kind_of, named_kinds
+from icrl.evaluation.kinds import kind_of
 from icrl.evaluation.protocol import EvaluationConfig
 from icrl.nn.encoders import OF_ROWS
 from icrl.nn.gpt import GPTConfig
@@ -135,10 +134,11 @@ class Config(RootOptions):
             value = attrgetter(key[1])(self)
             return f"{key[1]}={str(value).lower() if isinstance(value, bool) else value}"
 
-        rules = (_in_world, _in_splits, _in_lengths, _in_model, _in_training, _in_policy)
+        rules = (_in_world, _in_splits, _in_lengths, _in_model, _in_training)
         for conflicts in (*_RULES, *rules):
             for message in conflicts(self):
                 raise ConfigError(re.sub(r"\$(\w+(\.\w+)?)", shown, message))
+        kind_of(self.policy, self.finetune)  # raises, too
         return self
 
 
@@ -211,10 +211,3 @@ def _in_training(config: Config) -> Iterator[str]:
         yield "$evaluation.tasks needs $data.num_development_tasks above 0: give data.num_development_tasks=1, or more"
     if not trainer.evaluate and config.evaluation.checkpoint == "best":
         yield "$trainer.evaluate saves no best checkpoint; give evaluation.checkpoint=last"
-
-
-def _in_policy(config: Config) -> Iterator[str]:
-    policy = config.policy
-    if not kind_of(policy, config.finetune):
-        known = ", ".join(["gpt", *named_kinds()])
-        yield f"$policy.model with $policy.advantage_scale: must be {known} or $finetune.experiment_name{OR_ELSEWHERE}"

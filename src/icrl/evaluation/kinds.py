@@ -14,14 +14,15 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import torch
 
 from icrl.config.modules import load_plugins
-from icrl.contracts import Json
+from icrl.config.options import OR_ELSEWHERE, refuse
+from icrl.contracts import ConfigError, Json
 from icrl.nn.gpt import GPT, make_gpt
 from icrl.nn.gpt_policy import Acting, PolicyConfig
 from icrl.nn.networks import Unfilled
 from icrl.runs.checkpoint import check_weights, open_model
 from icrl.runs.device import dtype_of
 from icrl.spaces import EnvSpec
-from icrl.training.policy_gradient import FinetuneConfig
+from icrl.training.policy_gradient import BESIDE, FinetuneConfig
 
 if TYPE_CHECKING:
     from icrl.app.root import Config
@@ -33,8 +34,9 @@ READERS: dict[str, Callable[[Path], tuple[dict[str, Any], Json, Path]]] = {}
 
 
 def plain_gpt(config: Config, spec: EnvSpec, weights: dict[str, Any], device: torch.device) -> GPT:
-    """Loader of a sequence model, without its value head. Raises `ConfigError` if the weights are not those of one."""
-    weights = {name: one for name, one in weights.items() if not str(name).startswith("value_head.")}
+    """Loader of a sequence model by itself. Raises `ConfigError` if the weights are not those of one."""
+    refuse(not isinstance(weights, dict), f"the weights of a model must be a dict, not a {type(weights).__name__}")
+    weights = {name: one for name, one in weights.items() if str(name).partition(".")[0] != BESIDE}
     with Unfilled():
         check_weights(model := make_gpt(config.model, spec), weights)
     model.load_state_dict(weights)
@@ -49,7 +51,7 @@ class TrainedPolicy(NamedTuple):
     compared: tuple[str, ...]  # groups of options that must equal those of the training
     checksum: str
     step: int  # of the checkpoint
-    weights: dict[str, Any] | None  # None: more than one sequence model acts
+    is_plain: bool  # whether it is a sequence model by itself
     make: Callable[[Config, EnvSpec, torch.device], GPT | Acting]  # the model for a world
 
 
@@ -68,6 +70,7 @@ class Kind:
     program: str
     compared: tuple[str, ...]  # groups of options of this program alone
     before: Mapping[str, str]  # other parts that must be trained: folders of a run, and the programs that fill them
+    load: PolicyLoader = plain_gpt
 
     @property
     def parts(self) -> dict[str, str]:
@@ -80,10 +83,10 @@ class Kind:
         state, about = open_model(folder, config.evaluation.checkpoint, self.program, device)
         compared = ("data", "model", "optimizer", "trainer", "device", *self.compared)
 
-        def make(config: Config, spec: EnvSpec, device: torch.device) -> GPT:
-            return plain_gpt(config, spec, state["model"], device)
+        def make(config: Config, spec: EnvSpec, device: torch.device) -> GPT | Acting:
+            return self.load(config, spec, state["model"], device)
 
-        about_it = (about["description"], compared, about["state_sha256"], about["step"], state["model"])
+        about_it = (about["description"], compared, about["state_sha256"], about["step"], self.load is plain_gpt)
         return TrainedPolicy(folder, *about_it, make)
 
 
@@ -101,17 +104,15 @@ def kinds(*names: str) -> Callable[[Chooser], Chooser]:
     return register
 
 
-def named_kinds() -> list[str]:
-    """Values of `policy.model` that extensions add."""
-    load_plugins()
-    return [name for names in _OTHERS.values() for name in names]
-
-
-def kind_of(policy: PolicyConfig, finetune: FinetuneConfig) -> Kind | None:
-    """The kind of policy that the options choose; None if there is none."""
+def kind_of(policy: PolicyConfig, finetune: FinetuneConfig) -> Kind:
+    """The kind of policy that the options choose. Raises `ConfigError` if there is none."""
     load_plugins()
     own = None if policy.advantage_scale else own_kind(policy.model, finetune)
-    return next((kind for chooser in _OTHERS if (kind := chooser(policy, finetune))), own)
+    if kind := next((kind for chooser in _OTHERS if (kind := chooser(policy, finetune))), own):
+        return kind
+    known = ", ".join(["gpt", *(name for names in _OTHERS.values() for name in names)])
+    given = f"policy.model={policy.model} with policy.advantage_scale={policy.advantage_scale}: must be {known}"
+    raise ConfigError(f"{given} or finetune.experiment_name={finetune.experiment_name}{OR_ELSEWHERE}")
 
 
 def own_kind(model: str, finetune: FinetuneConfig) -> Kind | None:

@@ -20,7 +20,7 @@ from icrl.data.windows import check_stores, open_stores
 from icrl.envs import env_options, make_env
 from icrl.envs.core import EnvConfig, TensorEnv
 from icrl.evaluation.in_context import play_episodes, summary_of
-from icrl.evaluation.kinds import PolicyLoader, TrainedPolicy, kind_of, plain_gpt
+from icrl.evaluation.kinds import PolicyLoader, TrainedPolicy, plain_gpt
 from icrl.nn.gpt import GPT
 from icrl.nn.gpt_policy import Acting, GPTPolicy
 from icrl.runs.checkpoint import open_model
@@ -68,17 +68,10 @@ def streams_and_episodes(options: EvalsConfig) -> tuple[int, int]:
     return options.num_eval_environments, math.ceil(options.num_eval_episodes / options.num_eval_environments)
 
 
-def open_trained(config: Config, device: torch.device) -> TrainedPolicy:
-    """The trained policy that `config` chooses. Raises `ConfigError` if its training is not finished."""
-    kind = kind_of(config.policy, config.finetune)
-    assert kind, "a rule of Config"
-    return kind.open(config, device)
-
-
 def open_start(config: Config, trained: TrainedPolicy, spec: EnvSpec, device: torch.device) -> GPT | None:
     """The distilled model that a fine-tuned one started from, for a world with `spec`; None if another kind acts."""
     start = trained.described.get("inputs", {}).get("start", "none")
-    if start == "none" or trained.weights is None:
+    if start == "none" or not trained.is_plain:
         return None
     before, about = open_model(config.run_folder / "gpt", "last", "train_gpt", device)
     refuse(about["state_sha256"] != start, f"{config.run_folder / 'gpt'} is not the model that {trained.folder} tuned")

@@ -50,12 +50,10 @@ def main(config: Config) -> Path:
 
 def _check_trained(config: Config) -> None:
     """Raise `ConfigError` if the policy needs a training that is not finished and no stage of this program."""
-    kind = kind_of(config.policy, config.finetune)
-    assert kind, "a rule of Config"
     policy = f"policy.model={config.policy.model} with policy.advantage_scale={config.policy.advantage_scale:g}"
     learned = f"objective.name={config.objective.name} is learned by {command_of(config.objective.program)}"
     refuse(config.objective.program != "train_gpt", f"{learned}, which src.pipeline does not run")
-    for folder, program in kind.parts.items():
+    for folder, program in kind_of(config.policy, config.finetune).parts.items():
         trained = program in ("train_gpt", "finetune") or (config.run_folder / folder / FINISHED).exists()
         how = f"{command_of(program)}, which src.pipeline does not run: run each stage by its own program"
         refuse(not trained, f"{policy} needs {how}")

@@ -11,9 +11,10 @@ import torch
 from harness import TINY, files_of, kill_late, results_of
 from installed import needs
 
+import icrl
 from icrl.app.compose import compose_config
 from icrl.config.modules import command_of
-from icrl.contracts import ConfigError
+from icrl.contracts import ConfigError, PipelineError
 from icrl.data.windows import Mixture
 from icrl.extensions.offline_rl import pictures
 from icrl.extensions.offline_rl.curves import write_value_curves
@@ -109,6 +110,13 @@ def test_exports_of_critics_are_refused(offline):
     for model in ("gpt", "critic"):
         message = refusal("export_model", offline, f"policy.model={model}", "policy.advantage_scale=1")
         assert "only a sequence model by itself is exported" in message
+
+
+def test_extracted_policies_are_loaded_and_critics_are_not(critics: Path) -> None:
+    assert icrl.load(critics / "logs/tiny", model="awr").act([4]).shape == (1,)
+    for model, told in (("critic", "a critic acts in `evaluate` alone"), ("ilql", "model=ilql: .* is of train_ilql")):
+        with pytest.raises(PipelineError, match=told):
+            icrl.load(critics / "logs/tiny", model=model)
 
 
 def test_pictures_show_the_batches_that_the_policy_learned_from(offline, monkeypatch):

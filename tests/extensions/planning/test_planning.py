@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Sequence
+from importlib import import_module
 from pathlib import Path
 
 import pytest
@@ -13,10 +14,11 @@ from refusals import check_refusal, refusals
 from small_models import CONFIG, LENGTH, SPEC, batch_of
 from torch import Tensor, nn
 
+import icrl
 from icrl import extensions
 from icrl.app.compose import load_config
 from icrl.config.options import replace
-from icrl.contracts import Batch, ConfigError
+from icrl.contracts import Batch, ConfigError, PipelineError
 from icrl.envs import make_env
 from icrl.envs.policies import Chance
 from icrl.evaluation.in_context import play_episodes, play_steps
@@ -254,7 +256,7 @@ def test_a_refusal_names_field_value_and_what_is_allowed(_: str, overrides: list
 
 def test_a_continued_run_ends_with_the_same_bits_and_its_model_plans(root: Path) -> None:
     options = ("name=plans", "histories=tiny", "run=plans", "objective=planning", "objective.horizon=3")
-    planned = (*options, "policy.model=planned", "evaluation.ablations=true")
+    planned = (*options, "policy.model=planned")
     done("train_gpt", root, *options)
     undisturbed = results_of(root)
     kill_late(root / "logs/plans/gpt", 4)
@@ -264,3 +266,12 @@ def test_a_continued_run_ends_with_the_same_bits_and_its_model_plans(root: Path)
         done("evaluate", root, *given)
         assert read_json(root / f"logs/plans/evaluation{suffix}/results.json")["curves"]
     assert "another name=" in refusal("evaluate", root, *planned, "objective.beams=2")
+    policy, alone = (icrl.load(root / "logs/plans", model=model) for model in ("planned", None))
+    assert isinstance(policy.policy.model, Planned) and isinstance(alone.policy.model, GPT)
+    assert policy.policy.model.options.horizon == 3 and policy.act([0]).shape == (1,)
+    done("train_gpt", root, "name=plain", "histories=tiny")
+    with pytest.raises(PipelineError, match=r"policy\.model=planned: objective\.name=ad .* must be planning"):
+        icrl.load(root / "logs/plain", model="planned")
+    if "exported" in extensions.NAMES:
+        with pytest.raises(ConfigError, match="a Planned is not saved"):
+            import_module("icrl.extensions.exported.folder").save(policy, root / "saved")

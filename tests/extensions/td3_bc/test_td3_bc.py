@@ -11,6 +11,7 @@ from policies import CONTEXT_LEN, NUM_STREAMS, Recorded, columns_of, play, slow_
 from refusals import check_refusal, refusals
 from space_worlds import WORLDS, window_of
 
+import icrl
 from icrl.app.compose import load_config
 from icrl.config.options import replace
 from icrl.contracts import Batch, ConfigError
@@ -171,6 +172,10 @@ def test_a_continued_run_ends_with_the_same_bits_and_its_actor_acts(tmp_path: Pa
     assert results_of(tmp_path) == undisturbed
     ended("evaluate")
     assert (tmp_path / "logs/small/evaluation-policy=td3_bc/results.json").exists()
+    policy = icrl.load(tmp_path / "logs/small", model="td3_bc")
+    assert isinstance(policy.policy.model, Actor) and policy.act(torch.zeros(1, *policy.spec.obs_shape)).shape == (1, 2)
+    for option in ("objective.weighting=recency", "model.head=binned"):
+        assert option in refusal("train_td3_bc", tmp_path, *options, option, preset=SMALL)
     message = refusal("train_gpt", tmp_path, *options, "policy.model=gpt", preset=SMALL)
     assert "not by train_gpt" in message
     message = refusal("train_td3_bc", tmp_path, *options, "objective=ad", preset=SMALL)

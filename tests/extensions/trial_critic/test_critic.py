@@ -7,9 +7,12 @@ import pytest
 import torch
 from harness import done, kill_late, results_of
 from models import outspoken
+from safetensors.torch import load_file
 from trial_models import MODEL, OPTIONS, learned
 from worlds import room
 
+import icrl
+from icrl import extensions
 from icrl.app.compose import load_config
 from icrl.config.options import replace
 from icrl.contracts import ConfigError
@@ -119,3 +122,8 @@ def test_a_continued_run_ends_with_the_same_bits_and_its_model_acts(root: Path) 
     done("finetune", root, *options)
     assert results_of(root) == undisturbed
     done("evaluate", root, *options)
+    if "exported" in extensions.NAMES:
+        done("export_model", root, *options)
+        policy = icrl.load(next((root / "logs/tiny").glob("export*")))
+        assert "value_head.weight" not in load_file(next((root / "logs/tiny").glob("export*/model.safetensors")))
+        assert policy.policy.model.state_dict().keys() == GPT(policy.config.model, policy.spec).state_dict().keys()

@@ -17,6 +17,7 @@ from torch import Tensor
 from icrl.config.options import refuse
 from icrl.contracts import Json, PipelineError
 from icrl.evaluation import tables
+from icrl.nn.gpt import GPT
 from icrl.nn.gpt_policy import InContextPolicy
 from icrl.runs.checkpoint import DamagedCheckpointError, check_described
 from icrl.runs.files import content_of, read_json, sha256, write_atomically, write_json
@@ -31,11 +32,13 @@ def save(policy: InContextPolicy, folder: str | Path) -> Path:
     reads it.
 
     Raises `ConfigError` if the folder holds anything but a model, `PipelineError` if it cannot be written."""
-    folder = Path(folder).absolute()
+    folder, model = Path(folder).absolute(), policy.policy.model
+    plain = isinstance(model, GPT) and type(model) is (model.head.model or GPT)
+    refuse(not plain, f"{folder}: a {type(model).__name__} is not saved, only a sequence model by itself")
     refuse(folder.exists() and not folder.is_dir(), f"{folder}: is a file; give a folder")
     held = [path.name for path in folder.glob("*")] if not (folder / WEIGHTS).exists() else []
     refuse(held, f"{folder}: holds {', '.join(sorted(held)[:3])}, and no model; give an empty or new folder")
-    write_exported(folder, policy.policy.model.state_dict(), policy.about, None)
+    write_exported(folder, model.state_dict(), policy.about, None)
     return folder
 
 

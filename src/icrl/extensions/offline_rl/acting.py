@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from icrl.app.root import Config
+from icrl.contracts import ConfigError
 from icrl.evaluation.kinds import Kind, TrainedPolicy, kinds, own_kind
 from icrl.extensions.offline_rl.awr import is_extracted
 from icrl.extensions.offline_rl.critic import ValueNetwork
@@ -33,10 +34,6 @@ class Guided(Acting):
         self.prior, self.critic, self.scale = prior, critic, scale
         self.config, self.spec = critic.config, critic.spec
 
-    @property
-    def device(self) -> torch.device:
-        return self.critic.trunk.device
-
     def forward(self, context: Context, cache: Sequence[TokenCache] = ()) -> Tensor:
         """Action logits `[B, T, A]`. With a cache the T steps continue it."""
         values = self.critic(context, cache[1 + bool(self.prior.induction) :] if self.prior else cache)
@@ -55,7 +52,11 @@ def lone_critic(config: OfflineConfig, spec: EnvSpec, weights: dict[str, Any], d
     return Guided(None, critic.target, config.awr.inverse_temperature)
 
 
-@dataclass(frozen=True)
+def no_policy(config: Config, spec: EnvSpec, weights: dict[str, Any], device: torch.device) -> Guided:
+    """Refusal to load a critic by its weights alone."""
+    raise ConfigError("a critic acts in `evaluate` alone: give model=gpt, or another model without a critic")
+
+
 class CriticKind(Kind):
     """Critics that act alone, on their advantages times `policy.advantage_scale`."""
 
@@ -66,14 +67,14 @@ class CriticKind(Kind):
             critic, _ = load_critic(config, device, spec, config.evaluation.checkpoint)
             return Guided(None, critic.target, config.policy.advantage_scale)
 
-        return super().open(config, device)._replace(weights=None, make=make)
+        return super().open(config, device)._replace(make=make)
 
 
 @dataclass(frozen=True)
 class GuidedKind(Kind):
     """Sequence models of the kind `prior`, guided by a critic of the same run."""
 
-    prior: Kind
+    prior: Kind = field(kw_only=True)
 
     @property
     def parts(self) -> dict[str, str]:
@@ -92,17 +93,16 @@ class GuidedKind(Kind):
             assert isinstance(prior, GPT)
             return Guided(prior, critic.target, config.policy.advantage_scale)
 
-        return opened._replace(checksum=checksum, weights=None, make=make)
+        return opened._replace(checksum=checksum, is_plain=False, make=make)
 
 
 @kinds("critic", "awr")
 def offline_kind(policy: PolicyConfig, finetune: FinetuneConfig) -> Kind | None:
     """A critic alone, an extracted policy, or a sequence model with a critic."""
     if policy.model == "critic":
-        return CriticKind("ilql", PROGRAM, (), {})
-    prior = own_kind(policy.model, finetune)
-    if is_extracted(policy.model):
-        prior = Kind(policy.model, "extract_policy", (), {"ilql": PROGRAM})
+        return CriticKind("ilql", PROGRAM, (), {}, no_policy)
+    extracted = Kind(policy.model, "extract_policy", (), {"ilql": PROGRAM}) if is_extracted(policy.model) else None
+    prior = extracted or own_kind(policy.model, finetune)
     if prior and policy.advantage_scale:
-        return GuidedKind(prior.folder, prior.program, prior.compared, prior.before, prior)
-    return prior
+        return GuidedKind(prior.folder, prior.program, prior.compared, prior.before, no_policy, prior=prior)
+    return extracted

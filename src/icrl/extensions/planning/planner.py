@@ -14,15 +14,16 @@ finds more probable. No reward follows the end of an episode. So if no reward is
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
 from icrl.app.root import Config, rule
+from icrl.config.modules import reads_record
 from icrl.config.options import replace
-from icrl.evaluation.kinds import Kind, TrainedPolicy, kinds
+from icrl.contracts import ConfigError
+from icrl.evaluation.kinds import Kind, TrainedPolicy, kinds, plain_gpt
 from icrl.extensions.planning.world_model import PlanningConfig, PlanningHead, Predictions
 from icrl.nn.cache import Cache, TokenCache
 from icrl.nn.gpt import GPT, Context
@@ -62,10 +63,6 @@ class Planned(Acting):
         self.config = replace(model.config, context_len=length)
         assert isinstance(model.head, PlanningHead), "a rule below"
         self._split = model.head.split
-
-    @property
-    def device(self) -> torch.device:
-        return self.model.device
 
     def new_cache(self, num_streams: int) -> Cache:
         return self.model.new_cache(num_streams)
@@ -138,28 +135,29 @@ def _best(total: Tensor, log_prob: Tensor, number: int) -> Tensor:
     return (first + order[:, :number]).flatten()
 
 
-@dataclass(frozen=True)
+def planned_gpt(config: Config, spec: EnvSpec, weights: dict[str, Any], device: torch.device) -> Planned:
+    """Loader of a model that plans. Raises `ConfigError` if it did not learn to predict."""
+    options, model = config.objective, plain_gpt(config, spec, weights, device)
+    if not isinstance(options, PlanningConfig):
+        raise ConfigError(f"policy.model=planned: objective.name={options.name} predicts nothing; must be planning")
+    return Planned(model, options)
+
+
 class PlannedKind(Kind):
     """Distilled models that plan, with the options of the objective that are given now."""
 
     def open(self, config: Config, device: torch.device) -> TrainedPolicy:
         options, opened = config.objective, super().open(config, device)
         assert isinstance(options, PlanningConfig), "a rule below"
-
-        def make(config: Config, spec: EnvSpec, device: torch.device) -> Planned:
-            model = opened.make(config, spec, device)
-            assert isinstance(model, GPT)
-            return Planned(model, options)
-
         planning = f"{opened.checksum}+{options.horizon},{options.beams},{options.discount}"
-        return opened._replace(checksum=planning, weights=None, make=make)
+        return opened._replace(checksum=planning)
 
 
 @kinds("planned")
 def planned_kind(policy: PolicyConfig, finetune: FinetuneConfig) -> Kind | None:
     """The model of stage two, which plans."""
     is_planned = policy.model == "planned" and not policy.advantage_scale
-    return PlannedKind("gpt", "train_gpt", (), {}) if is_planned else None
+    return PlannedKind("gpt", "train_gpt", (), {}, planned_gpt) if is_planned else None
 
 
 @rule
@@ -171,11 +169,11 @@ def _in_planning(config: Config) -> Iterator[str]:
         yield "$objective.name learns predictions that $model.head does not make: it must be planning"
     if model.head == "planning" and not predicts:
         yield "$model.head predicts what $objective.name does not learn: give objective=planning"
-    if model.head == "planning" and config.policy.advantage_scale:
-        yield "$policy.advantage_scale guides a model with model.head=auto, not $model.head: give 0"
     if config.finetune.experiment_name == "planned":
         yield "$finetune.experiment_name is the name of the policy that plans: give finetuned"
     if planned and not predicts:
         yield "$policy.model imagines what a model predicts: $objective.name must be planning"
+    if planned and config.evaluation.ablations and not reads_record():
+        yield "$evaluation.ablations would plan anew at every step of a context with $policy.model: give false"
     if planned and isinstance(options, PlanningConfig) and options.horizon >= model.context_len:
         yield "$objective.horizon must be below $model.context_len, which holds imagined steps too"

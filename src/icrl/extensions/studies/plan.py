@@ -248,8 +248,7 @@ class _Planner:
 
 def trained_for(policy: PolicyConfig, finetune: FinetuneConfig) -> dict[str, str]:
     """Parts to train before `policy` can act: folders of a run and the programs that fill them, in order."""
-    kind = kind_of(policy, finetune)
-    return kind.parts if kind else {}
+    return kind_of(policy, finetune).parts
 
 
 def _module_of(program: str) -> Any:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import torch
 
 from icrl.app.root import Config
-from icrl.evaluation.kinds import Kind, TrainedPolicy, kinds
+from icrl.evaluation.kinds import Kind, kinds
 from icrl.extensions.td3_bc.networks import Actor, ActorAndCritics
 from icrl.nn.gpt_policy import PolicyConfig
 from icrl.runs.checkpoint import check_weights
@@ -24,24 +23,9 @@ def actor_of(config: Config, spec: EnvSpec, weights: dict[str, Any], device: tor
     return networks.online.actor.to(device, dtype_of(config))
 
 
-@dataclass(frozen=True)
-class ActorKind(Kind):
-    """Deterministic actors."""
-
-    def open(self, config: Config, device: torch.device) -> TrainedPolicy:
-        """The actor of the run that `config` names. Raises `ConfigError` if its training is not finished."""
-        opened = super().open(config, device)
-        weights = opened.weights or {}
-
-        def make(config: Config, spec: EnvSpec, device: torch.device) -> Actor:
-            return actor_of(config, spec, weights, device)
-
-        return opened._replace(weights=None, make=make)
-
-
 @kinds("td3_bc")
 def actor_kind(policy: PolicyConfig, finetune: FinetuneConfig) -> Kind | None:
     """The actor, if it is asked for by its name alone."""
     if policy.model == "td3_bc" and not policy.advantage_scale:
-        return ActorKind("td3_bc", "train_td3_bc", ("objective",), {})
+        return Kind("td3_bc", "train_td3_bc", ("objective",), {}, actor_of)
     return None

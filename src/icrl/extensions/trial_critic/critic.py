@@ -26,7 +26,7 @@ from torch import Tensor, nn
 from icrl.extensions.ppo.ppo import gae
 from icrl.nn.gpt import GPT
 from icrl.nn.networks import in_float32
-from icrl.training.policy_gradient import PolicyGradient, TrialBatch
+from icrl.training.policy_gradient import BESIDE, PolicyGradient, TrialBatch
 
 VALUE_WEIGHT = 0.5
 
@@ -37,7 +37,7 @@ def with_values(model: GPT) -> Callable[..., PolicyGradient]:
     value_head = nn.Linear(model.config.embed_dim, 1).to(model.policy_head.weight)
     for parameter in value_head.parameters():
         nn.init.zeros_(parameter)
-    model.add_module("value_head", value_head)
+    model.add_module(BESIDE, value_head)
     return partial(ValuedPolicyGradient, model.policy_head, value_head)
 
 

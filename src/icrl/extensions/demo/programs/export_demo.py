@@ -16,7 +16,7 @@ from icrl.config.options import refuse
 from icrl.contracts import Json
 from icrl.envs import make_env
 from icrl.evaluation import trained
-from icrl.evaluation.kinds import policy_suffixes
+from icrl.evaluation.kinds import kind_of, policy_suffixes
 from icrl.evaluation.report import RESULTS, read_results
 from icrl.extensions.demo.checkpoint import check_room, file_content
 from icrl.extensions.demo.page import page_files
@@ -31,9 +31,9 @@ def main(config: Config) -> Path:
     device = prepare(config)
     with closing(make_env(config.env, device)) as env:
         room = check_room(env, config.env.name)
-        opened = trained.open_trained(config, device)
+        opened = kind_of(config.policy, config.finetune).open(config, device)
         policy = f"policy.model={config.policy.model} and policy.advantage_scale={config.policy.advantage_scale}"
-        refuse(opened.weights is None, f"{policy}: the page runs one sequence model by itself")
+        refuse(not opened.is_plain, f"{policy}: the page runs one sequence model by itself")
         other = f"model.head={config.model.head}: the page runs a model with model.head=auto alone"
         refuse(config.model.head != "auto", other)
         last = config.evaluation.checkpoint == "last"

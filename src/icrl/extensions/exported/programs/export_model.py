@@ -14,23 +14,26 @@ from icrl.app.root import Config
 from icrl.config.options import refuse
 from icrl.contracts import Json, PipelineError
 from icrl.evaluation import trained
-from icrl.evaluation.kinds import policy_suffixes
+from icrl.evaluation.kinds import kind_of, policy_suffixes
 from icrl.evaluation.report import read_results
 from icrl.extensions.exported.folder import write_exported
 from icrl.runs.device import prepare
+from icrl.spaces import EnvSpec
 
 LARGE = "model.num_layers, model.embed_dim"
 
 
 def main(config: Config) -> Path:
     """Export a model; returns the folder."""
-    opened, policy = trained.open_trained(config, prepare(config)), config.policy
+    device, policy = prepare(config), config.policy
+    opened = kind_of(config.policy, config.finetune).open(config, device)
     given = f"policy.model={policy.model} and policy.advantage_scale={policy.advantage_scale:g}"
-    refuse(opened.weights is None, f"{given}: only a sequence model by itself is exported")
+    refuse(not opened.is_plain, f"{given}: only a sequence model by itself is exported")
     suffix = trained.suffix_of(policy_suffixes(config))
     folder = config.folder("logs") / f"export{suffix}"
     about = {"step": opened.step, "state_sha256": opened.checksum, "description": opened.described}
-    write_exported(folder, opened.weights or {}, about, _results(config, suffix, opened.checksum))
+    model = opened.make(config, EnvSpec.of(opened.described["env"]), device)
+    write_exported(folder, model.state_dict(), about, _results(config, suffix, opened.checksum))
     print(f'exported to {folder}\nuse it anywhere: icrl.load("{folder}")')
     return folder
 

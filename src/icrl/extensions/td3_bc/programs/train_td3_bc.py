@@ -25,6 +25,10 @@ LARGE = "trainer.mini_batch_size, model.context_len, model.embed_dim"
 def main(config: Config) -> Path:
     """Train, or resume training; returns the folder with the checkpoints."""
     refuse(config.objective.name != "td3_bc", f"objective.name={config.objective.name}: give objective=td3_bc")
+    weighting, head = config.objective.weighting, config.model.head
+    refuse(weighting != "none", f"objective.weighting={weighting}: TD3+BC weights all steps alike; must be none")
+    unused = f"model.head={head}: the actions of TD3+BC are a squashed mean; must be auto or gaussian"
+    refuse(head not in ("auto", "gaussian"), unused)
     folder = config.folder("logs") / "td3_bc"
     with open_run(config, "train_td3_bc", folder, compared(config, "objective")) as context:
         if context:
