@@ -24,7 +24,7 @@ from icrl.randomness import Noise, stream_seeds
 from icrl.spaces import EnvSpec
 
 LEAST_TEMPERATURE = 0.001  # a colder one overflows, and is greedy
-BLOCK = 64  # env steps that an evaluation plays between two checks whether all streams have played enough
+_BLOCK = 64  # most env steps that an evaluation plays between two checks whether all streams have played enough
 
 
 def _check_which(value: Any) -> str | int:
@@ -105,8 +105,8 @@ def play_episodes(
     streams, noise = _new_streams(policy, env, tasks, num_streams, seed, first_task)
     played: list[Rollout] = []
     finished = torch.zeros(len(noise.seeds), dtype=torch.long, device=tasks.device)
-    while int(finished.min()) < num_episodes:
-        transitions, streams = rollout(policy, env, streams, BLOCK, noise)
+    while (left := num_episodes - int(finished.min())) > 0:
+        transitions, streams = rollout(policy, env, streams, min(_BLOCK, left * env.spec.max_episode_steps), noise)
         played.append(transitions)
         finished += (transitions.terminated | transitions.truncated).sum(dim=0)
     whole = Rollout.joined(played)

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from icrl.contracts import Policy, Rollout, Step
-from icrl.evaluation.in_context import BLOCK, play_steps
+from icrl.evaluation.in_context import play_steps
 from icrl.evaluation.protocol import TEMPERATURE, decoding_name
 from icrl.evaluation.setup import Setup
 from icrl.nn.gpt import Window, context_of
@@ -39,7 +39,7 @@ def probes_of(setup: Setup) -> dict[str, Policy[Any]]:
             sampled, kept = float(temperature > 0), config.policy.context_kept
             probes[TEMPERATURE + name] = GPTPolicy(plain.model, sampled, temperature or 1.0, kept)
     episode_steps, num_streams = env.spec.max_episode_steps, options.num_probe_streams
-    num_steps = -(-options.num_episodes * episode_steps // BLOCK) * BLOCK + episode_steps  # the last episode may go on
+    num_steps = (options.num_episodes + 1) * episode_steps  # the last episode may go on
 
     if options.ablations:
         probes |= {"blank": Blanked(plain), "shuffled": Rewritten(plain, shuffled), "wiped": Wiped(plain)}
