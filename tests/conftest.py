@@ -65,8 +65,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     extensions, so that all workers end at about the same time."""
     of_stages = (_TESTS, _TESTS / "stages", _TESTS / "runs")
     items.sort(key=lambda item: (item.path.parent not in of_stages, _TESTS / "extensions" not in item.path.parents))
+    quick = {_TESTS / name for name in QUICK}
     for item in items:
-        if item.path in {_TESTS / name for name in QUICK}:
+        if item.path in quick:
             item.add_marker(pytest.mark.quick)
 
 

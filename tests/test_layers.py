@@ -41,16 +41,17 @@ def imported(source: str) -> Iterator[str]:
 def all_imported(source: str) -> list[str]:
     """Names that a file imports when it runs. Imports for annotations alone are left out, and those where an extension
     is installed."""
-    tree = ast.parse(source)
+    nodes = [*ast.walk(ast.parse(source))]
+    conditions = ("TYPE_CHECKING", " in extensions.NAMES")
     left_out = {
         id(node)
-        for test in ast.walk(tree)
-        if isinstance(test, ast.If) and ast.unparse(test.test).endswith(("TYPE_CHECKING", " in extensions.NAMES"))
+        for test in (nodes if any(one in source for one in conditions) else ())
+        if isinstance(test, ast.If) and ast.unparse(test.test).endswith(conditions)
         for part in test.body
         for node in ast.walk(part)
     }
     names = list[str]()
-    for node in ast.walk(tree):
+    for node in nodes:
         if id(node) in left_out:
             continue
         if isinstance(node, ast.Import):

@@ -19,15 +19,15 @@ from icrl.evaluation.references import EXACT
 from icrl.nn.gpt import GPT
 from icrl.runs.files import read_json
 
-# A room in which a model has to tell goals apart, and some 15 s on one core. Success on the 6 held-out goals, in the
-# first and over the last quarter of 24 episodes, for seeds 0, 1 and 2 (and the lowest or highest of seeds 0 to 5):
+# A room in which a model has to tell goals apart, and some 20 s on one core. Success on the 6 held-out goals, in the
+# first and over the last quarter of 16 episodes, for seeds 0, 1 and 2:
 #
 #                                     seed 0   seed 1   seed 2
-#     first episode                     0.20     0.32     0.15
-#     last quarter                      0.80     0.72     0.73   (at least 0.56)
-#     last quarter, context wiped       0.19     0.17     0.15   (at most 0.19)
+#     first episode                     0.12     0.18     0.12
+#     last quarter                      0.71     0.68     0.73
+#     last quarter, context wiped       0.12     0.09     0.12
 #     random, exact                     0.17     0.17     0.17
-#     source agents, end of life        0.96     0.95     0.95   (at least 0.89)
+#     source agents, end of life        0.96     0.92     0.95
 SEED = 0
 LEARNS = (
     *("name=learns", "device=cpu", "num_threads=1", f"seed={SEED}"),
@@ -40,15 +40,15 @@ LEARNS = (
     *("model.embed_dim=32", "model.num_layers=2", "model.num_heads=2", "model.ff_dim=64"),
     *("optimizer=adamw", "optimizer.learning_rate.initial=0.003", "optimizer.learning_rate.final=0.00002"),
     *("optimizer.learning_rate.warmup.until=0.2", "optimizer.weight_decay=0.01", "policy.temperature=1"),
-    *("trainer.num_iterations=500", "trainer.mini_batch_size=32", "summaries.num_summaries=10"),
-    *("checkpoints.num_checkpoints=2", "evals.num_evals=0", "evals.eval_interval=400"),
-    *("evals.num_eval_episodes=24", "evals.num_eval_environments=4"),
-    *("evaluation.num_episodes=24", "evaluation.num_streams=10"),
+    *("trainer.num_iterations=400", "trainer.mini_batch_size=32", "summaries.num_summaries=10"),
+    *("checkpoints.num_checkpoints=2", "evals.num_evals=0", "evals.eval_interval=300"),
+    *("evals.num_eval_episodes=16", "evals.num_eval_environments=4", "evals.async_eval=false"),
+    *("evaluation.num_episodes=16", "evaluation.num_streams=10"),
     *("evaluation.num_bootstrap=100", "evaluation.videos=false", "evaluation.checkpoint=best"),
     *("evaluation.temperatures=[0]", "evaluation.ablations=true", "evaluation.num_probe_streams=10"),
 )
 DRAWS = True  # test_pictures
-EPISODES = 24
+EPISODES = 16
 WALKS = tuple(f"{kind} walk with goal memory" for kind in ("persistent", "turning", "uniform"))
 SEARCHERS = ("searcher", "covering plan", *WALKS) if "searchers" in extensions.NAMES else ()
 POLICIES = {
@@ -159,8 +159,8 @@ def test_each_curve_has_its_own_axis(learned):
     per_update = 5 * 10
     for folder, kinds, steps in (
         ("source", {"source", "update"}, range(10 * per_update, 5001, 10 * per_update)),
-        ("gpt", {"train"}, range(50, 501, 50)),
-        ("gpt/evals", {"in_context"}, (0, 400, 500)),
+        ("gpt", {"train"}, range(40, 401, 40)),
+        ("gpt/evals", {"in_context"}, (0, 300, 400)),
     ):
         curves = curves_of(learned.root / "logs/learns" / folder)
         assert {tag.split("/")[0] for tag in curves} == kinds

@@ -158,8 +158,9 @@ def test_an_actor_acts_without_noise_and_its_cache_equals_no_cache() -> None:
 def test_a_continued_run_ends_with_the_same_bits_and_its_actor_acts(tmp_path: Path) -> None:
     every = ("checkpoints.num_checkpoints=0", "checkpoints.checkpoint_interval=2", "trainer.evaluate=false")
     short = ("evaluation.checkpoint=last", "evaluation.ablations=false", "evaluation.videos=false")
-    world = ("env=point_robot", "data.min_final_success=0", "source.videos_per_task=0", "evaluation.temperatures=[]")
-    options = (*world, *every, *short, "objective=td3_bc", "policy.model=td3_bc")
+    world = ("env=point_robot", "env.max_episode_steps=10", "tasks.num_train=8", "tasks.num_held_out=3")
+    plain = ("data.min_final_success=0", "source.videos_per_task=0", "evaluation.temperatures=[]")
+    options = (*world, *plain, *every, *short, "objective=td3_bc", "policy.model=td3_bc")
 
     def ended(program: str) -> None:
         done(program, tmp_path, *options, preset=SMALL)
