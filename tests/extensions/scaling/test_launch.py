@@ -66,7 +66,7 @@ def test_a_killed_worker_s_job_is_done_again_and_no_other(tmp_path, program, eng
     if not find_spec(PACKAGES[engine]):
         pytest.skip(f"{PACKAGES[engine]} is not installed")
     monkeypatch.setattr(os, "environ", os.environ.copy())
-    launches = {"local": LOCAL, "dask": DaskLaunch(), "submitit": SubmititLaunch(executor="local", num_workers=4)}
+    launches = {"local": LOCAL, "dask": DaskLaunch(), "submitit": SubmititLaunch(num_workers=4)}
     paths = [tmp_path / f"cell-{number}" for number in range(12)]
     jobs = [Job(path.name, [["cell", str(path)]], "", 1) for path in paths]
     jobs[5].commands = [["kills", str(paths[5]), engine]]
@@ -96,7 +96,6 @@ def test_a_missing_package_is_one_message(tmp_path, monkeypatch, engine):
     ("engine", "options", "made"),
     [
         ("dask", {"scheduler": "nonsense"}, {"Client": "missing port"}),
-        ("submitit", {"executor": "slurm"}, {"AutoExecutor": "no sbatch"}),
         ("submitit", {"parameters": {"x": 1}}, {"AutoExecutor": "", "update_parameters": "x is unknown"}),
     ],
 )

@@ -66,10 +66,9 @@ def test_eight_shards_on_two_workers_of_which_one_is_killed(
 ) -> None:
     pytest.importorskip(package)
     monkeypatch.setattr(os, "environ", os.environ | {"OMP_NUM_THREADS": "1"})
-    local = ["launch.executor=local"] if engine == "submitit" else []
     shards = tmp_path / "histories/parts"
     with killed_parent(b"shard.index=", lambda: any(shards.glob("shard-*/manifest.json"))):
-        folder = collected(tmp_path, f"launch={engine}", "launch.num_workers=2", *local)
+        folder = collected(tmp_path, f"launch={engine}", "launch.num_workers=2")
     check_equal(folder, whole)
     shown = capsys.readouterr().out
     assert all(shown.count(f"shard-{index}-of-8: done") == 1 for index in range(8)) and "of 16 training tasks" in shown

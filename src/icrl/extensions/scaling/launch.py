@@ -160,8 +160,7 @@ def _submitit(options: SubmititLaunch, folder: Path, run: Callable[[Job], str]) 
     """Jobs of Slurm or, without it, processes that submitit starts on this machine."""
     submitit = extra_module("submitit", "launch=submitit", "submitit")
     environ.update(environment())
-    cluster = None if options.executor == "auto" else options.executor
-    executor = _started(options, "executor", lambda: submitit.AutoExecutor(folder / "submitit", cluster=cluster))
+    executor = submitit.AutoExecutor(folder / "submitit")
     _started(options, "parameters", lambda: executor.update_parameters(**options.parameters))
     submitted: list[Any] = []
 

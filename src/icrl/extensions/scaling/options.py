@@ -5,7 +5,7 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 from pydantic import model_validator
 
 from icrl.app.root import CHOICES, Config
-from icrl.config.options import Choice, Options, Text, group, option, refuse
+from icrl.config.options import NO_EFFECT, Choice, Options, Text, group, option, refuse
 from icrl.recording.record import Part
 
 _ENGINE = "engine: processes of this machine, workers of Dask or jobs of Slurm; the preset `launch=` sets it"
@@ -41,12 +41,11 @@ class DaskLaunch(LaunchConfig):
 
 class SubmititLaunch(LaunchConfig):
     name: Literal["submitit"] = option("submitit", _ENGINE)
-    executor: Literal["auto", "slurm", "local"] = option(
-        "auto", "where submitit runs jobs (auto: Slurm where there is one, else this machine)", may_change=True
-    )
     parameters: dict[str, Any] = option(
         {}, "parameters of submitit's executor: {timeout_min: 240, slurm_partition: gpu}", may_change=True
     )
+
+    former = {"executor": NO_EFFECT}
 
 
 LAUNCHES = {"local": LocalLaunch, "dask": DaskLaunch, "submitit": SubmititLaunch}
