@@ -99,16 +99,13 @@ def of_histories() -> Json:
         windows = Windows(store, config.data, config.objective, tasks, config.model.context_len, CPU)
         mixture, updates = Mixture([windows], []), iter(range(10**9))
         reading = seconds_of(lambda: [mixture.batch(0, next(updates), BATCH) for _ in range(20)]) / 20 / BATCH
-        manifest = (folder / "shard-0-of-32" / "manifest.json").stat().st_size
     return {
         "bytes_per_transition": bytes_of(store.columns.values(), STEPS) / STEPS,
-        "files_per_shard": len(files) / 32 + 1,
         "columns": len(files) // 32,
         "seconds_per_transition_written": writing,
         "seconds_per_byte_checked": checking / total,
         "seconds_per_shard_opened": of_shard,
         "seconds_per_shard_and_task_opened": of_tasks,
-        "bytes_of_manifest_per_task": manifest / num_tasks[64],
         "seconds_per_window_read": reading,
         "steps_in_window": config.model.context_len,
     }
@@ -141,7 +138,7 @@ def of_checkpoint() -> Json:
         state = {"model": model.state_dict(), "optimizer": optimizer.state_dict()}
         seconds = seconds_of(lambda: save(Path(name), "last", 1, state, {}, 1))
         size = (Path(name) / "last-000000001.pt").stat().st_size
-    return {"bytes_per_parameter": size / number, "seconds_per_parameter": seconds / number, "parameters": number}
+    return {"bytes_per_parameter": size / number, "seconds_per_parameter": seconds / number}
 
 
 def of_engine() -> Json:

@@ -82,11 +82,6 @@ def open_teacher(config: Config, teacher: str, device: torch.device) -> Opened:
     return open_agents(config, teacher, f"source.teacher={teacher}", device)
 
 
-def is_shared(config: Config, teacher: str, device: torch.device) -> bool:
-    """True if the finished run `teacher` trained one learner for all tasks."""
-    return open_teacher(config, teacher, device)[1]["description"]["config"]["source"].get("shared", False)
-
-
 def trained_agents(config: Config, teacher: str, tasks: Tensor) -> Learner:
     """Learners of `tasks` `[G, task_dim]` as the run `teacher` ended with them. They may have seen the task. Raises
     `ConfigError` if they do not fit this run."""
@@ -157,8 +152,10 @@ def agents_of_all_tasks(config: Config, tasks: Tensor) -> dict[str, Learner]:
     """Agents that learned all tasks at once, for `tasks` `[G, task_dim]`: the teacher of the source, and the source
     itself."""
     agents, teacher = dict[str, Learner](), getattr(config.source, "teacher", "none")
-    if teacher != "none" and is_shared(config, teacher, tasks.device):
-        agents[EXPERT] = agents_of_teacher(config, teacher, tasks)
+    if teacher != "none":
+        trained = open_teacher(config, teacher, tasks.device)[1]["description"]["config"]
+        if trained["source"].get("shared", False):
+            agents[EXPERT] = agents_of_teacher(config, teacher, tasks)
     if config.source.shared and len(config.histories) == 1:
         where = f"histories={config.histories[0]}"
         opened = open_agents(config, config.histories[0], where, tasks.device)

@@ -68,13 +68,6 @@ def pooled_points(spec: EnvSpec, obs: Tensor, layer: Callable[[Tensor], Tensor])
     return torch.cat([hidden.amax(-2), mean, flags.to(hidden.dtype)], dim=-1)
 
 
-def point_layers(spec: EnvSpec, num_outputs: int, hidden_size: int) -> dict[str, tuple[int, int]]:
-    """Inputs and outputs of the layers of one learner's `StackedPointNetwork`."""
-    of_set = 2 * hidden_size + spec.points[1] + spec.num_actions
-    inputs = {"of_point": 2 * spec.points[1], "of_set": of_set, "heads": hidden_size}
-    return {name: (size, num_outputs if name == "heads" else hidden_size) for name, size in inputs.items()}
-
-
 class StackedPointNetwork(nn.Module):
     """Networks over point sets (Zaheer et al., "Deep sets", 2017, arXiv 1703.06114), L of them side by side.
 
@@ -82,7 +75,9 @@ class StackedPointNetwork(nn.Module):
 
     def __init__(self, spec: EnvSpec, num_outputs: int, hidden_size: int, seeds: Tensor) -> None:
         super().__init__()
-        self._spec, shapes = spec, point_layers(spec, num_outputs, hidden_size)
+        self._spec, of_set = spec, 2 * hidden_size + spec.points[1] + spec.num_actions
+        shapes = {"of_point": (2 * spec.points[1], hidden_size), "of_set": (of_set, hidden_size)}
+        shapes["heads"] = (hidden_size, num_outputs)
 
         def parameters(generator: Generator) -> list[Tensor]:
             bounds = (inputs**-0.5 if name == "heads" else (6 / inputs) ** 0.5 for name, (inputs, _) in shapes.items())

@@ -1,6 +1,6 @@
 """Dark Key-to-Door, step-for-step equal to that of `toymeta` 0.0.1 if the key is not shown."""
 
-from typing import ClassVar, Literal
+from typing import Literal
 
 import torch
 from torch import Tensor
@@ -11,8 +11,6 @@ from icrl.envs.rooms import NUM_ACTIONS, Room, RoomConfig, first_move
 
 
 class KeyToDoorConfig(RoomConfig):
-    symmetric: ClassVar[bool] = True
-
     name: Literal["dark_key_to_door"] = option("dark_key_to_door", NAME)
     show_key: bool = option(True, "observations show whether the agent has the key; false: only the cell")
 
