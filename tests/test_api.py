@@ -79,8 +79,7 @@ def test_wrong_steps_are_refused(finished):
     for step, said in WRONG:
         with pytest.raises(ValueError, match=said):
             other.act(*step)
-    for flags in ([False], [False], [True]):
-        step = ([4], [1.0], flags, [0])
+    for step in [([4], [1.0], [ended], [0]) for ended in (False, False, True)]:
         assert other.act(*step).tolist() == policy.act(*step).tolist()
     next_step = gymnasium.make_vec("CartPole-v1", num_envs=2, vectorization_mode="sync")
     assert next_step.metadata["autoreset_mode"] == AutoresetMode.NEXT_STEP

@@ -170,8 +170,7 @@ def test_success_by_survival_or_by_a_return(success: str) -> None:
     env = GymnasiumEnv(lake(**cliff, success=success, success_return=-20.0, max_episode_steps=16))
     exact, best = random_exact(env, env.all_tasks()).success, optimal_exact(env, env.all_tasks()).success
     assert best.tolist()[0] == (0.0 if success == "survival" else 1.0)
-    policy = Chance(env.spec)
-    played, _ = play_episodes(policy, env, env.all_tasks(), 40, num_episodes=10, seed=0)
+    played, _ = play_episodes(Chance(env.spec), env, env.all_tasks(), 40, num_episodes=10, seed=0)
     for rate, found in zip(exact.tolist(), played.success.mean((1, 2)).tolist(), strict=True):
         assert abs(rate - found) < 5 * (0.25 / 400) ** 0.5
     assert (played.success == (played.returns >= -20 if success == "return" else played.lengths == 16)).all()
@@ -194,15 +193,8 @@ def test_the_commands_of_the_docs_satisfy_all_rules_and_the_cliffs_are_where_the
     cliffs = make_env(configs[1].env)
     optimum = optimal_exact(cliffs, cliffs.all_tasks())
     assert optimum.success.tolist() == [1] * 5 and optimum.returns.tolist() == [-13, -11, -11, -11, -11]
-    start, right = torch.tensor(36), torch.tensor(1)
-    falls = [
-        float(cliffs.spec.reward_values[cliffs.outcomes(task, start, right).reward_index[0]])
-        for task in cliffs.all_tasks()
-    ]
-    assert falls == [-100, -1, -1, -1, -1]
-
-
-# ---- options: refusals, what follows from them, and how they are compared
+    right = [cliffs.outcomes(task, torch.tensor(36), torch.tensor(1)) for task in cliffs.all_tasks()]  # of the start
+    assert [cliffs.spec.reward_values[fall.reward_index[0]] for fall in right] == [-100, -1, -1, -1, -1]
 
 
 @pytest.mark.parametrize(("_", "overrides", "named"), refusals(Path(__file__).with_name("refusals.txt")))
