@@ -1,13 +1,15 @@
 """One gradient update: precision, parts, clipping, schedules, recomputation, and gradients of single terms."""
 
 import copy
+from functools import partial
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 import torch
 from torch import Tensor, nn
-from toy import CONFIG, CPU, Naming, assert_same, batch_at, config_of, model_of, run, values_of
+from toy import CONFIG, CPU, Naming, assert_same, batch_at, config_of, dying, model_of, run, values_of
 
 from icrl.config.options import replace
 from icrl.config.schedules import Clock
@@ -153,6 +155,23 @@ def test_rates_follow_their_schedules(tmp_path: Path) -> None:
         assert flat_gradient(model).norm().item() == pytest.approx(0.01 * 0.5**update, rel=1e-2)  # all are clipped
     run(tmp_path, config)
     assert values_of(tmp_path, "train/learning_rate") == pytest.approx(rates)
+
+
+def test_a_compiled_model_learns_the_same_and_keeps_its_names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Captured by torch.compile and then run as it is: a C++ compiler takes half a minute."""
+    ran = list[int]()
+    count = partial(torch.compile, backend=lambda graph, _: lambda *inputs: ran.append(1) or graph(*inputs))
+    monkeypatch.setattr(torch, "compile", compiled := Mock(side_effect=count))
+    config = config_of(trainer={"num_iterations": 3, "evaluate": False})
+    plain = run(tmp_path / "plain", config)
+    assert not compiled.called
+    fast = replace(config, trainer=replace(config.trainer, compile=True))
+    with pytest.raises(KeyboardInterrupt):
+        run(tmp_path / "fast", fast, batches=dying(2))
+    model = run(tmp_path / "fast", replace(fast, checkpoints=replace(fast.checkpoints, checkpoint_interval=1)))
+    assert compiled.call_args.args == (model,) and len(ran) == 5
+    assert model.state_dict().keys() == plain.state_dict().keys()
+    torch.testing.assert_close(flat(model.parameters()), flat(plain.parameters()))
 
 
 def gpt_of(*, recompute: bool) -> GPT:

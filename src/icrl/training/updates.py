@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import nullcontext
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Self, cast
 
 import torch
 from pydantic import model_validator
@@ -33,8 +33,9 @@ class TrainerConfig(Options):
     )
     evaluate: bool = option(True, "evaluate in context during training (evals.*), and keep the best checkpoint")
     activation_checkpointing: bool = option(False, "keep only each block's input, recompute the rest, to save memory")
+    compile: bool = option(False, "torch.compile: slower to start, faster to run; needs a C++ compiler")
 
-    former = dict.fromkeys(("seeds", "empty_cache", "parameter_check_interval", "compile"), NO_EFFECT)
+    former = {"seeds": NO_EFFECT, "empty_cache": NO_EFFECT, "parameter_check_interval": NO_EFFECT}
 
     @model_validator(mode="after")
     def _check(self) -> Self:
@@ -67,6 +68,8 @@ class Updater:
         self.scaler = torch.amp.GradScaler(device.type, enabled=self.precision == "float16")
         self.parallel = ranks.wrapped(model, device)
         self.forward: nn.Module = self.parallel or model
+        if self.config.compile:
+            self.forward = cast(nn.Module, torch.compile(self.forward))
 
     def update(self, batch: AnyBatch, clock: Clock) -> dict[str, Tensor]:
         """Optimizer step on this rank's share of a batch, with the gradient of the mean loss over all ranks. Returns

@@ -50,6 +50,7 @@ def check_together(config: SeedsConfig, spec: EnvSpec) -> None:
     refuse(not distinct, f"{given}: must be one seed, or several different ones")
     needs = {
         "trainer.gradient_accumulation_steps=1": trainer.gradient_accumulation_steps > 1,
+        "trainer.compile=false": trainer.compile,
         "a precision other than device.amp_dtype=float16": config.device.amp_dtype == "float16",
         "an optimizer whose steps do not depend on norms of whole tensors": not config.optimizer.takes_stacks,
         "summaries.details=false": config.summaries.details,
