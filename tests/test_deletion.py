@@ -33,15 +33,8 @@ LINKED = ("docs", "notebooks", "README.md", "mkdocs.yml", "Makefile")
 def run(copy: Path, *arguments: str, given: str = "") -> str:
     """Output of Python in the copy, which must end well."""
     settings = {"PYTHONPATH": f"{copy}/src:{copy}", "PYTHONDONTWRITEBYTECODE": "", "OMP_NUM_THREADS": "1"}
-    ran = subprocess.run(
-        [sys.executable, *arguments],
-        cwd=copy,
-        env=os.environ | settings,
-        input=given,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    command, environment = [sys.executable, *arguments], os.environ | settings
+    ran = subprocess.run(command, cwd=copy, env=environment, input=given, capture_output=True, text=True, check=False)
     assert ran.returncode == 0, ran.stdout[-3000:] + ran.stderr[-3000:]
     return ran.stdout
 

@@ -14,10 +14,7 @@ from icrl.app.compose import compose_config, presets_of
 from icrl.app.root import Config
 from icrl.runs.files import PROJECT
 
-PAGES = [
-    PROJECT / "README.md",
-    *(page for page in sorted((PROJECT / "docs").glob("*.md")) if page.stem not in ABSENT),
-]
+PAGES = [PROJECT / "README.md", *(page for page in sorted((PROJECT / "docs").glob("*.md")) if page.stem not in ABSENT)]
 # The reader's own names, or an ellipsis; sentences in which no option follows the program
 OWN = re.compile(r"\.\.\.|[=|][A-Z]{1,5}\b|\bWORLD\b|\||my_presets|my_histories|'?env.id=examples.cliffs")
 

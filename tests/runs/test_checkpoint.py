@@ -36,8 +36,7 @@ def spoil(path: Path, how: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("suffix", "how"),
-    [(".pt", "flip"), *itertools.product([".pt", ".json"], ["cut", "empty", "missing"])],
+    ("suffix", "how"), [(".pt", "flip"), *itertools.product([".pt", ".json"], ["cut", "empty", "missing"])]
 )
 def test_a_damaged_one_is_passed_over(tmp_path, suffix, how):
     """Where all states are damaged it is an error with the name."""

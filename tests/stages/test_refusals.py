@@ -102,10 +102,7 @@ def test_a_finished_training_is_found_whatever_model_acts(root, capsys):
 
 def test_environments_of_a_training_are_closed(root):
     config = load_config([*TINY, f"root={root}"])
-    with (
-        patch.object(TensorEnv, "close") as close,
-        open_run(config, "train_gpt", root / "logs/new/gpt", ()) as context,
-    ):
+    with patch.object(TensorEnv, "close") as close, open_run(config, "train_gpt", root / "logs/new/gpt", ()) as context:
         assert context and close.call_count == 1
         context.spec()
         assert close.call_count == 2

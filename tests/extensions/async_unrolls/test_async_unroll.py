@@ -27,14 +27,7 @@ from icrl.extensions.async_unrolls.worker import AsyncUnrollWorker
 from icrl.randomness import mix
 from icrl.runs.files import PROJECT
 from icrl.sources import source_class
-from icrl.sources.collect import (
-    UnrollWorker,
-    collect,
-    make_experience,
-    make_learners,
-    make_unroll_worker,
-    mini_batches,
-)
+from icrl.sources.collect import UnrollWorker, collect, make_experience, make_learners, make_unroll_worker, mini_batches
 from icrl.sources.options import clock_of
 
 if "value_sources" not in extensions.NAMES:

@@ -70,8 +70,7 @@ def test_noise_distillation_and_labels_follow_it(tmp_path: Path) -> None:
 @needs("from_gymnasium")
 @pytest.mark.parametrize("vector", [False, True])
 @pytest.mark.parametrize(
-    ("name", "options"),
-    [("random", {}), pytest.param("noise_distillation", {"noise": 0.5}, marks=needs("vectors"))],
+    ("name", "options"), [("random", {}), pytest.param("noise_distillation", {"noise": 0.5}, marks=needs("vectors"))]
 )
 def test_no_illegal_action_is_taken(name: str, options: dict, vector: bool) -> None:
     """The world fails after one."""

@@ -152,10 +152,7 @@ def test_a_drawn_world_says_its_tasks_and_has_training_and_held_out_ones() -> No
         ({"spaced": {"g": [9.0, 5.0]}, "count": 3}, "env.tasks.spaced.g=[9.0, 5.0]: must be [LOW, HIGH]"),
         ({"spaced": {"g": 5.0}, "count": 3}, "env.tasks.spaced.g=5.0: must be [LOW, HIGH]"),
         ({"spaced": {"g": [5.0, 9.0]}, "count": 3, "seed": 1}, "must be a list of mappings"),
-        (
-            {"random": {"desc": {"call": "toy_env:nothing"}}, "count": 1},
-            "call=toy_env:nothing: there is no such",
-        ),
+        ({"random": {"desc": {"call": "toy_env:nothing"}}, "count": 1}, "call=toy_env:nothing: there is no such"),
         ({"random": {"desc": {"call": "nowhere:map"}}, "count": 1}, "call=nowhere:map: ModuleNotFoundError"),
         ({"random": {"desc": MAPS | {"width": 3}}, "count": 1}, "unexpected keyword argument 'width'"),
     ],

@@ -4,14 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from benchmarks.extensions.scaling.cluster_simulation import (
-    Cluster,
-    Failures,
-    Load,
-    Steps,
-    stage_one,
-    stage_two,
-)
+from benchmarks.extensions.scaling.cluster_simulation import Cluster, Failures, Load, Steps, stage_one, stage_two
 from benchmarks.extensions.scaling.thousand_gpus import Training, update_of
 
 ONE = Cluster(num_nodes=1, workers_per_node=1, bandwidth=10.0, repair=100.0)
