@@ -173,8 +173,8 @@ def test_ablations_act_as_the_model_does() -> None:
     for probe in found.values():
         plain = vars(probe)["policy"]
         assert (plain.temperature, plain.sample_probability, plain.num_kept) == (0.7, 0.5, NUM_KEPT)
-    lived = play_steps(setup.policy, ENV, ENV.all_tasks()[:3], 2, 24 + 6, setup.config.seed)
+    lived = play_steps(setup.policy, ENV, ENV.all_tasks()[:3], 2, 24 + 12, setup.config.seed)
     window, ends = vars(found["other_task"])["rewrite"]._window_and_ends
     assert torch.equal(window.obs, lived.obs.T[[2, 3, 4, 5, 0, 1]])
-    assert (ends[:, 24 - 2] <= ends.shape[1]).all()  # 4 episodes of 6 steps
+    assert (ends[:, 24 + 6 - 3] <= ends.shape[1]).all()  # 4 episodes of 6 steps, with short ones between them
     assert list(probes_of(setup_of("evaluation.temperatures=[]", num_tasks=1))) == ["blank", "shuffled", "wiped"]

@@ -39,7 +39,7 @@ def probes_of(setup: Setup) -> dict[str, Policy[Any]]:
             sampled, kept = float(temperature > 0), config.policy.context_kept
             probes[TEMPERATURE + name] = GPTPolicy(plain.model, sampled, temperature or 1.0, kept)
     episode_steps, num_streams = env.spec.max_episode_steps, options.num_probe_streams
-    num_steps = (options.num_episodes + 1) * episode_steps  # the last episode may go on
+    num_steps = (options.num_episodes + 2) * episode_steps  # of a stream that begins another one at the very end
 
     if options.ablations:
         probes |= {"blank": Blanked(plain), "shuffled": Rewritten(plain, shuffled), "wiped": Wiped(plain)}
