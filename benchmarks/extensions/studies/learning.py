@@ -110,10 +110,10 @@ def keep(name: str, found: Json, folder: Path = FIGURES) -> None:
 
 
 def kept_row(row: Json) -> Json:
-    """What is kept of a row of a study's results: the figures, and the commits that its models were trained at."""
+    """What is kept of a row of a study's results: the figures, and the splits and commits of its models."""
     commits = sorted(f"{revision[:7]}{'+' if revision.endswith('+') else ''}" for revision in row["trained_at"])
     about = {key: row[key] for key in ("variant", "test")} | {"runs": len(row["runs"]), "trained_at": commits}
-    return about | {"figures": figures_of(row)}
+    return about | {"splits": row["found"].get("splits", []), "figures": figures_of(row)}
 
 
 def figures_of(row: Json) -> dict[str, dict[str, str]]:
@@ -277,7 +277,8 @@ def leaderboard(folder: Path = FIGURES) -> str:
     for rank in RANKS:
         kept = read_json(folder / f"{rank.study}.json")
         row = next(row for row in kept["rows"] if row["variant"] == rank.variant)
-        figures, splits = row["figures"], len(kept.get("splits") or [0])
+        figures, own = row["figures"], row.get("splits", [])  # of older rows only the study's are known
+        splits = len(own or kept.get("splits") or [0])
         splits = min(splits, row.get("runs", splits))  # a row may be of one split alone
         reached, best, random = (
             figures.get(name, {}).get(rank.figure, "") for name in (MODEL, rank.reference, "random")
@@ -285,7 +286,8 @@ def leaderboard(folder: Path = FIGURES) -> str:
         published = _published(figures)
         seeds = row["runs"] // splits if "runs" in row else len(kept["seeds"])
         runs = f"{splits} x {seeds}"
-        where = f"`{rank.study}`, {', '.join(row['trained_at'])}"
+        named = [f"splits {' '.join(map(str, own))}"] if own else []
+        where = ", ".join([f"`{rank.study}`", *named, *row["trained_at"]])
         minutes = figures[MODEL].get(MINUTES, "")
         to_reach = f"{best} ({rank.reference})" if best else rank.reference
         lines.append([rank.world, rank.figure, reached, to_reach, random, published, runs, minutes, where])
