@@ -9,6 +9,7 @@ from results import OWNER
 
 from icrl.app.compose import load_config
 from icrl.contracts import PipelineError
+from icrl.envs.rooms import RoomConfig
 from icrl.evaluation.in_context import Adaptation
 from icrl.evaluation.protocol import Setting, summarise
 from icrl.evaluation.report import read_results, save_episodes
@@ -56,7 +57,7 @@ def written(folder: Path, seed: int, found: dict[str, Adaptation], **changes: An
     return folder
 
 
-def test_runs_are_combined(tmp_path: Path) -> None:
+def test_runs_are_combined(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folders = [written(tmp_path / str(seed), seed, life(seed)) for seed in (4, 2)]
     found = combined(folders, OPTIONS, 5)
     setting = Setting({"held_out": EXACT, "train": EXACT}, "1", regrets=True)
@@ -69,6 +70,11 @@ def test_runs_are_combined(tmp_path: Path) -> None:
     assert found["protocol"]["seeds"] == [4, 2] and "regret" in found["final"]["held_out"]
     again = written(tmp_path / "again", 2, life(2), config={"env": {"size": 3, "num_workers": 2}, "seed": 2})
     assert combined([folders[0], again], OPTIONS, 5) == found, "worker processes are no other world"
+    monkeypatch.setattr(RoomConfig, "former", {"walls": 0}, raising=False)
+    for number, env in enumerate(({"name": "dark_room"}, {"name": "dark_room", "walls": 0})):
+        config = {"config": {"env": env | {"size": 3}, "seed": number}}
+        folders.append(written(tmp_path / f"world-{number}", number, life(number), **config))
+    assert combined(folders[2:], OPTIONS, 5)["protocol"]["seeds"] == [0, 1], "an option that is a constant now"
     alone = combined(folders[:1], OPTIONS, 4)
     results, _ = read_results(folders[0])
     assert results | alone == results and results.keys() - alone.keys() == {"config", "checkpoint", "episodes"}

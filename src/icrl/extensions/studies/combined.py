@@ -7,6 +7,8 @@ from typing import Any
 
 import numpy as np
 
+from icrl.app.root import Config
+from icrl.config.options import group_class, without_former
 from icrl.contracts import Json, PipelineError
 from icrl.evaluation.in_context import Adaptation, EvaluationConfig
 from icrl.evaluation.measures import MEASURES, Cells, Exact, cells_of
@@ -58,8 +60,8 @@ def combined(folders: Sequence[Path], config: EvaluationConfig, seed: int) -> Js
         split = results["config"].get("tasks", {}).get("seed", 0)
         own = {part: results.get(f"{part}_tasks") for part in PARTS}
         same = tasks.setdefault(split, own)
-        world = {key: value for key, value in results["config"]["env"].items() if key not in _OUTSIDE}
-        shared: dict[str, Any] = {"worlds": world, "decodings": results["protocol"]["decoding"]}
+        world, decoding = _world(results["config"]["env"]), results["protocol"]["decoding"]
+        shared: dict[str, Any] = {"worlds": world, "decodings": decoding}
         shared["policies, streams or episodes"] = {name: played.returns.shape for name, played in episodes.items()}
         evaluations.append((results, shared))
         differ = [PARTS[part].removeprefix("model, ") for part, value in own.items() if value != same[part]]
@@ -86,6 +88,12 @@ def combined(folders: Sequence[Path], config: EvaluationConfig, seed: int) -> Js
         kept = {key: first[key] for key in (*(f"{part}_tasks" for part in PARTS), "references") if key in first}
         by_run = {seed: episodes for (_, seed), episodes in runs.items()}
     return kept | summarise(by_run, setting, config, seed, measured)
+
+
+def _world(env: Json) -> Json:
+    """Recorded options of a world that change results; those that are constants now have the values of these."""
+    kind = group_class(Config, "env", env)
+    return {key: env[key] for key in (without_former(kind, env, "env.") if kind else env) if key not in _OUTSIDE}
 
 
 def load_episodes(folder: Path, checksum: str) -> tuple[dict[str, Adaptation], dict[str, dict[str, Floats]]]:
