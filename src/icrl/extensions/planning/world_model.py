@@ -68,12 +68,6 @@ class PlanningHead(Categorical):
     def entropy(self, parameters: Tensor) -> Tensor:
         return super().entropy(self.split(parameters).action)
 
-    def mode(self, parameters: Tensor) -> Tensor:
-        return super().mode(self.split(parameters).action)
-
-    def sample(self, parameters: Tensor, noise: Tensor, temperature: float = 1.0) -> Tensor:
-        return super().sample(self.split(parameters).action, noise, temperature)
-
     def encoder(self, width: int) -> nn.Module:
         return Table(self.sizes[0], width)
 
