@@ -61,16 +61,6 @@ def _learns_positions(root: DictConfig) -> bool:
     return any(group.get("position") == "learned" for group in groups)
 
 
-def _room_context(_root_: DictConfig) -> int:
-    """Steps of a context in a dark room."""
-    return 160 if _learns_positions(_root_) else 400
-
-
-def _room_window(length: Any, _root_: DictConfig) -> int:
-    """Steps of a window of stage two in a dark room (0: the context), because learned positions need all steps."""
-    return 160 if numbers_of(length) and length > 160 and not _learns_positions(_root_) else 0
-
-
 RESOLVERS: dict[str, Callable[[Any], object] | Callable[[Any, Any], object] | Callable[[Any, Any, Any], object]] = {
     "train_tasks": lambda size: round((size**2 - 1) * 57 / 80) if numbers_of(size) else 0,  # as in a 9 x 9 room
     "where_random": lambda split, number: number if split == "random" else 0,  # others determine the remaining tasks
@@ -79,6 +69,7 @@ RESOLVERS: dict[str, Callable[[Any], object] | Callable[[Any, Any], object] | Ca
     "recorded": _recorded,
     "episodes": _episodes,
     "development": lambda number: max(1, min(_DEVELOPMENT, number // 3)) if numbers_of(number) else _DEVELOPMENT,
-    "room_context": _room_context,
-    "room_window": _room_window,
+    "room_context": lambda _root_: 160 if _learns_positions(_root_) else 400,
+    # Learned positions need all steps of a context; else a window of stage two may be shorter (0: it is the context).
+    "room_window": lambda size, _root_: 160 if numbers_of(size) and size > 160 and not _learns_positions(_root_) else 0,
 }

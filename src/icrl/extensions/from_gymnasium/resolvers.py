@@ -14,10 +14,6 @@ def _world(env_id: Any) -> str:
     return "gymnasium" if env_id in _LAKE else re.sub(r"\W+", "_", str(env_id).lower().split(":")[-1])
 
 
-def _lake(env_id: Any, there: Any, elsewhere: Any) -> Any:
-    return there if env_id in _LAKE else elsewhere
-
-
 def _two_thirds(tasks: Any) -> int:
     """Training tasks among listed ones, or among those of a draw."""
     number = tasks.get("count") if isinstance(tasks, Mapping) else len(tasks) if isinstance(tasks, Sized) else 0
@@ -29,9 +25,9 @@ def _lake_life(episodes: Any, steps: Any) -> int:
     return -(-(episodes + 1) * steps // 10) * 10 if numbers_of(episodes, steps) else 10
 
 
-RESOLVERS: dict[str, Callable[..., object]] = {
+RESOLVERS: dict[str, Callable[[Any], object] | Callable[[Any, Any], object] | Callable[[Any, Any, Any], object]] = {
     "world": _world,
-    "lake": _lake,
+    "lake": lambda env_id, there, elsewhere: there if env_id in _LAKE else elsewhere,
     "lake_life": _lake_life,
     "two_thirds": _two_thirds,
 }

@@ -1,5 +1,6 @@
 """Resolvers of the presets of this extension."""
 
+from collections.abc import Callable
 from typing import Any
 
 from icrl.app.resolvers import numbers_of
@@ -10,9 +11,8 @@ def _short_life(episodes: Any, steps: Any) -> int:
     return -(-(episodes + 1) * steps // 10) * 10 if numbers_of(episodes, steps) else 10
 
 
-def _first_starts(length: Any, steps: Any) -> int:
-    """Steps of a life in which all windows of this length begin in its first episode."""
-    return length + steps - 1 if numbers_of(length, steps) else 0
-
-
-RESOLVERS = {"short_life": _short_life, "first_starts": _first_starts}
+RESOLVERS: dict[str, Callable[[Any, Any], object]] = {
+    "short_life": _short_life,
+    # Steps of a life in which all windows of this length begin in its first episode.
+    "first_starts": lambda length, steps: length + steps - 1 if numbers_of(length, steps) else 0,
+}
