@@ -17,7 +17,7 @@ from icrl.evaluation.in_context import play_episodes
 from icrl.extensions.films import films, walks
 from icrl.extensions.films.films import film_agents, write_lives
 from icrl.extensions.films.growing_curve import GrowingCurve
-from icrl.extensions.films.walks import BACKGROUND, CELL, HOLD, MARGIN, Walk, film, film_of_life, play, tile, walks_of
+from icrl.extensions.films.walks import BACKGROUND, HOLD, MARGIN, SIDE, Walk, film, film_of_life, play, tile, walks_of
 from icrl.extensions.maps.render import AGENT, Frames, render_cells
 
 ROOM = MapView(3, 3, (5,))
@@ -45,7 +45,7 @@ def test_walks_join_up_and_end_where_the_episode_ended() -> None:
 
 def drawn(walks: list[Walk]) -> Frames:
     """Each walk drawn as a whole."""
-    clips = [render_cells(walk.cells, ROOM, CELL, walk.rewarded) for walk in walks]
+    clips = [render_cells(walk.cells, ROOM, SIDE // 3, walk.rewarded) for walk in walks]
     return np.concatenate([np.concatenate([clip, *[clip[-1:]] * HOLD]) for clip in clips])
 
 
@@ -78,11 +78,11 @@ def test_a_curve_grows_below_a_life_when_an_episode_ends(monkeypatch: pytest.Mon
     assert list(made.counts) == [*whole, 3, 4, 5, 5, *[6] * (1 + HOLD)]
     names = [*[1] * 8, *[2] * 8, 3, 4, 5, *[6] * 6]
     assert made.titles == [f"model, episode {number}" for number in names]
-    room = 22 + 3 * CELL + 12  # with caption and walls
+    room = 22 + SIDE + 36  # with caption and walls
     below = frames[:, room:]
     changed = (below[1:] != below[:-1]).any((1, 2, 3))
     assert changed.tolist() == (np.diff(made.counts) > 0).tolist()
-    np.testing.assert_array_equal(frames[-1, 22:room], render_cells(WIN.cells, ROOM, CELL, WIN.rewarded)[-1])
+    np.testing.assert_array_equal(frames[-1, 22:room], render_cells(WIN.cells, ROOM, SIDE // 3, WIN.rewarded)[-1])
 
 
 def test_the_last_episode_of_a_longer_life_follows_its_curve(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -110,7 +110,7 @@ def test_a_long_curve_shows_means() -> None:
     ("rows", "columns", "number", "height", "width"),
     [
         *((9, 9, 1, 228, 228), (20, 25, 1, 388, 484), (9, 9, 57, 1332, 1332), (17, 17, 64, 1300, 1300)),
-        *((1, 100, 1, 8, 404), (64, 64, 64, 2116, 2116)),  # with cells of 4 pixels, the smallest
+        *((1, 100, 1, 8, 404), (3, 3, 1, 252, 252), (64, 64, 64, 2116, 2116)),  # with cells of 4 pixels, the smallest
     ],
 )
 def test_cells_get_smaller_so_that_films_fit(

@@ -25,6 +25,7 @@ from icrl.plots.style import Frame
 
 HOLD = 4  # frames for which the end of an episode stays: half a second of a life
 CELL, SMALLEST_CELL = 24, 4  # pixels of a cell, if the picture has room for them, and if it has not
+SIDE = 216  # pixels of the side of a small room, whose curve needs room for its labels
 CLIP, PICTURE = 480, 1280  # largest pixels of the longer side of a clip, and of all clips together, if cells allow
 WALL_PIXELS = 6  # around pictures of the world's own
 MARGIN = 4  # pixels between tiled clips; even, so that even clips give an even picture
@@ -110,7 +111,8 @@ class Film(NamedTuple):
             pictures = [np.frombuffer(zlib.decompress(self.pictures[i]), np.uint8).reshape(self.shape) for i in at]
             frames = frame_pictures(pictures, self.rewarded[at], room)
         else:
-            cell_pixels = max(SMALLEST_CELL, min(CELL, room // max(self.view.rows, self.view.columns)))
+            side = max(self.view.rows, self.view.columns)
+            cell_pixels = max(SMALLEST_CELL, min(max(CELL, SIDE // side), room // side))
             frames = render_cells(self.cells[at], self.view, cell_pixels, self.rewarded[at], self.visited[at])
         if self.curve:
             counts = [self.counts[i] for i in at]
