@@ -142,6 +142,7 @@ def test_a_run_goes_on_with_its_own_options_and_from_its_own_start(again):
         ("model.obs_encoding=cell", "needs model.obs_encoding=coordinates, smooth or framed, not cell"),
         ("env.permute_actions=true", "env.name=dark_room has no other rooms with these options"),
         ("finetune.room_sizes=[5,20]", "must be at most model.max_size=17"),
+        ("finetune.num_mini_batches=21", "finetune.num_mini_batches=21: must be at most 20, the streams of all tasks"),
     ],
 )
 def test_the_pipeline_refuses_trials_that_cannot_be_before_any_work(tmp_path, option, why):

@@ -54,7 +54,7 @@ def main(config: Config) -> Path:
                 split, all_tasks = context.tasks, env.all_tasks().to(context.device)
                 tasks = all_tasks[[task for task in split["train"] if task not in split["development"]]]
                 hidden = all_tasks[[*split["held_out"], *split["development"]]]
-                run = trial_context(context, env, tasks)
+                run = trial_context(context, len(tasks))
                 family = rooms_beside(config, env, hidden)
                 spec = (family or env).spec
                 model = make_gpt(config.model, spec).to(context.device, dtype_of(config))

@@ -33,7 +33,7 @@ def main(config: Config) -> Path:
     tuned = config.policy.model == config.finetune.experiment_name
     _check_trained(config)
     if tuned:
-        check_trials(config)
+        check_trials(config, records=True)
     set_forkserver_preload([__name__, "torch._dynamo"])  # which every other process of a stage needs
     threads = config.num_threads or torch.get_num_threads()
     ranks = process_group()

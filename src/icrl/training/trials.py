@@ -22,6 +22,7 @@ from icrl.contracts import ConfigError, Rollout
 from icrl.envs import make_env
 from icrl.envs.core import Family, TensorEnv, check_playable
 from icrl.envs.rollout import OpenEpisodes, finished_episodes, numbered, rollout, start_streams
+from icrl.envs.tasks import development_of, split_tasks
 from icrl.nn.encoders import OF_ROWS, ObsEmbedding
 from icrl.nn.gpt import GPT
 from icrl.nn.gpt_policy import GPTPolicy, kept_of
@@ -186,8 +187,9 @@ def context_windows(steps: int, length: int) -> tuple[Tensor, Tensor]:
     return (begin + within).clamp(max=steps - 1), new / new.mean()
 
 
-def check_trials(config: Config) -> None:
-    """Raise `ConfigError` for options of trials that the world or the model does not allow; needs no histories."""
+def check_trials(config: Config, records: bool = False) -> None:
+    """Raise `ConfigError` for options of trials that the world or the model does not allow; needs no histories. Those
+    that a command `records` itself have the split of its options, so their number of streams is known."""
     check_playable(config.env)
     options = config.finetune
     with closing(make_env(config.env)) as env:
@@ -196,8 +198,13 @@ def check_trials(config: Config) -> None:
         refuse(real, f"finetune.bonus={options.bonus}: {many}; give finetune.bonus=0")
         own = f"model.head={config.model.head} has a model of its own, and trials train the plain one: give auto"
         refuse(make_head(config.model, env.spec).model, own)
+        none = f"finetune.num_unsolvable={options.num_unsolvable}: env.name={config.env.name} has no such tasks; give 0"
+        refuse(options.num_unsolvable and env.unsolvable(env.all_tasks()[:0]) is None, none)
         if options.num_rooms:
             _check_rooms(config, env)
+        if records:
+            train = split_tasks(env, config).train
+            check_streams(options, len(train) - len(development_of(env, config, train)))
     lacking = f"finetune.gae_lambda={options.gae_lambda} needs an extension that is not installed; give null"
     refuse(options.gae_lambda is not None and not CRITICS, lacking)
 
@@ -227,20 +234,21 @@ def rooms_beside(config: Config, env: TensorEnv, hidden: Tensor) -> Family | Non
     return env.family(model.max_size, corner, (least, most), hidden)
 
 
-def trial_context(context: RunContext, env: TensorEnv, tasks: Tensor) -> RunContext:
-    """Context with the optimizer, batches and precision of policy gradients on the training `tasks` `[N, task_dim]` of
-    `env`. Raises `ConfigError` if there are too few streams."""
+def check_streams(options: FinetuneConfig, num_tasks: int, ranks: int = 1) -> int:
+    """Streams of an iteration on `num_tasks` training tasks. Raises `ConfigError` if these are too few for the
+    mini-batches, or cannot be shared by so many `ranks`."""
+    number, parts = options.streams_of(num_tasks), options.num_mini_batches
+    played = f"each of {ranks} processes plays as many of the {number} streams of all tasks"
+    refuse(number % ranks, f"finetune.num_streams={options.num_streams}: {played}; give a multiple of {ranks}")
+    most, why = number // ranks, f": {played}" if ranks > 1 else ", the streams of all tasks"
+    refuse(parts > most, f"finetune.num_mini_batches={parts}: must be at most {most}{why}")
+    return number
+
+
+def trial_context(context: RunContext, num_tasks: int) -> RunContext:
+    """Context with the optimizer and batches of trials on `num_tasks` training tasks; raises as `check_streams`."""
     config, options = context.config, context.config.finetune
-    unsolvable = f"finetune.num_unsolvable={options.num_unsolvable}"
-    none = options.num_unsolvable and env.unsolvable(tasks) is None
-    refuse(none, f"{unsolvable}: env.name={config.env.name} has no tasks without reward; give 0")
-    num_streams = options.streams_of(len(tasks))
-    parts = f"finetune.num_mini_batches={options.num_mini_batches}"
-    refuse(options.num_mini_batches > num_streams, f"{parts}: must be at most {num_streams}, the streams of all tasks")
-    ranks, streams = context.ranks.size, f"finetune.num_streams={options.num_streams}"
-    played = f"each of {ranks} processes plays as many of the {num_streams} streams of all tasks"
-    refuse(num_streams % ranks, f"{streams}: {played}; give a multiple of {ranks}")
-    refuse(options.num_mini_batches * ranks > num_streams, f"{parts}: must be at most {num_streams // ranks}: {played}")
+    num_streams = check_streams(options, num_tasks, context.ranks.size)
     windows, _ = context_windows(options.trial_steps, config.model.context_len)
     size = -(-num_streams // options.num_mini_batches) * len(windows)
     batches = {"mini_batch_size": size, "mini_batch_length": windows.shape[1]}
