@@ -169,12 +169,12 @@ def moved_table(moved: Mapping[str, Any]) -> str:
     num_episodes = len(next(iter(moved.values()))["curves"]["success"]["mean"])
     before, tail = move_of(num_episodes), tail_of(num_episodes)
     after = [later for later in _SHOWN if before + later <= num_episodes]
-    episodes, last = (0, *after), f"{num_episodes - tail + 1}-{num_episodes}"
-    header = [f"goal moves after episode {before}, success at", *(str(before + later) for later in episodes), last]
+    last = f"{num_episodes - tail + 1}-{num_episodes}" if tail > 1 else f"{num_episodes}"
+    header = [f"goal moves after episode {before}, success at", *(str(before + later) for later in (0, *after)), last]
     rows = [[*header, *(f"old first {before + later}" for later in after)]]
     for name, numbers in moved.items():
         success, old = numbers["curves"]["success"], numbers["curves"].get(VISITS)
-        shown = [at(success, before + later) for later in episodes]
+        shown = [at(success, before + later) for later in (0, *after)]
         end = f"{numbers['final']['success']['mean']:.3f}"
         rows.append([name, *shown, end, *(at(old, before + later) for later in after)])
     return aligned(rows)

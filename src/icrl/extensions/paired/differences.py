@@ -77,7 +77,8 @@ def differences(
 
 def differences_table(differences: Json, num_episodes: int, measure: str = "success") -> str:
     """One row per policy: paired differences of the model from it, with intervals."""
-    last = f"{num_episodes - tail_of(num_episodes) + 1}-{num_episodes}"
+    tail = tail_of(num_episodes)
+    last = f"{num_episodes - tail + 1}-{num_episodes}" if tail > 1 else f"{num_episodes}"
     shown = {"success": "success", "steps to goal": "steps_to_goal"} if measure == "success" else {"return": "returns"}
     rows = [["model minus another policy, task by task", *(f"{label} {last}" for label in shown)]]
     for name, numbers in differences.items():
