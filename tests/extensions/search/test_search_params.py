@@ -2,7 +2,7 @@
 
 import json
 import re
-import sys
+import signal
 from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any
@@ -21,7 +21,7 @@ from icrl import extensions
 from icrl.app.compose import compose_config, load_config
 from icrl.app.root import Config
 from icrl.config.options import replace
-from icrl.contracts import ConfigError, PipelineError
+from icrl.contracts import ConfigError, PipelineError, Stopped
 from icrl.envs import make_env
 from icrl.envs.rooms import DarkRoom
 from icrl.envs.tasks import split_tasks
@@ -64,8 +64,8 @@ def test_an_interrupted_search_tries_the_same_as_an_undisturbed_one(tmp_path, mo
     for name, value in results["best"].items():
         assert getattr(source, name.removeprefix("source.")) == pytest.approx(value, rel=1e-3)
     first = searched(tmp_path, 11)
-    with monkeypatch.context() as patch, pytest.raises(SystemExit):  # amid the next trial
-        patch.setattr(search_params, "score", lambda *_: sys.exit())
+    with monkeypatch.context() as patch, pytest.raises(Stopped, match="the same command continues"):  # amid a trial
+        patch.setattr(search_params, "score", lambda *_: signal.raise_signal(signal.SIGTERM))
         searched(tmp_path, 12)
     second = searched(tmp_path, 12)
     assert second["trials"] == results["trials"] and second["trials"][:11] == first["trials"]

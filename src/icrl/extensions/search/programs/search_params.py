@@ -10,7 +10,8 @@ ones. The same command continues a search: `search.num_trials` is the total numb
 """
 
 import logging
-from contextlib import closing
+import signal
+from contextlib import ExitStack, closing
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -28,7 +29,7 @@ from tqdm import tqdm
 from icrl.app.root import Config
 from icrl.config.options import refuse, replace, walk
 from icrl.config.schedules import nearest
-from icrl.contracts import ConfigError
+from icrl.contracts import ConfigError, Stopped
 from icrl.envs import make_env
 from icrl.envs.core import TensorEnv
 from icrl.envs.rollout import OpenEpisodes, finished_episodes
@@ -60,7 +61,8 @@ def main(config: SearchedConfig) -> Path:
     folder, owner = config.folder("logs") / "search", identity_of("search_params", config, compared)
     given, path, space = folder / "config.json", folder / "results.json", space_of(config)
     optuna.logging.set_verbosity(logging.WARNING)
-    with only_writer(folder):
+    with only_writer(folder), ExitStack() as stack:
+        stack.callback(signal.signal, signal.SIGTERM, signal.signal(signal.SIGTERM, _stop))
         if given.exists():
             before, found, _ = read_owned(given, {})
             check_same(config, before, compared, str(folder))
@@ -86,6 +88,11 @@ def main(config: SearchedConfig) -> Path:
     print(f"best of {len(study.trials)} trials, {value} {study.best_value:.3f}: {best}")
     print(f"trials and pictures: {folder}")
     return folder
+
+
+def _stop(*_: object) -> None:
+    """Handler of SIGTERM between trainings, which have their own."""
+    raise Stopped("SIGTERM: all finished trials are saved; the same command continues")
 
 
 def space_of(config: SearchedConfig) -> dict[str, BaseDistribution]:
