@@ -37,7 +37,8 @@ from icrl.training.policy_gradient import FinetuneConfig
 _PROGRAMS = extensions.programs()
 # Of all runs, unless the study asks for more.
 QUIET = ("source.videos_per_task=0", "trainer.evaluate=false", "evaluation.videos=false")
-_OF_STUDY = ("seed", "histories", "run", "num_threads")  # options that the study sets for each run
+# Options that the study sets for each run, and those of the study that do so.
+_OF_STUDY = {"seed": "study.seeds", "histories": "name", "run": "name", "num_threads": "launch.num_workers"}
 _OF_RUNS = ("name", "root", "study", "launch")  # besides, that no variant sets
 _ALONE = ("study", "launch")  # groups of the study, which its runs do not have
 _OF_HISTORIES = ("seed", "env", "tasks", "source", "evals")
@@ -148,8 +149,9 @@ def _read_variant(written: dict[str, Any]) -> _Variant:
 
 def _check_not_reserved(options: Iterable[str], reserved: Collection[str]) -> None:
     for option in options:
-        set_here = f"{option}: a study sets this for all of its runs; give study.seeds or name= to the study"
-        refuse(_group_of(option) in reserved, set_here)
+        group, key = _group_of(option), option.lstrip("+").partition("=")[0]
+        instead = f"give {_OF_STUDY.get(group, key)}= to the study"
+        refuse(group in reserved, f"{option}: a study sets this for all of its runs; {instead}")
 
 
 class _Planner:
