@@ -121,11 +121,6 @@ def sidecars(folder: Path, kind: str) -> list[Path]:
     return sorted(files, key=step_of, reverse=True)
 
 
-def by_step(folder: Path) -> dict[int, Path]:
-    """Sidecars of all checkpoints in `folder` whose models can be used, by step; those of `last` hold the most."""
-    return {step_of(sidecar): sidecar for kind in ("best", "snapshot", "last") for sidecar in sidecars(folder, kind)}
-
-
 def step_of(sidecar: Path) -> int:
     return int(sidecar.stem.rpartition("-")[2])
 
@@ -212,7 +207,8 @@ def open_model(folder: Path, kind: str | int, program: str, device: torch.device
     """State and sidecar as by `open_finished`, or those of the update `kind`, if it is a number, also of a
     run that is not finished. Raises `ConfigError` if there are none."""
     if isinstance(kind, int):
-        there = by_step(folder)
+        kinds = ("best", "snapshot", "last")  # of equal steps the last one counts, which holds the most
+        there = {step_of(one): one for name in kinds for one in sidecars(folder, name)}
         known = f"{folder} has checkpoints of the updates {', '.join(map(str, sorted(there))) or '(none)'}"
         refuse(kind not in there, f"evaluation.checkpoint={kind}: {known}; checkpoints.snapshot_interval keeps more")
         opened = load(there[kind], device)
@@ -222,7 +218,9 @@ def open_model(folder: Path, kind: str | int, program: str, device: torch.device
     if opened is None and kind == "best" and (folder / FINISHED).exists():
         raise ConfigError(f"evaluation.checkpoint=best: {folder} has none; give last (trainer.evaluate=true makes one)")
     if opened is None:
-        raise ConfigError(f"no finished training in {folder}: run `{command_of(program)}` with the same options")
+        beside = ", ".join(finished.parent.name for finished in sorted(folder.parent.glob(f"*/{FINISHED}")))
+        there = f"; finished beside it: {beside}" if beside else ""
+        raise ConfigError(f"no finished training in {folder}: run `{command_of(program)}` with the same options{there}")
     check_described(opened[1]["description"], folder)
     if not isinstance(opened[0], dict) or not isinstance(opened[0].get("model"), dict):
         raise PipelineError(f"a checkpoint in {folder} holds no model: another program wrote it")
