@@ -46,9 +46,10 @@ def _unchangeable(config: Config, spec: EnvSpec) -> dict[str, Any]:
     obs, action = spec.observation_space, spec.action_space
     layers = spec.num_obs // spec.width**2 if spec.width else 0
     counted = isinstance(action, Discrete)
-    outputs = make_head(config.model, spec).num_parameters  # by default one for each action
+    outputs, head = make_head(config.model, spec).num_parameters, config.model.head  # by default one for each action
+    number = "number of actions" if head == "auto" else f"number of outputs of model.head={head}"
     return {
-        "number of actions" if counted else "space of actions": outputs if counted else action,
+        number if counted else "space of actions": outputs if counted else action,
         "reward values": spec.reward_values,
         "number of layers of observations": layers,
         "number of points and coordinates": spec.points,
