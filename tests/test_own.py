@@ -203,7 +203,7 @@ WRONG = {  # message: options
     "module=no_such.module: ModuleNotFoundError: No module named 'no_such'": ["module=no_such.module"],
     "module={mine}/broken.py: SyntaxError": ["module={mine}/broken.py"],
     "module={mine}/raises.py: ZeroDivisionError: division by zero": ["module={mine}/raises.py"],
-    "module={mine}/a-b.py: must be named as a module is": ["module={mine}/a-b.py"],
+    "module={mine}/a-b.py: a-b.py must be named as a module is": ["module={mine}/a-b.py"],
     "is another module json; rename the file": ["module={mine}/json.py"],
     "@world('dark_room') of twice.Twice: there is another world of this name": ["module={mine}/twice.py"],
     "@source('a2c') of thrice.Thrice: there is another source of this name": ["module={mine}/thrice.py"],

@@ -39,7 +39,7 @@ def load_module(name: str, given: str) -> ModuleType:
     if name.endswith(".py"):
         path = Path(name).resolve()
         refuse(not path.is_file(), f"{given}: there is no such file, relative to the working directory")
-        refuse(not path.stem.isidentifier(), f"{given}: must be named as a module is: letters, digits and _")
+        refuse(not path.stem.isidentifier(), f"{given}: {path.name} must be named as a module is: letters, digits, _")
         name = path.stem
         if str(path.parent) not in sys.path:
             sys.path.append(str(path.parent))
