@@ -11,6 +11,7 @@ ones. The same command continues a search: `search.num_trials` is the total numb
 
 import logging
 import signal
+import threading
 from contextlib import ExitStack, closing
 from datetime import datetime
 from pathlib import Path
@@ -62,7 +63,8 @@ def main(config: SearchedConfig) -> Path:
     given, path, space = folder / "config.json", folder / "results.json", space_of(config)
     optuna.logging.set_verbosity(logging.WARNING)
     with only_writer(folder), ExitStack() as stack:
-        stack.callback(signal.signal, signal.SIGTERM, signal.signal(signal.SIGTERM, _stop))
+        if threading.current_thread() is threading.main_thread():  # no other thread may set handlers
+            stack.callback(signal.signal, signal.SIGTERM, signal.signal(signal.SIGTERM, _stop))
         if given.exists():
             before, found, _ = read_owned(given, {})
             check_same(config, before, compared, str(folder))
