@@ -83,6 +83,7 @@ def load(
     known = checkpoint in ("last", "best") or (type(checkpoint) is int and checkpoint >= 0)
     refuse(not known, f"checkpoint={checkpoint}: must be last, best, or the number of an update")
     refuse(not isinstance(seed, int) or abs(seed) >= 2**63, f"seed={seed}: must be an int of 64 bits")
+    refuse(model is not None and not isinstance(model, str), f"model={model}: must be None, or the name of a model")
     refuse(not folder.is_dir(), f"{folder}: there is no such folder")
     load_plugins()
     make: PolicyLoader = plain_gpt
