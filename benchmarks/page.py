@@ -16,8 +16,7 @@ _HEAD = """# Figures of speed
 
 `make bench` writes this page: medians of the rounds of each [benchmark](../benchmarks/README.md), all sides in turn.
 Ratios, to the side with 1.00, hold better than rates, because the speed of a machine varies. A floor is the time of the
-multiplications alone, at the rate of a large product. A commit with a plus sign had uncommitted changes; 32046aa and
-76de953 are of a branch before a rebase."""
+multiplications alone, at the rate of a large product. A commit with a plus sign had uncommitted changes."""
 
 
 def page(folder: Path = RESULTS) -> str:

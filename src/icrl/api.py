@@ -95,11 +95,12 @@ def load(
     else:
         if model is None and not (folder / "gpt").exists() and (folder / "finetuned").exists():
             model = "finetuned"  # with finetune.start=none
-        policy, trials = replace(PolicyConfig(), model=model), replace(FinetuneConfig(), experiment_name=model)
         if model is None:
             about = open_model(folder / "gpt", "last", "train_gpt", device)[1]
             recorded = recorded_options(Config, about["description"]["config"], sidecar_of(folder / "gpt", about))
             policy, trials = recorded.policy, recorded.finetune
+        else:
+            policy, trials = replace(PolicyConfig(), model=model), replace(FinetuneConfig(), experiment_name=model)
         kind = kind_of(policy, trials)
         make, folder = kind.load, folder / kind.folder
         made = read_owned(ended, {})[1].program if (ended := folder / FINISHED).exists() else kind.program

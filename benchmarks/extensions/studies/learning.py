@@ -295,7 +295,10 @@ def leaderboard(folder: Path = FIGURES) -> str:
 
 
 def _origin(kept: Json, rows: Iterable[Json]) -> str:
-    splits = f"splits {', '.join(map(str, kept['splits']))}, " if kept.get("splits") else ""
+    rows = list(rows)
+    others = kept.get("splits") or ([0] if any(row.get("splits") for row in rows) else [])  # of rows that name none
+    numbers = sorted({split for row in rows for split in row.get("splits") or others})
+    splits = f"splits {', '.join(map(str, numbers))}, " if numbers else ""
     commits = sorted({commit for row in rows for commit in row["trained_at"]})
     return f"{splits}seeds {', '.join(map(str, kept['seeds']))}, at {', '.join(commits)}"
 

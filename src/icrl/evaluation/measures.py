@@ -36,6 +36,12 @@ def tail_of(num_episodes: int) -> int:
     return max(1, num_episodes // 4)
 
 
+def tail_heading(num_episodes: int) -> str:
+    """Numbers of these episodes, from 1, as tables show them: 31-40, or 4 for one alone."""
+    first = num_episodes - tail_of(num_episodes) + 1
+    return f"{first}-{num_episodes}" if first < num_episodes else f"{num_episodes}"
+
+
 def measure_of(policies: Mapping[str, Mapping[str, Any]]) -> str:
     """Measure that tells how well `policies` with these curves do: success, or returns if none ever succeeds."""
     return "success" if any(any(curves["success"]["mean"]) for curves in policies.values()) else "returns"

@@ -8,7 +8,7 @@ import numpy as np
 
 from icrl.contracts import Json
 from icrl.evaluation.diagnostics import diagnostics
-from icrl.evaluation.measures import SCALED, best_of, measure_of, tail_of
+from icrl.evaluation.measures import SCALED, best_of, measure_of, tail_heading, tail_of
 from icrl.evaluation.protocol import ABLATIONS, PARTS, shown_part
 from icrl.evaluation.report import Curves, all_curves
 from icrl.spaces import EnvSpec
@@ -35,7 +35,7 @@ def table(policies: Mapping[str, Curves]) -> str:
     num_episodes, measure = len(next(iter(policies.values()))["success"]["mean"]), measure_of(policies)
     tail, digits = tail_of(num_episodes), DIGITS[measure]
     shown = [episode for episode in (1, 5, 20) if episode <= num_episodes - tail]
-    last = f"{num_episodes - tail + 1}-{num_episodes}" if tail > 1 else f"{num_episodes}"
+    last = tail_heading(num_episodes)
     further = {"steps to goal": "steps_to_goal", "return": "returns"} if measure == "success" else {"scaled": SCALED}
     further = {label: key for label, key in further.items() if all(key in curves for curves in policies.values())}
     rows = [[f"{LABELS[measure]} at episode", *map(str, shown), last, *(f"{label} {last}" for label in further)]]

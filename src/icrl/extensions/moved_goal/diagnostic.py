@@ -17,7 +17,7 @@ from icrl.envs.core import TensorEnv
 from icrl.envs.rooms import DarkRoom
 from icrl.evaluation.diagnostics import OF_DIAGNOSTIC, Arrays, Diagnostic, Episodes, Runs
 from icrl.evaluation.in_context import Adaptation, Job, jobs_playing, joined
-from icrl.evaluation.measures import SHARES, Cells, cells_of, intervals, tail_of
+from icrl.evaluation.measures import SHARES, Cells, cells_of, intervals, tail_heading, tail_of
 from icrl.evaluation.protocol import shown_part
 from icrl.evaluation.report import PROBES
 from icrl.evaluation.setup import Setup
@@ -167,9 +167,8 @@ def after_move(success: Values, misled: Values) -> Cells:
 def moved_table(moved: Mapping[str, Any]) -> str:
     """One row per policy: success in some episodes after the goal moved, and visits of the old goal before the new."""
     num_episodes = len(next(iter(moved.values()))["curves"]["success"]["mean"])
-    before, tail = move_of(num_episodes), tail_of(num_episodes)
+    before, last = move_of(num_episodes), tail_heading(num_episodes)
     after = [later for later in _SHOWN if before + later <= num_episodes]
-    last = f"{num_episodes - tail + 1}-{num_episodes}" if tail > 1 else f"{num_episodes}"
     header = [f"goal moves after episode {before}, success at", *(str(before + later) for later in (0, *after)), last]
     rows = [[*header, *(f"old first {before + later}" for later in after)]]
     for name, numbers in moved.items():

@@ -10,7 +10,7 @@ from typing import Any
 from icrl.contracts import Json
 from icrl.evaluation.diagnostics import Diagnostic, Runs
 from icrl.evaluation.in_context import Adaptation, EvaluationConfig
-from icrl.evaluation.measures import MEASURES, Cells, clip, intervals, measure_of, num_drawn, tail_of
+from icrl.evaluation.measures import MEASURES, Cells, clip, intervals, measure_of, num_drawn, tail_heading, tail_of
 from icrl.evaluation.protocol import COMPARED, shown_part
 from icrl.evaluation.report import CURVE, all_curves
 from icrl.evaluation.tables import DIGITS, aligned, interval_text
@@ -77,8 +77,7 @@ def differences(
 
 def differences_table(differences: Json, num_episodes: int, measure: str = "success") -> str:
     """One row per policy: paired differences of the model from it, with intervals."""
-    tail = tail_of(num_episodes)
-    last = f"{num_episodes - tail + 1}-{num_episodes}" if tail > 1 else f"{num_episodes}"
+    last = tail_heading(num_episodes)
     shown = {"success": "success", "steps to goal": "steps_to_goal"} if measure == "success" else {"return": "returns"}
     rows = [["model minus another policy, task by task", *(f"{label} {last}" for label in shown)]]
     for name, numbers in differences.items():
