@@ -29,7 +29,7 @@ TRIALS = (
     *("finetune.trial_steps=40", "model.context_len=60"),
 )
 FILE = r"\b(?:src|tests|benchmarks|docs|examples)/[\w/]+\.(?:py|yaml|md)\b"
-EXTRAS = ("half_cheetah", "minigrid", "meta_world", "Taxi", "gymnasium_pendulum")  # their packages are not in CI
+EXTRAS = ("locomotion", "minigrid", "meta_world", "Taxi", "gymnasium_pendulum")  # their packages are not in CI
 
 
 @pytest.mark.parametrize("command", commands())

@@ -27,7 +27,6 @@ from benchmarks.extensions.studies.tables import (
     MINUTES,
     MODEL,
     OFF_PLAN,
-    OURS,
     PUBLISHED,
     RANKS,
     REGRET,
@@ -45,7 +44,7 @@ from icrl.contracts import Json
 from icrl.evaluation.protocol import PARTS, shown_part
 from icrl.evaluation.tables import interval_text
 from icrl.extensions.studies.programs import study
-from icrl.extensions.studies.report import COVERAGE_KEPT, LATER, ours_beside
+from icrl.extensions.studies.report import COVERAGE_KEPT, LATER, ours_beside, published_measure
 from icrl.runs.files import PROJECT, read_json, write_json
 
 FIGURES = RESULTS / "studies"
@@ -75,7 +74,7 @@ STUDIES += (
     "offline",
     "q_histories",
     "filtering",
-    "half_cheetah",
+    "locomotion",
     "minigrid",
     "minigrid_trials",
     "meta_world",
@@ -157,7 +156,7 @@ def _add_published(figures: dict[str, dict[str, str]], row: Json) -> None:
     """Add published results, and ours in the same measure."""
     measure = row["published"][0]["measure"]
     for name, ours in ours_beside(row["found"], measure).items():
-        figures[name][OURS[measure]] = ours
+        figures[name][published_measure(measure)] = ours
     for one in row["published"]:
         figures.setdefault(one["label"], {})[PUBLISHED] = f"{one['value']} ({one['source']})"
 

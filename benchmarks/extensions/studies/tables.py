@@ -3,7 +3,8 @@
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from icrl.extensions.studies.report import PUBLISHED as OURS
+from icrl.extensions.studies.report import PUBLISHED as _PUBLISHED
+from icrl.extensions.studies.report import published_measure
 
 MODEL = "model"
 
@@ -47,7 +48,7 @@ LATE, STEPS, AFTER = "success, 31 to 40", "steps to goal", "after the first succ
 COVERED, MEMORY = "cells visited in 4 episodes without a goal", "of these by memory"
 OFF_PLAN = "new cells above a blind replay"  # in the three episodes after a random one
 ABOVE_OPTIMUM, REGRET = "steps above the optimum", "regret"
-TOTAL, LAST = OURS.values()
+TOTAL, LAST = _PUBLISHED.values()
 PUBLISHED, MINUTES = "published", "minutes"
 AFTER_MOVE = "ten episodes after the goal moved"
 _REFERENCES = (
@@ -59,7 +60,7 @@ _REFERENCES = (
     "random",
 )
 AREA = "normalised area"
-RETURN_4, RETURN_FIRST, RETURN_END = "return, episode 4", "return, episode 1", "return, last quarter"
+RETURN_FIRST, RETURN_4, RETURN_END = published_measure(1), published_measure(4), "return, last quarter"
 SUCCESS_END = "success, last quarter"
 _HEADLINES = [
     Line("trials", _TRIALS, label="A2C histories, distilled, then trials (`make run`)"),
@@ -190,7 +191,7 @@ RANKS = [
     Rank("Fetch", "minigrid_trials", "Fetch", RETURN_END, _EXPERT),
     Rank("FourRooms", "minigrid_trials", "FourRooms", RETURN_END, _EXPERT),
     Rank("ML1 reach", "meta_world", "reach", RETURN_END, _EXPERT),
-    Rank("HalfCheetah-Vel", "half_cheetah", "HalfCheetah-Vel", RETURN_4, _EXPERT),
+    Rank("HalfCheetah-Vel", "locomotion", "HalfCheetah-Vel", RETURN_4, _EXPERT),
 ]
 
 

@@ -195,7 +195,7 @@ SLOW = {"world_trials", "minigrid_trials", "minigrid", "literature"}  # worlds w
 )
 def test_every_preset_can_be_run(preset: str) -> None:
     """The plan checks all its runs; the command line of a run gives the configuration of the row."""
-    packages = {"half_cheetah": "mujoco", "meta_world": "metaworld"}
+    packages = {"locomotion": "mujoco", "meta_world": "metaworld"}
     packages |= dict.fromkeys(("minigrid", "minigrid_trials"), "minigrid")
     if package := packages.get(preset):
         pytest.importorskip(package)

@@ -134,12 +134,13 @@ def test_a_column_is_there_if_one_row_has_it() -> None:
 
 def test_published_results_stand_beside_ours() -> None:
     """Policies of a row with published ones: the model, ours, and those that are published alone; total rewards of a
-    life, or returns of the last episode."""
+    life, or returns of the last episode or of one by its number."""
     published = [{"label": name, "value": value, "source": "a paper"} for name, value in (("random", 1.0), ("RL^2", 7))]
-    one, other = (
+    one, other, early = (
         result(name, 0.5, published=[cited | {"measure": measure} for cited in published])
-        for name, measure in (("a", "total"), ("b", "last"))
+        for name, measure in (("a", "total"), ("b", "last"), ("d", 2))
     )
+    early["found"]["curves"]["random"]["returns"] = {"mean": [0.1, 0.2, 0.3]}
     one["found"]["final"]["held_out"]["total"] = interval(6.5)
     assert published_cells([result("c", 0.5, published=[])]) == []
     assert published_cells([result("c", 0.5, published=[]), one, other]) == [
@@ -155,6 +156,8 @@ def test_published_results_stand_beside_ours() -> None:
         ["b", "optimum", "return, last episode", "1.00", "-", "-"],
         ["b", "RL^2", "return, last episode", "-", "7", "a paper"],
     ]
+    rows = published_cells([early])
+    assert ["d", "random", "return, episode 2", "0.20", "1", "a paper"] in rows
 
 
 def axes_of(results: list[dict[str, Any]], measure: str = "success") -> tuple[Axes, Axes, list[str]]:

@@ -25,7 +25,7 @@ class StudyConfig(Options):
         "(a number or a name) on the axis, `line`, the name of the line through such places, and `test`, the worlds it "
         "is evaluated in: for each a label and a list of KEY=VALUE ([]: there is nothing to compare); `published`, "
         "results to show beside ours: a `label`, a `value`, a `source` and a `measure`, total (reward of a life, "
-        "the default) or last (return of the last episode)",
+        "the default), last (return of the last episode) or the number of an episode (its return)",
     )
     xlabel: Text = option("variant", "label of the axis of variants")
     scale: float = option(1.0, "factor of trainer.num_iterations", gt=0, le=10**6)

@@ -69,12 +69,12 @@ class Plan(NamedTuple):
 
 
 class _Published(BaseModel, strict=True, extra="forbid"):
-    """Result of a publication: the total reward of a life, or the return of its last episode."""
+    """Result of a publication: the total reward of a life, or the return of its last or any other episode."""
 
     label: Annotated[str, "the name of a policy, ours if it is the same"]
     value: Annotated[float, "a number"]
     source: Annotated[str, "a publication"]
-    measure: Literal["total", "last"] = "total"
+    measure: Literal["total", "last"] | Annotated[int, Field(ge=1)] = "total"
 
 
 class _Variant(BaseModel, strict=True, extra="forbid"):
@@ -85,7 +85,9 @@ class _Variant(BaseModel, strict=True, extra="forbid"):
     test: Annotated[dict[Any, list[str]], Field(min_length=1), "worlds, a label and a list of KEY=VALUE each"] = {
         "": []
     }
-    published: Annotated[list[_Published], "a list of `label`, `value`, `source` and `measure`"] = []
+    published: Annotated[
+        list[_Published], "a list of `label`, `value` (a float), `source` and `measure` (total, last or an int >= 1)"
+    ] = []
 
     @property
     def slug(self) -> str:
@@ -198,7 +200,10 @@ class _Planner:
                 x, line = None, variant.label
                 with suppress(ValueError):
                     x = float(str(test))
-            published = [one.model_dump() for one in variant.published]
+            published, number = [one.model_dump() for one in variant.published], there.evaluation.num_episodes
+            for measure in (one["measure"] for one in published):
+                few = isinstance(measure, int) and measure > number
+                refuse(few, f"published, measure={measure}: there are evaluation.num_episodes={number}")
             yield Row(variant.label, str(test), x, line, evaluated[0], folders, models, published)
 
     def _trained(self, composed: Config, options: Sequence[str], seed: int, name: str) -> _Run:

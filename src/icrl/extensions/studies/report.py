@@ -190,18 +190,24 @@ def published_cells(results: Sequence[Result]) -> Cells:
         for name in dict.fromkeys([*ours, *published]):
             other = published.get(name)
             cited = [f"{other['value']:g}", other["source"]] if other else [NOTHING, NOTHING]
-            rows.append([result["variant"], name, PUBLISHED[measure], ours.get(name, NOTHING), *cited])
+            rows.append([result["variant"], name, published_measure(measure), ours.get(name, NOTHING), *cited])
     return [["variant", "policy", "measure", "ours", "published", "source"], *rows] if rows else []
 
 
-def ours_beside(found: Mapping[str, Any], measure: str) -> dict[str, str]:
+def published_measure(measure: str | int) -> str:
+    """Name of the `measure` of published results."""
+    return f"return, episode {measure}" if isinstance(measure, int) else PUBLISHED[measure]
+
+
+def ours_beside(found: Mapping[str, Any], measure: str | int) -> dict[str, str]:
     """Our results in the `measure` of published ones, by policy, first the model."""
     curves, part = {name: of for name, of in found["curves"].items() if "tasks" not in name}, shown_part(found["final"])
     if measure == "total":
         ours = {name: f"{sum(of['returns']['mean']):.1f}" for name, of in curves.items()}
         return {"model": _interval(found["final"][part]["total"], 1)} | ours
-    last = {end: values[-1] for end, values in found["curves"][PARTS[part]]["returns"].items()}
-    return {"model": _interval(last, 2)} | {name: f"{of['returns']['mean'][-1]:.2f}" for name, of in curves.items()}
+    at = measure - 1 if isinstance(measure, int) else -1
+    of_model = {end: values[at] for end, values in found["curves"][PARTS[part]]["returns"].items()}
+    return {"model": _interval(of_model, 2)} | {name: f"{of['returns']['mean'][at]:.2f}" for name, of in curves.items()}
 
 
 def study_table(table: Cells) -> str:
