@@ -98,7 +98,8 @@ def examined(config: Config, part: Part = WHOLE) -> Json:
             state, about = saved
             learner.load_state_dict(state["learner"])
             learner.set_clock(clock_of(config.source, about["step"]))
-            results = examine(config, env, learner, tasks, split.held_out)
+            with closing(env.in_workers()) as world:
+                results = examine(config, world, learner, tasks, split.held_out)
             write_owned(folder / FINISHED, Identity.of(about["description"]), about["step"], results)
         results, whose, _ = read_owned(folder / FINISHED, FOUND)
     if manifest["owner"]:

@@ -177,8 +177,13 @@ SMALL = (
 
 
 def test_an_interrupted_run_equals_an_uninterrupted_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """In the middle of episodes: 5 steps an unroll, 4 an episode."""
-    calls, play_on = itertools.count(1), UnrollWorker.play
+    """In the middle of episodes: 5 steps an unroll, 4 an episode. Workers also step the episodes of the trained
+    agents."""
+    calls, play_on, in_workers, asked = itertools.count(1), UnrollWorker.play, GymnasiumEnv.in_workers, list[int]()
+
+    def ask(self: GymnasiumEnv) -> GymnasiumEnv:
+        asked.append(self._config.num_workers)
+        return in_workers(self)
 
     def play_until(self: Any) -> Any:
         if next(calls) == 4:
@@ -189,12 +194,14 @@ def test_an_interrupted_run_equals_an_uninterrupted_one(tmp_path: Path, monkeypa
     expected = results_of(tmp_path / "whole")
     assert any(name.endswith("obs.npy") for name in expected) and any(name.endswith(".pt") for name in expected)
     monkeypatch.setattr(UnrollWorker, "play", play_until)
+    monkeypatch.setattr(GymnasiumEnv, "in_workers", ask)
     for workers in (0, 2):
         calls, root, options = itertools.count(1), tmp_path / str(workers), (*SMALL, f"env.num_workers={workers}")
         with pytest.raises(BaseException, match="killed"):
             run("train_agents", root, *options, preset=PRESET)
         done("train_agents", root, *options, preset=PRESET)
         assert next(calls) == 4 + 4 + 1  # it went on from the checkpoint after the second unroll
+        assert asked[-3:] == [workers] * 3  # both parts of the training, and the episodes after it
         ours = results_of(root)
         assert set(ours) == set(expected)
         for name in expected:
