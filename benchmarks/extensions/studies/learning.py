@@ -30,7 +30,6 @@ from benchmarks.extensions.studies.tables import (
     PUBLISHED,
     RANKS,
     REGRET,
-    RETURN_4,
     RETURN_END,
     RETURN_FIRST,
     STEPS,
@@ -168,15 +167,15 @@ def _late(curves: Json) -> dict[str, str]:
 
 
 def _early(curves: Json) -> dict[str, str]:
-    success, returns = curves["success"]["mean"], curves.get("returns", {"mean": []})["mean"]
+    success, returns = curves["success"]["mean"], curves.get("returns", {"mean": []})
     early = {f"episode {number}": f"{success[number - 1]:.3f}" for number in _EPISODES if number <= len(success)}
     if "regret" in curves:
         early[REGRET] = interval_text({bound: curves["regret"][bound][-1] for bound in _BOUNDS}, 2)
-    if "low" in curves.get("returns", {}):
-        early[RETURN_FIRST] = interval_text({bound: curves["returns"][bound][0] for bound in _BOUNDS}, 2)
-    elif returns:
-        early[RETURN_FIRST] = f"{returns[0]:.2f}"
-    return early | ({RETURN_4: f"{returns[3]:.2f}"} if len(returns) > 3 else {})
+    for number in (1, 4):
+        if number <= len(returns["mean"]):
+            shown = {bound: values[number - 1] for bound, values in returns.items() if bound in _BOUNDS}
+            early[published_measure(number)] = interval_text(shown, 2) if "low" in shown else f"{shown['mean']:.2f}"
+    return early
 
 
 def _final(final: Json) -> dict[str, str]:

@@ -3,7 +3,6 @@
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from icrl.extensions.studies.report import PUBLISHED as _PUBLISHED
 from icrl.extensions.studies.report import published_measure
 
 MODEL = "model"
@@ -48,7 +47,7 @@ LATE, STEPS, AFTER = "success, 31 to 40", "steps to goal", "after the first succ
 COVERED, MEMORY = "cells visited in 4 episodes without a goal", "of these by memory"
 OFF_PLAN = "new cells above a blind replay"  # in the three episodes after a random one
 ABOVE_OPTIMUM, REGRET = "steps above the optimum", "regret"
-TOTAL, LAST = _PUBLISHED.values()
+TOTAL, LAST = published_measure("total"), published_measure("last")
 PUBLISHED, MINUTES = "published", "minutes"
 AFTER_MOVE = "ten episodes after the goal moved"
 _REFERENCES = (

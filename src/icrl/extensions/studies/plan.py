@@ -200,10 +200,10 @@ class _Planner:
                 x, line = None, variant.label
                 with suppress(ValueError):
                     x = float(str(test))
-            published, number = [one.model_dump() for one in variant.published], there.evaluation.num_episodes
-            for measure in (one["measure"] for one in published):
-                few = isinstance(measure, int) and measure > number
-                refuse(few, f"published, measure={measure}: there are evaluation.num_episodes={number}")
+            episode = max((one.measure for one in variant.published if isinstance(one.measure, int)), default=1)
+            most = there.evaluation.num_episodes
+            refuse(episode > most, f"published, measure={episode}: must be at most evaluation.num_episodes={most}")
+            published = [one.model_dump() for one in variant.published]
             yield Row(variant.label, str(test), x, line, evaluated[0], folders, models, published)
 
     def _trained(self, composed: Config, options: Sequence[str], seed: int, name: str) -> _Run:

@@ -38,7 +38,7 @@ COVERAGE_KEPT = "model, context kept"  # the model, in the section `coverage`
 MOVED = ("moved_goal", "model", "final", f"success_{LATER}_after_move")
 COVERED = 4  # the episode by the end of which a covering plan has seen the default room
 NOTHING = "-"
-PUBLISHED = {"total": "total reward of a life", "last": "return, last episode"}  # names of the measures
+_PUBLISHED = {"total": "total reward of a life", "last": "return, last episode"}  # names of the measures
 ENOUGH = 3  # runs of a variant: the interval of fewer says little of others
 _STYLE = """body { font: 16px/1.5 system-ui, sans-serif; max-width: 1200px; margin: 24px auto; padding: 0 16px }
 h1 { font-size: 24px; margin: 0 } img { max-width: 100%; display: block } div { overflow-x: auto }
@@ -196,7 +196,7 @@ def published_cells(results: Sequence[Result]) -> Cells:
 
 def published_measure(measure: str | int) -> str:
     """Name of the `measure` of published results."""
-    return f"return, episode {measure}" if isinstance(measure, int) else PUBLISHED[measure]
+    return f"return, episode {measure}" if isinstance(measure, int) else _PUBLISHED[measure]
 
 
 def ours_beside(found: Mapping[str, Any], measure: str | int) -> dict[str, str]:
