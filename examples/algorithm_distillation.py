@@ -77,7 +77,7 @@ class Config:
         return (self.size + 1) * (self.size // 2)
 
 
-QUICK = Config(size=7, life=2000, window=80, num_updates=300, num_streams=5)
+QUICK = Config(size=5, life=2000, window=60, width=48, num_updates=300, num_streams=5)
 
 
 # 1 Room ---------------------------------------------------------------------------------------------------------------

@@ -1,17 +1,22 @@
 """Shared by all tests: a finished run of all stages, and the selection of `pytest -m quick`."""
 
 import fcntl
+import hashlib
 import os
+import pickle
 import shutil
+import tempfile
 from collections.abc import Iterator
 from functools import cache
 from multiprocessing import forkserver, set_forkserver_preload
 from pathlib import Path
+from typing import Any
 
 import omegaconf.base
 import pytest
 from harness import STAGES, blank, done, still
 from installed import ABSENT
+from omegaconf import DictConfig
 from tensorboard.summary.writer import event_file_writer
 
 from icrl import extensions
@@ -28,8 +33,24 @@ forkserver.set_forkserver_preload = lambda _: None
 
 # The interpolations of presets are parsed once, which else is a third of the time of every composition.
 omegaconf.base.parse = cache(omegaconf.base.parse)
-# So is each composition of presets, of which a program keeps a few.
-compose._composed_once = cache(compose._composed)
+if "COMPOSED" not in os.environ:  # the folder that workers share
+    os.environ["COMPOSED"] = tempfile.mkdtemp(prefix="composed")
+
+
+@cache
+def composed_once(*presets: Any) -> DictConfig:
+    """Composition of presets: made by the first process that needs it, which takes longest, and read by the others."""
+    path = Path(os.environ["COMPOSED"]) / hashlib.sha256(repr(presets).encode()).hexdigest()
+    if path.exists():
+        return pickle.loads(path.read_bytes())
+    composed = compose._composed(*presets)
+    own = path.with_suffix(f".{os.getpid()}")
+    own.write_bytes(pickle.dumps(composed))
+    own.rename(path)
+    return composed
+
+
+compose._composed_once = composed_once
 os.fsync = lambda _: None  # the disk of a test may lose what it has not written yet
 
 # Event files of one second are read in the order of their numbers as texts, and tests begin a run anew within a second
@@ -49,6 +70,12 @@ QUICK = (  # files with the strongest tests of each room that take a few seconds
 assert all((_TESTS / name).is_file() for name in QUICK)
 OF_EXTENSIONS = [path for path in _TESTS.glob("extensions/*/test_*.py") if "pytest.mark.quick" in path.read_text()]
 PARTLY_QUICK = ("stages/test_rerun.py", *OF_EXTENSIONS)  # here tests are marked one by one
+
+
+def pytest_unconfigure() -> None:
+    """Remove the folder of compositions, which the process made that started the workers."""
+    if "PYTEST_XDIST_WORKER" not in os.environ:
+        shutil.rmtree(os.environ["COMPOSED"])
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:

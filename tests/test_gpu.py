@@ -38,6 +38,7 @@ from icrl.training.updates import Updater
 CPU = torch.device("cpu")
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 CONFIG = load_config(["model.context_len=24", "trainer.mini_batch_size=8", "data.kept_steps=0"])
+STEPS = 60 if torch.cuda.is_available() else 30  # of a rollout, longer than the context; without a GPU nothing differs
 FORMS = ({}, {"tokens": "interleaved"}, {"tokens": "cross"}, {"induction": INDUCTION[-1], "obs_encoding": "cell"})
 LOSSES = {"none": 1e-3, "bfloat16": 3e-2, "float16": 1e-2}  # by precision: distance from those in float32 on the CPU
 
@@ -103,7 +104,7 @@ def test_fused_attention_is_the_product_written_out(dtype: torch.dtype, length: 
 def played(device: torch.device, form: dict) -> list[Tensor]:
     env = make_env(CONFIG.env, device)
     policy = GPTPolicy(model_of(form, device), 1.0, 1.0, 0.5)
-    steps = play_steps(policy, env, env.all_tasks()[:5].to(device), 8, 60, 0)
+    steps = play_steps(policy, env, env.all_tasks()[:5].to(device), 8, STEPS, 0)
     return [column.cpu() for column in (steps.action, steps.reward, steps.obs)]
 
 
@@ -123,7 +124,7 @@ def test_a_captured_rollout_is_the_one_played_step_by_step() -> None:
 
     def play(tasks: Tensor, seeds: Tensor) -> list[Tensor]:
         policy = GPTPolicy(model, 1.0, 1.0, 0.5)
-        return [*rollout(policy, env, start_streams(policy, env, tasks, seeds), 60, Noise(seeds))[0]]
+        return [*rollout(policy, env, start_streams(policy, env, tasks, seeds), STEPS, Noise(seeds))[0]]
 
     captured, found = REPEATED[-1](play), list[Tensor]()
     for number, seed in ((5, 0), (5, 1), (5, 2), (5, 3), (8, 4), (8, 5), (8, 6)):

@@ -1,5 +1,6 @@
 """The in-context protocol against walks through single steps."""
 
+import re
 from pathlib import Path
 from unittest.mock import Mock
 
@@ -15,6 +16,7 @@ from icrl.envs import make_env
 from icrl.envs.policies import Chance
 from icrl.evaluation import in_context
 from icrl.evaluation.in_context import Adaptation, adaptation_of, play_episodes, source_adaptation
+from icrl.runs.processes import Progress
 from icrl.spaces import EnvSpec, discrete_spec
 
 RANDOM = Chance(make_env(load_config(["env.size=3"]).env).spec)  # of five actions
@@ -59,10 +61,13 @@ def test_streams_are_grouped_by_task_and_independent_of_others() -> None:
 
 
 @pytest.mark.parametrize(("num_episodes", "steps"), [(1, 6), (10, 60), (11, 64 + 6)])
-def test_the_largest_number_of_steps(num_episodes: int, steps: int) -> None:
+def test_the_largest_number_of_steps(num_episodes: int, steps: int, capsys: pytest.CaptureFixture[str]) -> None:
     """In streams where only the clock ends episodes, after 6 steps. `play_steps` plays the same steps."""
     tasks = CLASSIC.all_tasks()[:2]
-    _, played = play_episodes(RANDOM, CLASSIC, tasks, 3, num_episodes, seed=0)
+    with Progress("play", num_episodes, 0, "episode") as progress:
+        _, played = play_episodes(RANDOM, CLASSIC, tasks, 3, num_episodes, seed=0, progress=progress)
+    shares = re.findall(r"play +(\d+)%", capsys.readouterr().out)
+    assert shares == ([] if num_episodes == 1 else ["100"] if steps < 64 else ["91", "100"])
     assert len(played.obs) == steps
     again = in_context.play_steps(RANDOM, CLASSIC, tasks, 3, steps - 1, seed=0)
     assert all(torch.equal(whole[:-1], part) for whole, part in zip(played, again, strict=True))

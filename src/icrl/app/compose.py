@@ -152,20 +152,18 @@ def _chosen_and_written(
     return chosen, written
 
 
-def _search_path(folders: Iterable[Path]) -> str:
-    texts = [str(folder).replace("\\", "\\\\").replace("'", "\\'") for folder in folders]
-    return "hydra.searchpath=[" + ",".join(f"'file://{text}'" for text in texts) + "]"
-
-
 def _composed(name: str, chosen: tuple[str, ...], own: Path | None = None) -> DictConfig:
     first = _folder_of(name)
     folders = [folder for folder in _folders() if folder != first] + ([own] if own else [])
+    texts = [str(folder).replace("\\", "\\\\").replace("'", "\\'") for folder in folders]
+    path = "hydra.searchpath=[" + ",".join(f"'file://{text}'" for text in texts) + "]"
     with initialize_config_dir(config_dir=str(first), version_base="1.3"):
-        composed = compose(name, overrides=[*chosen, _search_path(folders)])
+        composed = compose(name, overrides=[*chosen, path])
     OmegaConf.set_struct(composed, False)
     return composed
 
 
+_parser = cache(OverridesParser.create)
 _composed_once = lru_cache(maxsize=64)(_composed)  # presets of ours do not change while the program runs
 
 
@@ -202,9 +200,6 @@ def _write_texts(composed: DictConfig, overrides: Iterable[str], kinds: Mapping[
         field = kinds[group].model_fields.get(name) if group in kinds else None
         if field and field.annotation in (str, list[Name]):
             OmegaConf.update(composed, key, _as_typed(override), merge=False)
-
-
-_parser = cache(OverridesParser.create)
 
 
 def _fill_in(composed: DictConfig, root: type[Options]) -> dict[str, type[Options]]:

@@ -21,6 +21,7 @@ from icrl.data.history_store import Histories
 from icrl.envs.rollout import OpenEpisodes, Streams, finished_episodes, numbered, rollout, start_streams
 from icrl.nn.gpt_policy import GPTPolicy
 from icrl.randomness import Noise, stream_seeds
+from icrl.runs.processes import Progress
 from icrl.spaces import EnvSpec
 
 LEAST_TEMPERATURE = 0.001  # a colder one overflows, and is greedy
@@ -98,10 +99,11 @@ def play_episodes(
     num_episodes: int,
     seed: int,
     first_task: int = 0,
+    progress: Progress | None = None,
 ) -> tuple[Adaptation, Rollout]:
     """Play `num_streams` streams of each of `tasks` `[G, task_dim]` until all have `num_episodes` episodes; also
     return all transitions, `[T, G * S]`. Tasks from number `first_task` on may be played apart from those before, with
-    the same result."""
+    the same result. `progress` counts the episodes that all streams have played."""
     streams, noise = _new_streams(policy, env, tasks, num_streams, seed, first_task)
     played: list[Rollout] = []
     finished = torch.zeros(len(noise.seeds), dtype=torch.long, device=tasks.device)
@@ -109,6 +111,9 @@ def play_episodes(
         transitions, streams = rollout(policy, env, streams, min(_BLOCK, left * env.spec.max_episode_steps), noise)
         played.append(transitions)
         finished += (transitions.terminated | transitions.truncated).sum(dim=0)
+        if progress:
+            progress.advance(left - max(num_episodes - int(finished.min()), 0))
+            progress.tell("")
     whole = Rollout.joined(played)
     return adaptation_of(whole, len(tasks), num_episodes, env.spec), whole
 

@@ -155,7 +155,8 @@ def examine(config: Config, env: TensorEnv, learner: Learner, tasks: Tensor, hel
     source, num_tasks = config.source, len(tasks)
     num_episodes = max(NUM_EPISODES, config.evaluation.num_episodes) if source.in_context else NUM_EPISODES
     num_streams = source.num_learners * source.num_envs
-    adaptation, played = play_episodes(learner, env, tasks, num_streams, num_episodes, config.seed)
+    with Progress("trained agents", num_episodes, 0, "episode of each") as progress:
+        adaptation, played = play_episodes(learner, env, tasks, num_streams, num_episodes, config.seed, 0, progress)
     last = (values[..., -NUM_EPISODES:] for values in (adaptation.success, adaptation.returns))
     success, returns = (values.reshape(num_tasks, source.num_learners, -1).mean(-1) for values in last)
     measure, values = ("success", success) if success.any() else ("returns", returns)

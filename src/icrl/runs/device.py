@@ -8,6 +8,7 @@ import re
 import sys
 import time
 from collections.abc import Callable, Sequence
+from functools import cache
 from typing import Annotated, Any, Literal, Self
 
 import torch
@@ -83,9 +84,10 @@ def dtype_of(config: Any) -> torch.dtype:
     return getattr(torch, config.device.dtype)
 
 
+@cache
 def bfloat16_gain(device: torch.device) -> float:
     """How many times faster than in float32 `device` multiplies matrices in bfloat16, at the sizes of the default
-    model: the best of a few tries of each."""
+    model: the best of a few tries of each, measured once in a process."""
     seconds = dict.fromkeys((torch.float32, torch.bfloat16), math.inf)
     for dtype in 8 * [*seconds]:
         one, two = torch.ones(2560, 64, dtype=dtype, device=device), torch.ones(64, 256, dtype=dtype, device=device)
