@@ -33,5 +33,5 @@ def at(update: int, total: int) -> Clock:
 
 def run(root: Path, *options: str) -> Path:
     """Folder of a run of `train_players` with 12 updates."""
-    shared = ("players=tiny", "device=cpu", "evaluation.pictures=false", "evaluation.max_moves=6")
+    shared = ("players=tiny", "device=cpu", "evaluation.pictures=false", "evaluation.max_moves=3")
     return train_players.main(compose_config(PlayersConfig, [*shared, f"root={root}", *options]))
