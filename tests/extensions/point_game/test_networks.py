@@ -23,13 +23,10 @@ def test_layers_repeat_and_nest_in_order() -> None:
     ("written", "message"),
     [
         ([{"width": 1}, {"width": 0}], "[1].width=0: must be int >= 1 and <= 16384"),
-        ([{"width": 8, "normalization": "batc"}], "[0].normalization=batc: must be one of none, layer, batch"),
         ([{"width": 8, "activation": None}], "[0].activation=None: must be one of relu, tanh, gelu"),
-        ([{"width": 8, "residual": 1}], "[0].residual=1: must be true or false"),
         ([{"residual": True}], "[0].width is missing: must be int >= 1 and <= 16384"),
         ([{"width": 8, "widht": 8}], "[0].widht: there is no such option (did you mean net[0].width?)"),
         ([{"width": 1, "repeat": 600}] * 2, "[1]={'width': 1, 'repeat': 600}: makes more than 1000 layers"),
-        ([{"net_arch": [], "width": 8}], "[0].width: there is no such option"),
         ([{"net_arch": [{"width": -1}]}], "[0].net_arch[0].width=-1: must be int >= 1 and <= 16384"),
     ],
 )
@@ -39,10 +36,9 @@ def test_a_wrong_layer_is_refused_at_its_place(written: object, message: str) ->
     assert str(refused.value).startswith(f"net{message}")
 
 
-@pytest.mark.parametrize("normalization", ["none", "layer", "batch"])
-@pytest.mark.parametrize("residual", [False, True])
-def test_every_arrangement_maps_inputs_to_outputs(normalization: str, residual: bool) -> None:
-    for activation, widths in itertools.product(["relu", "tanh", "gelu"], [[5], [5, 5, 3], []]):
+def test_every_arrangement_maps_inputs_to_outputs() -> None:
+    options = (["none", "layer", "batch"], [False, True], ["relu", "tanh", "gelu"], [[5, 5, 3], []])
+    for normalization, residual, activation, widths in itertools.product(*options):
         layer = {"normalization": normalization, "activation": activation, "residual": residual}
         network = make_network(7, 4, read_net_arch("net", [layer | {"width": width} for width in widths]))
         network(torch.randn(6, 7)).view(6, 4).sum().backward()

@@ -70,7 +70,9 @@ def test_staircase_in_the_plane_by_hand() -> None:
         assert inside.contains_point(place) == (rows <= place).all(1).any()
 
 
-def test_files(tmp_path: Path) -> None:
+def test_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pictures, "GLIDE", 3)
+    monkeypatch.setattr(pictures, "HOLD", 2)
     short = game(3, 2)
     moves = list(play_moves(short, zeillinger, random_agent, 5))
     paths = pictures.write_pictures(tmp_path / "new", short, zeillinger, random_agent, 5, "a game")

@@ -43,8 +43,7 @@ def at(*points: list[list[int]], **options) -> tuple[PointGame, PointState]:
     return PointGame(replace(OPTIONS, **options)), state
 
 
-@pytest.mark.parametrize("moved", [False, True])
-@pytest.mark.parametrize(("host", "agent"), PAIRS)
+@pytest.mark.parametrize(("host", "agent", "moved"), [(*pair, pair[0] == "zeillinger") for pair in PAIRS])
 def test_a_record_replays_in_plain_python(host: str, agent: str, moved: bool) -> None:
     """Every row of every stream: the move, its end, the clock, the number of the game and the next position."""
     rollout = play(host, agent, reposition=moved)
@@ -72,7 +71,7 @@ def test_a_record_replays_in_plain_python(host: str, agent: str, moved: bool) ->
     assert host == "zeillinger" or ends[False, True] > 10
 
 
-@pytest.mark.parametrize(("host", "agent"), PAIRS)
+@pytest.mark.parametrize(("host", "agent"), PAIRS[::2])
 def test_streams_and_lengths_of_rollouts_do_not_matter(host: str, agent: str) -> None:
     """A stream does not depend on the others; two rollouts equal one of twice the length; every start has a move."""
     rollout, some = play(host, agent), torch.tensor([49, 7, 20])

@@ -14,7 +14,7 @@ from icrl.runs.files import read_json
 POINTS = (
     *(*SMALL, "experiment=point_game", "env.opponents=[tables_20,orders]", "env.dimensions=[3]"),
     *("env.max_episode_steps=6", "env.clouds=[{max_num_points: 5, max_value: 6}]", "source.videos_per_task=0"),
-    *("tasks.num_train=6", "tasks.num_held_out=3", "source.num_env_steps=600", "source.history_steps=500"),
+    *("tasks.num_train=6", "tasks.num_held_out=3", "source.num_env_steps=360", "source.history_steps=320"),
     *("source.hidden_size=8", "source.unroll_length=5", "data.min_final_success=0"),
     *("checkpoints.num_checkpoints=0", "checkpoints.checkpoint_interval=2", "checkpoints.keep_last=9"),
     *("evaluation.ablations=false", "evaluation.temperatures=[]"),
@@ -45,11 +45,11 @@ def test_a_legal_game_is_recorded_and_the_model_stands_beside_chance_and_the_bes
     assert "optimum" not in curves and len(results["held_out_tasks"]) == 3
     histories = open_histories(played / "histories/small")
     spec, columns = histories.spec, histories.columns
-    assert spec.points == (5, 3) and columns["obs"].shape == (24, 250, 5 * 3 + 3 + 4) == columns["next_obs"].shape
+    assert spec.points == (5, 3) and columns["obs"].shape == (24, 160, 5 * 3 + 3 + 4) == columns["next_obs"].shape
     assert columns["obs"].dtype == np.uint16 and columns["action"].dtype == np.uint8
     legal = np.take_along_axis(columns["obs"][..., -4:], columns["action"][..., None].astype(np.int64), -1)
     assert (legal == 1).all() and (columns["optimal_action"] == 4).all()
-    left = (columns["next_obs"][..., :15].reshape(24, 250, 5, 3)[..., 0] > 0).sum(-1)
+    left = (columns["next_obs"][..., :15].reshape(24, 160, 5, 3)[..., 0] > 0).sum(-1)
     assert ((left == 1) == columns["terminated"]).all() and (columns["reward"] == columns["terminated"]).all()
 
 
@@ -77,7 +77,8 @@ def test_trials_of_the_game(root):
 
 
 def test_an_agent_through_all_stages(tmp_path):
-    fewer = ("tasks.num_train=3", "tasks.num_held_out=2", "evaluation.num_streams=1", "evaluation.num_episodes=2")
+    fewer = ("tasks.num_train=3", "tasks.num_held_out=2", "evaluation.num_streams=1", "evaluation.num_episodes=2",
+             "source.num_env_steps=120", "source.history_steps=120", "trainer.num_iterations=1")  # fmt: skip
     for stage in STAGES:
         done(stage, tmp_path, *AGENT, *fewer, preset=POINTS)
     curves = read_json(tmp_path / "logs/small/evaluation/results.json")["curves"]

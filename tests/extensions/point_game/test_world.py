@@ -31,7 +31,7 @@ def test_every_step_equals_plain_python(role: str) -> None:
     tasks = env.all_tasks()
     tasks = tasks[torch.randperm(len(tasks), generator=torch.Generator().manual_seed(1))]
     seeds = stream_seeds(3, len(tasks))
-    rows = lived(env, tasks, seeds, 30)
+    rows = lived(env, tasks, seeds, 16)
     streams = [
         Stream(role, env.opponents[who].name, dimension, CLOUDS[cloud], seed, env.spec.points, 6)
         for (who, dimension, cloud), seed in zip(tasks.tolist(), seeds.tolist(), strict=True)
@@ -67,10 +67,9 @@ def test_illegal_actions_are_refused() -> None:
 
 
 UNKNOWN = {
-    "host": ["zeillinger", "table_-1", "table_01", "table_10001", "tables_0", "tables", "order_01", "order_0112",
-             "table_²", "first@", "first@0", "first@1.5", "first@0.20", "first@1.", "first@nan", "random@0.5"],
-    "agent": ["first", "table_0", "random", "zeillinger@2", "Zeillinger"],
-}  # fmt: skip
+    "host": ["zeillinger", "table_01", "table_10001", "tables_0", "order_0112", "first@0", "first@1.", "random@0.5"],
+    "agent": ["first", "zeillinger@2", "Zeillinger"],
+}
 
 
 @pytest.mark.parametrize("role", UNKNOWN)
