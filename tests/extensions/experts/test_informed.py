@@ -20,7 +20,7 @@ from icrl.runs.files import read_json
 
 pytestmark = needs("vectors")
 CPU = torch.device("cpu")
-LEARNER = ("source=expert", "source.num_env_steps=256", "source.history_steps=256", "source.hidden_size=8")
+LEARNER = ("source=expert", "source.num_env_steps=128", "source.history_steps=128", "source.hidden_size=8")
 ALONE = (
     *SMALL,
     *("env=pendulum", "env.max_episode_steps=16", "env.num_tasks=9", "tasks.num_train=6", "source.videos_per_task=0"),
@@ -29,9 +29,10 @@ ALONE = (
     *("evaluation.ablations=false", "evaluation.temperatures=[]", "evaluation.videos=false"),
 )
 TAUGHT = (
-    *("experiment=expert", *ALONE, "name=taught", "source.num_env_steps=640", "source.history_steps=640"),
+    *("experiment=expert", *ALONE, "name=taught", "source.num_env_steps=320", "source.history_steps=320"),
     f"source.expert=[{','.join(repr(one) for one in LEARNER)}]",
 )
+LONG = ("source.num_env_steps=640", "source.history_steps=640")
 WRONG = "source.wrong_task={kind: linear, progress: percent, points: [[0, 1.0], [0.8, 0.0]]}"
 
 
@@ -110,7 +111,7 @@ def test_labels_are_the_actions_of_an_expert_that_sees_the_task(taught: Path) ->
 def test_an_expert_that_is_told_a_wrong_task_still_labels_for_the_right_one(tmp_path: Path) -> None:
     """Episodes without noise are those of one task: mostly of another one at first, and of the right one in the end.
     Labels are the actions for the right one. Killed, it ends with the same bits."""
-    options = (*TAUGHT, "source.noise=0", WRONG)
+    options = (*TAUGHT, *LONG, "source.noise=0", WRONG)
     columns, row_tasks = recorded_twice(tmp_path, options)
     config = load_config([*options, f"root={tmp_path}"])
     env = make_env(config.env)
@@ -133,7 +134,7 @@ def test_an_expert_that_is_told_a_wrong_task_still_labels_for_the_right_one(tmp_
 def test_an_expert_with_a_memory_teaches_where_a_step_does_not_show_the_state(tmp_path: Path) -> None:
     """Labels are those of its memory of the episode, over the ends of unrolls and after a kill, and not of one step."""
     learner = (*LEARNER, "source.body=gru", "source.mini_batch_length=4")
-    options = (*TAUGHT, "env.hide_velocity=true", f"source.expert=[{','.join(repr(one) for one in learner)}]")
+    options = (*TAUGHT, *LONG, "env.hide_velocity=true", f"source.expert=[{','.join(repr(one) for one in learner)}]")
     config = load_config([*options, f"root={tmp_path}"])
     env, (columns, row_tasks) = make_env(config.env), recorded_twice(tmp_path, options)
     expert: Any = agents_of_teacher(config, "taught-expert", env.all_tasks()[row_tasks])

@@ -68,7 +68,7 @@ SMALL = ("env.size=3", "env.max_episode_steps=4", "tasks.num_train=5", "num_thre
 RUN = ("source.num_envs=2", "source.videos_per_task=0", "summaries.num_summaries=0", "checkpoints.num_checkpoints=1")
 FITS = ("evaluation.num_episodes=3", "model.context_len=8", "data.num_development_tasks=1")
 EXPERT = ("source=noise_distillation", "source.num_env_steps=400", "source.history_steps=400")
-LEARNED = ("source=q_learning", "source.num_learners=2", "source.unroll_length=1")
+LEARNED = ("source=q_learning", "source.num_learners=2", "source.unroll_length=5")
 MEMORY = ("source=a2c", "source.body=gru", "source.hidden_size=8", "source.num_learners=2", "source.unroll_length=5")
 
 

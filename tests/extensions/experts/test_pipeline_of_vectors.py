@@ -23,7 +23,7 @@ pytestmark = needs("vectors")
 ROBOT = (
     *SMALL,
     *("env=point_robot", "source=noise_distillation", "tasks.num_train=6", "tasks.num_held_out=3"),
-    *("source.unroll_length=5", "source.num_env_steps=2400", "source.history_steps=2400"),
+    *("source.unroll_length=5", "source.num_env_steps=1200", "source.history_steps=1200"),
     *("checkpoints.num_checkpoints=4", f"source.evaluate={EVALUATED_AGENTS}"),
 )
 MODEL = (
@@ -93,7 +93,7 @@ def test_a_killed_model_ends_with_the_same_bits_and_its_own_moments(recorded: Pa
 
 def test_trained_agents_teach(tmp_path: Path) -> None:
     """Noise falls to 0: then every action is the mean of the teacher's Gaussian."""
-    short = ("env=pendulum", "env.max_episode_steps=20", "source.num_env_steps=400", "source.history_steps=400")
+    short = ("env=pendulum", "env.max_episode_steps=20", "source.num_env_steps=200", "source.history_steps=200")
     short += ("source.videos_per_task=0", "source.evaluate=false")
     done("train_agents", tmp_path, *short, "source=ppo", "source.hidden_size=8", "name=taught", preset=ROBOT)
     done("train_agents", tmp_path, *short, "source.teacher=taught", preset=ROBOT)
