@@ -53,7 +53,7 @@ def test_a_memory_solves_a_world_that_needs_one(kind: str) -> None:
     options: dict[str, Any] = {"hidden_size": 16, "learning_rate": 0.03, "discount": 0.9, "entropy_coefficient": 0.0}
     success = dict[str, list[float]]()
     for body in ("mlp", "gru"):
-        learner = learn_world(learners_of(kind, 1, CUE.spec, body=body, **options), CUE, 40, 2 * LENGTH, 64)
+        learner = learn_world(learners_of(kind, 1, CUE.spec, body=body, **options), CUE, 40, 2 * LENGTH, 32)
         for policy in (learner, SampledOrGreedy(learner, 0.0)):
             transitions, _ = played(policy, CUE, 10 * LENGTH, 64)
             success.setdefault(body, []).append(float(transitions.reward[transitions.terminated].mean()))
@@ -112,11 +112,10 @@ def test_a_learner_learns_the_same_alone(kind: str) -> None:
     check_alone_and_among_others(kind, CUE, body="gru")
 
 
-@pytest.mark.parametrize("kind", ["a2c", "ppo"])
 @pytest.mark.parametrize("world", worlds("cart_pole", "gymnasium_cart_pole")[:1])
-def test_a_run_goes_on_with_the_same_bits(world: str, kind: str) -> None:
+def test_a_run_goes_on_with_the_same_bits(world: str) -> None:
     """Stopped in the middle of episodes, with windows shorter than the unroll."""
-    options = [f"env={world}", f"source={kind}", "source.body=gru", "source.hidden_size=8"]
+    options = [f"env={world}", "source=ppo", "source.body=gru", "source.hidden_size=8"]
     options += ["source.num_learners=1", "source.num_envs=2", "source.unroll_length=8", "source.mini_batch_length=4"]
     config = load_config([*options, "source.num_env_steps=1200", "source.history_steps=1200"])
     env = make_env(config.env)

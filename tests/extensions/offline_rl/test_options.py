@@ -54,11 +54,15 @@ def test_options_that_only_nearly_conflict_are_allowed(line: str) -> None:
     load([*PLAIN, *re.split(r" (?=[\w.]+=)", line)])
 
 
-@pytest.mark.parametrize("preset", [f"{group}={name}" for group in GROUPS for name in presets_of(group)])
-def test_every_preset_composes(preset: str) -> None:
-    group, _, name = preset.partition("=")
-    config, written = load([preset]), OmegaConf.load(presets_of(group)[name]) or {}
-    assert {*written} <= {*type(getattr(config, group)).model_fields}
+def test_every_preset_composes() -> None:
+    """The first ones of all groups together, and so on."""
+    names = {group: [*presets_of(group)] for group in GROUPS}
+    for number in range(max(map(len, names.values()))):
+        chosen = {group: found[number % len(found)] for group, found in names.items()}
+        config = load([f"{group}={name}" for group, name in chosen.items()])
+        for group, name in chosen.items():
+            written = OmegaConf.load(presets_of(group)[name]) or {}
+            assert {*written} <= {*type(getattr(config, group)).model_fields}
 
 
 def test_networks_follow_the_model_and_the_room_follows_their_positions() -> None:
@@ -71,7 +75,7 @@ def test_networks_follow_the_model_and_the_room_follows_their_positions() -> Non
 
 
 def test_other_programs_have_none_of_these_options() -> None:
-    for option in ("critic=cql", "awr.inverse_temperature=1", "encoder.num_layers=2", "offline=reference"):
+    for option in ("critic=cql", "awr.inverse_temperature=1"):
         with pytest.raises(ConfigError, match=re.escape(option.partition("=")[0].partition(".")[0])):
             load_config([option])
 
@@ -87,6 +91,5 @@ def test_presets_of_the_reference_offline_programs_have_its_defaults() -> None:
 
 
 def test_every_option_of_the_table_exists() -> None:
-    chosen = ((), *((f"optimizer={name}",) for name in presets_of("optimizer")))
-    known = {key for one in chosen for key, _, _ in walk(load(["experiment=four_layers", *one]))}
+    known = {key for key, _, _ in walk(load(["experiment=four_layers"]))}
     check_options_of_table(rows_of("offline_rl.md", "## Options of the reference and ours"), known)

@@ -25,7 +25,6 @@ from icrl.sources import source_class
 from icrl.spaces import EnvSpec
 
 WORLDS = worlds("gymnasium_pendulum", "pendulum", "point_robot")
-every_world = pytest.mark.parametrize("world", WORLDS)
 SHOWS = torch.tensor([[-0.8, 0.0], [0.0, 0.0], [0.8, 0.0]])
 FAST = {"discount": 0.5, "learning_rate": 0.02, "hidden_size": 32, "target_update_rate": 0.1}
 
@@ -45,18 +44,20 @@ def test_best_actions_of_probe_worlds() -> None:
     """A number that depends on the observation, one at a bound, and one whose reward comes a step later."""
 
     def best_actions(env: Any, updates: int) -> list[float]:
-        action = learned(env, updates).act_in_evaluation(step_of(SHOWS), torch.full((3,), 0.3), 0.0)
-        return action[:, 0].tolist()
+        one = learned(env, updates, learning_rate=0.03)
+        return one.act_in_evaluation(step_of(SHOWS), torch.full((3,), 0.3), 0.0)[:, 0].tolist()
 
-    assert best_actions(NEAR, 200) == pytest.approx([-0.4, 0.0, 0.4], abs=0.2)
-    assert best_actions(BEYOND, 100)[1] > 2.6
-    assert best_actions(REMEMBERED, 200)[1] == pytest.approx(2.0, abs=0.3)
+    assert best_actions(NEAR, 170) == pytest.approx([-0.4, 0.0, 0.4], abs=0.2)
+    assert best_actions(BEYOND, 50)[1] > 2.6
+    assert best_actions(REMEMBERED, 160)[1] == pytest.approx(2.0, abs=0.3)
 
 
-@pytest.mark.parametrize("target", [-2.0, -0.5])
-def test_the_temperature_brings_the_entropy_to_its_target(target: float, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("target", "updates"), [(-2.0, 300), (-0.5, 200)])
+def test_the_temperature_brings_the_entropy_to_its_target(
+    target: float, updates: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(sac, "TARGET_ENTROPY", target)
-    one = learned(NEAR, 300)
+    one = learned(NEAR, updates)
     obs = torch.stack([torch.linspace(-1, 1, 500), torch.zeros(500)], 1)
     _, log_prob = one.heads.policy.draw_in_units(one.network.actor(one.heads.inputs(obs[None])), one._noise(500))
     assert -log_prob.mean().item() == pytest.approx(target, abs=0.4)
@@ -136,12 +137,12 @@ def test_updates_equal_those_of_a_plain_learner(world: Any, max_gradient_norm: f
 # ---- alone and among others; from a file
 
 
-@every_world
+@pytest.mark.parametrize("world", WORLDS[1:])
 def test_a_learner_alone_equals_itself_among_others(world: str) -> None:
     check_alone_and_among_others("sac", make_env(load_config([f"env={world}"]).env))
 
 
-@pytest.mark.parametrize(("world", "priority"), [(world, k > 0) for k, world in enumerate(WORLDS)])
+@pytest.mark.parametrize(("world", "priority"), [(world, k > 0) for k, world in enumerate(WORLDS[:2])])
 def test_a_run_goes_on_from_a_file_as_if_it_had_not_stopped(world: str, priority: bool) -> None:
     """Bit for bit, with the replay, targets, temperatures and the noise of updates."""
     config = load_config([f"env={world}"])

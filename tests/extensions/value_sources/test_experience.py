@@ -132,7 +132,7 @@ def test_a_run_equals_itself_interrupted_and_among_others(others: Path, mode: st
     total = num_iterations(config.source)
     whole, unrolls, end = watch(config, TASKS, total)
     assert len(whole.samples) >= 12 and whole.samples[-1].rollout.obs.shape[0] == config.source.mini_batch_length
-    for stop in range(1, total, 5):
+    for stop in range(1, total, 7):
         early, first_part, saved = watch(config, TASKS, stop)
         late, second_part, again = watch(config, TASKS, total, saved)
         assert_same(first_part + second_part, unrolls)
