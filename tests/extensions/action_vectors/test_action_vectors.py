@@ -7,8 +7,9 @@ from unittest.mock import patch
 import pytest
 import torch
 import torch.nn.functional as F
+from continued import check_continues
 from gymnasium.spaces import Box
-from harness import done, kill_late, results_of, run
+from harness import done, run
 from models import outspoken
 from policies import NUM_STREAMS, Recorded, assert_slow, play
 from refusals import check_refusal, refusals
@@ -185,11 +186,7 @@ def test_a_continued_run_ends_with_the_same_bits_and_its_model_acts_where_action
     root: Path,
 ) -> None:
     options = ("name=vectors", "histories=tiny", "run=vectors", HEAD)
-    done("train_gpt", root, *options)
-    undisturbed = results_of(root)
-    kill_late(root / "logs/vectors/gpt", 4)
-    done("train_gpt", root, *options)
-    assert results_of(root) == undisturbed
+    check_continues("train_gpt", root, "logs/vectors/gpt", *options)
     if "other_worlds" in extensions.NAMES:
         done("evaluate", root, *options, "env.permute_actions=true", "tasks.num_held_out=3")
         results = read_json(root / "logs/vectors/evaluation-permute_actions=true/results.json")

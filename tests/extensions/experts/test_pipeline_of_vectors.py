@@ -6,7 +6,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from harness import SMALL, done, kill_late, refusal, results_of
+from continued import check_continues
+from harness import SMALL, done, refusal
 from installed import EVALUATED_AGENTS, FILMED, needs
 
 from icrl.app.compose import load_config
@@ -70,12 +71,8 @@ def test_a_killed_model_ends_with_the_same_bits_and_its_own_moments(recorded: Pa
     """The checkpoint has the mean and deviation of the observations of the rows that it learned from; frozen, it plays
     tasks that it has not seen, beside random play and the optimum."""
     shutil.copytree(recorded / "histories", tmp_path / "histories")
-    done("train_gpt", tmp_path, *MODEL, preset=ROBOT)
-    undisturbed, logs = results_of(tmp_path), tmp_path / "logs/small/gpt"
-    kill_late(logs, 4)
-    done("train_gpt", tmp_path, *MODEL, preset=ROBOT)
-    assert results_of(tmp_path) == undisturbed
-    state, about = load_newest(logs, "last", torch.device("cpu"))
+    check_continues("train_gpt", tmp_path, "logs/small/gpt", *MODEL, preset=ROBOT)
+    state, about = load_newest(tmp_path / "logs/small/gpt", "last", torch.device("cpu"))
     store, tasks = open_histories(tmp_path / "histories/small"), about["description"]["tasks"]
     learned = np.isin(store.row_tasks, [task for task in tasks["train"] if task not in tasks["development"]])
     obs = store.columns["obs"][learned].reshape(-1, 2).astype(np.float64)

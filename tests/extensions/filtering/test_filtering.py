@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from harness import done, kill_late, refusal, results_of
+from continued import check_continues
+from harness import refusal
 from installed import needs
 from lives import ALIKE, CONFIG, CPU, NUM_ROWS, TRAIN, histories_of, random_done
 from refusals import check_refusal, refusals
@@ -101,11 +102,7 @@ def test_a_model_of_filtered_histories_acts_as_the_better_learners_do() -> None:
 
 def test_a_continued_run_ends_with_the_same_bits(root: Path) -> None:
     options = ("name=filtered", "histories=tiny", "run=filtered", "objective=filtered")
-    done("train_gpt", root, *options)
-    undisturbed = results_of(root)
-    kill_late(root / "logs/filtered/gpt", 4)
-    done("train_gpt", root, *options)
-    assert results_of(root) == undisturbed
+    check_continues("train_gpt", root, "logs/filtered/gpt", *options)
 
 
 @pytest.mark.parametrize(("_", "overrides", "named"), refusals(Path(__file__).with_name("refusals.txt")))

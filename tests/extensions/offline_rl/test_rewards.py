@@ -73,7 +73,6 @@ def test_a_plugin_reads_the_first_steps_of_each_life(num_steps: int, shown: int,
     ("expression", "named"),
     [
         ("list(history.reward)", "returns list, "),
-        ("history.reward[:, None]", "float32 array of shape (6, 1), not a NumPy float32 array of shape (6,)"),
         ("history.reward.astype(np.float64)", "float64 array of shape (6,), not a NumPy float32 array of shape (6,)"),
         ("np.float32([0, -np.inf, 2, np.nan, 4, 5])", "-inf at step 1"),
         ("history.rewards", "AttributeError: 'History' object has no attribute 'rewards'"),
@@ -103,14 +102,11 @@ def test_a_file_is_loaded_with_its_text_and_leaves_nothing_behind(tmp_path: Path
 
 
 def test_files_that_are_no_plugins_are_refused(tmp_path: Path) -> None:
-    (tmp_path / "folder.py").mkdir()
     built_in = "must be identity, or a Python file"
     for name, *named in (
         (str(tmp_path / "gone.py"), "No such file or directory", built_in),
-        (str(tmp_path / "folder.py"), "Is a directory", built_in),
         ("identities", built_in),
         (write(tmp_path, "def get_reward(history): ...", "old.pyc"), built_in),
-        ("a" * 300 + ".py", "File name too long"),
         (write(tmp_path, "def get_reward(:", "syntax.py"), "SyntaxError: invalid syntax"),
         (write(tmp_path, "import sys\nsys.exit(3)", "exits.py"), "SystemExit: 3"),
         (write(tmp_path, "get_reward = 1.5", "number.py"), "get_reward"),

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 import torch
-from harness import done, kill_late, refusal, results_of
+from continued import check_continues
+from harness import done, refusal
 from installed import INDUCTION
 from policies import CONTEXT_LEN, Recorded, gpt, play, slow_logits
 from refusals import check_refusal, refusals
@@ -190,15 +191,6 @@ def test_logits_equal_the_slow_reference_past_full_contexts(form: dict, horizon:
     torch.testing.assert_close(uncached, torch.stack(policy.noted[:4], dim=1), atol=1e-4, rtol=1e-4)
 
 
-@torch.no_grad()
-def test_without_a_reward_in_sight_it_acts_as_the_model_alone() -> None:
-    model = gpt(ROOM.spec, head="planning", context_len=CONTEXT_LEN + 2)
-    model.policy_head.bias[5:15] += torch.tensor([100.0, -100.0]).repeat(5)  # rewards 0 and 1 of each action
-    policies = [Recorded(one) for one in (Planned(model, PlanningConfig(horizon=3)), model)]
-    actions = [play(policy, ROOM, CONTEXT_LEN, 4).action for policy in policies]
-    assert torch.equal(*actions)
-
-
 def test_a_model_of_random_play_learns_to_plan() -> None:
     """It learns from random play in a room of nine cells, where a reward is paid at every step on the goal. Alone it
     acts at random; with planning it goes back to where it found a reward in its context."""
@@ -253,11 +245,7 @@ def test_a_refusal_names_field_value_and_what_is_allowed(_: str, overrides: list
 def test_a_continued_run_ends_with_the_same_bits_and_its_model_plans(root: Path) -> None:
     options = ("name=plans", "histories=tiny", "run=plans", "objective=planning", "objective.horizon=3")
     planned = (*options, "policy.model=planned")
-    done("train_gpt", root, *options)
-    undisturbed = results_of(root)
-    kill_late(root / "logs/plans/gpt", 4)
-    done("train_gpt", root, *options)
-    assert results_of(root) == undisturbed
+    check_continues("train_gpt", root, "logs/plans/gpt", *options)
     done("evaluate", root, *planned)
     assert read_json(root / "logs/plans/evaluation-policy=planned/results.json")["curves"]
     assert "another name=" in refusal("evaluate", root, *planned, "objective.beams=2")

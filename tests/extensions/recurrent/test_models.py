@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 import torch
-from harness import done, kill_late, results_of
+from continued import check_continues
+from harness import done
 from installed import INDUCTION
 from models import outspoken
 from policies import assert_slow_past_full_contexts
@@ -119,11 +120,7 @@ def test_a_refusal_names_field_value_and_what_is_allowed(section: str, overrides
 @pytest.mark.parametrize("trunk", [pytest.param("delta", marks=pytest.mark.long), "gru"])
 def test_a_continued_run_ends_with_the_same_bits_and_its_model_acts(root: Path, trunk: str) -> None:
     options = ("name=recurrent", "histories=tiny", "run=recurrent", f"model.trunk={trunk}", "optimizer=muon")
-    done("train_gpt", root, *options)
-    undisturbed = results_of(root)
-    kill_late(root / "logs/recurrent/gpt", 4)
-    done("train_gpt", root, *options)
-    assert results_of(root) == undisturbed
+    check_continues("train_gpt", root, "logs/recurrent/gpt", *options)
     ablated = trunk == "delta"
     short = ("evaluation.temperatures=[]", "evaluation.moved_goal=false", f"evaluation.ablations={ablated}".lower())
     done("evaluate", root, *options, *short)

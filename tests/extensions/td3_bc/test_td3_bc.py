@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 import torch
-from harness import SMALL, done, kill_late, refusal, results_of
+from continued import check_continues
+from harness import SMALL, done, refusal
 from models import outspoken
 from policies import CONTEXT_LEN, NUM_STREAMS, Recorded, columns_of, play, slow_logits
 from refusals import check_refusal, refusals
@@ -161,17 +162,9 @@ def test_a_continued_run_ends_with_the_same_bits_and_its_actor_acts(tmp_path: Pa
     world = ("env=point_robot", "env.max_episode_steps=10", "tasks.num_train=8", "tasks.num_held_out=3")
     plain = ("data.min_final_success=0", "source.videos_per_task=0", "evaluation.temperatures=[]")
     options = (*world, *plain, *every, *short, "objective=td3_bc", "policy.model=td3_bc")
-
-    def ended(program: str) -> None:
-        done(program, tmp_path, *options, preset=SMALL)
-
-    ended("train_agents")
-    ended("train_td3_bc")
-    undisturbed = results_of(tmp_path)
-    kill_late(tmp_path / "logs/small/td3_bc", 2)
-    ended("train_td3_bc")
-    assert results_of(tmp_path) == undisturbed
-    ended("evaluate")
+    done("train_agents", tmp_path, *options, preset=SMALL)
+    check_continues("train_td3_bc", tmp_path, "logs/small/td3_bc", *options, step=2, preset=SMALL)
+    done("evaluate", tmp_path, *options, preset=SMALL)
     assert (tmp_path / "logs/small/evaluation-policy=td3_bc/results.json").exists()
     policy = icrl.load(tmp_path / "logs/small", model="td3_bc")
     assert isinstance(policy.policy.model, Actor) and policy.act(torch.zeros(1, *policy.spec.obs_shape)).shape == (1, 2)

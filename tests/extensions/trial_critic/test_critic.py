@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 import torch
-from harness import done, kill_late, results_of
+from continued import check_continues
+from harness import done
 from models import outspoken
 from safetensors.torch import load_file
 from trial_models import MODEL, OPTIONS, learned
@@ -116,11 +117,7 @@ def test_without_the_extension_it_is_refused(monkeypatch: pytest.MonkeyPatch) ->
 def test_a_continued_run_ends_with_the_same_bits_and_its_model_acts(root: Path) -> None:
     """The value head is in the checkpoints, and not in the model that acts."""
     options = (*TRIALS, "finetune.start=none", "finetune.gae_lambda=0.9", "policy.model=finetuned")
-    done("finetune", root, *options)
-    undisturbed = results_of(root)
-    kill_late(root / "logs/tiny/finetuned", 4)
-    done("finetune", root, *options)
-    assert results_of(root) == undisturbed
+    check_continues("finetune", root, "logs/tiny/finetuned", *options)
     done("evaluate", root, *options)
     if "exported" in extensions.NAMES:
         done("export_model", root, *options)

@@ -13,7 +13,7 @@ from icrl.app.compose import load_config
 from icrl.config.options import replace
 from icrl.config.schedules import Clock
 from icrl.contracts import Rollout
-from icrl.extensions.value_sources.replay import Replay, rollout_replay, shuffled, stratified
+from icrl.extensions.value_sources.replay import Replay, rollout_replay
 from icrl.extensions.value_sources.sum_tree import SumTree
 from icrl.spaces import discrete_spec
 
@@ -147,15 +147,6 @@ def test_weights_correct_for_what_is_drawn_often() -> None:
         raw = torch.tensor([known[start] for start in drawn.rollout.obs[0].tolist()]).view(2, 6) ** -percent
         torch.testing.assert_close(drawn.weight, raw / raw.amax(1, keepdim=True))
         assert drawn.weight.min() == 1 if percent == 0 else drawn.weight.min() < 0.95
-
-
-@given(st.integers(1, 500), st.integers(-(2**62), 2**62))
-def test_stratified_numbers(count: int, key: int) -> None:
-    """One in each k-th of [0, 1), and not at the same place in all of them."""
-    numbers = stratified(count, key_of(key))
-    assert (numbers * count).long().tolist() == list(range(count))
-    assert count < 10 or (numbers * count % 1).unique().numel() > 5
-    assert shuffled(count, key_of(key)).sort().values.tolist() == list(range(count))
 
 
 # ---- the batched sum tree against sums and searches in a plain array
