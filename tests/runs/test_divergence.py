@@ -55,15 +55,13 @@ def spoiling(model: torch.nn.Module, at: int, how: str) -> Callable[[int], Batch
     return doing(spoil, at)
 
 
-CHANGES = [
-    {"optimizer": {"name": "sgd"}},
-    {"trainer": {"gradient_accumulation_steps": 2}},
-    {"device": {"amp_dtype": "bfloat16"}},
-]
-
-
-@pytest.mark.parametrize("changes", CHANGES)
-@pytest.mark.parametrize("how", ["loss", "gradient"])
+@pytest.mark.parametrize(
+    ("changes", "how"),
+    [
+        ({"optimizer": {"name": "sgd"}, "trainer": {"gradient_accumulation_steps": 2}}, "loss"),
+        ({"device": {"amp_dtype": "bfloat16"}}, "gradient"),
+    ],
+)
 def test_training_stops_within_a_bounded_number_of_updates(tmp_path, changes, how):
     """Where no point, no evaluation and no checkpoint is due; and names the update that it was."""
     trainer = {"num_iterations": 90, "evaluate": False} | changes.get("trainer", {})

@@ -1,8 +1,10 @@
 """Metrics of a run: points and log lines, read back with TensorBoard's own reader."""
 
 import errno
+import io
 import math
 import re
+import sys
 import time
 from unittest.mock import Mock
 
@@ -65,11 +67,14 @@ def test_a_clock_that_was_set_back_is_warned_of(tmp_path, capsys):
     assert "the clock was set back" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize("interval", [1, 8])
-@pytest.mark.parametrize("first", [0, 40])
-@pytest.mark.parametrize("shown", [True, False])
-def test_ten_lines_in_a_whole_run(capsys, interval, first, *, shown):
+@pytest.mark.parametrize("terminal", [True, False])
+@pytest.mark.parametrize(("interval", "first", "shown"), [(1, 0, True), (8, 40, True), (8, 40, False)])
+def test_ten_lines_in_a_whole_run_and_a_bar_on_terminals_alone(monkeypatch, interval, first, *, shown, terminal):
     """Without a folder and a bar there is nothing to see."""
+    out, err = io.StringIO(), io.StringIO()
+    err.isatty = lambda: terminal
+    monkeypatch.setattr(sys, "stdout", out)
+    monkeypatch.setattr(sys, "stderr", err)
     progress = Progress("label", 80, first, "update", shown)
     options = CurvesConfig(num_summaries=0, summary_interval=interval)
     with MetricLogger(None, 0, options, 80, progress) as logger:
@@ -79,8 +84,8 @@ def test_ten_lines_in_a_whole_run(capsys, interval, first, *, shown):
             if logger.due(iteration):
                 logger.progress.tell("loss 0.25")
                 logger.scalars("train", {"loss": 1.0}, iteration)
-    lines = capsys.readouterr().out.splitlines()
-    assert len(lines) == (80 - first) // 8 * shown
+    lines = out.getvalue().splitlines()
+    assert len(lines) == (80 - first) // 8 * shown and bool(err.getvalue()) == (terminal and shown)
     if shown:
         assert re.match(rf"label   {10 + first * 100 // 80}%  loss 0\.25  .* update/s", lines[0])
         assert lines[-1].endswith("  0 s left")
