@@ -4,14 +4,17 @@ import itertools
 import signal
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 import toy
 from installed import NOISE_SCALE
+from tensorboard.compat.tensorflow_stub.io.gfile import LocalFileSystem
 from toy import CPU, SEED, Naming, batch_at, config_of, curves, doing, dying, left_in, model_of, run, steps_of
 
 from icrl.contracts import Batch, Stopped
+from icrl.runs import checkpoint
 from icrl.runs.checkpoint import load_newest
 from icrl.runs.files import read_json
 from icrl.training.program import ahead
@@ -24,10 +27,10 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.mark.parametrize("deaths", [[1], [3], [4], [8], [10], [5, 7], [3, 3, 6]], ids=str)
+@pytest.mark.parametrize("deaths", [[1], [4], [3, 3, 6]], ids=str)
 def test_a_resumed_run_equals_an_undisturbed_one_to_the_bit(tmp_path, undisturbed, deaths):
-    """Weights, Adam's state, the generator behind dropout and all curves; killed before the first checkpoint, at one,
-    between two, more than once."""
+    """Weights, Adam's state, the generator behind dropout and all curves; killed before the first checkpoint,
+    between two, at one and more than once."""
     for death in deaths:
         with pytest.raises(KeyboardInterrupt):
             run(tmp_path, batches=dying(death))
@@ -38,10 +41,7 @@ def test_a_resumed_run_equals_an_undisturbed_one_to_the_bit(tmp_path, undisturbe
 
 @pytest.mark.parametrize(
     ("precision", "parts", "asynchronous"),
-    [
-        *(("float32", 1, False), ("float32", 4, True), ("bfloat16", 4, False), ("bfloat16", 1, True)),
-        *(("float16", 1, False), ("float16", 4, True)),
-    ],
+    [("float32", 4, True), ("bfloat16", 4, False), ("float16", 1, False)],
 )
 def test_every_kind_of_run_resumes_to_the_bit(tmp_path, monkeypatch, precision, parts, asynchronous):
     """After an exception and a SIGTERM. The loss scaler starts so high, and grows so soon, that it is never at
@@ -96,6 +96,7 @@ def test_the_best_checkpoint_is_that_of_the_best_score(undisturbed: Path) -> Non
 
 def test_curves_are_over_updates_and_say_what_was_done(undisturbed: Path) -> None:
     found = curves(undisturbed)
+    assert found.keys() == {f"train/{name}" for name in ("loss", "accuracy", "gradient_norm", "learning_rate")}
     assert all([step for step, _ in points] == [*range(1, 12)] for points in found.values())
     first = model_of(SEED)
     terms, metrics = Naming()(first, batch_at(0))
@@ -104,6 +105,20 @@ def test_curves_are_over_updates_and_say_what_was_done(undisturbed: Path) -> Non
     for name, value in {"loss": loss.item(), "accuracy": metrics["accuracy"].item(), "gradient_norm": norm}.items():
         assert toy.values_of(undisturbed, f"train/{name}")[0] == pytest.approx(value, rel=1e-5), name
     assert curves(undisturbed / "evals").keys() == {"in_context/score"}
+
+
+def test_points_are_on_disk_before_the_checkpoint_that_follows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Or a kill after it would leave a gap. The disk is one that TensorBoard writes to only when it flushes."""
+    save, seen = checkpoint.save, []
+
+    def looked_at(folder: Path, kind: str, step: int, *arguments: Any) -> None:
+        seen.append((step, [at for at, _ in curves(folder).get("train/loss", [])]))
+        save(folder, kind, step, *arguments)
+
+    monkeypatch.delattr(LocalFileSystem, "append")
+    monkeypatch.setattr(checkpoint, "save", looked_at)
+    run(tmp_path, config_of(trainer={"num_iterations": 6, "evaluate": False}))
+    assert seen == [(3, [1, 2, 3]), (6, [*range(1, 7)])]
 
 
 def test_ordinary_updates_read_no_files_and_wait_for_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,6 +8,7 @@ from unittest.mock import Mock
 
 import pytest
 import torch
+from installed import INDUCTION
 from torch import Tensor, nn
 from toy import CONFIG, CPU, Naming, assert_same, batch_at, config_of, dying, model_of, run, values_of
 
@@ -174,10 +175,11 @@ def test_a_compiled_model_learns_the_same_and_keeps_its_names(tmp_path: Path, mo
     torch.testing.assert_close(flat(model.parameters()), flat(plain.parameters()))
 
 
-def gpt_of(*, recompute: bool) -> GPT:
+def gpt_of(*, recompute: bool, **form: Any) -> GPT:
     torch.manual_seed(0)
     sizes = {"context_len": 5, "embed_dim": 16, "num_layers": 3, "num_heads": 2, "ff_dim": 64}
-    return GPT(replace(CONFIG.model, **sizes, residual_dropout=0.3, attention_dropout=0.3), SPEC, recompute)
+    dropout = {"residual_dropout": 0.3, "attention_dropout": 0.3, "embedding_dropout": 0.3}
+    return GPT(replace(CONFIG.model, **sizes, **dropout, **form), SPEC, recompute)
 
 
 def learned(model: GPT, changes: dict[str, Any]) -> tuple[Tensor, Tensor, int]:
@@ -191,11 +193,18 @@ def learned(model: GPT, changes: dict[str, Any]) -> tuple[Tensor, Tensor, int]:
 
 
 RECOMPUTED = {"device": {"amp_dtype": "bfloat16"}, "trainer": {"gradient_accumulation_steps": 4}}
+FORMS = [
+    ({}, {"tokens": "transition", "induction": INDUCTION[-1]}),
+    (RECOMPUTED, {"tokens": "interleaved"}),
+    *((changes, {"tokens": "cross", "obs_encoding": "framed"}) for changes in ({}, *OPTIMIZERS)),
+]
 
 
-@pytest.mark.parametrize("changes", [{}, RECOMPUTED, *OPTIMIZERS], ids=str)
-def test_activation_checkpointing_gives_the_same_gradient_from_less_memory(changes: dict[str, Any]) -> None:
-    loss, gradient, kept = learned(gpt_of(recompute=False), changes)
-    again, same, less = learned(gpt_of(recompute=True), changes)
+@pytest.mark.parametrize(("changes", "form"), FORMS, ids=str)
+def test_activation_checkpointing_gives_the_same_gradient_from_less_memory(
+    changes: dict[str, Any], form: dict[str, Any]
+) -> None:
+    loss, gradient, kept = learned(gpt_of(recompute=False, **form), changes)
+    again, same, less = learned(gpt_of(recompute=True, **form), changes)
     assert torch.equal(again, loss) and torch.equal(same, gradient)
     assert 0 < less < kept / 3
