@@ -35,10 +35,7 @@ def test_no_class_has_a_former_option_of_its_own() -> None:
     ("group", "name", "usual", "other"),
     [
         ("model", "activation", "gelu", "relu"),
-        ("source", "adam_beta1", 0.9, 0.5),
-        ("source", "unroll_parameter_update_period", 1, 2),
         ("data", "development_tasks", [], [3]),
-        ("finetune", "kl_coefficient", 0.0, 0.1),
         ("optimizer", "momentum", 0.95, 0.5),
     ],
 )

@@ -10,7 +10,7 @@ from torch import Tensor
 from worlds import room, scalar_move
 
 from icrl.contracts import Rollout, Step
-from icrl.envs.rollout import OpenEpisodes, Streams, finished_episodes, numbered, rollout, start_streams
+from icrl.envs.rollout import OpenEpisodes, finished_episodes, numbered, rollout, start_streams
 from icrl.randomness import Noise, stream_seeds
 from icrl.spaces import discrete_spec
 
@@ -32,26 +32,12 @@ class Counter:
         return action, (times + 1, step.obs)
 
 
-def play(*lengths: int) -> tuple[list[Rollout], Streams]:
-    streams, noise = start_streams(Counter(), ENV, TASKS, SEEDS), Noise(stream_seeds(0, NUM_STREAMS, 2))
-    rollouts = []
-    for length in lengths:
-        transitions, streams = rollout(Counter(), ENV, streams, length, noise)
-        rollouts.append(transitions)
-    return rollouts, streams
-
-
-def test_two_rollouts_equal_one_of_both_lengths() -> None:
-    halves, streams_of_halves = play(13, 17)
-    (whole,), streams = play(30)
-    assert all(torch.equal(torch.cat(parts), column) for *parts, column in zip(*halves, whole, strict=True))
-    for now, of_halves in ((streams.state, streams_of_halves.state), (streams.step, streams_of_halves.step)):
-        assert all(torch.equal(a, b) for a, b in zip(now, of_halves, strict=True))
-
-
 def test_columns_equal_scalar_loop() -> None:
-    (transitions,), _ = play(40)
-    noise = Noise(stream_seeds(0, NUM_STREAMS, 2)).draw(40)
+    """That several rollouts equal one is in `nn/test_gpt_policy.py`."""
+    noise = stream_seeds(0, NUM_STREAMS, 2)
+    streams = start_streams(Counter(), ENV, TASKS, SEEDS)
+    transitions, _ = rollout(Counter(), ENV, streams, 40, Noise(noise))
+    noise = Noise(noise).draw(40)
     for stream in range(NUM_STREAMS):
         goal, last_obs, clock = int(TASKS[stream]), 0, 0
         for time in range(40):

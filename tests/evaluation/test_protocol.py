@@ -171,14 +171,6 @@ def test_no_regret_is_measured_where_the_optimum_is_not_computed() -> None:
     assert env.has_planner and not setting_of(setup).regrets
 
 
-def test_several_runs_are_averaged() -> None:
-    found = report(adaptation(), Adaptation(*(3 * values for values in adaptation())))
-    last = found["final"]["held_out"]
-    assert found["protocol"]["seeds"] == [0, 1]
-    assert last["returns"]["mean"] == 5 and last["returns_per_task"] == [10, 0]
-    assert found["curves"]["model, held-out tasks"]["steps_to_goal"]["mean"][:4] == [40, 40, 40, 24]
-
-
 def test_a_task_counts_as_solved_by_its_last_quarter_of_episodes() -> None:
     """Of four tasks one is solved in all ten of its last episodes, one in nine, one in eight, one in none."""
     last = np.array([[1] * 10, [1] * 9 + [0], [1] * 8 + [0] * 2, [0] * 10])
