@@ -64,14 +64,14 @@ def test_histories_with_too_few_episodes_are_refused_before_anything_is_played(r
     done("evaluate", root, *turned)
 
 
-LIFE = ("source.num_env_steps=600", "source.history_steps=600", "source.unroll_length=1", "source.evaluate=false")
+LIFE = ("source.num_env_steps=300", "source.history_steps=300", "source.unroll_length=1", "source.evaluate=false")
 FIRST = ("source=q_learning", "name=first", *LIFE)
 SECOND = (
     *("source=dqn", "name=second", *LIFE, "source.initial_collect_steps=40", "source.replay_buffer_length=60"),
     *("source.mini_batch_length=2", "source.mini_batch_size=4", "source.priority_replay=true"),
-    *("source.offline_buffer_dir=first", "source.rl_train_after_update_steps=150"),
+    *("source.offline_buffer_dir=first", "source.rl_train_after_update_steps=100"),
     *("source.learning_rate=0.02", "source.epsilon=0.1", "checkpoints.checkpoint_interval=30"),
-    *("source.evaluate=true", "evals.eval_interval=100", "summaries.summary_interval=60"),
+    *("source.evaluate=true", "evals.eval_interval=50", "summaries.summary_interval=40"),
 )
 
 
@@ -86,31 +86,31 @@ def warmed(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @evaluated
 def test_it_begins_with_what_it_learned_from_others(warmed):
     """The first histories begin clueless; the new ones, recorded from the first env step on, begin well. Nothing is
-    played before; it is evaluated at env step 0, and shown over the updates of 150 iterations."""
+    played before; it is evaluated at env step 0, and shown over the updates of 100 iterations."""
     columns = [open_histories(warmed / "histories" / name).columns for name in ("first", "second")]
-    assert {one["obs"].shape[1] for one in columns} == {300}
-    first, second = (one["reward"][:, :60].mean() for one in columns)
+    assert {one["obs"].shape[1] for one in columns} == {150}
+    first, second = (one["reward"][:, :40].mean() for one in columns)
     assert second > 1.5 * first
     folder = warmed / "logs/second/source"
-    assert read_json(max(folder.glob("last-*.json")))["step"] == 150 + 300  # iterations: those without env steps on top
+    assert read_json(max(folder.glob("last-*.json")))["step"] == 100 + 150  # iterations: those without env steps on top
     found = read_json(folder / "evaluations.json")["evaluations"]
-    assert [evaluation["step"] for evaluation in found] == [0, 200, 400, 600]
+    assert [evaluation["step"] for evaluation in found] == [0, 100, 200, 300]
     assert found[0]["score"] > 0.5  # chance: 0.23
     curves = curves_of(folder / "pretraining")
     shown = ("loss", "td_error", "value", "epsilon", "learning_rate", "gradient_norm")
     assert set(curves) == {f"pretraining/{name}" for name in shown}
-    assert curves["pretraining/loss"] == [60, 120]
+    assert curves["pretraining/loss"] == [40, 80]
     assert not (warmed / "logs/first/source/pretraining").exists()
 
 
 @evaluated
 def test_agents_may_be_best_before_they_play(warmed):
     """Where they act at random from their first env step on."""
-    spoiled = "source.epsilon={kind: linear, progress: iterations, points: [[0, 0], [150, 0], [151, 1]]}"
+    spoiled = "source.epsilon={kind: linear, progress: iterations, points: [[0, 0], [100, 0], [101, 1]]}"
     short = ("source.num_env_steps=120", "source.history_steps=120", "source.num_updates_per_train_iter=2")
     done("train_agents", warmed, *SECOND, *short, "evals.eval_interval=30", "name=spoiled", spoiled)
     folder = warmed / "logs/spoiled/source"
-    assert curves_of(folder / "pretraining")["pretraining/loss"] == [120, 240]
+    assert curves_of(folder / "pretraining")["pretraining/loss"] == [80, 160]
     assert [path.name for path in folder.glob("best-*.pt")] == ["best-000000000.pt"]
 
 
@@ -154,25 +154,25 @@ def test_histories_that_do_not_fit(warmed, option, said):
 
 ON = (
     *("source=dqn", "name=on", *LIFE, "source.initial_collect_steps=40", "source.replay_buffer_length=60"),
-    *("source.mini_batch_size=4", "source.num_iterations=500", "checkpoints.checkpoint_interval=100"),
-    *("checkpoints.keep_last=9", "source.evaluate=true", "evals.eval_interval=100", "summaries.summary_interval=50"),
+    *("source.mini_batch_size=4", "source.num_iterations=250", "checkpoints.checkpoint_interval=50"),
+    *("checkpoints.keep_last=9", "source.evaluate=true", "evals.eval_interval=50", "summaries.summary_interval=25"),
 )
 
 
 @evaluated
 def test_agents_train_on_from_the_replay(tmp_path):
-    """The 600 env steps of each learner take 300 iterations. Updates and evaluations of 200 more are shown over the
+    """The 300 env steps of each learner take 150 iterations. Updates and evaluations of 100 more are shown over the
     env steps that these would have made. A killed run ends with the same bits."""
     done("train_agents", tmp_path / "whole", *ON)
     folder = tmp_path / "whole/logs/on/source"
-    assert open_histories(tmp_path / "whole/histories/on").columns["obs"].shape == (10, 300)
+    assert open_histories(tmp_path / "whole/histories/on").columns["obs"].shape == (10, 150)
     saved = read_json(max(folder.glob("last-*.json")))
-    assert saved["step"] == 500 and read_json(folder / "finished.json")
+    assert saved["step"] == 250 and read_json(folder / "finished.json")
     found = read_json(folder / "evaluations.json")["evaluations"]
-    assert [evaluation["step"] for evaluation in found] == [0, 200, 400, 600, 800, 1000]
+    assert [evaluation["step"] for evaluation in found] == [*range(0, 501, 100)]
     curves = curves_of(folder)
-    assert curves["source/return/mean"] == [*range(100, 601, 100)] and curves["update/loss"] == [*range(100, 1001, 100)]
+    assert curves["source/return/mean"] == [*range(50, 301, 50)] and curves["update/loss"] == [*range(50, 501, 50)]
     shutil.copytree(tmp_path / "whole", tmp_path / "killed")
-    kill_late(tmp_path / "killed/logs/on/source", 400)
+    kill_late(tmp_path / "killed/logs/on/source", 200)
     done("train_agents", tmp_path / "killed", *ON)
     assert results_of(tmp_path / "killed") == results_of(tmp_path / "whole")
