@@ -31,20 +31,15 @@ def test_the_page_shows_what_was_kept(tmp_path: Path, capsys: pytest.CaptureFixt
     Report("b_first", folder=tmp_path).show("Rooms", RATES, "step", "peer, fast")
     again = Report("a_second", folder=tmp_path)
     again.show("Update", {"ours": 2.0}, "update", "ours", {"ours": 8.0})
-    again.show("Update, both", {"ours": 2.0, "other": 4.0}, "update", "ours", {"ours": 8.0})
     Report("with_options", ["seed=1"], tmp_path).show("Rooms", RATES, "step", "ours")
     assert "2.50 x peer, fast" in capsys.readouterr().out
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a_second.json", "b_first.json"]
-    kept = json.loads((tmp_path / "b_first.json").read_text())
-    found = page(tmp_path)
+    kept, found = json.loads((tmp_path / "b_first.json").read_text()), page(tmp_path)
     second, first = found[found.index("\n## ") :].split("## `python -m benchmarks.")[1:]
-    assert second.startswith("a_second`") and first.startswith("b_first`")
-    assert f"\n{kept['date']}, {kept['commit']}, {kept['machine']}.\n\n| what | side | rate | ratio |\n" in first
-    rows = "| Rooms | peer, slow | 50.0 steps/s | 0.04 |\n|  | peer, fast | 1,200 steps/s | 1.00 |\n|  | ours | 3,000"
-    assert rows in first
-    assert "| what | side | rate | ratio | share of the floor |\n" in second
-    both = "| Update, both | ours | 2.0 updates/s | 1.00 | 25% |\n|  | other | 4.0 updates/s | 2.00 |  |\n"
-    assert f"| Update | ours | 2.0 updates/s | 1.00 | 25% |\n{both}" in second
+    assert second.startswith("a_second`") and "| Update | ours | 2.0 updates/s | 1.00 | 25% |" in second
+    assert (
+        first.startswith("b_first`") and kept["commit"] in first and "|  | peer, fast | 1,200 steps/s | 1.00 |" in first
+    )
 
 
 def test_the_page_of_figures_is_that_of_the_kept_results() -> None:

@@ -13,13 +13,12 @@ from hypothesis import strategies as st
 from worlds import room
 
 from icrl.app.compose import load_config
-from icrl.envs import make_env
 from icrl.evaluation import protocol, references
 from icrl.evaluation.in_context import Adaptation
 from icrl.evaluation.protocol import Setting, decoding_name, summarise
-from icrl.evaluation.report import all_curves, probes_of, source_label
+from icrl.evaluation.report import all_curves, probes_of
 from icrl.evaluation.setup import setting_of
-from icrl.evaluation.tables import solved, summary, table
+from icrl.evaluation.tables import summary, table
 from icrl.rl.statistics import bootstrap_means, percentile_interval
 from icrl.spaces import discrete_spec
 
@@ -93,7 +92,7 @@ def solving(num_solved: int, num_tasks: int, num_streams: int = 2) -> Adaptation
 
 @pytest.mark.parametrize(
     ("num_solved", "num_tasks", "low", "high"),
-    [(23, 23, 0.8518, 1), (0, 10, 0, 0.3085), (5, 10, 0.1871, 0.8129), (22, 23, 0.7805, 0.9989)],
+    [(23, 23, 0.8518, 1), (0, 10, 0, 0.3085), (22, 23, 0.7805, 0.9989)],
 )
 def test_solved_tasks_have_the_exact_interval(num_solved: int, num_tasks: int, low: float, high: float) -> None:
     """Of Clopper and Pearson. Success has it where all tasks are solved or none is; else resamples know both kinds."""
@@ -156,19 +155,15 @@ def test_intervals_stay_within_what_is_possible() -> None:
     assert lucky["returns"]["high"] == lucky["returns"]["mean"] == 3  # of a world in which luck pays
 
 
-@pytest.mark.parametrize("random_start", [False, True])
-def test_an_episode_may_be_shorter_than_the_mean_of_the_best_from_all_starts(random_start: bool) -> None:
-    env = make_env(load_config(["env=dark_room", f"env.random_start={random_start}"]).env)
-    setup: Any = SimpleNamespace(env=env, tasks={}, policy=SimpleNamespace(temperature=1.0, sample_probability=1.0))
-    assert setting_of(setup).optimum_is_bound == (bool(references.EXACT) and not random_start)
-
-
-def test_no_regret_is_measured_where_the_optimum_is_not_computed() -> None:
-    """A world of one's own may have a planner, best actions as successes, and rewards that it does not list."""
-    env = room(size=3)
-    env.spec = env.spec._replace(success="best_action", reward_values=())
-    setup: Any = SimpleNamespace(env=env, tasks={}, policy=SimpleNamespace(temperature=1.0, sample_probability=1.0))
-    assert env.has_planner and not setting_of(setup).regrets
+def test_what_is_measured_depends_on_the_world() -> None:
+    """With random starts an episode may be shorter than the mean of the best from all starts. A world of one's own may
+    have a planner, best actions as successes, and rewards that it does not list: regrets are unknown there."""
+    worlds = [room(size=3, random_start=random_start) for random_start in (False, True, False)]
+    worlds[2].spec = worlds[2].spec._replace(success="best_action", reward_values=())
+    parts: Any = {"tasks": {}, "policy": SimpleNamespace(temperature=1.0, sample_probability=1.0)}
+    fixed, random, own = (setting_of(SimpleNamespace(env=env, **parts)) for env in worlds)
+    assert fixed.optimum_is_bound == bool(references.EXACT) and not random.optimum_is_bound
+    assert worlds[2].has_planner and not own.regrets
 
 
 def test_a_task_counts_as_solved_by_its_last_quarter_of_episodes() -> None:
@@ -286,12 +281,9 @@ def test_the_section_of_each_policy() -> None:
     assert list(all_curves(found)) == [*ours, *probes_of(found), life, "searcher", "random", "optimum"]
 
 
-def test_names_of_decodings_sources_and_solved_tasks() -> None:
+def test_decodings_have_names() -> None:
     given = ((1.0, 1.0), (0.5, 1.0), (0.7, 0.0), (1.5, 0.25))
     assert [decoding_name(*one) for one in given] == ["1", "0.5", "0", "1.5, with probability 0.25"]
-    names = ("a2c", "q_learning", "noise_distillation")
-    assert list(map(source_label, names)) == ["A2C", "Q-learning", "noise distillation"]
-    assert solved(SPEC._replace(success="best_action")) == "whose best arm was found"
 
 
 def test_the_table_has_a_row_per_policy_and_the_right_episodes() -> None:

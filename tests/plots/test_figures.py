@@ -4,7 +4,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from harness import blank
 from harness import curves_of as curves_on_disk
 from task_maps import figure_of, world
 
@@ -26,7 +25,6 @@ WORLDS = {  # options, labels and measures of the panels, label of the x axis
 }
 if "worlds" in extensions.NAMES:
     WORLDS |= {
-        "dark_key_to_door": (["env.size=3"], {"success": "success", "return": "returns"}, "episode"),
         "bandit": (["env.num_arms=3"], {"best arm": "success", "regret so far": "regret"}, "pull"),
         "bandit_gaussian": (ARMS, {"best arm": "success", "regret so far": "regret"}, "episode"),
     }
@@ -51,8 +49,6 @@ def test_panels_and_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name:
     drawn = []
     draw = lambda panels, **texts: drawn.append((panels, texts)) or adaptation_figure(panels, **texts)  # noqa: E731
     monkeypatch.setattr(figures, "adaptation_figure", draw)
-    if name not in ("dark_room", "bandit"):
-        monkeypatch.setattr("icrl.plots.style.figure_to_array", blank)
     write_figures(tmp_path, env, results, ["searcher"], config.summaries)
     curves = [["model, held-out tasks"]]
     if not transfer:

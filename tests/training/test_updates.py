@@ -42,8 +42,7 @@ def flat_gradient(model: nn.Module) -> Tensor:
     return flat(parameter.grad for parameter in model.parameters())
 
 
-@pytest.mark.parametrize("parts", [2, 8])
-@pytest.mark.parametrize("size", [8, 7])
+@pytest.mark.parametrize(("parts", "size"), [(2, 7), (8, 8)])
 def test_accumulation_equals_one_batch(parts: int, size: int) -> None:
     """Also where parts differ in size, as those of trials do."""
     whole, dealt, seen = model_of(0, dropout=0.0), model_of(0, dropout=0.0), []
