@@ -23,7 +23,7 @@ SMALL = (
 )
 QUICK = (
     *("env=tiny_room", "env.size=3", "env.max_episode_steps=5", "model.max_size=6", "model.obs_encoding=smooth"),
-    *("source.num_env_steps=600", "source.history_steps=600", "finetune.num_rooms=2", "finetune.room_sizes=[2,4]"),
+    *("source.num_env_steps=300", "source.history_steps=300", "finetune.num_rooms=2", "finetune.room_sizes=[2,4]"),
     *("source.videos_per_task=0", "evaluation.videos=false", "evaluation.temperatures=[0.0]"),
 )
 LONG = "source.num_env_steps=8000 source.history_steps=8000 finetune.bonus=0"

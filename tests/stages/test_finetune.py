@@ -3,19 +3,17 @@
 import shutil
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import harness
 import pytest
 import torch
 from harness import TINY, files_of, kill_late, results_of, run
 from installed import needs
-from toy import values_of
+from toy import assert_same, steps_of, values_of, weights_of
 
 from icrl.app.compose import load_config
 from icrl.contracts import ConfigError
 from icrl.programs import finetune
-from icrl.runs import checkpoint
 from icrl.runs.distributed import process_group
 from icrl.runs.files import read_json
 
@@ -42,10 +40,8 @@ def again(tuned: Path, tmp_path: Path) -> Path:
     return Path(shutil.copytree(tuned, tmp_path / "root"))
 
 
-def newest(root: Path, name: str) -> dict[str, Any]:
-    found = checkpoint.load_newest(root / "logs/tiny" / name, "last", torch.device("cpu"))
-    assert found is not None
-    return found[0]
+def weights(root: Path, name: str) -> dict[str, torch.Tensor]:
+    return weights_of(root / "logs/tiny" / name)
 
 
 def test_an_interrupted_run_continues_to_the_same_bits(tuned, again):
@@ -65,15 +61,14 @@ def test_two_processes_train_what_one_trains(again):
     for name, size in (("alone", 1), ("shared", 2)):
         given = (*TINY, *TRIALS, *options, f"root={again}", f"finetune.experiment_name={name}")
         process_group().in_ranks(finetune.main, load_config(given), size)
-    alone, shared = (newest(again, name)["model"] for name in ("alone", "shared"))
+    alone, shared = (weights(again, name) for name in ("alone", "shared"))
     torch.testing.assert_close(shared, alone, rtol=0, atol=1e-5)
     for tag in ("loss", "return", "ratio_change", "gradient_norm"):
         ours, theirs = (values_of(again / "logs/tiny" / name, f"train/{tag}") for name in ("shared", "alone"))
         assert ours == pytest.approx(theirs, abs=1e-5), tag
     kill_late(again / "logs/tiny/shared", 4)
     process_group().in_ranks(finetune.main, load_config(given), 2)
-    resumed = newest(again, "shared")
-    assert resumed["step"] == 6 and all(torch.equal(shared[name], value) for name, value in resumed["model"].items())
+    assert_same(weights(again, "shared"), shared)
 
 
 @needs("scaling")
@@ -88,18 +83,17 @@ def test_processes_that_cannot_share_the_streams_are_refused(root):
 
 
 def test_it_starts_from_the_model_of_the_run_and_stays_there_without_a_rate(again):
-    gpt, tuned = newest(again, "gpt")["model"], newest(again, "finetuned")["model"]
+    gpt, tuned = weights(again, "gpt"), weights(again, "finetuned")
     assert not all(torch.equal(gpt[name], tuned[name]) for name in gpt)
     go("finetune", again, "finetune.learning_rate=0", "finetune.experiment_name=still")
-    still = newest(again, "still")["model"]
-    assert gpt.keys() == still.keys() and all(torch.equal(gpt[name], still[name]) for name in gpt)
+    assert_same(weights(again, "still"), gpt)
 
 
 def test_from_random_weights_no_model_is_needed(again):
     shutil.rmtree(again / "logs/tiny/gpt")
     assert "no finished training" in refusal("finetune", again, "finetune.experiment_name=other")
     go("finetune", again, "finetune.start=none", "finetune.experiment_name=scratch")
-    assert newest(again, "scratch")["step"] == 6
+    assert max(steps_of(again / "logs/tiny/scratch")) == 6
 
 
 def test_it_is_evaluated_like_an_extracted_policy(again):

@@ -16,6 +16,7 @@ import pytest
 import torch
 from harness import done
 from torch import Tensor
+from toy import weights_of
 
 from icrl import extensions
 from icrl.app.compose import load_config
@@ -32,7 +33,6 @@ from icrl.evaluation.trained import plain_gpt
 from icrl.nn.gpt_policy import GPTPolicy
 from icrl.randomness import Noise
 from icrl.recording import record
-from icrl.runs.checkpoint import load_newest
 from icrl.runs.evaluations import Evaluations
 from icrl.sources.a2c import A2C
 from icrl.training import program, trials
@@ -146,7 +146,7 @@ def check_labels(one: Seen, lied: Seen) -> None:
         same = np.asarray(column) == np.asarray(lied.histories.columns[name])
         assert not same.any() if name == "optimal_action" else same.all(), "histories"
     for name in ("gpt", "finetuned"):
-        ours, theirs = (weights_of(run, name) for run in (one, lied))
+        ours, theirs = (weights_of(run.root / "logs/tiny" / name) for run in (one, lied))
         assert ours.keys() == theirs.keys() and all(map(torch.equal, ours.values(), theirs.values())), name
 
 
@@ -208,12 +208,6 @@ def check_bonus(bonus: Callable[..., Tensor], model: Any) -> None:
 def paid(batches: Sequence[Any]) -> set[int]:
     """Cells where a step of `batches` has a reward."""
     return {int(cell) for batch in batches for cell in batch.next_obs[batch.reward > 0]}
-
-
-def weights_of(run: Seen, name: str) -> dict[str, Tensor]:
-    found = load_newest(run.root / "logs/tiny" / name, "last", CPU)
-    assert found
-    return found[0]["model"]
 
 
 def episodes(columns: dict[str, Tensor]) -> Iterator[bytes]:
@@ -313,7 +307,7 @@ def test_a_planted_leak_is_found(runs, tmp_path, leak):
 
 def test_the_bonus_does_not_know_the_goal(runs, monkeypatch):
     monkeypatch.setattr(DarkRoom, "optimal_action", lambda _, state: state.task[..., 0] % 5)  # a label that tells it
-    model = plain_gpt(CONFIG, SPEC, weights_of(runs[0], "finetuned"), CPU)
+    model = plain_gpt(CONFIG, SPEC, weights_of(runs[0].root / "logs/tiny/finetuned"), CPU)
     check_bonus(discoveries, model)
     with pytest.raises(AssertionError, match="^bonus"):
         check_bonus(lambda *given: discoveries(*given) & (given[1].action != given[1].optimal_action), model)

@@ -167,33 +167,35 @@ def test_a_model_of_another_size_is_refused_before_it_takes_memory(root, group, 
             icrl.load(root / folder)
 
 
-WEIGHTS = {
-    "missing": lambda weights: dict([*weights.items()][1:]),
-    "another": lambda weights: weights | {"another": torch.zeros(1)},
-    "shape": lambda weights: weights | {"policy_head.bias": torch.zeros(3)},
-    "not finite": lambda weights: weights | {"policy_head.bias": weights["policy_head.bias"] * float("nan")},
+STATES = {  # of a checkpoint of another model, or of another form
+    "missing": lambda weights: {"model": dict([*weights.items()][1:])},
+    "another": lambda weights: {"model": weights | {"another": torch.zeros(1)}},
+    "shape": lambda weights: {"model": weights | {"policy_head.bias": torch.zeros(3)}},
+    "not finite": lambda weights: {"model": weights | {"policy_head.bias": weights["policy_head.bias"] * float("nan")}},
+    "a list": lambda _: [],
+    "no model": lambda _: {},
+    "a list of weights": lambda _: {"model": []},
+    "a number": lambda _: {"model": {"x": 1}},
+    "a number as a name": lambda _: {"model": {1: torch.zeros(2)}},
 }
 
 
-@pytest.mark.parametrize("change", WEIGHTS)
-def test_weights_of_another_model_are_one_error(root, change):
-    state, about = load_newest(root / "logs/tiny/gpt", "last", torch.device("cpu")) or ({}, {})
-    weights = WEIGHTS[change](state["model"])
-    save_checkpoint(root / "logs/tiny/gpt", "last", 6, state | {"model": weights}, about["description"], 2)
-    if len(MODELS) > 1:
-        path, about = root / "logs/tiny/export/model.safetensors", root / "logs/tiny/export/config.json"
-        write_atomically(path, save(weights))
-        write_json(about, read_json(about) | {"weights_sha256": sha256(path)})
-    for folder in MODELS:
-        with pytest.raises(PipelineError, match=rf"{root / folder}.*weights"):
-            icrl.load(root / folder)
-    new = ("name=new", "run=tiny", "histories=tiny")
-    assert "weights" in run("evaluate", root, "evaluation.checkpoint=last", *new).refusal
-
-
-@pytest.mark.parametrize("state", [[], {}, {"model": []}, {"model": {"x": 1}}, {"model": {1: torch.zeros(2)}}])
-def test_a_checkpoint_of_another_form_is_one_error(root, state):
-    about = read_json(root / SIDECAR)
+@pytest.mark.parametrize("change", STATES)
+def test_a_state_of_another_model_is_one_error(root, change):
+    found, about = load_newest(root / "logs/tiny/gpt", "last", torch.device("cpu")) or ({}, {})
+    state = STATES[change](found["model"])
     save_checkpoint(root / "logs/tiny/gpt", "last", 6, state, about["description"], 2)
     with pytest.raises(PipelineError, match=str(root)):
         icrl.load(root / "logs/tiny")
+    assert run("evaluate", root, "evaluation.checkpoint=last", "name=new", "run=tiny", "histories=tiny").refusal
+
+
+@needs("exported")
+@pytest.mark.parametrize("change", [*STATES][:4])
+def test_exported_weights_of_another_model_are_one_error(root, change):
+    weights = load_newest(root / "logs/tiny/gpt", "last", torch.device("cpu"))[0]["model"]
+    path, about = root / "logs/tiny/export/model.safetensors", root / "logs/tiny/export/config.json"
+    write_atomically(path, save(STATES[change](weights)["model"]))
+    write_json(about, read_json(about) | {"weights_sha256": sha256(path)})
+    with pytest.raises(PipelineError, match=rf"{root}/logs/tiny/export.*weights"):
+        icrl.load(root / "logs/tiny/export")
