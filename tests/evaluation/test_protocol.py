@@ -293,7 +293,6 @@ def test_the_table_has_a_row_per_policy_and_the_right_episodes() -> None:
     assert model.split() == ["model,", "held-out", "tasks", "0.000", "0.500", "0.500", "12.00", "2.50", "15.50"]
     assert chance.split() == ["random", "1.000", "1.000", "1.000", "3.00", "0.25", "26.00"]
     assert best.split()[-1] == "0.00" and len(rule) == len(header) == len(model) == len(chance)
-    assert "regret" not in table(report(adaptation())["curves"])
     few = {key: {"mean": [1.0] * 4} for key in ("success", "steps_to_goal", "returns")}
     assert table({"model": few}).split()[3:9] == ["1", "4", "steps", "to", "goal", "4"]
 

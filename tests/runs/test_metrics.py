@@ -6,6 +6,8 @@ import math
 import re
 import sys
 import time
+from pathlib import Path
+from typing import Any
 from unittest.mock import Mock
 
 import numpy as np
@@ -14,9 +16,11 @@ import torch
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from tensorboard.summary.writer.record_writer import RecordWriter
 
-from icrl.contracts import PipelineError
+from icrl.contracts import ConfigError, PipelineError
+from icrl.runs import writers
 from icrl.runs.metrics import CurvesConfig, MetricLogger
 from icrl.runs.processes import Progress
+from icrl.runs.writers import Writer, writer, writer_classes
 
 
 def test_all_kinds_of_events(tmp_path):
@@ -89,3 +93,26 @@ def test_ten_lines_in_a_whole_run_and_a_bar_on_terminals_alone(monkeypatch, inte
     if shown:
         assert re.match(rf"label   {10 + first * 100 // 80}%  loss 0\.25  .* update/s", lines[0])
         assert lines[-1].endswith("  0 s left")
+
+
+@pytest.mark.parametrize("given", [[], ["tensorbord"], ["tensorboard", "board"]])
+def test_writers_that_do_not_exist_are_refused(given: list[str]) -> None:
+    with pytest.raises(ConfigError, match=r"summaries\.writer=.*: must .*tensorboard"):
+        CurvesConfig(writer=given)
+
+
+def test_a_writer_of_ones_own_gets_all_points(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    points: list[Any] = []
+
+    class Kept(Writer):
+        def scalars(self, values: dict[str, float], step: int) -> None:
+            points.append((step, values))
+
+    monkeypatch.setattr(writers, "_classes", dict(writer_classes()))
+    writer("kept")(Kept)
+    with pytest.raises(ConfigError, match="another writer of this name"):
+        writer("tensorboard")(Kept)
+    logger = MetricLogger(tmp_path, 0, CurvesConfig(writer=["kept"], summary_interval=1, num_summaries=0))
+    logger.scalars("train", {"loss": 0.5}, 1)
+    logger.close()
+    assert points[0] == (1, {"train/loss": 0.5}) and not [*tmp_path.iterdir()]
