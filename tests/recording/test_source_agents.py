@@ -6,7 +6,6 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import torch
-from harness import curves_of
 from toy import events_of
 
 from icrl.app.compose import load_config
@@ -51,26 +50,13 @@ def unroll(ends: bool) -> Rollout:
     return Rollout(time, nothing + 2, (time < REWARDS).long(), time, time, nothing.bool(), last, time)
 
 
-def show(board: SourceCurves, first: int, last: int, every: int = 1) -> None:
-    """Iterations, `every` so many of which end an episode."""
-    for iteration in range(first, last + 1):
-        board.add(iteration, unroll(iteration % every == 0), {"loss": torch.tensor([1.0, 2.0, 6.0])}, None)
-
-
 @contextmanager
-def board_of(config: Config, first: int = 0) -> Iterator[SourceCurves]:
+def board_of(config: Config) -> Iterator[SourceCurves]:
     """Curves whose loggers are closed in the end, as in a run."""
     with ExitStack() as stack:
-        board = SourceCurves(config, WORLD, TASKS, first)
+        board = SourceCurves(config, WORLD, TASKS, 0)
         stack.enter_context(board.logger)
         yield board
-
-
-def shown(config, every: int = 1) -> Path:
-    """The folder of a board that has seen all 12 iterations."""
-    with board_of(config) as board:
-        show(board, 1, 12, every)
-    return config.folder("logs") / "source"
 
 
 def points(folder: Path) -> dict[str, list[tuple[int, float]]]:
@@ -81,7 +67,11 @@ def points(folder: Path) -> dict[str, list[tuple[int, float]]]:
 def test_curves_by_hand(tmp_path: Path) -> None:
     """Returns 3, 0 and 1/2 of the learners; the 5th percentile of three lies at 0.1 of the way from the first to the
     second. Over env steps of a learner; nothing else is shown unless it is asked for."""
-    folder = shown(config_of(tmp_path, summary_interval=4))
+    config = config_of(tmp_path, summary_interval=4)
+    with board_of(config) as board:
+        for iteration in range(1, 13):
+            board.add(iteration, unroll(True), {"loss": torch.tensor([1.0, 2.0, 6.0])}, None)
+    folder = config.folder("logs") / "source"
     assert points(folder) == {tag: [(at, round(value, 5)) for at in (40, 80, 120)] for tag, value in BASE.items()}
     assert events_of(folder).Tags()["histograms"] == []
 
@@ -96,24 +86,6 @@ def test_curves_begin_when_every_agent_has_ended_an_episode(tmp_path: Path) -> N
     found = points(tmp_path / "logs" / "board" / "source")
     assert [at for at, _ in found["source/return/mean"]] == [2 * STEPS]
     assert found["source/fraction_solved"] == [(STEPS, round(1 / 3, 5)), (2 * STEPS, round(1 / 3, 5))]
-
-
-def test_a_board_goes_on_as_one_that_was_not_interrupted(tmp_path: Path) -> None:
-    """Amid an episode, after one that was interrupted further on: the same averages, and each point once."""
-    whole, broken = (config_of(tmp_path / name, summary_interval=3) for name in ("whole", "broken"))
-    expected = points(shown(whole, every=3))
-    with board_of(broken) as board:
-        show(board, 1, 5, every=3)
-        state = board.statistics.state_dict()
-        board.logger.flush()
-        show(board, 6, 8, every=3)
-    with board_of(broken, 5) as board:
-        board.statistics.load_state_dict(state)
-        show(board, 6, 12, every=3)
-    folder = broken.folder("logs") / "source"
-    assert curves_of(folder) == {tag: [step for step, _ in values] for tag, values in expected.items()}
-    last = max(folder.glob("events.*"), key=lambda path: path.stat().st_mtime_ns)
-    assert points(last) == {tag: [(at, value) for at, value in values if at > 50] for tag, values in expected.items()}
 
 
 class Split:

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 import torch
-from evaluated import OWNER, SCORES, make, state_at, steps_in
+from evaluated import OWNER, SCORES, make, state_at
 from installed import ASYNC
-from toy import CPU, curves, steps_of, use_worker_here, values_of
+from toy import CPU, curves, steps_of, use_worker_here
 
 from icrl.contracts import PipelineError
 from icrl.runs import checkpoint
@@ -96,20 +96,6 @@ def test_killed_before_any_file_operation(tmp_path, undisturbed, *, first):
         if count < last:
             break
     assert last > 40
-
-
-@pytest.mark.usefixtures("here")
-@pytest.mark.parametrize("async_eval", ASYNC)
-def test_going_on_from_an_older_checkpoint(tmp_path, undisturbed, *, async_eval):
-    """Results and points that came later are forgotten."""
-    train(tmp_path, async_eval=async_eval)
-    for file in tmp_path.glob("last-000000005*"):
-        file.unlink()
-    with make(tmp_path, done=2, async_eval=async_eval) as service:
-        assert list(service.results) == steps_in(tmp_path) == [0, 1, 2]
-    assert values_of(tmp_path / "evals", "eval/sum") == [0.0, 0.75, 1.5]
-    train(tmp_path, async_eval=async_eval)
-    assert everything(tmp_path) == everything(undisturbed)
 
 
 @pytest.mark.parametrize("other", [{"program": "train_gpt", "run": "beef"}, {"program": "train_ilql", "run": "f00d"}])

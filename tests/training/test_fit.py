@@ -73,13 +73,11 @@ def test_every_kind_of_run_resumes_to_the_bit(tmp_path, monkeypatch, precision, 
 
 
 def test_evaluations_change_nothing(tmp_path: Path, undisturbed: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Not even where they take random numbers, here or beside the updates, or where they are left out."""
+    """Not even where they take random numbers, here or beside the updates. That they may be left out is in
+    `stages/test_settings.py`."""
     toy.use_worker_here(monkeypatch)
-    run(tmp_path / "none", config_of(trainer={"evaluate": False}))
-    run(tmp_path / "beside", config_of(evals={"async_eval": True}))
-    toy.assert_same(toy.weights_of(tmp_path / "none"), toy.weights_of(undisturbed))
-    assert left_in(tmp_path / "beside") == left_in(undisturbed)
-    assert not (tmp_path / "none" / "evaluations.json").exists() and not steps_of(tmp_path / "none", "best")
+    run(tmp_path, config_of(evals={"async_eval": True}))
+    assert left_in(tmp_path) == left_in(undisturbed)
 
 
 def test_curves_are_over_updates_and_say_what_was_done(undisturbed: Path) -> None:
