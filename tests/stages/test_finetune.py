@@ -97,11 +97,9 @@ def test_from_random_weights_no_model_is_needed(again):
 
 
 def test_it_is_evaluated_like_an_extracted_policy(again):
-    short = ("evaluation.ablations=false", "evaluation.temperatures=[]", "evaluation.checkpoint=last")
-    for name in ("finetuned", "gpt"):
-        go("evaluate", again, f"policy.model={name}", *short, "evaluation.num_streams=8", *NEW)
-    results = [read_json(again / f"logs/other/evaluation{suffix}/results.json") for suffix in ("", "-policy=finetuned")]
-    assert results[0]["checkpoint"] != results[1]["checkpoint"] and results[0]["final"] != results[1]["final"]
+    go("evaluate", again, "policy.model=finetuned", "evaluation.checkpoint=last", *NEW)
+    results = read_json(again / "logs/other/evaluation-policy=finetuned/results.json")
+    assert results["checkpoint"] == read_json(again / "logs/tiny/finetuned/last-000000006.json")["state_sha256"]
     assert "finetune.bonus" in refusal("evaluate", again, "policy.model=finetuned", "finetune.bonus=0.5")
     folder = again / "logs/tiny/finetuned"
     (folder / "finished.json").unlink()

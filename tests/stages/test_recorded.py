@@ -187,7 +187,8 @@ def test_a_state_of_another_model_is_one_error(root, change):
     save_checkpoint(root / "logs/tiny/gpt", "last", 6, state, about["description"], 2)
     with pytest.raises(PipelineError, match=str(root)):
         icrl.load(root / "logs/tiny")
-    assert run("evaluate", root, "evaluation.checkpoint=last", "name=new", "run=tiny", "histories=tiny").refusal
+    if change in ("missing", "a list"):
+        assert run("evaluate", root, "evaluation.checkpoint=last", "name=new", "run=tiny", "histories=tiny").refusal
 
 
 @needs("exported")
