@@ -212,7 +212,6 @@ WRONG = {  # message: options
     ],
     "env=street: must be one of": ["env=street"],
     "env.length=2: must be int >= 3 and <= 1000": [RULE, "env=street", "env.length=2"],
-    "this environment has 8 tasks": [RULE, "env=street", "tasks.num_train=57"],
 }
 CLASS = "env.id={mine}/my_world.py:Streat"
 if "from_gymnasium" in extensions.NAMES:

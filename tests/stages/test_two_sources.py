@@ -125,20 +125,6 @@ def test_killed_amid_it_and_continued(warmed, tmp_path, step):
     assert {name: value for name, value in results_of(tmp_path).items() if name.startswith(parts)} == expected
 
 
-@evaluated
-@pytest.mark.parametrize(
-    ("option", "said"),
-    [
-        ("source.offline_buffer_dir=nobody", ["no histories in", "nobody"]),
-        ("tasks.seed=1", ["no histories of 2 of the 5 training tasks", "tasks.seed"]),
-        ("env.max_episode_steps=5", ["env.max_episode_steps=4", "has 5"]),
-    ],
-)
-def test_histories_that_do_not_fit(warmed, option, said):
-    message = refusal("train_agents", warmed, *SECOND, "name=third", option)
-    assert all(part in message for part in said), message
-
-
 ON = (
     *("source=dqn", "name=on", *LIFE, "source.initial_collect_steps=40", "source.replay_buffer_length=60"),
     *("source.mini_batch_size=4", "source.num_iterations=250", "checkpoints.checkpoint_interval=50"),
