@@ -20,7 +20,6 @@ from icrl.evaluation.trained import InContextEvaluator
 from icrl.recording import record
 from icrl.runs.files import read_json
 from icrl.sources.a2c import A2C
-from icrl.training.updates import Updater
 
 if "source_evaluations" in extensions.NAMES:
     from icrl.extensions.source_evaluations.plugin import SourceEvaluator
@@ -55,10 +54,6 @@ def done(stage: str, root: Path, *options: str) -> Path:
 def state_in(root: Path, stage: str) -> dict[str, Any]:
     """Of the newest checkpoint, to be compared bit for bit."""
     return results_of(root)[f"{FOLDERS[stage][0]}/last.pt"][1]
-
-
-def left_by(stage: str, root: Path) -> dict[str, Any]:
-    return {name: found for name, found in results_of(root).items() if name.startswith(FOLDERS[stage])}
 
 
 def evaluations_in(folder: Path) -> dict[int, dict[str, Any]]:
@@ -123,18 +118,19 @@ def failing(method: Callable[..., Any], at: int) -> Callable[..., Any]:
     return fail
 
 
-@pytest.mark.parametrize(("stage", "failing_class"), [("train_agents", A2C), ("train_gpt", Updater)])
-def test_a_crash_is_put_aside_and_the_same_command_goes_on(finished, rooms, monkeypatch, stage, failing_class):
-    """In the update after the third, and again when it goes on from the last good checkpoint, that of the second."""
-    folder, update = rooms[stage] / FOLDERS[stage][0], failing_class.update
+def test_a_crash_is_put_aside_and_the_same_command_goes_on(finished, tmp_path, monkeypatch):
+    """In the update after the third, and again when it goes on from the last good checkpoint, that of the second. Stage
+    two is in `training/test_fit.py`."""
+    folder, update = tmp_path / SOURCE, A2C.update
     for call in (4, 2):
-        monkeypatch.setattr(failing_class, "update", failing(update, call))
+        monkeypatch.setattr(A2C, "update", failing(update, call))
         with pytest.raises(RuntimeError, match="mine"):
-            run(stage, rooms[stage])
+            run("train_agents", tmp_path)
         assert steps_of(folder, "last") == [2] and steps_of(folder, "crash") == [3]
         for number, file in enumerate(sorted(folder.glob("crash-*"))):
             assert number or json.loads(file.read_text())["description"]["error"].endswith("RuntimeError: mine\n")
             file.unlink()
-    monkeypatch.setattr(failing_class, "update", update)
-    done(stage, rooms[stage])
-    assert left_by(stage, rooms[stage]) == left_by(stage, finished)
+    monkeypatch.setattr(A2C, "update", update)
+    done("train_agents", tmp_path)
+    ours, theirs = results_of(tmp_path), results_of(finished)
+    assert ours == {name: found for name, found in theirs.items() if name.startswith(FOLDERS["train_agents"])}
