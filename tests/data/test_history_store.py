@@ -176,11 +176,16 @@ def test_a_changed_step_is_noticed_before_a_run_continues(tmp_path_factory, data
 
 
 def test_a_full_disk_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A writer that could write nothing starts anew. That space is reserved is in `stages/test_refusals.py`."""
+    """Before the work, if there is no space to reserve. A writer that could write nothing starts anew."""
+    full = Mock(side_effect=OSError(28, "No space left on device"))
+    with monkeypatch.context() as patch:
+        patch.setattr("icrl.runs.files.os.posix_fallocate", full)
+        with pytest.raises(PipelineError, match=r"cannot reserve .* No space left on device"):
+            writer_of(tmp_path)
     writer = writer_of(tmp_path)
     writer.add(life())
     with monkeypatch.context() as patch:
-        patch.setattr(np.memmap, "flush", Mock(side_effect=OSError(28, "No space left on device")))
+        patch.setattr(np.memmap, "flush", full)
         with pytest.raises(PipelineError, match=r"cannot write .*npy: No space left on device"):
             writer.commit(0)
     write(writer_of(tmp_path), life())
@@ -219,6 +224,7 @@ def test_a_damaged_column_is_refused_by_name(copy: Path, damage) -> None:
 
 CHANGES = [
     {"schema_version": 1},
+    {"extra": 1},
     {"columns": None},
     {"rows": ROWS | {"num_envs": "3"}},
     {"rows": ROWS | {"num_learners": 3}},

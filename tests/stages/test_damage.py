@@ -80,13 +80,19 @@ def told_or_refused(config: Config, mains: Sequence[Callable[[Config], Any]] = M
     return told, refused
 
 
-def check_same_results(root: Path, finished: Path, damaged: Sequence[str]) -> None:
+@pytest.fixture(scope="module")
+def expected(finished: Path) -> dict[str, Any]:
+    """What the undisturbed run left."""
+    return results_of(finished)
+
+
+def check_same_results(root: Path, expected: dict[str, Any], damaged: Sequence[str]) -> None:
     """The results are those of the undisturbed run, except for the damaged files, which no program read."""
     left_out = {f"{name}.damaged" for name in damaged}  # a run.json is put aside
     for path in map(Path, damaged):
         kind, dash, _ = path.name.partition("-")
         left_out.add(str(path.with_name(kind + path.suffix)) if dash else str(path))
-    found, expected = results_of(root), results_of(finished)
+    found = results_of(root)
     differ = {name for name in found.keys() | expected.keys() if found.get(name) != expected.get(name)}
     assert {name for name in differ if not name.endswith(".png")} <= left_out
 
@@ -103,7 +109,7 @@ FILES = {  # and the programs that read them
 
 
 @pytest.mark.parametrize("name", FILES)
-def test_damaged_files_of_a_finished_run(finished, root, config, name):
+def test_damaged_files_of_a_finished_run(expected, root, config, name):
     (path,) = root.glob(name)
     whole, told = path.read_bytes(), run_all(config, FILES[name])
     for damage in ("empty", "cut", "a bit amid"):
@@ -111,18 +117,18 @@ def test_damaged_files_of_a_finished_run(finished, root, config, name):
         found, refused = told_or_refused(config, FILES[name])
         assert refused or found == told, damage
         path.write_bytes(whole)
-    check_same_results(root, finished, [])
+    check_same_results(root, expected, [])
 
 
 @pytest.mark.parametrize("stage", STAGES)
-def test_an_older_checkpoint_replaces_a_damaged_one(finished, root, stage):
+def test_an_older_checkpoint_replaces_a_damaged_one(expected, root, stage):
     """Without a good one, a finished run is not started again either: its histories would be overwritten."""
     folder = root / STAGES[stage]
     kept = (folder / "finished.json").read_bytes()
     (folder / "finished.json").unlink()
     flip(folder / "last-000000006.pt", 5000)
     done(stage, root)
-    check_same_results(root, finished, [])
+    check_same_results(root, expected, [])
     (folder / "finished.json").unlink()
     for state in folder.glob("last-*.pt"):
         flip(state, 5000)
@@ -137,6 +143,7 @@ def test_an_older_checkpoint_replaces_a_damaged_one(finished, root, stage):
 
 
 DROPPED = object()
+ALSO = {("config", "data"): DROPPED, ("description", "run"): "x"}  # options of a source, a checkpoint of another run
 OTHERS = (DROPPED, None, "x", -1, 10**30, 1e400, float("nan"), [], {}, [[[]]], True)
 
 
@@ -184,11 +191,14 @@ def test_changed_json_is_refused_or_has_the_effect_of_the_right_one(root, config
     (path,) = root.glob(name)
     content, told, refusals = read_json(path), run_all(config, [reader]), 0
     deepest = 2 if name.endswith("results.json") else 9  # whether numbers of curves are numbers is not checked
-    changes = [(place, new) for place in places(content) if len(place) <= deepest for new in OTHERS][::every]
+    found = [place for place in places(content) if len(place) <= deepest]
+    changes = [(place, new) for place in found for new in OTHERS][::every]
+    changes += [(place, new) for place in found if len(place) == 1 for new in (DROPPED, "x")]
+    changes += [(place, new) for place, new in ALSO.items() if place in found]
     for place, new in changes:
         write_json(path, changed(content, place, new))
-        found, refused = told_or_refused(config, [reader])
-        assert refused or found == told or (name.endswith("results.json") and found), (place, new)
+        again, refused = told_or_refused(config, [reader])
+        assert refused or again == told or (name.endswith("results.json") and again), (place, new)
         refusals += bool(refused)
     assert refusals > 2
 
@@ -212,7 +222,7 @@ def swapped(root: Path, folder: str) -> list[list[str]]:
 READERS = {HISTORIES: MAINS, SOURCE: MAINS[:1], GPT: MAINS[1:], EVALUATION: MAINS[2:]}  # of the files in a folder
 
 
-def check_harmless(root: Path, finished: Path, config: Config, names: Sequence[str], told: str) -> None:
+def check_harmless(root: Path, expected: dict[str, Any], config: Config, names: Sequence[str], told: str) -> None:
     """Programs refuse in a line that names the file, or their output and files are those of an undisturbed run."""
     here = replace(config, root=str(root))
     (mains,) = (mains for folder, mains in READERS.items() if names[0].startswith(folder + "/"))
@@ -220,14 +230,14 @@ def check_harmless(root: Path, finished: Path, config: Config, names: Sequence[s
     if why:
         assert any(word in why for word in NAMED), (names, why)
     else:
-        check_same_results(root, finished, names)
+        check_same_results(root, expected, names)
         assert mains == MAINS[:1] or found.replace(str(root), "").endswith(told), names
 
 
 @pytest.mark.parametrize(
     ("killed", "folders"), [("", [HISTORIES, SOURCE, GPT, EVALUATION]), (SOURCE, [SOURCE]), (GPT, [GPT])]
 )
-def test_files_of_another_run(finished, tmp_path, other, tiny, told, killed, folders):
+def test_files_of_another_run(finished, expected, tmp_path, other, tiny, told, killed, folders):
     """In a finished run, and in one that continues from its checkpoint of step 4."""
     for number, names in enumerate(names for folder in folders for names in swapped(other, folder)):
         root = Path(shutil.copytree(finished, tmp_path / str(number)))
@@ -238,4 +248,4 @@ def test_files_of_another_run(finished, tmp_path, other, tiny, told, killed, fol
                 path.unlink()
         for name in names:
             shutil.copy(other / name, root / name)
-        check_harmless(root, finished, tiny, names, told)
+        check_harmless(root, expected, tiny, names, told)

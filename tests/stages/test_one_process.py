@@ -11,7 +11,7 @@ from toy import weights_of
 from icrl.data.history_store import open_histories
 from icrl.runs.files import read_json
 
-VIDEOS = "source.videos_per_task=1"
+VIDEOS = ("source.videos_per_task=1", "evaluation.videos=true")
 
 
 def left_in(root: Path) -> tuple[dict[str, str], list[torch.Tensor], dict, dict]:
@@ -29,7 +29,7 @@ def same(one: Path, other: Path) -> bool:
 
 
 def test_the_pipeline_leaves_what_its_programs_leave(finished: Path, tmp_path: Path) -> None:
-    outcome = run("pipeline", tmp_path, VIDEOS)
+    outcome = run("pipeline", tmp_path, *VIDEOS)
     assert outcome.code == 0, outcome
     assert "training tasks solved by all their agents" in outcome.out and "success on held-out tasks" in outcome.out
     (picture,) = [line.split()[-1] for line in outcome.out.splitlines() if line.startswith("look first")]
@@ -42,7 +42,10 @@ def test_the_pipeline_leaves_what_its_programs_leave(finished: Path, tmp_path: P
     assert "videos:" not in outcome.err  # the other process shows no bar
     assert same(tmp_path, finished)
     assert len([*(tmp_path / "videos/tiny/source").glob("*_agent_0.mp4")]) == 5 * FILMED
-    assert run("pipeline", tmp_path, VIDEOS).out.splitlines()[-1] == outcome.out.splitlines()[-1]  # nothing is repeated
+    assert bool([*(tmp_path / "videos/tiny/in_context").glob("*.mp4")]) == FILMED
+    assert (
+        run("pipeline", tmp_path, *VIDEOS).out.splitlines()[-1] == outcome.out.splitlines()[-1]
+    )  # nothing is repeated
     assert "source.num_learners" in refusal("pipeline", tmp_path, "source.num_learners=2")
 
 
