@@ -63,46 +63,54 @@ def test_importing_the_library_registers_every_world_without_pytorch() -> None:
     assert loaded == "False" and {*ROOMS} <= {*names}
 
 
-LIMITS: list[Any] = [(name, 20) for name in ROOMS]
-LIMITS += of("worlds", [(KEYS, 50), *((name, 1) for name in BANDITS), *((name, 20) for name in MDPS)])
-LIMITS += of("vectors", [(name, 20 if "Robot" in name else 200) for name in VECTORS])
+# Steps of an episode, and numbers of observations and actions of discrete worlds.
+REGISTERED: list[Any] = [(name, 20, (289 if "Hard" in name else 81, 5)) for name in ROOMS]
+REGISTERED += of("worlds", [(KEYS, 50, (81, 5))])
+REGISTERED += of("worlds", [(name, 1, (4, 5) if "Contextual" in name else (1, 10)) for name in BANDITS])
+REGISTERED += of("worlds", [(name, 20, (16, 4)) for name in MDPS])
+REGISTERED += of("vectors", [(name, 20 if "Robot" in name else 200, None) for name in VECTORS])
 
 
-@pytest.mark.parametrize(("env_id", "max_episode_steps"), LIMITS)
-def test_registered_worlds_have_their_limit_and_check_env_has_no_complaint(env_id: str, max_episode_steps: int) -> None:
-    assert gymnasium.spec(env_id).max_episode_steps == max_episode_steps
+@pytest.mark.parametrize(("env_id", "limit", "sizes"), REGISTERED)
+def test_registered_worlds_have_their_limit_and_their_spaces(env_id: str, limit: int, sizes: Any) -> None:
+    made = gymnasium.make(f"icrl:{env_id}")
+    assert made.spec.max_episode_steps == limit
+    assert sizes is None or (made.observation_space, made.action_space) == tuple(map(Discrete, sizes))
+
+
+CHECKED: list[Any] = [(ROOMS[3], None), (ROOMS[0], "rgb_array")]
+CHECKED += of("worlds", [(name, "rgb_array") for name in (KEYS, BANDITS[3], MDPS[0])])
+CHECKED += of("vectors", [(name, "rgb_array") for name in VECTORS[1:3]])
+
+
+@pytest.mark.parametrize(("env_id", "render_mode"), CHECKED)
+def test_check_env_has_no_complaint(env_id: str, render_mode: str | None) -> None:
+    """About one of each class of worlds."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore" if env_id in VECTORS else "error")  # of unbounded observations
-        for render_mode in (None, "rgb_array"):
-            check_env(gymnasium.make(f"icrl:{env_id}", render_mode=render_mode).unwrapped)
+        check_env(gymnasium.make(f"icrl:{env_id}", render_mode=render_mode).unwrapped)
 
 
 OTHER_ROOM = {"random_start": True, "size": 4, "max_episode_steps": 6}
-OTHER_BANDIT = {"num_arms": 3, "max_episode_steps": 6}
-OTHER_MDP = {"num_actions": 3, "num_states": 5, "max_episode_steps": 6}
-NATIVE: list[Any] = [(ROOMS[0], {}, (81, 5)), (ROOMS[2], {}, (289, 5)), (ROOMS[3], {"task": [41, 7]}, (81, 5))]
-NATIVE += [(name, OTHER_ROOM, (16, 5)) for name in ROOMS]
-NATIVE += of("worlds", [(KEYS, {}, (81, 5)), (KEYS, {"task": [41, 7]}, (81, 5))])
-NATIVE += of("worlds", [(KEYS, OTHER_ROOM | {"show_key": True}, (32, 5))])
-NATIVE += of("worlds", [(name, OTHER_BANDIT, (4 if "Contextual" in name else 1, 3)) for name in BANDITS])
-NATIVE += of("worlds", [(name, OTHER_MDP, (5, 3)) for name in MDPS])
-NATIVE += of("worlds", [(BANDITS[0], {"task": [41]}, (1, 10)), (MDPS[1], {"task": [41]}, (16, 4))])
-NATIVE += of("vectors", [(name, {}, None) for name in VECTORS])
+OTHER_BANDIT = {"num_arms": 3, "num_tasks": 9, "max_episode_steps": 6}
+OTHER_MDP = {"num_actions": 3, "num_states": 5, "num_tasks": 9, "max_episode_steps": 6}
+NATIVE: list[Any] = [(ROOMS[1], OTHER_ROOM), (ROOMS[3], {"size": 4, "task": [4, 7]})]
+NATIVE += of("worlds", [(KEYS, OTHER_ROOM | {"show_key": True}), (KEYS, {"task": [41, 7]})])
+NATIVE += of("worlds", [(BANDITS[1], OTHER_BANDIT), (BANDITS[3], OTHER_BANDIT), (BANDITS[0], {"task": [41]})])
+NATIVE += of("worlds", [(MDPS[1], OTHER_MDP)])
+NATIVE += of("vectors", [(name, {}) for name in VECTORS[1:3]])
 
 
 @pytest.mark.filterwarnings("ignore::UserWarning")  # of unbounded observations
-@pytest.mark.parametrize(("env_id", "given", "sizes"), NATIVE)
-def test_native_vector_equals_gymnasiums_own(env_id: str, given: dict[str, Any], sizes: tuple[int, int] | None) -> None:
-    """Every value, type and info of many episodes, with resets by seed, by list of seeds and by mask in between.
-    `sizes` are the numbers of observations and actions, if these are discrete."""
+@pytest.mark.parametrize(("env_id", "given"), NATIVE)
+def test_native_vector_equals_gymnasiums_own(env_id: str, given: dict[str, Any]) -> None:
+    """Every value, type and info of many episodes, with resets by seed, by list of seeds and by mask in between."""
     native = gymnasium.make_vec(f"icrl:{env_id}", 5, **given)
     same_step = {"autoreset_mode": AutoresetMode.SAME_STEP}
     sync = gymnasium.make_vec(env_id, 5, vectorization_mode="sync", vector_kwargs=same_step, **given)
     assert isinstance(native, BatchedEnv) and isinstance(sync, SyncVectorEnv)
     assert native.metadata["autoreset_mode"] is AutoresetMode.SAME_STEP
     assert (native.observation_space, native.action_space) == (sync.observation_space, sync.action_space)
-    if sizes:
-        assert (native.single_observation_space, native.single_action_space) == tuple(map(Discrete, sizes))
     native.action_space.seed(0)
     resets = {
         0: {"seed": 7},
@@ -167,12 +175,12 @@ def test_the_time_limit_of_make_is_the_only_clock(limit: int) -> None:
 ACTIONS = r"actions? of Discrete\(5\)"
 MASK = "reset_mask.*2 bools"
 STARTED = [
-    *((lambda one, _, a=a: one.step(a), InvalidAction, f"an {ACTIONS}") for a in (5, -1, 1.5, "up", None)),
-    *((lambda _, two, a=a: two.step(np.array([0, a])), InvalidAction, f"2 {ACTIONS}") for a in (5, -1, 1.5, "up")),
-    *((lambda _, two, a=a: two.step(a), InvalidAction, "be 2 actions") for a in (np.zeros(3, int), np.int64(0))),
+    *((lambda one, _, a=a: one.step(a), InvalidAction, f"an {ACTIONS}") for a in (5, -1, 1.5)),
+    *((lambda _, two, a=a: two.step(np.array([0, a])), InvalidAction, f"2 {ACTIONS}") for a in (5, "up")),
+    (lambda _, two: two.step(np.zeros(3, int)), InvalidAction, "be 2 actions"),
     *(
         (lambda _, two, mask=mask: two.reset(options={"reset_mask": mask}), ValueError, MASK)
-        for mask in ([True, False], np.array([1, 0]), np.array([True]), np.array([False, False]), None, np.array(True))
+        for mask in ([True, False], np.array([1, 0]), np.array([True]), np.array([False, False]))
     ),
     (lambda one, _: one.reset(seed=-1), Error, "greater or equal to zero"),
     (lambda _, two: two.reset(seed=[1]), ValueError, "num_envs=2"),
@@ -273,14 +281,11 @@ def test_a_task_is_given_as_a_row_or_by_its_columns(world: Any, given: Any, rows
 
 WRONG: list[Any] = [
     (ROOM, {"goal": (3, 0)}, r"goal=\(3, 0\): must be.* 8 tasks \(goal\), a cell as \(row, column\).*< size=3"),
-    (ROOM, {"goal": (0, -1)}, r"goal=\(0, -1\).*>= 0"),
     (ROOM, {"goal": (1, 1)}, r"goal=\(1, 1\).*8 tasks"),  # where every episode starts
     (ROOM, {"goal": (1.0, 2)}, r"goal=\(1.0, 2\)"),
-    (ROOM, {"task": 5}, "task=5: must be"),
     (ROOM, {"task": [5, 0]}, r"task=\[5, 0\]"),
     (ROOM, {"task": [5], "goal": (1, 2)}, "task, goal: a task is given by task alone, or by all of goal"),
     (ROOM, {"size": 1}, "size=1: must be int >= 2 and <= 64"),
-    (ROOM, {"random_start": 3}, "random_start=3: must be true or false"),
     (ROOM, {"max_episode_steps": 0}, "max_episode_steps=0: must be an int >= 1"),
     (ROOM, {"render_mode": "human"}, "render_mode='human': must be 'rgb_array' or None"),
     (ROOM, {"key": (0, 0)}, r"key=\(0, 0\): no such argument; the task may be given as task, goal"),
@@ -293,8 +298,6 @@ OTHER_WRONG = [
     (KEY_TO_DOOR, {"key": 4, "door": (1, 1)}, r"key=4, door=\(1, 1\): must be.* 72 tasks \(key, door\)"),
     (KEY_TO_DOOR, {"key": (1, 1)}, "key: a task is given by task alone, or by all of key, door"),
     (BANDIT, {"bandit": 9}, r"bandit=9: must be one of the world's 9 tasks \(bandit\)$"),
-    (BANDIT, {"bandit": (0, 1)}, r"bandit=\(0, 1\)"),
-    (BANDIT, {"distribution": "uniform"}, "distribution=uniform: must be one of bernoulli, gaussian"),
 ]
 
 

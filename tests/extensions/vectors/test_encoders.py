@@ -22,8 +22,8 @@ LENGTH, NUM_STREAMS = 8, 3
 SIZES = {"context_len": LENGTH, "embed_dim": 16, "num_layers": 2, "num_heads": 2, "ff_dim": 32}
 CONFIG = replace(load_config().model, obs_encoding="coordinates", **SIZES)
 FORMS = [
-    *itertools.product(WORLDS, ({"tokens": "transition"}, {"tokens": "interleaved"}, {"tokens": "cross"})),
-    *itertools.product([*WORLDS][:2], ({"position": "rope"},)),
+    *((world, {"tokens": tokens}) for world in [*WORLDS][:3] for tokens in ("transition", "interleaved", "cross")),
+    *((world, {"position": "rope"}) for world in ("vector to number", "image to integers")),
     ("vector to arm", {"head": "binned", "num_bins": 5}),
     ("number to arm", {"induction": INDUCTION[-1]}),
 ]
@@ -83,11 +83,12 @@ def test_actions_are_those_of_a_slow_policy_past_full_contexts(world: str, form:
         seen.action[:, t] = action
 
 
-@pytest.mark.parametrize("epsilon", [0.0, 0.4, 1.0])
-@pytest.mark.parametrize("world", ["vector to arm", "integers to integers"])
+@pytest.mark.parametrize(
+    ("world", "epsilon"), [("vector to arm", 0.4), ("integers to integers", 0.0), ("integers to integers", 0.4)]
+)
 @torch.no_grad()
 def test_policies_sample_with_probability_epsilon(world: str, epsilon: float) -> None:
-    number, spec = 20_000, WORLDS[world]
+    number, spec = 10_000, WORLDS[world]
     policy = GPTPolicy(gpt(world, 0.2), epsilon, 0.5, 0.5)
     one = step_at(spec, window_of(spec, 1, 1), 0)
     step = one._make(column.expand(number, *column.shape[1:]) for column in one)
@@ -96,9 +97,9 @@ def test_policies_sample_with_probability_epsilon(world: str, epsilon: float) ->
     many = torch.rand(number, head.num_noise, generator=torch.Generator().manual_seed(0))
     drawn, mode = head.sample(parameters.expand(number, -1), many, 0.5), head.mode(parameters)
     same, modes = (torch.isclose(one, mode, atol=1e-5).all(-1).float().mean().item() for one in (drawn, action))
-    assert modes == pytest.approx(1 - epsilon * (1 - same), abs=0.015)
+    assert modes == pytest.approx(1 - epsilon * (1 - same), abs=0.02)
     mean = epsilon * drawn.float().mean(0) + (1 - epsilon) * mode[0].float()
-    torch.testing.assert_close(action.float().mean(0), mean, atol=0.03, rtol=0)
+    torch.testing.assert_close(action.float().mean(0), mean, atol=0.04, rtol=0)
 
 
 @torch.no_grad()
@@ -122,7 +123,7 @@ def test_moments_standardize_and_travel_in_checkpoints() -> None:
 
 
 def test_images_of_any_size_are_read_and_their_channels_have_moments_of_their_own() -> None:
-    for height, width in ((5, 4), (7, 7), (9, 9), (84, 84), (64, 16)):
+    for height, width in ((5, 4), (9, 9), (64, 16)):
         layers = ImageLayers((height, width, 3), 16)
         pixels = torch.randint(256, (2, 3, height, width, 3), dtype=torch.uint8)
         assert layers(pixels).shape == (2, 3, 16)

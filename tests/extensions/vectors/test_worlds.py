@@ -171,7 +171,7 @@ def test_returns_of_random_play_and_of_the_planner_are_those_of_the_docs(
     players = references_of(env)
     assert [*players] == (["random", "optimum"] if optimum else ["random"])
     for name, expected in zip(players, (random, optimum), strict=False):
-        found, _ = play_episodes(players[name], env, env.all_tasks(), 3, 2, 1)
+        found, _ = play_episodes(players[name], env, env.all_tasks(), 2, 1, 1)
         assert found.returns.mean() == pytest.approx(expected, rel=0.05 if name == "random" else 0.002)
 
 
