@@ -1,7 +1,6 @@
 """The folder of the page: made by Python alone, complete, and served."""
 
 import re
-import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -26,19 +25,17 @@ def test_make_demo_writes_and_serves_the_page_with_python_alone(tmp_path: Path) 
                     assert answer.read() == (tmp_path / "page" / (name or "index.html")).read_bytes()
         finally:
             process.terminate()
+    check_needs_no_network({path.name: path.read_bytes() for path in (tmp_path / "page").iterdir()})
 
 
-def test_the_page_needs_no_network() -> None:
-    files = page.page_files(COMMITTED.read_bytes())
+def check_needs_no_network(files: dict[str, bytes]) -> None:
     linked = re.findall(rb'(?:src|href)="([^"]+)"', files["index.html"])
     assert {name.decode() for name in linked} - {"data:,"} == files.keys() - {"index.html"}
     for name in ("index.html", "style.css", "page.js"):
         assert re.findall(rb"https?://[^\"' ]+", files[name]) in ([], [b"http://www.w3.org/2000/svg"]), name
 
 
-def test_a_damaged_runtime_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    shutil.copytree(page.HERE, tmp_path / "demo")
-    monkeypatch.setattr(page, "_SHA256", dict.fromkeys(page.runtime_files(), "0" * 64))
-    monkeypatch.setattr(page, "HERE", tmp_path / "demo")
+def test_a_damaged_runtime_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(page, "_SHA256", dict.fromkeys(page._SHA256, "0" * 64))
     with pytest.raises(ValueError, match=r"ort\.wasm\.bundle\.min\.mjs is damaged; restore the file"):
         page.runtime_script()

@@ -23,8 +23,6 @@ SMALL = [*ROOM, *LIFE, "source.num_learners=2", "source.videos_per_task=0", "dat
 KINDS = {"a2c": ["source=a2c", "source.unroll_length=5", "source.hidden_size=20"]}
 if "async_unrolls" in extensions.NAMES:
     KINDS["a3c"] = ["source=a3c", "source.unroll_length=5", "source.hidden_size=8"]
-if "changing_tasks" in extensions.NAMES:
-    KINDS["moving"] = [*KINDS["a2c"], "source.task_change=0.5"]
 if {"value_sources", "changing_tasks"} <= {*extensions.NAMES}:
     KINDS["moving values"] = ["source=q_learning", "source.task_change=0.5"]
 if "vectors" in extensions.NAMES:
@@ -38,7 +36,6 @@ if "searchers" in extensions.NAMES:
     KINDS["searcher"] = ["source=searcher"]
 if "value_sources" in extensions.NAMES:
     KINDS["dqn"] = ["source=dqn", "source.hidden_size=9", "source.initial_collect_steps=20"]
-    KINDS["q_learning"] = ["source=q_learning"]
 
 
 def config_of(kind: str) -> Any:

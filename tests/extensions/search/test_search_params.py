@@ -80,21 +80,21 @@ def test_an_interrupted_search_tries_the_same_as_an_undisturbed_one(tmp_path, mo
     assert {plt.imread(path).shape[:2] for path in pictures} == {(175, 300)}  # a quarter, see `blank`
 
 
-@pytest.mark.parametrize("name", ["results.json", "config.json"])
-def test_a_search_with_a_damaged_file_is_refused_and_left_as_it_is(tmp_path, name):
+def test_a_search_with_a_damaged_file_is_refused_and_left_as_it_is(tmp_path):
     searched(tmp_path, 2)
-    path = tmp_path / "logs/tiny/search" / name
-    whole, content = path.read_bytes(), json.loads(path.read_bytes())
-    for position in range(0, len(whole), len(whole) // 4):
-        flip(path, position)
-        damaged = path.read_bytes()
-        with suppress(ValueError):
-            if json.loads(damaged) == content:  # the last digit of a number, which changes nothing
-                continue
-        with pytest.raises(PipelineError, match=re.escape(str(path))):
-            searched(tmp_path, 2)
-        assert path.read_bytes() == damaged
-        path.write_bytes(whole)
+    for name in ("results.json", "config.json"):
+        path = tmp_path / "logs/tiny/search" / name
+        whole, content = path.read_bytes(), json.loads(path.read_bytes())
+        for position in range(0, len(whole), len(whole) // 3):
+            flip(path, position)
+            damaged = path.read_bytes()
+            with suppress(ValueError):
+                if json.loads(damaged) == content:  # the last digit of a number, which changes nothing
+                    continue
+            with pytest.raises(PipelineError, match=re.escape(str(path))):
+                searched(tmp_path, 2)
+            assert path.read_bytes() == damaged
+            path.write_bytes(whole)
     assert len(searched(tmp_path, 2)["trials"]) == 2
 
 

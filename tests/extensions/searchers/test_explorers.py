@@ -57,7 +57,7 @@ def test_all_cells_within_reach_are_covered(size: int, horizon: int, where: int)
 
 def test_the_bound() -> None:
     """Plans are near it. By hand: in the corner of a large room 2 cells are next, 5 within 2 moves, 9 within 3."""
-    rooms = ((9, 20, 40, 0), (5, 10, 12, 0), (8, 20, 0, 0), (9, 13, 40, 0), (13, 20, 84, 1))
+    rooms = ((9, 20, 40, 0), (5, 10, 12, 0), (8, 20, 0, 0), (9, 13, 40, 0))
     for size, horizon, start, missing in rooms:
         covered = cells_covered(covering_plan(size, horizon, start), size, start)
         bounds = [coverage_bound(size, horizon, start, number) for number in range(1, len(covered) + 1)]

@@ -61,7 +61,6 @@ def assert_close(one: Any, two: Any, where: str = "", tolerance: float = 1e-5) -
 @pytest.mark.parametrize(
     "options",
     [
-        (),
         ("optimizer=muon", "model.tokens=interleaved", "model.position=rope"),
         pytest.param(
             ("optimizer=sgd", "model.tokens=cross", "model.num_layers=2", "objective=dpt", CLIPPED),
@@ -89,9 +88,12 @@ def test_each_model_is_as_if_trained_alone(histories: Path, tmp_path: Path, opti
     assert_close(newest(root, "many-seed7")["model"], two["model"], tolerance=coarse)
 
 
-def test_evaluations_during_training_and_after_it_are_those_of_each_run(stacked: Path, tmp_path: Path) -> None:
+def test_models_and_evaluations_during_training_and_after_it_are_those_of_each_run(
+    stacked: Path, tmp_path: Path
+) -> None:
     root = Path(shutil.copytree(stacked, tmp_path / "root"))
     go("train_gpt", root, "name=alone", "seed=0")
+    assert_close(newest(root, "many-seed0")["model"], newest(root, "alone")["model"])
     one, two = (read_json(root / "logs" / name / "gpt/evaluations.json") for name in ("many-seed0", "alone"))
     assert [entry["step"] for entry in one["evaluations"]] == [entry["step"] for entry in two["evaluations"]]
     go("evaluate", root, "name=many-seed0", "seed=0")
@@ -114,9 +116,15 @@ def test_killed_runs_continue_to_the_same_models(stacked: Path, tmp_path: Path, 
     assert files_of(root) == before
 
 
-def test_a_signal_stops_all_runs_with_a_checkpoint(stacked: Path, histories: Path, tmp_path: Path, monkeypatch) -> None:
+def test_a_crash_ends_all_runs_and_a_signal_stops_them_with_a_checkpoint(
+    stacked: Path, histories: Path, tmp_path: Path, monkeypatch
+) -> None:
     root = Path(shutil.copytree(histories, tmp_path / "root"))
     update, handler = Stack.update, signal.getsignal(signal.SIGTERM)
+    monkeypatch.setattr(Stack, "update", lambda *_: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        harness.run("train_seeds", root, *TOGETHER, preset=(*TINY, *PLAIN))
+    assert len([*root.glob("logs/many-seed*/gpt/crash-*.pt")]) == 3
 
     def signalled(self: Stack, batches: Any, clock: Any) -> Any:
         if clock.updates == 2:
@@ -130,14 +138,6 @@ def test_a_signal_stops_all_runs_with_a_checkpoint(stacked: Path, histories: Pat
     monkeypatch.undo()
     go("train_seeds", root, *TOGETHER)
     assert_close(newest(root, "many-seed0")["model"], newest(stacked, "many-seed0")["model"])
-
-
-def test_a_crash_ends_all_runs(histories: Path, tmp_path: Path, monkeypatch) -> None:
-    root = Path(shutil.copytree(histories, tmp_path / "root"))
-    monkeypatch.setattr(Stack, "update", lambda *_: 1 / 0)
-    with pytest.raises(ZeroDivisionError):
-        harness.run("train_seeds", root, *TOGETHER, preset=(*TINY, *PLAIN))
-    assert len([*root.glob("logs/many-seed*/gpt/crash-*.pt")]) == 3
 
 
 @pytest.mark.parametrize(

@@ -221,7 +221,7 @@ def test_it_learns_in_a_garnet() -> None:
     """Far above random play in its last episodes, and as bad as that in the first."""
     env = garnet(num_states=6, num_tasks=10, max_episode_steps=20)
     tasks = env.all_tasks()
-    played, _ = play_episodes(PosteriorSamplingRL(env), env, tasks, 2, 25, seed=0)
+    played, _ = play_episodes(PosteriorSamplingRL(env), env, tasks, 1, 25, seed=0)
     random, optimum = (float(found(env, tasks).returns.mean()) for found in (random_exact, optimal_exact))
     first, last = played.returns[..., :1].mean(), played.returns[..., -5:].mean()
     assert first < random + 0.2 * (optimum - random) and last > random + 0.8 * (optimum - random)
