@@ -49,7 +49,7 @@ def drawn(walks: list[Walk]) -> Frames:
     return np.concatenate([np.concatenate([clip, *[clip[-1:]] * HOLD]) for clip in clips])
 
 
-@pytest.mark.parametrize("in_parallel", [1, 2, 100])
+@pytest.mark.parametrize("in_parallel", [2, 100])
 def test_films_play_one_walk_after_the_other(monkeypatch: pytest.MonkeyPatch, in_parallel: int) -> None:
     """Each walk has its own trail and its end is held, however many frames are drawn at once."""
     monkeypatch.setattr(walks, "AT_ONCE", in_parallel)
@@ -109,8 +109,8 @@ def test_a_long_curve_shows_means() -> None:
 @pytest.mark.parametrize(
     ("rows", "columns", "number", "height", "width"),
     [
-        *((9, 9, 1, 228, 228), (20, 25, 1, 388, 484), (9, 9, 57, 1332, 1332), (17, 17, 64, 1300, 1300)),
-        *((1, 100, 1, 8, 404), (3, 3, 1, 252, 252), (64, 64, 64, 2116, 2116)),  # with cells of 4 pixels, the smallest
+        *((20, 25, 1, 388, 484), (9, 9, 57, 1332, 1332), (3, 3, 1, 252, 252)),
+        (64, 64, 64, 2116, 2116),  # with cells of 4 pixels, the smallest
     ],
 )
 def test_cells_get_smaller_so_that_films_fit(
@@ -126,15 +126,14 @@ LIFE = ("source.num_learners=2", "source.num_envs=2", "source.num_env_steps=400"
 SHORT = ("source.num_env_steps=1000", "source.history_steps=1000", "evaluation.num_episodes=9", "model.context_len=8")
 SMALL = (*LIFE, "source.unroll_length=5", "evaluation.num_episodes=7", "evaluation.num_streams=2")
 SOURCES = [(["source=a2c", "source.hidden_size=8"], ["model", "A2C"], "dark_room")]
-if "async_unrolls" in extensions.NAMES:
-    SOURCES.append((["source=a3c"], ["model"], "dark_room"))  # here it cannot do without others
-if "worlds" in extensions.NAMES:
-    SOURCES.append((["source=a2c", "source.hidden_size=8"], ["model", "A2C"], "bandit"))
+if {"async_unrolls", "worlds"} <= {*extensions.NAMES}:
+    SOURCES.append((["source=a3c"], ["model"], "bandit"))  # here it cannot do without others
 
 
 @pytest.mark.parametrize(("source", "names", "world"), SOURCES)
 def test_the_model_is_shown_beside_a_source_agent(tmp_path: Path, monkeypatch, source, names, world: str) -> None:
-    options = ["env.num_arms=3"] if world == "bandit" else ["env.size=5", "env.max_episode_steps=10"]
+    options = ["env.num_arms=3", "env.num_tasks=30", "tasks.num_train=20", "data.num_development_tasks=2"]
+    options = options if world == "bandit" else ["env.size=5", "env.max_episode_steps=10"]
     config = load_config([f"env={world}", *options, *source, *SMALL, "model.context_len=8"])
     if config.source.name == "a3c":
         monkeypatch.setattr(type(config.source), "alone", lambda self: None)
@@ -197,7 +196,7 @@ def test_some_agents_of_each_task_are_filmed(tmp_path: Path, monkeypatch, videos
     assert written == {name: 3 * (frames + HOLD) for name, frames in expected.items()}
 
 
-@pytest.mark.parametrize(("num_clips", "rows", "columns"), [(1, 1, 1), (2, 1, 2), (4, 2, 2), (5, 2, 3), (57, 8, 8)])
+@pytest.mark.parametrize(("num_clips", "rows", "columns"), [(1, 1, 1), (2, 1, 2), (5, 2, 3)])
 def test_tiled_clips_stand_row_by_row(num_clips: int, rows: int, columns: int) -> None:
     clips = [np.full((1 + k % 3, 10, 10, 3), k + 100, np.uint8) for k in range(num_clips)]
     grid, step = tile(clips), 10 + MARGIN

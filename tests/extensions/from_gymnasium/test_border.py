@@ -124,9 +124,7 @@ def test_actions_reach_the_environment_in_its_own_space() -> None:
 @pytest.mark.parametrize(
     ("space", "expected"),
     [
-        (Box(0, 9, (3,), np.uint8), Box(0, 9, (3,))),
         (Box(-3, 3, (3,), np.int64), Box(-3, 3, (3,))),
-        (Box(-1, 1, (3,), np.float16), Box(-1, 1, (3,))),
         (Box(-1e300, 1e300, (2,), np.float64), Box(-np.inf, np.inf, (2,))),
         *((space, space) for space in (Discrete(4), MultiDiscrete([2, 3]))),
     ],
@@ -148,22 +146,13 @@ def test_vectors_become_float32_and_integers_stay(space: Space, expected: Space)
         ({"obs": "mission"}, ["observations Dict", "env.wrappers=[minigrid.wrappers:ImgObsWrapper], which keeps the"]),
         ({"obs": "mission", "wrappers": ["ClipAction"]}, ["env.wrappers=[ClipAction,minigrid.wrappers:ImgObsWrapper]"]),
         ({"action": "free"}, ["actions Box(-inf, inf", "finite bounds"]),
-        ({"action": "late"}, ["actions Discrete(3, start=1)", "from 0"]),
         ({"action": "whole"}, ["actions Box(0, 5", "a Box of floats"]),
         ({"wrappers": ["Flatten"]}, ["env.wrappers: there is no Flatten", "gymnasium.wrappers"]),
         ({"wrappers": ["FrameStackObservation"]}, ["TypeError", "stack_size"]),
         ({"width": 2}, ["env.width=2", "number no cells", "give env.width=0"]),
         ({"tasks": [{}, {"action": "discrete"}]}, ["env.tasks[1]={'action': 'discrete'}", "3 actions", "must agree"]),
-        *(
-            ({"tasks": [{}, task]}, ["env.tasks[1]", said])
-            for task, said in (
-                ({"set.mass": 1.0}, "set.mass=1.0: Shaped has no attribute mass"),
-                ({"scale.mass": 1.0}, "scale.mass=1.0: Shaped has no attribute mass"),
-                ({"set.inner.mass": 1.0}, "set.inner.mass=1.0: type has no attribute mass"),
-                ({"set.gains": [1.0, 2.0, 3.0]}, "ValueError"),
-                ({"speed": 1.0}, "Shaped-v0 takes obs, action, fault, at, weight"),
-            )
-        ),
+        ({"tasks": [{}, {"set.inner.mass": 1.0}]}, ["env.tasks[1]", "set.inner.mass=1.0: type has no attribute mass"]),
+        ({"tasks": [{}, {"set.gains": [1.0, 2.0, 3.0]}]}, ["env.tasks[1]", "ValueError"]),
     ],
 )
 def test_spaces_wrappers_and_attributes_that_cannot_be_are_refused(changes: dict[str, Any], parts: list[str]) -> None:
@@ -189,6 +178,4 @@ def test_a_world_of_ones_own_without_success_and_pictures_is_told_by_its_returns
     said = refusal("finetune", tmp_path, *source, *trials, preset=OWN)
     assert "finetune.bonus=0.25" in said and "give finetune.bonus=0" in said
     plain = ("finetune.bonus=0", "evaluation.ablations=false", "evaluation.temperatures=[]")
-    for stage in ("finetune", "evaluate"):
-        done(stage, tmp_path, *source, *trials, *plain, preset=OWN)
-    assert (tmp_path / "logs/tiny/evaluation-policy=finetuned/results.json").exists()
+    done("finetune", tmp_path, *source, *trials, *plain, preset=OWN)

@@ -113,21 +113,17 @@ def test_observations_of_no_square_are_folded_into_rows() -> None:
     ("changes", "parts"),
     [
         ({"id": "FrozenLake-v9"}, ["env.id=FrozenLake-v9", "v1"]),
-        ({"id": "no_such_module:A-v0"}, ["env.id=no_such_module", "No module named"]),
         ({"tasks": []}, ["env.tasks=[]"]),
-        ({"tasks": [{"map_name": "9x9"}]}, ["env.tasks[0]={'map_name': '9x9'}", "KeyError"]),
         ({"tasks": [*LAKES, {}]}, ["env.tasks[3]={}", "16 observations", "env.tasks[0]", "9 observations"]),
         ({"tasks": [LAKES[0], LAKES[1] | {"max_episode_steps": 7}]}, ["env.tasks[1]", "env.max_episode_steps"]),
         ({"tasks": [*LAKES, {}, dict(LAKES[1])]}, ["env.tasks[1]", "env.tasks[4]", "must differ"]),
         ({"id": "CartPole-v1", "tasks": [{}]}, ["env.width=3", "Box", "number no cells"]),
         ({"id": TOY, "tasks": [{"first": 1}]}, ["env.tasks[0]={'first': 1}", "from 0"]),
         ({"width": 2}, ["env.width=2", "number of observations, which is 9", "give env.width=3"]),
-        ({"reward_values": [0.0, 0.5]}, ["env.reward_values=[0.0, 0.5]", "lacks 1"]),
         ({"reward_values": [0.0, 1.0, 0.0]}, ["env.reward_values=[0.0, 1.0, 0.0]", "no duplicates"]),
         ({"reward_values": [-1.0, 0.5]}, ["lacks 0, 1", "give env.reward_values=[0.0,1.0]"]),
         ({"id": TOY, "tasks": [{}], "width": 0, "reward_values": [-1.0, 0.0]}, ["env.success=goal", "env.success=end"]),
         ({"id": TOY, "tasks": [{"fault": "made"}]}, ["env.tasks[0]={'fault': 'made'}: SystemExit: os._exit(0)"]),
-        ({"id": TOY, "tasks": [{"fault": "close"}]}, ["env.tasks[0]={'fault': 'close'}: SystemExit: 0"]),
         ({"id": TOY, "tasks": [{"fault": "spaceless"}]}, ["env.tasks[0]={'fault': 'spaceless'}", "observations None"]),
         ({"tasks": [{"side": 3}]}, ["unexpected keyword argument", "FrozenLake-v1 takes desc, map_name, is_slippery"]),
     ],
@@ -170,9 +166,9 @@ def test_success_by_survival_or_by_a_return(success: str) -> None:
     env = GymnasiumEnv(lake(**cliff, success=success, success_return=-20.0, max_episode_steps=16))
     exact, best = random_exact(env, env.all_tasks()).success, optimal_exact(env, env.all_tasks()).success
     assert best.tolist()[0] == (0.0 if success == "survival" else 1.0)
-    played, _ = play_episodes(Chance(env.spec), env, env.all_tasks(), 40, num_episodes=10, seed=0)
+    played, _ = play_episodes(Chance(env.spec), env, env.all_tasks(), 20, num_episodes=10, seed=0)
     for rate, found in zip(exact.tolist(), played.success.mean((1, 2)).tolist(), strict=True):
-        assert abs(rate - found) < 5 * (0.25 / 400) ** 0.5
+        assert abs(rate - found) < 5 * (0.25 / 200) ** 0.5
     assert (played.success == (played.returns >= -20 if success == "return" else played.lengths == 16)).all()
 
 
@@ -211,7 +207,7 @@ def test_lists_of_mappings_are_kept_as_written() -> None:
 
 
 def test_an_older_run_is_the_same_world_and_a_time_out_makes_no_other_one() -> None:
-    config: Any = load_config(["env=frozen_lake"])
+    config: Any = load_config(["env=gymnasium_pendulum"])
     before = config.model_dump()
     del before["env"]["timeout"], before["env"]["num_workers"]
     assert changes_of(replace(config, env=replace(config.env, timeout=5.0, num_workers=2)), before) == {}

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 from harness import SMALL, STAGES, done
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from installed import FILMED, needs
 
@@ -60,6 +60,7 @@ def test_half_cheetah_runs_at_a_hidden_velocity() -> None:
         assert step.reward.item() == pytest.approx(expected, abs=1e-5)
 
 
+@settings(max_examples=30, deadline=None)
 @given(st.integers(0, 2**16), st.floats(0.3, 1.0))
 def test_shortest_ways_are_those_of_a_search(seed: int, share: float) -> None:
     rng, headings = np.random.default_rng(seed), ((1, 0), (0, 1), (-1, 0), (0, -1))

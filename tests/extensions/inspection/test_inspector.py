@@ -130,8 +130,9 @@ def test_details_that_cannot_be_shown_are_refused() -> None:
         load_config(["summaries.details=true", "summaries.num_summaries=0"])
 
 
-@pytest.mark.parametrize(("number", "last", "expected"), [(3, 6, [2, 3, 4]), (4, 3, [2, 3]), (0, 3, []), (2, 0, [])])
-@pytest.mark.parametrize("fails", [False, True])
+@pytest.mark.parametrize(
+    ("number", "last", "expected", "fails"), [(3, 6, [2, 3, 4], False), (4, 3, [2, 3], True), (0, 3, [], False)]
+)
 def test_the_iterations_after_the_first_are_profiled(tmp_path, number, last, expected, fails):
     """Also when training fails after them; its exception is the one that is raised."""
     weight, profiled = torch.ones(4, 4, requires_grad=True), DetailedInspector().profiled(tmp_path, number)

@@ -64,7 +64,7 @@ def test_each_step_of_play_is_a_frame() -> None:
 
 
 def test_goal_moves_after_half_of_the_episodes() -> None:
-    frames = [*live_frames(Chance(ROOM.spec), ROOM, [(0, 0)], num_episodes=4, then=[(2, 1)])]
+    frames = [*live_frames(Chance(ROOM.spec), ROOM, [(0, 0)], num_episodes=2, then=[(2, 1)])]
     goals = [[cell for cell in (0, 7) if pixel(frame, cell, corner=True) == GOALS[0]] for frame in frames]
     moved = goals.index([7])
     assert 0 < moved < len(frames) and goals == [[0]] * moved + [[7]] * (len(frames) - moved)
@@ -73,8 +73,7 @@ def test_goal_moves_after_half_of_the_episodes() -> None:
 @pytest.mark.parametrize(
     ("given", "named"),
     [
-        ({"task": [(3, 0)]}, r"task=\[\(3, 0\)\].*8 tasks"),
-        ({"task": [(1, 1)]}, r"task=\[\(1, 1\)\]"),  # the start
+        ({"task": [(1, 1)]}, r"task=\[\(1, 1\)\].*8 tasks"),  # the start
         ({"task": [(0, 0)], "then": [9]}, r"then=\[9\]"),
         ({"task": [(0, 0)], "num_episodes": 0}, "num_episodes=0: must be at least 1"),
     ],

@@ -62,12 +62,12 @@ def program(tmp_path: Path) -> tuple[str, str]:
 
 @pytest.mark.parametrize("engine", LAUNCHES)
 def test_a_killed_worker_s_job_is_done_again_and_no_other(tmp_path, program, engine, capsys, monkeypatch):
-    """Twelve jobs, of which one kills its worker: the process itself, Dask's worker or submitit's job."""
+    """Eight jobs, of which one kills its worker: the process itself, Dask's worker or submitit's job."""
     if not find_spec(PACKAGES[engine]):
         pytest.skip(f"{PACKAGES[engine]} is not installed")
     monkeypatch.setattr(os, "environ", os.environ.copy())
     launches = {"local": LOCAL, "dask": DaskLaunch(), "submitit": SubmititLaunch(num_workers=4)}
-    paths = [tmp_path / f"cell-{number}" for number in range(12)]
+    paths = [tmp_path / f"cell-{number}" for number in range(8)]
     jobs = [Job(path.name, [["cell", str(path)]], "", 1) for path in paths]
     jobs[5].commands = [["kills", str(paths[5]), engine]]
     jobs[7].needs = jobs[5].name

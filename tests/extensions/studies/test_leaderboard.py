@@ -82,14 +82,14 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("what", REFUSED)
-def test_results_that_were_edited_or_are_of_something_else_are_refused(root, tmp_path, what) -> None:
+def test_results_that_were_edited_or_are_of_something_else_are_refused(finished, tmp_path, what) -> None:
     """Also if they have a right checksum; and nothing is written."""
     change, words = REFUSED[what]
-    folder = shutil.copytree(root / EVALUATION, tmp_path / "edited")
+    folder = shutil.copytree(finished / EVALUATION, tmp_path / "edited")
     changed(folder / "results.json", change)
-    message = refusal("leaderboard", root, f"add={folder}")
+    message = refusal("leaderboard", tmp_path, f"add={folder}")
     assert words in message and str(folder) in message
-    assert not (root / "logs/leaderboard").exists()
+    assert not (tmp_path / "logs").exists()
 
 
 def test_damaged_files_are_refused_and_the_table_stays(root, tmp_path) -> None:
@@ -127,8 +127,9 @@ def test_seeds_of_one_recipe_are_one_row_and_runs_that_are_added_again_replace_t
     other = ("name=second", "run=second", "histories=tiny", "seed=1")
     for stage in ("train_gpt", "evaluate"):
         done(stage, root, *other)
-    done("evaluate", root, "name=colder", "run=tiny", "histories=tiny", "policy.temperature=0.5")
-    first, second, colder = (root / f"logs/{name}/evaluation" for name in ("tiny", "second", "colder"))
+    first, second = (root / f"logs/{name}/evaluation" for name in ("tiny", "second"))
+    colder = Path(shutil.copytree(first, root / "colder"))
+    changed(colder / "results.json", lambda found: found["config"]["policy"].update(temperature=0.5))
     for _ in range(2):
         done("leaderboard", root, f"add={first}")
         assert [row["seeds"] for row in rows(root)] == [[0]]

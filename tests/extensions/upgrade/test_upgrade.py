@@ -270,14 +270,9 @@ def test_a_recorded_call_is_not_made(root, tmp_path):
         assert not (tmp_path / "mark").exists()
 
 
-def test_groups_of_programs_that_start_runs_stay_in_a_record():
+def test_options_that_changed_nothing_in_a_run_are_left_out_and_groups_of_programs_that_start_runs_stay():
     others = {"study": {"seeds": [0]}, "shard": {"count": 1, "index": -1}, "launch": {"name": "local"}}
-    record = json.loads(json.dumps(load_config().model_dump() | others))
-    assert present_config(record)[1] == record
-
-
-def test_options_that_changed_nothing_in_a_run_are_left_out():
-    present = json.loads(json.dumps(load_config().model_dump()))
+    present = json.loads(json.dumps(load_config().model_dump() | others))
     before = json.loads(json.dumps(present | {"format": "txt", "path": "none", "columns": {}}))
     before["trainer"]["seeds"], before["source"]["export"] = [], ["txt"]
     assert present_config(before)[1] == present
