@@ -260,11 +260,8 @@ TASKS: list[Any] = [
     (ROOM | {"permute_actions": True}, {"goal": (1, 2), "permutation": 7}, [5, 7]),
 ]
 OTHER_TASKS = [
-    (KEY_TO_DOOR, {"key": (1, 2), "door": (2, 0)}, [5, 6]),
     (KEY_TO_DOOR, {"task": ((1, 2), 6)}, [5, 6]),
     (KEY_TO_DOOR, {"key": (0, 0), "doors": [(0, 1), (2, 1)]}, [[0, 1], [0, 7]]),
-    (KEY_TO_DOOR, {"tasks": [[(1, 0), 1], [4, (2, 1)]]}, [[3, 1], [4, 7]]),
-    (BANDIT, {"task": np.array([8])}, [8]),
     (BANDIT, {"bandits": range(4, 6)}, [[4], [5]]),
 ]
 

@@ -1,7 +1,6 @@
 """Observations and actions of every kind against the same environments stepped by hand, and refusals of the others."""
 
 from collections.abc import Iterator
-from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -13,11 +12,9 @@ from gymnasium.spaces import Box, Discrete, MultiDiscrete, Space
 from harness import done, refusal
 from installed import needs
 from own_vectors import OWN, check_told_by_its_returns
-from toy_env import ACTIONS, LAKES, SHAPED, lake, shaped
+from toy_env import ACTIONS, LAKES, lake, shaped
 
-from icrl.app.compose import load_config
 from icrl.contracts import ConfigError
-from icrl.envs import make_env
 from icrl.extensions.from_gymnasium.border import action_space, obs_space, write_action
 from icrl.extensions.from_gymnasium.gymnasium_env import GymnasiumConfig, GymnasiumEnv
 from icrl.extensions.from_gymnasium.making import wrapper_of
@@ -160,14 +157,6 @@ def test_spaces_wrappers_and_attributes_that_cannot_be_are_refused(changes: dict
         GymnasiumEnv(shaped(**changes))
     message = str(refused.value)
     assert all(part in message for part in parts) and "\n" not in message, message
-
-
-def test_a_world_that_cannot_be_drawn_says_why() -> None:
-    tasks = "env.tasks=[{obs: mission}, {obs: mission, weight: 0.5}, {obs: mission, weight: 2}]"
-    with closing(
-        make_env(load_config(["env=gymnasium", f"env.id={SHAPED}", tasks, "env.wrappers=[toy_env:Image]"]).env)
-    ) as env:
-        assert "rgb_array" in env.not_filmed
 
 
 @needs("ppo")

@@ -138,15 +138,14 @@ def test_a_run_goes_on_by_itself_after_a_lost_process(parallel, tmp_path):
         assert torch.equal(torch.as_tensor(weight), torch.as_tensor(weights_of(tmp_path / "run")[name])), name
 
 
-FROM_0, FROM_1 = "must be an int from 0 to WORLD_SIZE - 1 = 1;", "must be an int from 1 to 1000000;"
+FROM_0 = "must be an int from 0 to WORLD_SIZE - 1 = 1;"
 
 
 @pytest.mark.parametrize(
     ("device", "changes", "said"),
     [
         *[("cpu", {"RANK": value}, [f"RANK={value} in the environment: {FROM_0}"]) for value in ("first", "2")],
-        *[("cpu", {"WORLD_SIZE": size}, [f"WORLD_SIZE={size} ", FROM_1]) for size in ("0", "9" * 5000)],
-        ("cpu", {"MASTER_PORT": "65536"}, ["MASTER_PORT=65536 in the environment: must be an int from 0 to 65535;"]),
+        ("cpu", {"WORLD_SIZE": "9" * 5000}, ["WORLD_SIZE=9", "must be an int from 1 to 1000000;"]),
         ("cpu", {"LOCAL_RANK": "", "MASTER_PORT": ""}, ["but not LOCAL_RANK, MASTER_PORT: torchrun sets all of them"]),
         ("cuda:1", {}, ["device.type=cuda:1: ", " device.type=cuda"]),  # all would be sent to the same one
         ("cuda", {"LOCAL_RANK": "1"}, ["LOCAL_RANK=1: ", "--nproc-per-node=1"]),  # or to one that is not there

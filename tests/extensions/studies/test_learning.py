@@ -4,24 +4,17 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.extensions.studies import learning
 from benchmarks.extensions.studies.learning import PAGES, figures_of, keep, written
 from benchmarks.extensions.studies.tables import (
     ABOVE_OPTIMUM,
     COVERED,
     LATE,
     MEMORY,
-    MODEL,
     OFF_PLAN,
-    PUBLISHED,
     REGRET,
     STEPS,
     TABLES,
-    TOTAL,
-    Compact,
     Line,
-    Rank,
-    Row,
     Table,
 )
 
@@ -67,41 +60,6 @@ def test_figures_of_learning_are_those_of_the_study(tmp_path: Path, monkeypatch:
     assert (walked[LATE], walked["episode 5"], walked[COVERED]) == ("0.500", "0.500", "0.400 [0.300, 0.500]")
     assert walked[OFF_PLAN] == "0.000 [-0.100, 0.100]" and walked[REGRET] == "2.00 [1.90, 2.10]"
     assert figures_of(row)[wiped["label"]][LATE] == "0.750 [0.500, 1.000]"
-
-
-def test_totals_stand_beside_published_ones(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A policy that is published alone has a line too; the leaderboard has one line for the runs."""
-    late = {"mean": 0.5, "low": 0.4, "high": 0.6}
-    curves = {"success": intervals(0, 1), "returns": intervals(1, 2.5)}
-    found = {
-        "curves": {"model, held-out tasks": curves, "random": curves},
-        "final": {"held_out": {"success": late, "total": {"mean": 3.5, "low": 3, "high": 4}}},
-    }
-    published = [{"label": name, "value": 9.9, "source": "RL^2", "measure": "total"} for name in ("random", "SNAIL")]
-    row = {"variant": "arms", "test": "", "updates": 7, "found": found, "trained_at": ["abcdefghij"]}
-    row |= {"published": published, "training_seconds": 150.0}
-    row["runs"] = ["one", "two", "three"]  # more than the seeds of the newest command
-    study = {"splits": [], "seeds": [0], "measure": "returns"}
-    keep("cited", {"rows": [row], "config": {"study": study}, "machine": {}, "versions": {}}, tmp_path)
-    lines = [Line("cited", "arms", policy) for policy in (MODEL, "random", "SNAIL", "not played")]
-    monkeypatch.setitem(TABLES, "long", Table(lines, (TOTAL, PUBLISHED)))
-    shown = written("<!-- results: long -->\n<!-- end -->", tmp_path).splitlines()
-    assert shown[2:7] == [
-        "| policy | total reward of a life | published |",
-        "| --- | --- | --- |",
-        "| arms | 3.5 [3.0, 4.0] |  |",
-        "| random | 3.5 | 9.9 (RL^2) |",
-        "| SNAIL |  | 9.9 (RL^2) |",
-    ]
-    lines = [Line("cited", "arms", policy) for policy in (MODEL, "random", "not played")]
-    compact = Compact([Row("bandit", TOTAL, lines)], ("world", "measure", "model", "for comparison", "published"))
-    monkeypatch.setitem(TABLES, "short", compact)
-    line = f"| bandit | {TOTAL} | 3.5 [3.0, 4.0] | random: 3.5 | RL^2: random 9.9, SNAIL 9.9 |"
-    assert line in written("<!-- results: short -->\n<!-- end -->", tmp_path).splitlines()
-    monkeypatch.setattr(learning, "RANKS", [Rank("bandit", "cited", "arms", TOTAL, "random")])
-    ours = "3.5 [3.0, 4.0] | 3.5 (random) | 3.5 | RL^2: random 9.9, SNAIL 9.9"
-    line = f"| bandit | total reward of a life | {ours} | 1 x 3 | 2 | `cited`, abcdefg |"
-    assert line in written("<!-- results: leaderboard -->\n<!-- end -->", tmp_path).splitlines()
 
 
 def test_tables_of_all_pages_show_what_was_kept() -> None:
