@@ -173,7 +173,6 @@ class Split:
         (1, 9, {"goal_0_1_agent_0": 2, "goal_2_1_agent_0": 6, "all_agents": 6}),
         (2, 9, {"goal_0_1_agent_0": 2, "goal_0_1_agent_1": 6, "goal_2_1_agent_0": 6, "goal_2_1_agent_1": 6}),
         (2, 3, {"goal_0_1_agent_0": 2, "goal_0_1_agent_1": 6, "goal_2_1_agent_0": 6}),  # first one for each task
-        (2, 2, {"goal_0_1_agent_0": 2, "goal_2_1_agent_0": 6}),
     ],
 )
 def test_some_agents_of_each_task_are_filmed(tmp_path: Path, monkeypatch, videos, at_most, expected) -> None:

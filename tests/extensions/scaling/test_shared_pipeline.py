@@ -26,11 +26,9 @@ TOLD = ("num_threads=4", "device=cpu")
     ("options", "processes", "threads"),
     [
         ((), [2, 2], [2, 2]),
-        (("num_threads=2",), [2, 2], [1, 1]),
         (("num_threads=3",), [2, 2], [1, 1]),
         (("num_threads=1",), [1, 1], [1, 1]),
         (("trainer.mini_batch_size=18", "trainer.gradient_accumulation_steps=2"), [1, 2], [3, 2]),
-        (("trainer.mini_batch_size=2",), [1, 2], [3, 2]),
         (("finetune.num_streams=3",), [2, 1], [2, 3]),
         (("finetune.num_streams=3", "finetune.num_tasks=23"), [2, 2], [2, 2]),
         (("finetune.num_mini_batches=205",), [2, 1], [2, 3]),

@@ -61,14 +61,12 @@ def test_thompson_sampling_draws_from_the_posterior(count: list[int], deviation:
         precision = 1 + n / deviation**2
         means = rng.normal(total / deviation**2 / precision, precision**-0.5, (size, 3))
     expected = np.bincount(means.argmax(1), minlength=3) / size
-    policy, nothing = ThompsonSampling(COIN if deviation is None else SPEC, deviation), torch.zeros(size).long()
-    counted = (torch.tensor(values).float().expand(size, 1, -1) for values in (n, total))
-    known = Pulls(*counted, nothing, nothing)
-    action, _ = policy.act(known, fresh(nothing), Noise(stream_seeds(0, size)).draw(1)[0])
+    policy, known = (
+        ThompsonSampling(COIN if deviation is None else SPEC, deviation),
+        known_pulls(n[None], total[None], size),
+    )
+    action, _ = policy.act(known, fresh(torch.zeros(size).long()), Noise(stream_seeds(0, size)).draw(1)[0])
     np.testing.assert_allclose(action.bincount(minlength=3) / size, expected, atol=0.015)
-
-
-# ---- contexts and features
 
 
 def known_pulls(count: np.ndarray, total: np.ndarray, num_streams: int) -> Pulls:
@@ -76,6 +74,9 @@ def known_pulls(count: np.ndarray, total: np.ndarray, num_streams: int) -> Pulls
     nothing = torch.zeros(num_streams).long()
     counted = (torch.tensor(values).float().expand(num_streams, -1, -1) for values in (count, total))
     return Pulls(*counted, nothing, nothing)
+
+
+# ---- contexts and features
 
 
 @pytest.mark.parametrize("kind", [UCB1, ThompsonSampling])
