@@ -49,9 +49,7 @@ def value(command: list[str], key: str) -> str:
 
 @cache
 def preset_plan(preset: str) -> Plan:
-    """With one seed and at most one split: runs of the others have the same options."""
-    splits = ["study.splits=[31]"] if "\n  splits:" in presets_of("study")[preset].read_text() else []
-    return plan([f"study={preset}", "root=/tmp/none", *ONE_SEED, *splits])
+    return plan([f"study={preset}", "root=/tmp/none"])
 
 
 def refusal(*variants: str, options: tuple[str, ...] = ()) -> str:
@@ -74,13 +72,6 @@ def test_every_variant_is_trained_and_evaluated_with_every_seed() -> None:
             assert config.model.context_len == (20 if "b-c" in job.name else 40)
     assert rows[1].folders == [Path(f"/tmp/none/logs/mine-b-c-seed{seed}/evaluation") for seed in (3, 5)]
     assert rows[1].models == [[Path(f"/tmp/none/logs/mine-b-c-seed{seed}/gpt")] for seed in (3, 5)]
-
-
-def test_every_split_has_runs_of_its_own() -> None:
-    _, (row,), jobs = study(variant("a"), options=("study.seeds=[3, 5]", "study.splits=[31, 32]"))
-    names = [f"mine-a-split{split}-seed{seed}" for split in (31, 32) for seed in (3, 5)]
-    assert [job.name for job in jobs if job.needs] == [folder.parent.name for folder in row.folders] == names
-    assert [load_config(job.commands[0][1:]).tasks.seed for job in jobs if job.needs] == [31, 31, 32, 32]
 
 
 def test_histories_come_first_and_are_shared_where_world_tasks_source_and_seed_are_the_same() -> None:
@@ -218,7 +209,7 @@ def test_every_preset_can_be_run(preset: str) -> None:
     evaluations = [command for job in jobs for command in job.commands if command[0] == "evaluate"]
     worlds = ("env.size=", "env.opponents=", "env.num_arms=", "env.permute_actions=")
     runs = {(value(one, "name"), tuple(option for option in one if option.startswith(worlds))) for one in evaluations}
-    assert len(runs) == len(rows)
+    assert len(runs) == len(rows) * len(config.study.seeds) * max(1, len(config.study.splits))
     told = {key: value for key, value, _ in walk(load_config(evaluations[0][1:]))}
     differ = {key for key, value, _ in walk(rows[0].config) if told[key] != value}
     assert differ <= {"source.teacher"}  # named after its histories
