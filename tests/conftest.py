@@ -1,5 +1,6 @@
 """Shared by all tests: a finished run of all stages, and the selection of `pytest -m quick`."""
 
+import atexit
 import fcntl
 import hashlib
 import os
@@ -35,12 +36,15 @@ forkserver.set_forkserver_preload = lambda _: None
 omegaconf.base.parse = cache(omegaconf.base.parse)
 if "COMPOSED" not in os.environ:  # the folder that workers share
     os.environ["COMPOSED"] = tempfile.mkdtemp(prefix="composed")
+    atexit.register(shutil.rmtree, os.environ["COMPOSED"])
 
 
 @cache
 def composed_once(*presets: Any) -> DictConfig:
-    """Composition of presets: made by the first process that needs it, which takes longest, and read by the others."""
-    path = Path(os.environ["COMPOSED"]) / hashlib.sha256(repr(presets).encode()).hexdigest()
+    """Composition of presets: made by the first process that needs it, which takes longest, and read by the others that
+    have the same extensions."""
+    made_of = repr((presets, compose._folders()))
+    path = Path(os.environ["COMPOSED"]) / hashlib.sha256(made_of.encode()).hexdigest()
     if path.exists():
         return pickle.loads(path.read_bytes())
     composed = compose._composed(*presets)
@@ -70,12 +74,6 @@ QUICK = (  # files with the strongest tests of each room that take a few seconds
 assert all((_TESTS / name).is_file() for name in QUICK)
 OF_EXTENSIONS = [path for path in _TESTS.glob("extensions/*/test_*.py") if "pytest.mark.quick" in path.read_text()]
 PARTLY_QUICK = ("stages/test_rerun.py", *OF_EXTENSIONS)  # here tests are marked one by one
-
-
-def pytest_unconfigure() -> None:
-    """Remove the folder of compositions, which the process made that started the workers."""
-    if "PYTEST_XDIST_WORKER" not in os.environ:
-        shutil.rmtree(os.environ["COMPOSED"])
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
