@@ -56,3 +56,8 @@ def test_options_without_an_effect_may_have_had_any_value() -> None:
     assert recorded_options(Config, record("trainer", empty_cache=True), "a run") == load_config()
     smooth = GPTConfig().model_dump() | {"activation": "gelu"}
     assert recorded_options(GPTConfig, smooth, "a run", "model") == GPTConfig()
+
+
+def test_an_option_that_a_rule_refuses_is_named_with_its_value() -> None:
+    with pytest.raises(PipelineError, match=r"^a run records an option that is not allowed: .*learning_rate=-1$"):
+        recorded_options(Config, record("optimizer", learning_rate=-1), "a run")

@@ -136,6 +136,28 @@ def test_unusable_histories_are_refused(options: dict, objective: str, tasks: in
         Windows(histories, replace(CONFIG, **options), chosen, TRAIN[:tasks], 4, CPU)
 
 
+def test_optimal_actions_of_steps_that_are_left_out_may_be_unknown() -> None:
+    histories = learners_with_success(0.2, 0.5, 0.7, 0.4, 0.3, 0.0)
+    histories.columns["optimal_action"] = np.zeros_like(histories.columns["obs"])
+    histories.columns["optimal_action"][:, 6:] = 5
+    by_labels = replace(ALIKE, name="dpt")
+    assert Windows(histories, replace(CONFIG, kept_steps=6), by_labels, TRAIN, 4, CPU).num_windows
+    for options in ({"kept_steps": 7}, {"kept_steps": 6, "keep_every": [2]}):
+        with pytest.raises(ConfigError, match="optimal actions are unknown"):
+            Windows(histories, replace(CONFIG, **options), by_labels, TRAIN, 4, CPU)
+
+
+@pytest.mark.parametrize("reward_values", [(), (0.0, -1.0)])
+def test_all_learners_are_kept_where_no_success_may_be_possible(reward_values: tuple[float, ...], capsys) -> None:
+    """Rewards that are not listed, or none above 0."""
+    of_rooms = learners_with_success(*[0.0] * 6)
+    env = of_rooms.manifest["env"] | {"reward_values": list(reward_values)}
+    histories = Histories(of_rooms.folder, of_rooms.manifest | {"env": env}, of_rooms.columns)
+    options = replace(CONFIG, min_final_success=0.5)
+    assert Windows(histories, options, ALIKE, TRAIN, 9, CPU).num_windows
+    assert "data.min_final_success=0.5 is left out" in capsys.readouterr().out
+
+
 SPEC = discrete_spec(num_obs=4, num_actions=2, reward_values=(-0.5, 0.0, 1.0), width=0, max_episode_steps=4)
 SHAPE = (3, 10)
 

@@ -132,6 +132,23 @@ def test_muon_steps_as_pytorch_and_its_other_parameters_as_adamw() -> None:
     assert torch.allclose(own[1], theirs[1], atol=1e-2)  # PyTorch makes orthogonal in bfloat16
 
 
+def test_muon_makes_no_step_with_infinite_scaled_gradients() -> None:
+    weights = [nn.Parameter(random(4, 3, seed=0).float()), nn.Parameter(random(5, seed=1).float())]
+    groups = [{"params": weights[:1], "splits": (2, 2)}, {"params": weights[1:]}]
+    optimizer, scaler = Muon(groups, lr=RATE), torch.amp.GradScaler("cpu", init_scale=8.0)
+    for factor, moves in ((1.0, True), (torch.inf, False), (1.0, True)):
+        before = [weight.detach().clone() for weight in weights]
+        optimizer.zero_grad()
+        scaler.scale(sum(factor * weight.square().sum() for weight in weights)).backward()
+        scaler.unscale_(optimizer)
+        nn.utils.clip_grad_norm_(weights, 1.0)
+        scaler.step(optimizer)
+        scaler.update()
+        for weight, old in zip(weights, before, strict=True):
+            assert weight.isfinite().all() and torch.equal(weight, old) != moves
+    assert scaler.get_scale() == 4.0
+
+
 def test_muon_updates_the_matrices_of_blocks() -> None:
     config = replace(WHOLE.model, num_layers=2, num_kv_heads=1, num_heads=2, embed_dim=8, induction=INDUCTION[-1])
     model = GPT(config, make_env(WHOLE.env).spec)

@@ -17,6 +17,7 @@ from icrl.training.policy_gradient import (
     discoveries,
     group_advantages,
     numbered_obs,
+    successes,
 )
 
 SPEC = discrete_spec(num_obs=9, num_actions=3, reward_values=(0.0, 1.0), width=3, max_episode_steps=20)
@@ -57,6 +58,16 @@ def test_discoveries_equal_those_of_sets():
             over = over or reward > 0
             assert bool(found[t, stream]) == (after not in seen and not over)
             seen.add(after)
+
+
+def test_the_best_of_several_actions_is_right_in_all_of_them():
+    spec, trials = SPEC._replace(success="best_action"), random_rollout(12, 40, seed=3)
+    best = random_rollout(12, 40, seed=4).action[..., None].expand(-1, -1, 2).clone()
+    action = best.clone()
+    action[::2, :, 1] += 1
+    last = trials.terminated | trials.truncated
+    found = successes(spec, trials._replace(action=action, optimal_action=best))
+    assert found[1::2].any() and not found[::2].any() and torch.equal(found[1::2], last[1::2])
 
 
 @pytest.mark.parametrize("shape", [(3,), (2, 2, 3)])

@@ -79,7 +79,7 @@ def recorded_options(kind: type[AnyOptions], values: Any, where: object, group: 
     except ValidationError as error:
         first = first_of(error)
         key = ".".join(map(str, [*([group] if group else []), *first["loc"]]))
-        what = f"{key}={quoted(first['input'])}: {first['msg']}"
+        what = f"{key}={quoted(first['input'])}: {first['msg'].removeprefix('Value error, ')}".removesuffix(": ")
         raise PipelineError(f"{where} records an option that is not allowed: {what}") from error
     except Exception as error:  # values from a file may make a rule raise anything
         what = str(error) if isinstance(error, PipelineError) else describe_error(error)

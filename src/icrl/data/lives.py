@@ -79,12 +79,12 @@ class RowColumns(NamedTuple):
         columns: Columns = {name: histories.columns[name][rows, :steps] for name in names}
         if "reward" in columns:
             columns["reward"] = histories.rewards(rows, slice(steps))
+        used = slice(self.config.kept_steps if self.config.kept_steps and self.config.keep_every == [1] else steps)
         if self.labels:
-            used = slice(self.config.kept_steps if self.config.kept_steps and self.config.keep_every == [1] else steps)
             columns["optimal_action"] = columns["optimal_action"].copy()
             seen = {name: column[:, used] for name, column in columns.items()}
             columns["optimal_action"][:, used] = self.labels(seen, first_row=chunk.start)
-        without = self.objective.name == "dpt" and spec.is_unknown(columns["optimal_action"]).any()
+        without = self.objective.name == "dpt" and spec.is_unknown(columns["optimal_action"][:, used]).any()
         refuse(without, f"objective.name=dpt: optimal actions are unknown in {histories.folder}")
         done = (columns["terminated"] | columns["truncated"]) > 0
         if self.rewards:

@@ -150,8 +150,8 @@ def _selected_rows(histories: Histories, config: DataConfig, tasks: list[int]) -
     rows = np.flatnonzero(of_tasks & (success >= config.min_final_success))
     best, spec = success[of_tasks].max(initial=0), histories.spec
     if not best and spec.success in ("reward", "goal") and max(spec.reward_values or (0.0,)) <= 0:
-        why = "because the world has none: the model learns from all of them"
-        say(f"no agent of {histories.folder} ended with a success, {why}")
+        why = f"data.min_final_success={config.min_final_success} is left out: the model learns from all of them"
+        say(f"no agent of {histories.folder} ended with a success, so {why}")
         return np.flatnonzero(of_tasks)
     none = f"no learner of {histories.folder} reaches data.min_final_success={config.min_final_success}"
     refuse(not len(rows), f"{none}: the best one reaches {best:.3f}")

@@ -82,6 +82,7 @@ class Muon(optim.AdamW):
         weight_decay: float = 0.0,
     ) -> None:
         super().__init__(params, lr, betas, eps, weight_decay, fused=True)
+        self._step_supports_amp_scaling = False  # the fused AdamW has its own check for infinite gradients, Muon none
         self.defaults |= {"momentum": momentum, "splits": ()}
         for group in self.param_groups:
             group.setdefault("splits", ())

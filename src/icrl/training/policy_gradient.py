@@ -105,7 +105,8 @@ class TrialBatch(NamedTuple):
 def successes(spec: EnvSpec, trials: Rollout) -> Tensor:
     """Steps `[T, B]` that make their episodes a success, as the world defines it."""
     value = trials.reward
-    last, best = trials.terminated | trials.truncated, trials.action == trials.optimal_action
+    last = trials.terminated | trials.truncated
+    best = (trials.action == trials.optimal_action).view(*last.shape, -1).all(-1)
     so_far = torch.stack(returns_so_far(value, last, torch.zeros_like(value[0])))
     return torch.as_tensor(is_success(spec, value, trials.terminated, last, best, so_far))
 
