@@ -16,9 +16,9 @@ from torch import Tensor
 class EnvSpec(NamedTuple):
     """Spaces of an environment and what else a model or a source needs of it.
 
-    With `points` = (N, n) an observation is K integers: N points of n coordinates, each stored as the coordinate plus
-    one and 0 for no point, then n + num_actions flags. The last num_actions flags mark legal actions. With
-    `action_mask` an observation is integers or a vector that ends with such flags.
+    With `action_mask` an observation is integers or a vector that ends with a flag for each action, 1 where it is
+    legal. In the point game alone, `points` = (N, n): an observation is N points of n coordinates, each stored as the
+    coordinate plus one and 0 for no point, then n flags and those of the actions.
     """
 
     observation_space: Space[Any]  # Discrete, MultiDiscrete, Box of float32, or Box of uint8 [height, width, channels]
@@ -29,7 +29,7 @@ class EnvSpec(NamedTuple):
     success: str = "reward"  # rule that makes an episode a success, see `envs.rollout.is_success`
     points: tuple[int, int] = (0, 0)
     success_return: float = 0.0  # least return of a successful episode, or least last reward, if `success` says so
-    action_mask: bool = False  # whether observations end with a flag for each action, 1 where it is legal, else 0
+    action_mask: bool = False  # whether observations end with flags of legal actions
 
     @classmethod
     def of(cls, recorded: dict[str, Any]) -> "EnvSpec":
@@ -41,7 +41,7 @@ class EnvSpec(NamedTuple):
 
     def to_json(self) -> dict[str, Any]:
         written = self._asdict() | {name: written_space(getattr(self, name)) for name in _SPACES}
-        return {name: value for name, value in written.items() if name != "action_mask" or value}  # as without masks
+        return {name: value for name, value in written.items() if name != "action_mask" or value}  # keeps checksums
 
     @property
     def obs_shape(self) -> tuple[int, ...]:

@@ -65,16 +65,16 @@ def test_intervals(interval, due):
 def test_parts_are_saved_when_due_and_restored_by_name(tmp_path):
     with state_of(tmp_path) as state:
         assert state.is_fresh and not state.is_saved
-        part = state.add("part", nn.Linear(1, 1))
+        part = state.restore("part", nn.Linear(1, 1))
         for state.done in range(1, 11):
             nn.init.constant_(part.bias, 7 * state.done)
             state.save_if_due()
     assert steps_of(tmp_path) == [8, 10]
     again = state_of(tmp_path)
     assert (again.done, again.is_fresh, again.is_saved) == (10, False, True)
-    assert again.add("part", nn.Linear(1, 1)).bias == 70
+    assert again.restore("part", nn.Linear(1, 1)).bias == 70
     with pytest.raises(PipelineError, match="checkpoint of update 10 of 10 in .* has no part new: another version"):
-        again.add("new", nn.Linear(1, 1))
+        again.restore("new", nn.Linear(1, 1))
 
 
 def test_a_signal_is_answered_once(tmp_path, capsys):

@@ -25,7 +25,7 @@ from icrl.config.options import AnyOptions, RootOptions, first_of, group_class, 
 from icrl.contracts import ConfigError, PipelineError
 from icrl.spaces import EnvSpec
 
-_texts: dict[str, str] = {}  # checksum of each file when it was imported, by module
+_checksums: dict[str, str] = {}  # checksum of each file when it was imported, by module
 _loaded: dict[str, None] = {}  # names of modules, in the order of their import
 _record: ContextVar[bool] = ContextVar("_record", default=False)
 
@@ -48,9 +48,9 @@ def load_module(name: str, given: str) -> ModuleType:
         there = module.__file__ or "built in"
         other = path and Path(there).resolve() != path
         refuse(other, f"{given}: {there} is another module {name}; rename the file")
-        if path and (text := text_of(path)) != _texts.setdefault(name, text):
+        if path and (checksum := file_checksum(path)) != _checksums.setdefault(name, checksum):
             Path(cache_from_source(str(path))).unlink(missing_ok=True)  # it may have the time and size of the new text
-            module, _texts[name] = importlib.reload(module), text
+            module, _checksums[name] = importlib.reload(module), checksum
     except ConfigError:
         raise
     except (Exception, SystemExit) as error:
@@ -142,14 +142,14 @@ def with_commands(text: str) -> str:
     return named.sub(lambda match: ("-m " if match[1] == "-m " else "") + command_of(match[2]), text)
 
 
-def text_of(path: Path) -> str:
+def file_checksum(path: Path) -> str:
     """Checksum of a file."""
     return sha256(path.read_bytes()).hexdigest()
 
 
 def checksums(modules: list[ModuleType]) -> dict[str, str]:
     """Checksum of the file of each module, by its name."""
-    return {one.__name__: text_of(Path(one.__file__)) for one in modules if one.__file__}
+    return {one.__name__: file_checksum(Path(one.__file__)) for one in modules if one.__file__}
 
 
 @cache

@@ -31,9 +31,9 @@ _SIGNS = {"gt": ">", "ge": ">=", "le": "<="}
 
 
 class Options(BaseModel, extra="forbid", strict=True, allow_inf_nan=False, protected_namespaces=()):
-    """Group of options. Raises pydantic's `ValidationError` for a value that is not allowed. `former` are options that
-    earlier versions had, each with the value that this version has for good (a tuple: or one that had no effect), or
-    `NO_EFFECT`."""
+    """Group of options. Raises pydantic's `ValidationError` for a value that is not allowed. `former` are options of
+    earlier versions, each with the value that is now fixed, or a tuple of it and values that changed nothing, or
+    `NO_EFFECT`: any value is accepted."""
 
     former: ClassVar[Mapping[str, Any]] = {}
 

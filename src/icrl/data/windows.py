@@ -137,7 +137,7 @@ class Windows:
                 yield (self._values(piece) if name == "reward" else piece).to(self.device)
 
     def _values(self, reward: Tensor) -> Tensor:
-        """Rewards of recorded ones."""
+        """Rewards, from the column of a store, which has their indices if they are listed."""
         return self.spec.reward_of(reward.long()) if self.spec.reward_values else reward
 
 

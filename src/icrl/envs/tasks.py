@@ -19,11 +19,11 @@ if TYPE_CHECKING:
     from icrl.app.root import Config
 
 
-# Worlds in which streams change their tasks, of an extension; see `changing`.
+# Makers, of an extension, of a world whose streams change their task between episodes; see `changing`.
 CHANGES: list[Callable[[Env[Any], Any, Tensor, list[int]], Env[Any]]] = []
 
-# Tasks `[num_tasks]` bool that are held out, and those like them among the others, for development; None where tasks
-# have no place. Made of the world and tasks.seed.
+# From a world and tasks.seed, two masks over all tasks, `[num_tasks]` bool: those held out, and similar ones of the
+# others for development; None if tasks have no place in this world.
 Region = Callable[[TensorEnv, int], tuple[Tensor, Tensor] | None]
 _REGIONS: dict[str, Region] = {}
 _SPLITS = ("random", "list")

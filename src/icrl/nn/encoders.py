@@ -153,7 +153,7 @@ class Standardize(nn.Module):
         return ((x - self.mean) / self.std).clamp(-_LARGEST, _LARGEST)
 
     def set(self, mean: Tensor, std: Tensor) -> None:
-        """Take this mean, and this deviation where it is not that of a constant but for rounding."""
+        """Set mean and deviation; a deviation that is only the rounding error of a constant is taken as 1."""
         self.mean.copy_(mean)
         self.std.copy_(std.masked_fill(std <= 1e-6 * mean.abs(), 1.0))
 

@@ -89,7 +89,7 @@ class GPTPolicy:
         return action, self.replace_action(carry, action)
 
     def replace_action(self, carry: GPTCarry, action: Tensor) -> GPTCarry:
-        """The last action is the one that was done, `[B, *action_shape]`."""
+        """Replace the last action in the context by `action` `[B, *action_shape]`, the one that was done."""
         carry.window.action[:, carry.seen - 1] = action
         return carry
 

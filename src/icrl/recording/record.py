@@ -121,9 +121,9 @@ def train(config: Config, env: Env[State], all_tasks: Tensor, split: Split, part
     run = RunState(folder, described, config.checkpoints, num_iterations(source), device, unit="iteration")
     if run.resumed_from:
         check_continues(config, folder, run.resumed_from, owner, inputs)
-    run.add("learner", learner)
-    position = run.add("streams", Position(streams))
-    run.add("experience", experience)
+    run.restore("learner", learner)
+    position = run.restore("streams", Position(streams))
+    run.restore("experience", experience)
     writer = make_writer(config, env.spec, all_tasks, own, owner)  # after all checks: a refusal must leave no files
     align_writer(config, writer, folder, run.done if run.resumed_from else None)
 
@@ -137,11 +137,11 @@ def train(config: Config, env: Env[State], all_tasks: Tensor, split: Split, part
     run.before_save = commit
     with ExitStack() as stack:
         curves = SourceCurves(config, env, tasks, run.done)
-        run.add("statistics", curves.statistics)
+        run.restore("statistics", curves.statistics)
         run.loggers += [stack.enter_context(logger) for logger in curves.loggers]
         world = changing(env, config, all_tasks.to(device), split.train)
         unrolls = make_unroll_worker(config, world, learner, position.streams, noise, run.done)
-        worker = run.add("unroll_worker", stack.enter_context(closing(unrolls)))
+        worker = run.restore("unroll_worker", stack.enter_context(closing(unrolls)))
         record_session(config, folder, owner, run.done)
         curves.logger.describe(config)
         num_profiled = config.summaries.profiled_iterations

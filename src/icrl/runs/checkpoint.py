@@ -118,10 +118,10 @@ def _stem(file: Path) -> str:
 def sidecars(folder: Path, kind: str) -> list[Path]:
     """JSON sidecars of the checkpoints of `kind`, newest first."""
     files = [file for file in folder.glob(f"{kind}-*.json") if re.fullmatch(r"\d{9,}", file.stem.rpartition("-")[2])]
-    return sorted(files, key=step_of, reverse=True)
+    return sorted(files, key=saved_step, reverse=True)
 
 
-def step_of(sidecar: Path) -> int:
+def saved_step(sidecar: Path) -> int:
     return int(sidecar.stem.rpartition("-")[2])
 
 
@@ -208,7 +208,7 @@ def open_model(folder: Path, kind: str | int, program: str, device: torch.device
     run that is not finished. Raises `ConfigError` if there are none."""
     if isinstance(kind, int):
         kinds = ("best", "snapshot", "last")  # of equal steps the last one counts, which holds the most
-        there = {step_of(one): one for name in kinds for one in sidecars(folder, name)}
+        there = {saved_step(one): one for name in kinds for one in sidecars(folder, name)}
         known = f"{folder} has checkpoints of the updates {', '.join(map(str, sorted(there))) or '(none)'}"
         refuse(kind not in there, f"evaluation.checkpoint={kind}: {known}; checkpoints.snapshot_interval keeps more")
         opened = load(there[kind], device)

@@ -67,9 +67,9 @@ class RunState:
         self._asked: set[int] = set()
         self._handlers: dict[int, Any] = {}
 
-    def add(self, name: str, part: Part, is_optional: bool = False) -> Part:
-        """Add `part` to the state, and restore it if the run resumes. An optional one that the checkpoint lacks begins
-        anew."""
+    def restore(self, name: str, part: Part, is_optional: bool = False) -> Part:
+        """Restore `part` if the run resumes, and save it with the run from now on. An optional one that the checkpoint
+        lacks begins anew."""
         self._parts[name] = part
         if not self.is_fresh and (name in self._saved or not is_optional):
             if name not in self._saved:

@@ -111,8 +111,8 @@ class SourceConfig(Options):
         return None
 
     def alone(self) -> dict[str, Any] | None:
-        """Options with which learners have no others to learn from, where these differ from theirs; None if they
-        cannot do without."""
+        """Changes of the options so that one learner can be trained by itself, as for a film; None if that is
+        impossible."""
         return {}
 
     def learners_for(self, num_tasks: int) -> int:

@@ -74,12 +74,12 @@ def opened(
         training = Training(stack, context, run, evaluator, updater)
         if ranks.rank:  # own dropout on each rank; rank 0 draws as a single process would
             torch.manual_seed(torch.initial_seed() + ranks.rank)
-        run.add("model", model)
-        run.add("updater", updater)
+        run.restore("model", model)
+        run.restore("updater", updater)
         if training.noise_scale:
-            run.add("noise_scale", training.noise_scale, is_optional=True)  # checkpoints without the extension lack it
+            run.restore("noise_scale", training.noise_scale, is_optional=True)  # may be new in this run
         for name, part in {"generators": Generators(device, ranks), **(parts or {})}.items():
-            run.add(name, part)
+            run.restore(name, part)
         stack.enter_context(run)
         yield training
         if training.evaluations:

@@ -15,7 +15,7 @@ from icrl.contracts import Step
 from icrl.data.history_store import open_histories
 from icrl.envs import make_env
 from icrl.extensions.experts.teachers import agents_of_teacher
-from icrl.runs.checkpoint import load_newest, sidecars, step_of
+from icrl.runs.checkpoint import load_newest, saved_step, sidecars
 from icrl.runs.files import read_json
 
 pytestmark = needs("vectors")
@@ -65,7 +65,7 @@ def recorded_twice(root: Path, options: tuple[str, ...]) -> tuple[dict[str, torc
     for _ in range(2):
         done("train_agents", root, preset=options)
         found.append(columns_of(root))
-        kill_late(logs, min(step_of(path) for path in sidecars(logs, "last")))
+        kill_late(logs, min(saved_step(path) for path in sidecars(logs, "last")))
     assert all(column.equal(found[1][0][name]) for name, column in found[0][0].items())
     return found[0]
 
@@ -80,7 +80,7 @@ def test_one_learner_learns_from_all_tasks_and_resumes(taught: Path, tmp_path: P
     assert {len(value) for name, value in network.items() if "count" not in name} == {1}
     root = Path(shutil.copytree(taught, tmp_path / "root"))
     logs = root / "logs/taught-expert/source"
-    kill_late(logs, min(step_of(path) for path in sidecars(logs, "last")))
+    kill_late(logs, min(saved_step(path) for path in sidecars(logs, "last")))
     done("train_agents", root, WRONG, preset=TAUGHT)
     again = load_newest(logs, "last", CPU)
     assert again

@@ -16,7 +16,7 @@ import torch
 from icrl.contracts import Json
 from icrl.extensions.parallel.worker import Worker
 from icrl.runs import checkpoint
-from icrl.runs.checkpoint import step_of
+from icrl.runs.checkpoint import saved_step
 from icrl.runs.evaluations import EvalsConfig, Evaluation, Evaluations, Evaluator
 from icrl.runs.files import Identity, check_owner
 from icrl.runs.processes import progress_bar, say
@@ -45,20 +45,20 @@ class AsyncEvaluations(Evaluations):
     ) -> None:
         """Continue as `Evaluations`; states up to `done` without a result are evaluated again."""
         waiting = checkpoint.sidecars(folder, "pending")[::-1]
-        self._waiting = [sidecar for sidecar in waiting if step_of(sidecar) <= done]  # in order of step
+        self._waiting = [sidecar for sidecar in waiting if saved_step(sidecar) <= done]  # in order of step
         for sidecar in self._waiting:
             check_owner(sidecar, Identity.of(checkpoint.check(sidecar)["description"]), Identity.of(description))
         super().__init__(folder, prefix, evaluate, options, done, description, *others)
         self._prune()
-        while self._waiting and (step_of(self._waiting[0]) in self.results or not options.async_eval):
+        while self._waiting and (saved_step(self._waiting[0]) in self.results or not options.async_eval):
             first = self._waiting[0]
-            self._store_first(self.results.get(step_of(first)) or evaluate(state_of(first)))
+            self._store_first(self.results.get(saved_step(first)) or evaluate(state_of(first)))
         self._feed()
 
     def start(self, step: int, state: dict[str, Any]) -> None:
         if not self._options.async_eval:
             super().start(step, state)
-        elif step not in self.results and step not in map(step_of, self._waiting):
+        elif step not in self.results and step not in map(saved_step, self._waiting):
             checkpoint.save(self._folder, "pending", step, state, self._description, keep=sys.maxsize)
             self._waiting.append(self._folder / f"pending-{step:09d}.json")
             if len(self._waiting) == 1:
@@ -69,7 +69,7 @@ class AsyncEvaluations(Evaluations):
         exception."""
         if not (self._waiting and self._worker):
             return
-        step = step_of(self._waiting[0])
+        step = saved_step(self._waiting[0])
         try:
             answer, fate = self._worker.answer(patience), ""
         except (EOFError, OSError):
@@ -116,7 +116,7 @@ class AsyncEvaluations(Evaluations):
 
     def _store_first(self, evaluation: Evaluation) -> None:
         """Store the result of the first waiting state."""
-        step = step_of(self._waiting[0])
+        step = saved_step(self._waiting[0])
         if step not in self.results:
             self._store(step, evaluation)
         self._keep_best(step, partial(state_of, self._waiting[0]))

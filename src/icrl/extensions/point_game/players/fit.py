@@ -55,7 +55,7 @@ def fit_players(config: PlayersConfig, evaluate: Evaluate, device: torch.device)
         run.loggers.append(logger)
         record_session(config, folder, owner, run.done)
         for name, learner in learners.items():
-            run.add(name, learner)
+            run.restore(name, learner)
             if run.is_fresh:
                 learner.begin()
         logger.describe(config)

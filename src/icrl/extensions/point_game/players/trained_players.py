@@ -124,8 +124,8 @@ def _sidecar(name: str, side: str, root: Path) -> Path:
     kind = {"": "last", "last": "last", "best": f"best_{side}"}.get(which, "snapshot")
     found = checkpoint.sidecars(folder, kind)
     if kind == "snapshot":
-        there = ", ".join(str(checkpoint.step_of(sidecar)) for sidecar in reversed(found)) or "none"
-        found = [sidecar for sidecar in found if checkpoint.step_of(sidecar) == int(which)]
+        there = ", ".join(str(checkpoint.saved_step(sidecar)) for sidecar in reversed(found)) or "none"
+        found = [sidecar for sidecar in found if checkpoint.saved_step(sidecar) == int(which)]
         refuse(not found, f"{name}: there is no snapshot of this update in {folder}, which has {there}")
     there = found and (kind == "snapshot" or (folder / checkpoint.FINISHED).exists())
     trained = there and getattr(_recorded(name, checkpoint.check(found[0])), side).player == LEARNED

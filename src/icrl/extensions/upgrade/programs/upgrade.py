@@ -25,7 +25,7 @@ from icrl.contracts import ConfigError, Json, PipelineError
 from icrl.data import history_store
 from icrl.extensions.upgrade._versions import present_config, program_of, rebuild_state
 from icrl.recording import record as stage_one
-from icrl.runs.checkpoint import step_of
+from icrl.runs.checkpoint import saved_step
 from icrl.runs.files import PROJECT, Identity, identity_of, only_writer, read_json, sha256, write_atomically, write_json
 from icrl.spaces import EnvSpec
 from icrl.training.program import compared
@@ -89,7 +89,7 @@ class Conversion:
     def convert_state(self, sidecar: Path) -> None:
         """Check a checkpoint, and bring its state into the present layout."""
         about, path, buffer = read_json(sidecar, FORM), sidecar.with_suffix(".pt"), io.BytesIO()
-        if not path.exists() or sha256(path) != about["state_sha256"] or step_of(sidecar) != about["step"]:
+        if not path.exists() or sha256(path) != about["state_sha256"] or saved_step(sidecar) != about["step"]:
             raise PipelineError(f"{path} is missing, damaged or renamed: put it back, or delete it and its .json")
         state = torch.load(path, map_location="cpu", weights_only=True)
         rebuilt = rebuild_state(about["description"]["program"], state, about["step"])
@@ -103,7 +103,7 @@ class Conversion:
         """Convert the run `name` except its states; returns a line for each converted folder."""
         done, source = list[str](), None
         for folder in sorted((self.root / "logs" / name).glob("*/")):
-            if sidecars := sorted(folder.glob(SIDECARS), key=step_of):
+            if sidecars := sorted(folder.glob(SIDECARS), key=saved_step):
                 owner, changed = self._convert_part(folder, sidecars)
                 source = owner if folder.name == "source" else source
                 done += [f"{folder.name}: {changed} files converted"] if changed else []
