@@ -10,6 +10,8 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
+import torch
+from torch import Tensor
 
 from icrl.config.options import refuse
 from icrl.contracts import Batch
@@ -44,8 +46,9 @@ class RowColumns(NamedTuple):
     labels: Labels | None
 
     def steps(self) -> tuple[MappedSteps, list[list[Stretches]]]:
-        """Columns of all steps, and the stretches that are kept. They are as on disk, with further files for those that
-        options change. The weight is missing if all are 1, the training reward if it is the recorded one."""
+        """Columns of all steps, and for some rows after the other the stretches that are kept, one `Stretches` for each
+        k. Columns are as on disk, with further files for those that options change. The weight is missing if all are 1,
+        the training reward if it is the recorded one."""
         weighted, needs_labels = self.objective.weighting != "none", self.objective.name == "dpt"
         is_changed = {"optimal_action": self.labels, "training_reward": self.rewards, "weight": weighted}
         changed = [name for name, change in is_changed.items() if change]
@@ -138,24 +141,36 @@ def stretches(done: Booleans, k: int, kept_steps: int, first_row: int = 0) -> St
     return Stretches(phase[kept], first_row + row[kept], start[kept], length[kept])
 
 
-def order_of_stretches(
-    found: Sequence[Sequence[Stretches]], keep_every: Sequence[int], num_rows: int, num_steps: int
-) -> tuple[Integers, Integers, Integers]:
-    """Order of all kept steps: for each k of `keep_every` by phase, then by row. `found` has the stretches of some rows
-    for each k, for all rows in order.
+class KeptSteps(NamedTuple):
+    """Index of the kept steps. Its rows are those of the histories, once for each phase of each k; the places of all
+    their steps are numbered row by row.
 
-    Returns the number of steps of each row that the phases make of rows, and for each stretch the place after its last
-    step, and what to add to a place in it for the number of the step among all `num_steps` steps of all rows."""
-    lengths, ends, firsts = list[Integers](), list[Integers](), list[Integers]()
-    for number, k in enumerate(keep_every):
-        phase, row, start, length = (np.concatenate(part) for part in zip(*(one[number] for one in found), strict=True))
-        order = phase.argsort(kind="stable")
-        lengths.append(np.bincount(phase * num_rows + row, length, k * num_rows).astype(np.int64))
-        ends.append(length[order])
-        firsts.append((row * num_steps + start)[order])
-    length, first = np.concatenate(ends), np.concatenate(firsts)
-    end = length.cumsum()
-    return np.concatenate(lengths), end, first - (end - length)
+    Example: one row with episodes of 3, 2 and 4 steps, and k = 2. Phase 0 has steps 0-2 and 5-8 at places 0-6, phase 1
+    has steps 3-4 at places 7-8. So row_length = [7, 2], end = [3, 7, 9], shift = [0, 2, -4]."""
+
+    row_length: Tensor  # kept steps of each row
+    end: Tensor  # of each stretch: the place after its last step
+    shift: Tensor  # of each stretch: number of a step, row * num_steps + time, less its place
+
+    @classmethod
+    def of(
+        cls, parts: Sequence[Sequence[Stretches]], keep_every: Sequence[int], num_rows: int, num_steps: int
+    ) -> KeptSteps:
+        """Index by k, phase and row. Each of `parts` has the stretches of some rows for each k, in order of rows."""
+        row_lengths, lengths, firsts = list[Integers](), list[Integers](), list[Integers]()
+        for k, of_k in zip(keep_every, zip(*parts, strict=True), strict=True):
+            phase, row, start, length = (np.concatenate(part) for part in zip(*of_k, strict=True))
+            order = phase.argsort(kind="stable")
+            row_lengths.append(np.bincount(phase * num_rows + row, length, k * num_rows).astype(np.int64))
+            lengths.append(length[order])
+            firsts.append((row * num_steps + start)[order])
+        end = (length := np.concatenate(lengths)).cumsum()
+        shift = np.concatenate(firsts) - (end - length)
+        return cls(*map(torch.from_numpy, (np.concatenate(row_lengths), end, shift)))
+
+    def steps(self, place: Tensor) -> Tensor:
+        """Numbers of the steps at these places."""
+        return place + self.shift[torch.searchsorted(self.end, place, right=True)]
 
 
 def step_weights(

@@ -19,7 +19,7 @@ from icrl.config.options import NO_EFFECT, OneOrMore, Options, option, refuse
 from icrl.contracts import Batch, Json
 from icrl.data.columns import step_dtypes
 from icrl.data.history_store import DamagedHistoriesError, Histories, open_histories
-from icrl.data.lives import ENDS, FLOATS, Labels, Rewards, RowColumns, order_of_stretches
+from icrl.data.lives import ENDS, FLOATS, KeptSteps, Labels, Rewards, RowColumns
 from icrl.nn.encoders import Moments
 from icrl.randomness import cumulative, draw, integers, mix, uniform
 from icrl.runs.files import check_same, has_form
@@ -102,7 +102,8 @@ class Windows:
         refuse(0 < config.history_len < num_envs, f"data.history_len={config.history_len}: {least}")
         rows = objective.rows(histories, _selected_rows(histories, config, tasks), steps)
         self._steps, kept = RowColumns(histories, config, objective, rows, steps, rewards, labels).steps()
-        lengths, end, shift = order_of_stretches(kept, config.keep_every, len(rows), steps)
+        self._kept = KeptSteps.of(kept, config.keep_every, len(rows), steps)
+        lengths = self._kept.row_length.numpy()
         usable = lengths >= context_len
         given = f"data.keep_every={config.keep_every} and data.kept_steps={config.kept_steps}"
         longest = f"the longest row of {folder}, {lengths.max(initial=0)} steps with {given}"
@@ -111,19 +112,16 @@ class Windows:
         self.num_windows, self.num_rows = int(num_windows.sum()), int(usable.sum())
         self._row_end = torch.from_numpy(num_windows.cumsum())  # windows before the end of each row
         self._row_shift = torch.from_numpy(starts - (num_windows.cumsum() - num_windows))
-        self._stretch_end, self._stretch_shift = torch.from_numpy(end), torch.from_numpy(shift)
         self._offsets = torch.arange(context_len)
 
     def at(self, window: Tensor) -> Batch:
         """The windows with these numbers `[B]`, from 0 to num_windows - 1.
 
-        A number is turned into places among the kept steps, and these into steps among all. With rows of 5 kept steps
-        and windows of 3, window 3 is the first of row 1, at places 5, 6, 7; stretches (`order_of_stretches`) say which
-        steps of the recorded life stand there."""
+        A number is turned into places among the kept steps, and these into steps among all (`KeptSteps`). With rows of
+        5 kept steps and windows of 3, window 3 is the first of row 1, at places 5, 6, 7."""
         row = torch.searchsorted(self._row_end, window, right=True)
         place = (window + self._row_shift[row])[:, None] + self._offsets  # [B, T]
-        stretch = torch.searchsorted(self._stretch_end, place, right=True)
-        columns = self._steps.read(place + self._stretch_shift[stretch])
+        columns = self._steps.read(self._kept.steps(place))
         columns["reward"] = self._values(columns["reward"])
         columns.setdefault("training_reward", columns["reward"])
         columns.setdefault("weight", torch.ones(place.shape))

@@ -77,7 +77,7 @@ def opened(
         run.restore("model", model)
         run.restore("updater", updater)
         if training.noise_scale:
-            run.restore("noise_scale", training.noise_scale, is_optional=True)  # may be new in this run
+            run.restore("noise_scale", training.noise_scale, is_optional=True)  # absent without the extension
         for name, part in {"generators": Generators(device, ranks), **(parts or {})}.items():
             run.restore(name, part)
         stack.enter_context(run)
