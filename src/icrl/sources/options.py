@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from icrl.app.root import Config
 
 NotNegative = Annotated[Any, Rate(ge=0)]
-Positive = Annotated[Any, Rate(gt=0)]
 Share = Annotated[Any, Rate(ge=0, le=1)]
 Conflicts = Iterator[tuple[object, str]]  # conditions that must not hold; in messages `{option}` is its name and value
 

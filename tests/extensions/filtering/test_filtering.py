@@ -29,21 +29,16 @@ NUM_STEPS = 40
 CURVES = np.array([[0, 0.5, 1], [0.5, 0.25, 0.5], [0, 0, 0]])  # steady, back where it was, never any reward
 
 
-@pytest.mark.parametrize(("weight", "expected"), [(0, [1, 0, 0]), (1, [2, 0.5, 0]), (4, [5, 2, 0])])
-def test_utilities_are_those_by_hand(weight: float, expected: list[float]) -> None:
-    """Improvements of 1, 0 and 0 over a range of 1; rises of 1 of 1, of 0.25 of 0.5, and of nothing."""
-    assert utilities(CURVES, weight) == pytest.approx(expected)
-
-
-@pytest.mark.parametrize(("weight", "expected"), [(0, [3, 0, 0]), (1, [2, 1, 0])])
-def test_copies_are_those_by_hand(weight: float, expected: list[int]) -> None:
-    """Shares of 1, 0 and 0; of 2.4, 0.6 and 0, whose sums 2.4, 3 and 3 are rounded."""
-    assert copies_of(CURVES, weight).tolist() == expected
+def test_utilities_and_copies_are_those_by_hand() -> None:
+    """Improvements of 1, 0 and 0 over a range of 1; rises of 1 of 1, of 0.25 of 0.5, and of nothing. Shares of 2.4, 0.6
+    and 0, whose sums 2.4, 3 and 3 are rounded."""
+    assert utilities(CURVES) == pytest.approx([2, 0.5, 0])
+    assert copies_of(CURVES).tolist() == [2, 1, 0]
 
 
 def test_learners_that_are_all_alike_stay() -> None:
-    assert copies_of(np.ones((4, 3)), 1).tolist() == [1] * 4
-    assert copies_of(np.ones((1, 3)), 1).tolist() == [1]
+    assert copies_of(np.ones((4, 3))).tolist() == [1] * 4
+    assert copies_of(np.ones((1, 3))).tolist() == [1]
 
 
 def two_kinds(num_steps: int = NUM_STEPS) -> Histories:

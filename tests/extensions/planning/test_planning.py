@@ -52,7 +52,7 @@ def test_the_head_is_the_categorical_of_its_first_parameters() -> None:
 
 def test_the_loss_equals_its_equation() -> None:
     model = gpt(SPEC, head="planning")
-    objective = PlanningObjective(PlanningConfig(model_weight=0.5), SPEC, model.head)
+    objective = PlanningObjective(PlanningConfig(), SPEC, model.head)
     batch = batch_of(3, LENGTH, terminated=[0, 1, 0] * LENGTH)
     batch = batch._replace(weight=torch.rand(3, LENGTH, generator=torch.Generator().manual_seed(2)))
     parameters = model(context_of(Window.of(batch))).detach()
@@ -69,7 +69,7 @@ def test_the_loss_equals_its_equation() -> None:
                 weight = float(batch.weight[b, t]) if name == "imitation" else 1.0
                 expected[name] -= weight * float(logits.log_softmax(-1)[target]) / (3 * LENGTH)
     terms, metrics = objective(model, batch)
-    assert objective.weights == {"imitation": 1.0, "reward_nll": 0.5, "next_obs_nll": 0.5}
+    assert objective.weights == {"imitation": 1.0, "reward_nll": 1.0, "next_obs_nll": 1.0}
     assert {name: term.item() for name, term in terms.items()} == pytest.approx(expected, rel=1e-4)
     assert torch.equal(objective.logits(model, batch), parameters[..., :4])
     assert set(metrics) == {"nll", "accuracy", "reward_accuracy", "next_obs_accuracy"}

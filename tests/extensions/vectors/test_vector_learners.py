@@ -95,8 +95,8 @@ class Plain(PlainLearner):
         log_prob = self.log_prob(steps.obs, steps.action)
         actor_loss = -log_prob * advantage
         if self.config.name == "ppo":
-            ratio, clip = (log_prob - before).exp(), self.config.clip_range
-            actor_loss = -torch.min(ratio * advantage, ratio.clamp(1 - clip, 1 + clip) * advantage)
+            ratio = (log_prob - before).exp()
+            actor_loss = -torch.min(ratio * advantage, ratio.clamp(0.8, 1.2) * advantage)
         error = (returns - self.value(steps.obs)) / self.moments(self.returns)[1]
         entropy = torch.distributions.Normal(0.0, self.free.exp()[0, 0]).entropy()
         loss = actor_loss.mean() + self.config.value_coefficient * error.square().mean()

@@ -5,7 +5,7 @@ environments, d_k = c_{k+1} - c_k, and range the largest minus the least c of al
 
     improvement = (c_K - c_1) / range
     stability   = sum of max(d_k, 0) / sum of |d_k|    (1: it never got worse; 0 if no reward ever changed)
-    U           = improvement + stability weight * stability
+    U           = improvement + stability
     p           = (U - min U) / (max U - min U),       min and max over the learners on its task (all alike: p = 1)
 
 Each task keeps its number of learners, and learner l is there n_l times, where n_l is the number of learners on its
@@ -29,7 +29,8 @@ NUM_STRETCHES = 10
 
 class FilteredConfig(ObjectiveConfig):
     name: Literal["filtered"] = option("filtered", "algorithm distillation of the learners that improved most")
-    stability_weight: float = option(1.0, "weight of a learner's stability beside its improvement", ge=0)
+
+    former = {"stability_weight": 1.0}
 
     def rows(self, histories: Histories, rows: np.ndarray, num_steps: int) -> np.ndarray:
         """Rows of the learners, each learner as often as the equations say."""
@@ -38,7 +39,7 @@ class FilteredConfig(ObjectiveConfig):
         tasks, curves = histories.row_tasks[by_learner[:, 0]], reward_curves(histories, by_learner, num_steps)
         copies = np.zeros(len(by_learner), np.int64)
         for task in np.unique(tasks):
-            copies[tasks == task] = copies_of(curves[tasks == task], self.stability_weight)
+            copies[tasks == task] = copies_of(curves[tasks == task])
         return by_learner.repeat(copies, 0).flatten()
 
 
@@ -56,18 +57,18 @@ def reward_curves(histories: Histories, rows: np.ndarray, num_steps: int) -> Flo
     return np.concatenate(means).reshape(*rows.shape, -1).mean(1)
 
 
-def utilities(curves: Floats, stability_weight: float) -> Floats:
+def utilities(curves: Floats) -> Floats:
     """U `[L]` of all learners on a task, given their mean rewards `[L, K]`."""
     change, spread = np.diff(curves, axis=1), np.ptp(curves)
     moved = np.abs(change).sum(1)
     rise = np.maximum(change, 0).sum(1)
     improvement = (curves[:, -1] - curves[:, 0]) / (spread or 1)
-    return improvement + stability_weight * rise / np.where(moved, moved, 1)
+    return improvement + rise / np.where(moved, moved, 1)
 
 
-def copies_of(curves: Floats, stability_weight: float) -> np.ndarray:
+def copies_of(curves: Floats) -> np.ndarray:
     """How often each learner on a task is there, `[L]` integers with the sum L."""
-    utility = utilities(curves, stability_weight)
+    utility = utilities(curves)
     above = utility - utility.min()
     shares = above / above.sum() if above.any() else np.full(len(above), 1 / len(above))
     return np.diff(np.round(shares.cumsum() * len(shares)), prepend=0).astype(np.int64)

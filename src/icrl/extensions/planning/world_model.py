@@ -5,7 +5,7 @@ one linear layer for each action a:
 
     pi(. | h_t) = softmax(W h_t),  p(r | h_t, a) = softmax(U_a h_t),  p(o' | h_t, a) = softmax(V_a h_t)
     loss = loss of algorithm distillation
-           - model_weight * mean over b, t of  (log p(r_t | h_t, a_t) + log p(o_{t+1} | h_t, a_t))
+           - mean over b, t of  (log p(r_t | h_t, a_t) + log p(o_{t+1} | h_t, a_t))
 
 o' is an observation, or the end of the task (index O).
 """
@@ -30,11 +30,12 @@ class PlanningConfig(ObjectiveConfig):
     name: Literal["planning"] = option(
         "planning", "algorithm distillation, and prediction of the reward and the next observation"
     )
-    model_weight: float = option(1.0, "weight of the predictions in the loss", ge=0)
     horizon: int = option(
         6, "steps that policy.model=planned imagines, discounted by objective.discount", ge=1, stages="4"
     )
     beams: int = option(1, "imagined continuations that are kept for each first action", ge=1, le=1000, stages="4")
+
+    former = {"model_weight": 1.0}
 
 
 class Predictions(NamedTuple):
@@ -80,9 +81,9 @@ class PlanningObjective(Imitation):
 
     def __init__(self, config: PlanningConfig, spec: EnvSpec, head: Head | None = None) -> None:
         """`head` is that of the model. Raises `ConfigError` for worlds that it cannot predict."""
-        self.spec, weight = spec, config.model_weight
+        self.spec = spec
         self.split = (head if isinstance(head, PlanningHead) else PlanningHead(GPTConfig(), spec)).split
-        self.weights = {"imitation": 1.0, "reward_nll": weight, "next_obs_nll": weight}
+        self.weights = dict.fromkeys(("imitation", "reward_nll", "next_obs_nll"), 1.0)
 
     def logits(self, model: nn.Module, batch: Batch) -> Tensor:
         """Action logits `[B, T, A]`."""

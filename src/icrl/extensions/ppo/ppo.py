@@ -7,7 +7,7 @@ The policy pi_old that played an unroll computes once
 so that several updates can learn from them. The loss of one learner over its W windows of T steps, averaged over the
 T * W samples, is
 
-    L = -min(ratio * A, clip(ratio, 1 - clip_range, 1 + clip_range) * A)
+    L = -min(ratio * A, clip(ratio, 0.8, 1.2) * A)
         + value_coefficient * (R - V(s))^2 - entropy_coefficient * H(pi(.|s)),    ratio = pi(a|s) / pi_old(a|s)
 
 With `normalize_advantage`, A has mean 0 and deviation 1 over a learner's samples in an update. Over vectors, advantages
@@ -24,14 +24,17 @@ from icrl.contracts import Rollout, Sample, UpdateResult
 from icrl.rl.returns import backward_sums
 from icrl.sources import source
 from icrl.sources.a2c import ActorCritic, ActorCriticConfig
-from icrl.sources.options import Conflicts, Positive, named
+from icrl.sources.options import Conflicts, named
+
+CLIP_RANGE = 0.2  # of the ratio, to both sides of 1
 
 
 class PPOConfig(ActorCriticConfig):
     name: Literal["ppo"] = named("ppo")
-    clip_range: Positive = option(0.2, "clip range c: the probability ratio is clipped to 1 - c .. 1 + c")
     gae_lambda: float = option(0.95, "lambda of generalised advantage estimation", ge=0, le=1)
     normalize_advantage: bool = option(False, "scale a learner's advantages in a mini-batch to mean 0 and deviation 1")
+
+    former = {"clip_range": CLIP_RANGE}
 
     def conflicts(self) -> Conflicts:
         yield from super().conflicts()
@@ -59,10 +62,9 @@ class PPO(ActorCritic):
         inputs, returns = self._inputs(sample.rollout, sample.targets), sample.targets["return"]
         log_prob, value, entropies = self.heads.evaluate_actions(inputs, sample.rollout.action)
         advantage = self._advantage(sample)
-        clip_range = self.rate("clip_range")
         log_ratio = log_prob - sample.targets["log_prob"]
         ratio = log_ratio.exp()
-        clipped = ratio.clamp(1 - clip_range, 1 + clip_range)
+        clipped = ratio.clamp(1 - CLIP_RANGE, 1 + CLIP_RANGE)
         metrics = {
             "approx_kl": self._per_learner((ratio - 1 - log_ratio).detach()),
             "clip_fraction": self._per_learner((ratio.detach() != clipped.detach()).float()),
