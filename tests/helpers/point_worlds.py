@@ -16,8 +16,6 @@ _DEFAULTS: dict[str, Any] = {
     "variant": "point_game",
     "role": "host",
     "opponents": ["table_0"],
-    "dimensions": [3],
-    "clouds": [{"max_num_points": 5, "max_value": 6}],
     "max_episode_steps": 6,
 }
 

@@ -33,11 +33,11 @@ def one_of(choices: list[Choice], noise: np.float32) -> Choice:
 
 
 class Stream:
-    """Games of `dimension` coordinates; observations have points of `width` coordinates and `rows` of them."""
+    """Games of points with `shown` = (rows, coordinates), of which the largest at the start is `highest`."""
 
-    def __init__(self, role, opponent, dimension, cloud, seed, shown, max_steps):
-        self.role, self.dimension, self.cloud, self.seed = role, dimension, cloud, seed
-        (self.rows, self.width), self.max_steps = shown, max_steps
+    def __init__(self, role, opponent, highest, seed, shown, max_steps):
+        self.role, self.highest, self.seed = role, highest, seed
+        (self.rows, self.dimension), self.max_steps = shown, max_steps
         self.name, _, chance = opponent.partition("@")
         self.chance = np.float32(1 if self.name in ("random", "random_subset") else chance or 0)
         self.episode = 0
@@ -46,9 +46,9 @@ class Stream:
     def step(self, action: int) -> Seen:
         subset, axis = self.asked, action
         if self.role == "host":
-            subset = scalar.subsets(self.width)[action]
+            subset = scalar.subsets(self.dimension)[action]
             axis = self._coordinate(subset)
-        assert axis in subset and max(subset) < self.dimension
+        assert axis in subset
         self.points = scalar.reposition(scalar.reduce(scalar.shift(self.points, subset, axis)))
         self.timestep, self.answer = self.timestep + 1, axis
         if self.role == "agent":
@@ -63,13 +63,12 @@ class Stream:
 
     @property
     def obs(self) -> list[int]:
-        numbers = [[x + 1 for x in point] + [1] * (self.width - self.dimension) for point in self._in_order()]
-        numbers += [[0] * self.width] * (self.rows - len(numbers))
+        numbers = [[x + 1 for x in point] for point in self._in_order()]
+        numbers += [[0] * self.dimension] * (self.rows - len(numbers))
+        legal = [True] * len(scalar.subsets(self.dimension))
         if self.role == "agent":
-            legal = [coordinate in self.asked for coordinate in range(self.width)]
-        else:
-            legal = [max(subset) < self.dimension for subset in scalar.subsets(self.width)]
-        chosen = [coordinate == self.answer for coordinate in range(self.width)]
+            legal = [coordinate in self.asked for coordinate in range(self.dimension)]
+        chosen = [coordinate == self.answer for coordinate in range(self.dimension)]
         return [int(x) for row in (*numbers, chosen, legal) for x in row]
 
     def _begin(self) -> None:
@@ -82,9 +81,8 @@ class Stream:
         self.asked = self._subset() if self.role == "agent" else ()
 
     def _points(self, attempt: int) -> Points:
-        seed, highest = mix(mix(self.seed, self.episode), attempt), self.cloud["max_value"] + 1
-        counters = range(self.cloud["max_num_points"] * self.dimension)
-        flat = [mix(seed, counter) // 4 % highest for counter in counters]
+        seed = mix(mix(self.seed, self.episode), attempt)
+        flat = [mix(seed, counter) // 4 % (self.highest + 1) for counter in range(self.rows * self.dimension)]
         return scalar.reduce([tuple(flat[at : at + self.dimension]) for at in range(0, len(flat), self.dimension)])
 
     def _in_order(self) -> list[Point]:
@@ -100,7 +98,7 @@ class Stream:
             return one_of([*subset], noise / self.chance)
         kind, _, number = self.name.partition("_")
         if kind == "table":
-            return one_of([*subset], uniform(mix(7, int(number)), scalar.subsets(self.width).index(subset)))
+            return one_of([*subset], uniform(mix(7, int(number)), scalar.subsets(self.dimension).index(subset)))
         if kind == "order":
             return next(c for c in map(int, number) if c in subset)
         return {"first": min, "last": max}[kind](subset)

@@ -1,13 +1,13 @@
 """Options of the world `point_game`, and its opponents: fixed players by name, which may play at random with some
-probability. n coordinates, A subsets.
+probability. A subsets.
 """
 
 import re
-from itertools import permutations, product
-from typing import Annotated, Any, Literal, NamedTuple, Self
+from itertools import permutations
+from typing import Annotated, Literal, NamedTuple, Self
 
 import torch
-from pydantic import Field, model_validator
+from pydantic import model_validator
 from torch import Tensor
 
 from icrl.config.options import Name, OneOrMore, option, refuse
@@ -17,9 +17,11 @@ from icrl.extensions.point_game.fixed_players import AGENTS, HOSTS, choose, rand
 from icrl.extensions.point_game.rules import subsets
 from icrl.randomness import mix, uniform
 
-_LARGEST_COORDINATE = 2**31 - 2  # so that an observation fits 32 bits
-_CLOUD, _MOST = {"max_num_points": 2, "max_value": 1}, 1000  # keys of a cloud of points, the least of each, the most
-_TABLES_SEED, _MOST_TABLES, _MOST_ORDERED = 7, 10_000, 6  # 6 coordinates have 720 orders
+DIMENSION = 4  # coordinates of a point
+NUM_POINTS = 8  # of a start
+MAX_VALUE = 10  # coordinates of a start are uniform in 0 .. this
+_MOST_STEPS = 25  # so that an observation fits 32 bits
+_TABLES_SEED, _MOST_TABLES = 7, 10_000
 _RANDOM = ("random", "random_subset")  # players that are nothing but noise
 _FORM = re.compile(r"([^@]*)(?:@(1|0\.[0-9]*[1-9]))?")  # one way to write each noise
 _TABLE = re.compile(r"(tables?)_(0|[1-9][0-9]{0,4})")
@@ -31,42 +33,18 @@ class PointGameConfig(EnvConfig):
     role: Literal["host", "agent"] = option("host", "side of the learner; its opponent plays the other side")
     opponents: Annotated[list[Name], OneOrMore] = option(
         ["tables_100"],
-        "fixed players, each a task. Agents: random, first, last; order_201 (coordinate 2 before 0 before 1), orders: "
-        "all of them; table_0 (the same answer to the same subset), tables_100: tables 0 to 99. Or hosts. @0.2 after "
-        "one lets it play at random with probability 0.2",
+        "fixed players, each a task. Agents: random, first, last; order_2013 (coordinate 2, else 0, else 1, else 3), "
+        "orders: all of them; table_0 (the same answer to the same subset), tables_100: tables 0 to 99. Or hosts. @0.2 "
+        "after one lets it play at random with probability 0.2",
     )
-    dimensions: Annotated[list[Annotated[int, Field(ge=2, le=9)]], OneOrMore] = option(
-        [4], "coordinates of a point: each number is a task of every opponent"
-    )
-    clouds: list[dict[str, Any]] = option(
-        [{"max_num_points": 8, "max_value": 10}],
-        "starting positions, a mapping with max_num_points and max_value each: number of points, and "
-        "largest coordinate of a uniform draw",
-    )
+
+    former = {"dimensions": [DIMENSION], "clouds": [{"max_num_points": NUM_POINTS, "max_value": MAX_VALUE}]}
 
     @model_validator(mode="after")
     def _check(self) -> Self:
-        clouds, sizes = self.clouds, self.dimensions
-        fit = [
-            cloud.keys() == _CLOUD.keys() and type(cloud[key]) is int and least <= cloud[key] <= _MOST
-            for cloud, (key, least) in product(clouds, _CLOUD.items())
-        ]
-        needed = ", ".join(f"{key} >= {least}" for key, least in _CLOUD.items()) + f" and <= {_MOST}"
-        refuse(not fit or not all(fit), f"env.clouds={clouds}: must be a list of mappings with two ints, {needed}")
-        twice = len({*sizes}) < len(sizes)
-        refuse(not sizes or twice, f"env.dimensions={sizes}: must have at least one number, and no duplicates")
-        refuse(
-            self.largest_coordinate > _LARGEST_COORDINATE,
-            f"env.max_episode_steps={self.max_episode_steps}: coordinates may grow beyond {_LARGEST_COORDINATE}, from "
-            f"env.clouds={clouds} and env.dimensions={sizes}; give fewer steps, or smaller clouds",
-        )
+        steps = self.max_episode_steps
+        refuse(steps > _MOST_STEPS, f"env.max_episode_steps={steps}: must be at most {_MOST_STEPS} in the point game")
         return self
-
-    @property
-    def largest_coordinate(self) -> int:
-        """Bound of all coordinates: each move at most doubles the sum over coordinates of their maxima."""
-        start = max(cloud["max_value"] for cloud in self.clouds) * max(self.dimensions)
-        return start << self.max_episode_steps
 
 
 class Opponent(NamedTuple):
@@ -76,15 +54,15 @@ class Opponent(NamedTuple):
     player: str  # the name without its noise
     noise: float
 
-    def answers(self, dimension: int) -> Tensor:
+    def answers(self) -> Tensor:
         """Coordinates `[A]` that an agent answers without noise to each subset; any for a host or a random player."""
-        table = subsets(dimension)
+        table = subsets(DIMENSION)
         name, _, number = self.player.partition("_")
         if name == "table":
             return choose(table, uniform(mix(torch.tensor(_TABLES_SEED), int(number)), torch.arange(len(table))))
-        order = [*map(int, number)] if name == "order" else sorted(range(dimension), reverse=name == "last")
-        rank = torch.tensor([order.index(coordinate) for coordinate in range(dimension)])
-        return rank.expand(len(table), -1).masked_fill(~table, dimension).argmin(1)
+        order = [*map(int, number)] if name == "order" else sorted(range(DIMENSION), reverse=name == "last")
+        rank = torch.tensor([order.index(coordinate) for coordinate in range(DIMENSION)])
+        return rank.expand(len(table), -1).masked_fill(~table, DIMENSION).argmin(1)
 
     def name_subset(self, points: Tensor, noise: Tensor) -> Tensor:
         """Actions `[B]` of a host, see `fixed_players`. Noise that does not make the move random is stretched, so that
@@ -103,7 +81,7 @@ def opponents_of(config: PointGameConfig) -> list[Opponent]:
     for text in config.opponents:
         form = _FORM.fullmatch(text)
         name, chance = form.groups() if form else ("", None)
-        names = _players_of(name, config.role, max(config.dimensions))
+        names = _players_of(name, config.role)
         if not names or (chance and name in _RANDOM):
             agents = ", ".join([*AGENTS, "orders, order_01..., tables_100, table_0"])
             known = agents if config.role == "host" else ", ".join(HOSTS)
@@ -123,15 +101,15 @@ def stretched(noise: Tensor, chance: Tensor) -> Tensor:
     return (noise / chance.clamp(min=1e-9)).clamp(max=_ALMOST_ONE)
 
 
-def _players_of(name: str, role: str, dimension: int) -> list[str]:
+def _players_of(name: str, role: str) -> list[str]:
     """Players that `name` stands for; none for an unknown name."""
     if role == "agent":
         return [name] if name in HOSTS else []
     table = _TABLE.fullmatch(name)
     if table and int(table[2]) <= _MOST_TABLES:
         return [name] if table[1] == "table" else [f"table_{number}" for number in range(int(table[2]))]
-    digits = "".join(map(str, range(dimension)))
-    if name == "orders" and dimension <= _MOST_ORDERED:
+    digits = "".join(map(str, range(DIMENSION)))
+    if name == "orders":
         return ["order_" + "".join(order) for order in permutations(digits)]
     is_order = name.startswith("order_") and sorted(name.removeprefix("order_")) == list(digits)
     return [name] if name in AGENTS or is_order else []

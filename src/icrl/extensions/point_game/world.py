@@ -1,15 +1,13 @@
 """Polyhedra game as a family of tasks: the learner plays one side, and a task hides who plays the other.
 
-A task is a row (opponent, dimension, cloud): a fixed player of the other side, the number of coordinates of its games,
-and the distribution of their starts. B streams, N rows for points, n the largest dimension of all tasks, A actions.
+A task is the number of a fixed player of the other side. B streams, N = 8 rows for points, n = 4 coordinates, A
+actions.
 
 An observation is N * n + n + A numbers >= 0: the points in canonical order, one more than each coordinate and 0 where
 there is no point, then flags of the coordinate that the agent chose last in this game, then flags of the legal actions.
-In a game of fewer coordinates than n the others are 0 and are never named. As host the learner gets 1 with the move
-that ends the game, as agent 1 for each move that does not.
+As host the learner gets 1 with the move that ends the game, as agent 1 for each move that does not.
 """
 
-from itertools import product
 from typing import Any, NamedTuple
 
 import torch
@@ -19,9 +17,16 @@ from icrl.contracts import Policy, Step
 from icrl.envs.core import TensorEnv, world
 from icrl.evaluation.references import searchers_in
 from icrl.extensions.point_game.fixed_players import AGENTS, HOSTS, choose
-from icrl.extensions.point_game.opponents import PointGameConfig, opponents_of, stretched
+from icrl.extensions.point_game.opponents import (
+    DIMENSION,
+    MAX_VALUE,
+    NUM_POINTS,
+    PointGameConfig,
+    opponents_of,
+    stretched,
+)
 from icrl.extensions.point_game.rollout import PointGame, PointGameOptions
-from icrl.extensions.point_game.rules import PADDING, canonical, subset_of, subsets
+from icrl.extensions.point_game.rules import canonical, subset_of, subsets
 from icrl.spaces import discrete_spec
 
 _REFERENCES = {"host": ("zeillinger", "weak_spivakovsky"), "agent": ("first", "last")}  # the best fixed players
@@ -30,7 +35,7 @@ _REFERENCES = {"host": ("zeillinger", "weak_spivakovsky"), "agent": ("first", "l
 class GamesState(NamedTuple):
     """State of B games: the fields of `PointState`, with the task and the last answer."""
 
-    task: Tensor  # [B, 3] int64
+    task: Tensor  # [B, 1] int64
     seed: Tensor
     episode: Tensor
     timestep: Tensor
@@ -41,52 +46,43 @@ class GamesState(NamedTuple):
 
 @world("point_game", PointGameConfig)
 class PointFamily(TensorEnv):
-    """Point game with all opponents, dimensions and clouds of `config`."""
+    """Point game with all opponents of `config`."""
 
-    task_columns = ("opponent", "dimension", "cloud")
+    task_columns = ("opponent",)
     has_planner = False
 
     def __init__(self, config: PointGameConfig) -> None:
         """Raises `ConfigError` for an unknown opponent."""
         self.config = config
-        self._is_host, self._role, dimension = config.role == "host", config.role, max(config.dimensions)
+        self._is_host = config.role == "host"
         self.opponents = opponents_of(config)
-        self._dimensions, self._clouds = sorted(config.dimensions), config.clouds
-        clock = {"max_episode_steps": config.max_episode_steps, "reposition": True}
-        self._games = {
-            (size, number): PointGame(PointGameOptions(size, **cloud, **clock))
-            for size, (number, cloud) in product(self._dimensions, enumerate(config.clouds))
-        }
-        self._game = self._games[dimension, 0]  # all have the same rules
-        actions, success = (len(subsets(dimension)), "end") if self._is_host else (dimension, "survival")
-        sizes = (config.largest_coordinate + 2, actions, (0.0, 1.0), 0, config.max_episode_steps, success)
-        self.spec = discrete_spec(*sizes, points=(max(cloud["max_num_points"] for cloud in config.clouds), dimension))
+        self._game = PointGame(PointGameOptions(DIMENSION, NUM_POINTS, MAX_VALUE, config.max_episode_steps, True))
+        actions, success = (len(subsets(DIMENSION)), "end") if self._is_host else (DIMENSION, "survival")
+        most = (
+            MAX_VALUE * DIMENSION << config.max_episode_steps
+        )  # a move at most doubles the sum of the largest numbers
+        sizes = (most + 2, actions, (0.0, 1.0), 0, config.max_episode_steps, success)
+        self.spec = discrete_spec(*sizes, points=(NUM_POINTS, DIMENSION))
         self._noise = torch.tensor([opponent.noise for opponent in self.opponents])  # [P]
-        self._choice = torch.stack([opponent.answers(dimension) for opponent in self.opponents])  # [P, A]
-        beyond = torch.stack([torch.arange(dimension) >= size for size in range(dimension + 1)])
-        self._inside = ~(subsets(dimension) & beyond[:, None]).any(-1)  # [n + 1, A]: subsets by dimension of the task
+        self._choice = torch.stack([opponent.answers() for opponent in self.opponents])  # [P, A]
 
     def all_tasks(self) -> Tensor:
-        """Every task once: opponents that play alike in a dimension are one task, so no held-out task is known."""
-        tasks = torch.tensor([*product(range(len(self.opponents)), self._dimensions, range(len(self._clouds)))])
+        """Every task once: opponents that play alike are one task, so no held-out task is known."""
+        tasks = torch.arange(len(self.opponents))[:, None]
         first = {play: row for row, play in reversed([*enumerate(self.fingerprint(tasks))])}
         return tasks[sorted(first.values())]
 
     def label(self, task: Tensor) -> str:
-        opponent, dimension, cloud = task.tolist()
-        parts = [self.opponents[opponent].name.replace("@", "_noise_")]
-        parts += [f"{dimension}d"] if len(self._dimensions) > 1 else []
-        return "-".join(parts + ([f"cloud_{cloud}"] if len(self._clouds) > 1 else []))
+        return self.opponents[int(task[0])].name.replace("@", "_noise_")
 
     def fingerprint(self, tasks: Tensor) -> list[str]:
-        """Play of the opponent, dimension and cloud of each task: the same for two names of one player."""
+        """Play of the opponent of each task: the same for two names of one player. Tasks that earlier versions recorded
+        have two more numbers, always the same."""
         found = []
-        for number, dimension, cloud in tasks.tolist():
+        for number in tasks[:, 0].tolist():
             _, player, noise = self.opponents[number]
-            answers = self._choice[number, self._inside[dimension]].tolist() if self._is_host else player
-            play = "random" if noise == 1 else f"{answers} {noise}"
-            play = play if self._is_host or dimension > 2 else "the only subset"
-            found.append(f"{self._role} {play} {dimension} {sorted(self._clouds[cloud].items())}")
+            answers = self._choice[number].tolist() if self._is_host else player
+            found.append(f"{self.config.role} " + ("random" if noise == 1 else f"{answers} {noise}"))
         return found
 
     def reset(self, tasks: Tensor, seeds: Tensor) -> tuple[Any, Step]:
@@ -115,36 +111,32 @@ class PointFamily(TensorEnv):
 
     def points_of(self, obs: Tensor) -> Tensor:
         """Positions `[..., N, n]` in observations `[..., K]`."""
-        rows, dimension = self.spec.points
-        return obs[..., : rows * dimension].unflatten(-1, (rows, dimension)) - 1
+        size = self.spec.points
+        return obs[..., : size[0] * size[1]].unflatten(-1, size) - 1
 
     def _start(self, tasks: Tensor, seeds: Tensor, episode: Tensor) -> GamesState:
         """Start the games numbered `episode`."""
-        points = seeds.new_full((len(seeds), *self.spec.points), PADDING)
-        for dimension, cloud in tasks[:, 1:].unique(dim=0).tolist():
-            where = (tasks[:, 1] == dimension) & (tasks[:, 2] == cloud)
-            start = self._games[dimension, cloud].start(seeds[where], episode[where])
-            points[where, : start.shape[1], :dimension] = start
-        points, zero = points.clamp(min=0).where(points[..., :1] >= 0, PADDING), torch.zeros_like(seeds)
-        return self._ask(GamesState(tasks, seeds, episode, zero, points, zero, zero - 1))
+        zero = torch.zeros_like(seeds)
+        return self._ask(GamesState(tasks, seeds, episode, zero, self._game.start(seeds, episode), zero, zero - 1))
 
     def _observe(self, state: GamesState) -> Tensor:
         points = canonical(state.points) + 1
-        chosen = state.answer[:, None] == torch.arange(self.spec.points[1], device=points.device)
+        chosen = state.answer[:, None] == torch.arange(DIMENSION, device=points.device)
         return torch.cat([points.flatten(1), chosen, self._legal(state)], dim=1)
 
     def _legal(self, state: GamesState) -> Tensor:
         """Mask of the legal actions, `[B, A]` bool, whether or not the game is over."""
-        return self._inside[state.task[:, 1]] if self._is_host else subset_of(state.subset, self.spec.points[1])
+        every = state.task.new_ones(len(state.task), self.spec.num_actions, dtype=torch.bool)
+        return every if self._is_host else subset_of(state.subset, DIMENSION)
 
     def _ask(self, state: GamesState) -> GamesState:
         """Let the opponents name their subsets, if the learner is the agent."""
         if self._is_host:
             return state
         subset = torch.zeros_like(state.seed)
-        for number, dimension in state.task[:, :2].unique(dim=0).tolist():
-            where = (state.task[:, 0] == number) & (state.task[:, 1] == dimension)
-            some = GamesState(*(column[where] for column in state))._replace(points=state.points[where, :, :dimension])
+        for number in state.task[:, 0].unique().tolist():
+            where = state.task[:, 0] == number
+            some = GamesState(*(column[where] for column in state))
             subset[where] = self._game.ask(self.opponents[number].name_subset, some).subset
         return state._replace(subset=subset)
 
@@ -176,6 +168,5 @@ class FixedPlayer(NamedTuple):
 
 @searchers_in.register
 def _(env: PointFamily) -> dict[str, Policy[Any]]:
-    """The best known fixed players by name; none if tasks differ in dimension, because a host cannot see it."""
-    names = _REFERENCES[env.config.role] if len(env.config.dimensions) == 1 else ()
-    return {name.replace("_", " ").title(): FixedPlayer(env, name) for name in names}
+    """The best known fixed players by name."""
+    return {name.replace("_", " ").title(): FixedPlayer(env, name) for name in _REFERENCES[env.config.role]}
