@@ -101,7 +101,8 @@ def test_folders_that_do_not_exist_are_named(finished, monkeypatch, tmp_path):
     for call, said in (
         (lambda: icrl.load("logs/gone"), f"^{tmp_path}/logs/gone: there is no such folder$"),
         (lambda: icrl.open_histories("gone"), f"^no histories in {tmp_path}/gone, which does not exist: "),
-        (lambda: icrl.load(finished / "logs/tiny", model="gone"), "no finished training in .*/gone: .*: .*gpt, source"),
+        (lambda: icrl.load(finished / "logs/tiny", model="gone"), "policy.model=gone .* must be one of gpt, finetuned"),
+        (lambda: icrl.load(finished / "logs/tiny", model="finetuned"), "no finished training in .*: .*: .*gpt, source"),
         (lambda: icrl.load(finished / "logs/tiny", model=3), "model=3: must be None, or the name"),
         (lambda: icrl.load(finished / "logs/tiny", temperature=-1), "temperature=-1: must be None, 0, or "),
         (lambda: icrl.load(finished / "logs/tiny", temperature=math.nan), "temperature=nan: must be"),

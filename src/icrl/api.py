@@ -33,8 +33,8 @@ from icrl.nn.encoders import encoder
 from icrl.nn.gpt_policy import GPTPolicy, InContextPolicy, PolicyConfig, column_of
 from icrl.nn.transformer import trunk
 from icrl.objectives import objective
-from icrl.runs.checkpoint import FINISHED, DamagedCheckpointError, open_model, sidecar_of
-from icrl.runs.files import content_of, read_owned
+from icrl.runs.checkpoint import DamagedCheckpointError, open_model, sidecar_of
+from icrl.runs.files import content_of
 from icrl.sources import source
 from icrl.spaces import EnvSpec
 from icrl.training.policy_gradient import FinetuneConfig
@@ -69,10 +69,10 @@ def load(
     """Load a model as a policy: that of the run in `run_folder`, such as `logs/dark_room-a2c`, or of a folder that an
     extension reads, such as an exported model.
 
-    `model` is "gpt", of stage two, that of an extension as in `policy.model`, or the name of the folder of a fine-tuned
-    one (None: what `policy.model` of the run's stage two says, or "finetuned" if it has no "gpt"). `checkpoint` is
-    "last", "best" or the number of an update, such as that of a snapshot. Actions are drawn at `temperature` (None: as
-    the run was configured; 0: the most probable action is taken), with random numbers that follow from `seed`.
+    `model` is "gpt", of stage two, "finetuned", of trials, or one of an extension, as in `policy.model` (None: what
+    `policy.model` of the run's stage two says, or "finetuned" if it has no "gpt"). `checkpoint` is "last", "best" or
+    the number of an update, such as that of a snapshot. Actions are drawn at `temperature` (None: as the run was
+    configured; 0: the most probable action is taken), with random numbers that follow from `seed`.
 
     Files are read as numbers and names: nothing that they name is imported or called. If the run used a module of your
     own, import it before. Raises `ConfigError` for arguments that name no folder or model, and `PipelineError`, with
@@ -100,11 +100,9 @@ def load(
             recorded = recorded_options(Config, about["description"]["config"], sidecar_of(folder / "gpt", about))
             policy, trials = recorded.policy, recorded.finetune
         else:
-            policy, trials = replace(PolicyConfig(), model=model), replace(FinetuneConfig(), experiment_name=model)
+            policy, trials = replace(PolicyConfig(), model=model), FinetuneConfig()
         kind = kind_of(policy, trials)
         make, folder = kind.load, folder / kind.folder
-        made = read_owned(ended, {})[1].program if (ended := folder / FINISHED).exists() else kind.program
-        refuse(made != kind.program, f"model={policy.model}: {folder} is of {made}, which makes no policy of this name")
         state, about = open_model(folder, checkpoint, kind.program, device)
         weights, path = state["model"], sidecar_of(folder, about)
     described = about["description"]

@@ -179,8 +179,8 @@ def test_names_and_folders_follow_each_other() -> None:
     other = load_config(["name=mine", "histories=[a,b]", "run=theirs"])
     assert [folder.name for folder in other.histories_folders] == ["a", "b"] and other.run_folder.name == "theirs"
     assert load_config(["histories=a"]).histories == ["a"]
-    typed = load_config(["name=0.10", "histories=1e3", "policy.model=007", "finetune.experiment_name=007"])
-    assert (typed.name, typed.histories, typed.policy.model) == ("0.10", ["1e3"], "007")
+    typed = load_config(["name=0.10", "histories=1e3", "run=007"])
+    assert (typed.name, typed.histories, typed.run) == ("0.10", ["1e3"], "007")
 
 
 @pytest.fixture

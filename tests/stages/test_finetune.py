@@ -22,7 +22,8 @@ TRIALS = (
     *("finetune.trial_steps=8", "finetune.num_iterations=2", "finetune.num_mini_batches=3"),
     "checkpoints.keep_last=3",
 )
-NEW = ("name=other", "run=tiny", "histories=tiny")
+OF_TINY = ("run=tiny", "histories=tiny")
+NEW = ("name=other", *OF_TINY)
 go = partial(harness.done, preset=(*TINY, *TRIALS))
 refusal = partial(harness.refusal, preset=(*TINY, *TRIALS))
 
@@ -41,7 +42,7 @@ def again(tuned: Path, tmp_path: Path) -> Path:
 
 
 def weights(root: Path, name: str) -> dict[str, torch.Tensor]:
-    return weights_of(root / "logs/tiny" / name)
+    return weights_of(root / "logs" / name)
 
 
 def test_an_interrupted_run_continues_to_the_same_bits(tuned, again):
@@ -59,16 +60,16 @@ def test_two_processes_train_what_one_trains(again):
     """Up to rounding; amid an iteration they continue to the same bits."""
     options = ("device.amp_dtype=none",)
     for name, size in (("alone", 1), ("shared", 2)):
-        given = (*TINY, *TRIALS, *options, f"root={again}", f"finetune.experiment_name={name}")
+        given = (*TINY, *TRIALS, *options, f"root={again}", f"name={name}", *OF_TINY)
         process_group().in_ranks(finetune.main, load_config(given), size)
-    alone, shared = (weights(again, name) for name in ("alone", "shared"))
+    alone, shared = (weights(again, f"{name}/finetuned") for name in ("alone", "shared"))
     torch.testing.assert_close(shared, alone, rtol=0, atol=1e-5)
     for tag in ("loss", "return", "ratio_change", "gradient_norm"):
-        ours, theirs = (values_of(again / "logs/tiny" / name, f"train/{tag}") for name in ("shared", "alone"))
+        ours, theirs = (values_of(again / "logs" / name / "finetuned", f"train/{tag}") for name in ("shared", "alone"))
         assert ours == pytest.approx(theirs, abs=1e-5), tag
-    kill_late(again / "logs/tiny/shared", 4)
+    kill_late(again / "logs/shared/finetuned", 4)
     process_group().in_ranks(finetune.main, load_config(given), 2)
-    assert_same(weights(again, "shared"), shared)
+    assert_same(weights(again, "shared/finetuned"), shared)
 
 
 @needs("scaling")
@@ -79,17 +80,17 @@ def test_processes_that_cannot_share_the_streams_are_refused(root):
 
 
 def test_it_starts_from_the_model_of_the_run_and_stays_there_without_a_rate(again):
-    gpt, tuned = weights(again, "gpt"), weights(again, "finetuned")
+    gpt, tuned = weights(again, "tiny/gpt"), weights(again, "tiny/finetuned")
     assert not all(torch.equal(gpt[name], tuned[name]) for name in gpt)
-    go("finetune", again, "finetune.learning_rate=0", "finetune.experiment_name=still")
-    assert_same(weights(again, "still"), gpt)
+    go("finetune", again, "finetune.learning_rate=0", "name=still", *OF_TINY)
+    assert_same(weights(again, "still/finetuned"), gpt)
 
 
 def test_from_random_weights_no_model_is_needed(again):
     shutil.rmtree(again / "logs/tiny/gpt")
-    assert "no finished training" in refusal("finetune", again, "finetune.experiment_name=other")
-    go("finetune", again, "finetune.start=none", "finetune.experiment_name=scratch")
-    assert max(steps_of(again / "logs/tiny/scratch")) == 6
+    assert "no finished training" in refusal("finetune", again, *NEW)
+    go("finetune", again, "finetune.start=none", "name=scratch", *OF_TINY)
+    assert max(steps_of(again / "logs/scratch/finetuned")) == 6
 
 
 def test_it_is_evaluated_like_an_extracted_policy(again):
@@ -106,8 +107,7 @@ def test_it_is_evaluated_like_an_extracted_policy(again):
 def test_a_run_goes_on_with_its_own_options_and_from_its_own_start(again):
     (again / "logs/tiny/finetuned/finished.json").unlink()
     assert "finetune.discount=0.96" in refusal("finetune", again, "finetune.discount=0.3")
-    new = ("model.embed_dim=4", "finetune.experiment_name=new")
-    assert "model.embed_dim=8" in refusal("finetune", again, *new)
+    assert "model.embed_dim=8" in refusal("finetune", again, "model.embed_dim=4", "name=new", *OF_TINY)
     shutil.rmtree(again / "logs/tiny/gpt")
     harness.done("train_gpt", again, "trainer.num_iterations=4", "trainer.evaluate=false", "evaluation.checkpoint=last")
     assert "started from another model" in refusal("finetune", again)

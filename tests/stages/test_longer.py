@@ -79,7 +79,7 @@ def test_trials_can_be_extended(root, tmp_path):
     done("finetune", root, *TRIALS, "finetune.num_iterations=2")
     assert state_of(root / "logs/tiny/finetuned") == state_of(whole / "logs/tiny/finetuned")
     schedule = "finetune.bonus={kind: linear, progress: percent, points: [[0, 1], [1, 0]]}"
-    other = (*TRIALS, schedule, "finetune.experiment_name=other")
+    other = (*TRIALS, schedule, "name=other", "run=tiny", "histories=tiny")
     done("finetune", root, *other, "finetune.num_iterations=1")
     assert "the schedule finetune.bonus={" in refusal("finetune", root, *other, "finetune.num_iterations=2")
-    assert "updates of tiny are done" in done("finetune", root, *other, "finetune.num_iterations=1", LONGER)
+    assert "updates of other are done" in done("finetune", root, *other, "finetune.num_iterations=1", LONGER)

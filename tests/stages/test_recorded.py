@@ -152,7 +152,6 @@ def large(spec: dict[str, Any]) -> dict[str, Any]:
         ("model", {"num_layers": 2}),
         ("model", {"obs_encoding": "unknown"}),
         ("policy", {"model": "../../elsewhere"}),
-        ("finetune", {"experiment_name": "../../elsewhere"}),
         ("env", {}),
     ],
 )

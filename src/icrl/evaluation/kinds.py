@@ -110,16 +110,16 @@ def kind_of(policy: PolicyConfig, finetune: FinetuneConfig) -> Kind:
     own = None if policy.advantage_scale else own_kind(policy.model, finetune)
     if kind := next((kind for chooser in _OTHERS if (kind := chooser(policy, finetune))), own):
         return kind
-    known = ", ".join(["gpt", *(name for names in _OTHERS.values() for name in names)])
-    given = f"policy.model={policy.model} with policy.advantage_scale={policy.advantage_scale}: must be {known}"
-    raise ConfigError(f"{given} or finetune.experiment_name={finetune.experiment_name}{OR_ELSEWHERE}")
+    known = ", ".join(["gpt", "finetuned", *(name for names in _OTHERS.values() for name in names)])
+    given = f"policy.model={policy.model} with policy.advantage_scale={policy.advantage_scale}"
+    raise ConfigError(f"{given}: must be one of {known}{OR_ELSEWHERE}")
 
 
 def own_kind(model: str, finetune: FinetuneConfig) -> Kind | None:
     """The kind of the core that `policy.model=model` stands for."""
     if model == "gpt":
         return Kind("gpt", "train_gpt", ("objective",), {})
-    if model == finetune.experiment_name:
+    if model == "finetuned":
         before = {"gpt": "train_gpt"} if finetune.start == "gpt" else {}
         return Kind(model, "finetune", ("objective", "finetune"), before)
     return None

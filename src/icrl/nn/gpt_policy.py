@@ -27,9 +27,7 @@ if TYPE_CHECKING:
 
 
 class PolicyConfig(Options):
-    model: Name = option(
-        "gpt", "acting model: gpt, of stage two; that of trials, finetune.experiment_name; or one of an extension"
-    )
+    model: Name = option("gpt", "acting model: gpt, of stage two; finetuned, of trials; or one of an extension")
     advantage_scale: float = option(
         0.0,
         "factor of the advantages that are added to the logits (0: none); needs a critic, which extensions have",

@@ -26,8 +26,6 @@ from icrl.nn.heads import Head
 from icrl.objectives import labels_makers, objective
 from icrl.spaces import EnvSpec
 
-RESERVED = ("gpt", "source", "search", "evals", "in_context")  # folders of a run
-
 
 class ObjectiveConfig(Options):
     program: ClassVar[str] = "train_gpt"  # that learns it

@@ -4,7 +4,7 @@ python -m src.evaluate [KEY=VALUE ...]      logs/<run>/<policy.model>/ -> logs/<
 
 If options of the world differ from the training, such as `env.size=13`, all tasks without training are held out:
 logs/<name>/evaluation-size=13/, videos/<name>/in_context-size=13/. Folders of other policies are named in the same way:
-`policy.model=<finetune.experiment_name>` plays a fine-tuned model. `evaluation.checkpoint=500` plays the snapshot or
+`policy.model=finetuned` plays a fine-tuned model. `evaluation.checkpoint=500` plays the snapshot or
 other checkpoint of update 500, also of a training that is not finished: logs/<name>/evaluation-update=500/.
 """
 

@@ -1,11 +1,11 @@
 """Stage three: policy gradients over whole in-context trials on the training tasks of a model.
 
-python -m src.finetune [KEY=VALUE ...]      logs/<run>/gpt/ -> logs/<name>/<finetune.experiment_name>/
+python -m src.finetune [KEY=VALUE ...]      logs/<run>/gpt/ -> logs/<name>/finetuned/
 
 Data parallel: torchrun --standalone --nproc-per-node 2 -m src.finetune [KEY=VALUE ...]
 
-`python -m src.evaluate policy.model=<finetune.experiment_name>` evaluates the model. `finetune.start=none`
-trains from random weights (RL^2). The split of tasks is that of the histories.
+`python -m src.evaluate policy.model=finetuned` evaluates the model. `finetune.start=none` trains from random weights
+(RL^2). The split of tasks is that of the histories.
 """
 
 from contextlib import closing
@@ -34,7 +34,7 @@ LARGE = "finetune.num_streams, finetune.trial_steps, model.embed_dim"
 def main(config: Config) -> Path:
     """Train, or resume training; returns the folder with the checkpoints."""
     check_trials(config)
-    options, folder, start = config.finetune, config.folder("logs") / config.finetune.experiment_name, None
+    options, folder, start = config.finetune, config.folder("logs") / "finetuned", None
     if options.start == "gpt":
         start = open_model(config.run_folder / "gpt", "last", "train_gpt", torch.device("cpu"))
         where = f"the model of run={config.run}"
@@ -43,7 +43,7 @@ def main(config: Config) -> Path:
     def inputs(before: Json | None) -> Json:
         model = start[1]["state_sha256"] if start else "none"
         if before and before["inputs"].get("start") != model:
-            raise ConfigError(f"{folder} started from another model: give another finetune.experiment_name= or name=")
+            raise ConfigError(f"{folder} started from another model: give another name=")
         return {"start": model}
 
     with open_run(config, "finetune", folder, compared(config, "objective", "finetune"), inputs, "finetune") as context:

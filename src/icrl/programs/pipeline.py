@@ -2,7 +2,7 @@
 
 python -m src.pipeline [KEY=VALUE ...]
 
-Trials (finetune) follow where they train the model that acts: policy.model=<finetune.experiment_name>. On a CPU with
+Trials (finetune) follow where they train the model that acts: policy.model=finetuned. On a CPU with
 two threads or more, two processes train together in stage two and in trials, with num_threads=1 only one. The agents
 of stage one are evaluated and filmed in another process while stage two trains. A finished stage is not repeated, and
 each stage can be run alone.
@@ -30,7 +30,7 @@ LARGE = "source.num_learners, trainer.mini_batch_size, evaluation.num_streams"
 
 def main(config: Config) -> Path:
     """Run or resume all stages; returns the folder with the results."""
-    tuned = config.policy.model == config.finetune.experiment_name
+    tuned = config.policy.model == "finetuned"
     _check_trained(config)
     if tuned:
         check_trials(config, records=True)

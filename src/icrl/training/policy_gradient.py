@@ -25,13 +25,12 @@ import torch
 from pydantic import Field, model_validator
 from torch import Tensor, nn
 
-from icrl.config.options import Name, Options, Rate, option, refuse
+from icrl.config.options import Options, Rate, option, refuse
 from icrl.config.schedules import Clock, make_schedule
 from icrl.contracts import Rollout
 from icrl.envs.rollout import is_success, returns_so_far
 from icrl.nn.gpt import Window, context_of
 from icrl.nn.heads import Head
-from icrl.objectives.imitation import RESERVED
 from icrl.rl.returns import n_step_returns
 from icrl.spaces import EnvSpec
 
@@ -46,7 +45,6 @@ NEVER = -1e9  # logit of an illegal action: its probability is 0, and 0 times it
 class FinetuneConfig(Options):
     """Options of the policy gradients over in-context trials. Their optimizer is Muon, whatever `optimizer` says."""
 
-    experiment_name: Name = option("finetuned", "folder of the model under logs/<name>/, and its name in policy.model")
     start: Literal["gpt", "none"] = option("gpt", "gpt: the model of stage two of `run`; none: random weights")
     num_iterations: int = option(
         110, "iterations: all streams play a trial, and updates on it follow", ge=1, le=10**6, is_budget=True
@@ -70,7 +68,10 @@ class FinetuneConfig(Options):
     entropy_coefficient: Annotated[Any, Rate(ge=0)] = option(_ENTROPY, "weight of the entropy")
     learning_rate: Annotated[Any, Rate(ge=0)] = option(_RATE, "learning rate of Muon")
 
-    former = {"num_epochs": 1, "clip_range": 0.2, "kl_coefficient": 0.0, "max_gradient_norm": 1.0}
+    former = {
+        **{"num_epochs": 1, "clip_range": 0.2, "kl_coefficient": 0.0, "max_gradient_norm": 1.0},
+        **{"experiment_name": "finetuned"},
+    }
 
     def drawn_of(self, number: int) -> int:
         """Training tasks of an iteration if there are `number`."""
@@ -82,9 +83,6 @@ class FinetuneConfig(Options):
 
     @model_validator(mode="after")
     def _check(self) -> Self:
-        name = self.experiment_name
-        reserved = f"must not be one of {', '.join(RESERVED)}, nor begin with evaluation"
-        refuse(name in RESERVED or name.startswith("evaluation"), f"finetune.experiment_name={name}: {reserved}")
         least, most = self.room_sizes
         refuse(least > most, f"finetune.room_sizes={self.room_sizes}: the first must be at most the second")
         return self

@@ -114,7 +114,10 @@ def test_exports_of_critics_are_refused(offline):
 
 def test_extracted_policies_are_loaded_and_critics_are_not(critics: Path) -> None:
     assert icrl.load(critics / "logs/tiny", model="awr").act([4]).shape == (1,)
-    for model, told in (("critic", "a critic acts in `evaluate` alone"), ("ilql", "model=ilql: .* is of train_ilql")):
+    for model, told in (
+        ("critic", "a critic acts in `evaluate` alone"),
+        ("ilql", "policy.model=ilql .* gpt, finetuned"),
+    ):
         with pytest.raises(PipelineError, match=told):
             icrl.load(critics / "logs/tiny", model=model)
 
@@ -127,7 +130,7 @@ def test_pictures_show_the_batches_that_the_policy_learned_from(offline, monkeyp
     assert pictures.write_weight_plot(config) == logs / "awr" / "weights.png"
     assert drawn == [(config.seed, update, 4) for update in range(pictures.NUM_BATCHES)]
     assert write_value_curves(config) == logs / "ilql" / "training.png"
-    for option, named in (("awr.inverse_temperature=1", "awr.inverse"), ("awr.experiment_name=awr-other", "extract")):
+    for option, named in (("awr.inverse_temperature=1", "awr.inverse"), ("name=other", "extract")):
         with pytest.raises(ConfigError, match=named):
             pictures.write_weight_plot(compose_config(OfflineConfig, [*options, option]))
 

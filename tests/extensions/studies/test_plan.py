@@ -252,7 +252,7 @@ def test_policies_share_everything_that_is_trained() -> None:
     suffixes = ["", "-advantage=2.5", "-policy=awr", "-policy=critic-advantage=1.0"]
     for row, suffix in zip(rows, suffixes, strict=True):
         assert row.folders == [logs / f"mine-{row.variant}-seed0" / f"evaluation{suffix}"]
-    own, tuned = PolicyConfig(model="hot", advantage_scale=0.5), FinetuneConfig(experiment_name="hot")
+    own, tuned = PolicyConfig(model="finetuned", advantage_scale=0.5), FinetuneConfig()
     assert [*trained_for(own, tuned).values()] == ["train_gpt", "finetune", "train_ilql"]
     parts = [["gpt"], ["gpt", "ilql"], ["ilql", "awr"], ["ilql"]]
     assert [row.models for row in rows] == [[[logs / job.name / part for part in needed]] for needed in parts]

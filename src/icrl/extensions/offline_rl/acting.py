@@ -12,7 +12,6 @@ from torch import Tensor
 from icrl.app.root import Config
 from icrl.contracts import ConfigError
 from icrl.evaluation.kinds import Kind, TrainedPolicy, kinds, own_kind
-from icrl.extensions.offline_rl.awr import is_extracted
 from icrl.extensions.offline_rl.critic import ValueNetwork
 from icrl.extensions.offline_rl.critics import PROGRAM, check_critic, load_critic, make_critic
 from icrl.extensions.offline_rl.options import OfflineConfig
@@ -101,7 +100,7 @@ def offline_kind(policy: PolicyConfig, finetune: FinetuneConfig) -> Kind | None:
     """A critic alone, an extracted policy, or a sequence model with a critic."""
     if policy.model == "critic":
         return CriticKind("ilql", PROGRAM, (), {}, no_policy)
-    extracted = Kind(policy.model, "extract_policy", (), {"ilql": PROGRAM}) if is_extracted(policy.model) else None
+    extracted = Kind("awr", "extract_policy", (), {"ilql": PROGRAM}) if policy.model == "awr" else None
     prior = extracted or own_kind(policy.model, finetune)
     if prior and policy.advantage_scale:
         return GuidedKind(prior.folder, prior.program, prior.compared, prior.before, no_policy, prior=prior)

@@ -13,14 +13,12 @@ gradient reaches Q or V.
 """
 
 import math
-from typing import Self
 
 import torch
 import torch.nn.functional as F
-from pydantic import model_validator
 from torch import Tensor, nn
 
-from icrl.config.options import NO_EFFECT, Name, Options, option, refuse
+from icrl.config.options import NO_EFFECT, Options, option
 from icrl.contracts import Batch
 from icrl.extensions.offline_rl.critic import ValueNetwork
 from icrl.nn.gpt import Window, context_of
@@ -28,30 +26,16 @@ from icrl.nn.networks import in_float32
 from icrl.objectives.imitation import Imitation
 
 
-def is_extracted(name: str) -> bool:
-    """True if `policy.model=name` stands for an extracted policy."""
-    return name == "awr" or name.startswith("awr-")
-
-
 class AwrConfig(Options):
     """Options of advantage-weighted policy extraction."""
 
-    experiment_name: Name = option(
-        "awr", "folder of the policy under logs/<name>/, and its name in policy.model: awr, or awr-..."
-    )
     inverse_temperature: float = option(10.0, "factor of the advantages; 0 clones the source", ge=0)
     advantage_threshold: float = option(20.0, "largest weight of a step; its logarithm clips the exponent", gt=0)
 
     former = {
         **{"normalize": "none", "num_epochs": 0, "temperature": (None,)},
-        **{"initial_encoder": NO_EFFECT, "resume": NO_EFFECT},
+        **{"initial_encoder": NO_EFFECT, "resume": NO_EFFECT, "experiment_name": "awr"},
     }
-
-    @model_validator(mode="after")
-    def _check(self) -> Self:
-        name = self.experiment_name
-        refuse(not is_extracted(name), f"awr.experiment_name={name}: must be awr, or begin with awr-")
-        return self
 
 
 class AdvantageWeightedRegression(Imitation):

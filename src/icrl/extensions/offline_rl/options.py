@@ -5,7 +5,7 @@ from typing import ClassVar
 
 from icrl.app.root import Config, rule
 from icrl.config.options import group
-from icrl.extensions.offline_rl.awr import AwrConfig, is_extracted
+from icrl.extensions.offline_rl.awr import AwrConfig
 from icrl.extensions.offline_rl.critic import CriticConfig, DecoderConfig, EncoderConfig
 
 
@@ -21,10 +21,8 @@ class OfflineConfig(Config):
 
 
 @rule
-def _in_names(config: Config) -> Iterator[str]:
-    """Conflicts of folders of a run, and of policies."""
-    if (name := config.finetune.experiment_name) in ("ilql", "critic") or is_extracted(name):
-        yield "$finetune.experiment_name is a folder or a name of offline RL: give finetune.experiment_name=finetuned"
+def _in_policies(config: Config) -> Iterator[str]:
+    """Conflicts of policies."""
     if config.policy.model == "critic" and not config.policy.advantage_scale:
         yield "$policy.model acts on the critic alone, so $policy.advantage_scale must be above 0"
     if config.policy.advantage_scale and config.model.head != "auto":

@@ -152,7 +152,7 @@ class Weights(NamedTuple):
 def write_weight_plot(config: OfflineConfig) -> Path:
     """Draw which steps of the histories the extracted policy imitates, as `weights.png` beside it; returns its path.
     Raises `ConfigError` if the policy was extracted with other options or critic."""
-    device, folder = device_of(config), config.folder("logs") / config.awr.experiment_name
+    device, folder = device_of(config), config.folder("logs") / "awr"
     about = open_model(folder, "last", "extract_policy", device)[1]["description"]
     check_same(config, about["config"], ("seed", "env", "tasks", "data", "model", "awr", "trainer"), str(folder))
     critic, values = load_critic(config, device)

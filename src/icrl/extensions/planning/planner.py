@@ -159,8 +159,6 @@ def _in_planning(config: Config) -> Iterator[str]:
         yield "$objective.name learns predictions that $model.head does not make: it must be planning"
     if model.head == "planning" and not predicts:
         yield "$model.head predicts what $objective.name does not learn: give objective=planning"
-    if config.finetune.experiment_name == "planned":
-        yield "$finetune.experiment_name is the name of the policy that plans: give finetuned"
     if planned and not predicts:
         yield "$policy.model imagines what a model predicts: $objective.name must be planning"
     if planned and config.evaluation.ablations and not reads_record():

@@ -1,8 +1,8 @@
 """Offline RL: extract a policy from frozen Q and V by advantage-weighted regression (AWR).
 
-python -m src.extract_policy [KEY=VALUE ...]      logs/<run>/ilql/ + histories/ -> logs/<name>/<awr.experiment_name>/
+python -m src.extract_policy [KEY=VALUE ...]      logs/<run>/ilql/ + histories/ -> logs/<name>/awr/
 
-`python -m src.evaluate policy.model=<awr.experiment_name>` evaluates it in context.
+`python -m src.evaluate policy.model=awr` evaluates it in context.
 """
 
 from pathlib import Path
@@ -28,12 +28,12 @@ SEARCHED = ("2 awr", "reward per env step in later episodes")  # options, and th
 def main(config: OfflineConfig) -> Path:
     """Train, or resume training; returns the folder with the checkpoints."""
     check_rows(config)
-    awr, folder = config.awr, config.folder("logs") / config.awr.experiment_name
+    folder = config.folder("logs") / "awr"
     critic, about = load_critic(config, torch.device("cpu"))
 
     def inputs(before: Json | None) -> Json:
         if before and before["inputs"].get("critic") != about["state_sha256"]:
-            raise ConfigError(f"{folder} was extracted from another critic: give another awr.experiment_name= or name=")
+            raise ConfigError(f"{folder} was extracted from another critic: give another name=")
         warm = before["inputs"].get("warm_start") if before else {}  # earlier versions could start from trained models
         return {"critic": about["state_sha256"], "warm_start": warm}
 
@@ -43,7 +43,7 @@ def main(config: OfflineConfig) -> Path:
             mixture = context.windows(UNWEIGHTED)
             model = make_gpt(config.model, context.spec(), config.trainer.activation_checkpointing)
             model = model.to(context.device, dtype_of(config))
-            objective = AdvantageWeightedRegression(awr, critic.target.to(context.device))
+            objective = AdvantageWeightedRegression(config.awr, critic.target.to(context.device))
             evaluator = InContextEvaluator(config, context.tasks["development"])
             fit(context, model, objective, context.batches(mixture), evaluator)
     return folder
