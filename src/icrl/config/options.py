@@ -223,7 +223,8 @@ def walk(config: Options, prefix: str = "", stages: str = "") -> Iterator[tuple[
     """Every option as (dotted key, value, declaration), in order of declaration."""
     for name, field in type(config).model_fields.items():
         value, about = getattr(config, name), dict[str, Any](field.json_schema_extra or {})  # pyrefly: ignore
-        used = about["stages"] or stages
+        alone = stages.isalpha() and stages != "all"  # the group is of a program that is no stage
+        used = stages if alone else about["stages"] or stages
         if isinstance(value, Options):
             yield from walk(value, f"{prefix}{name}.", used)
         else:

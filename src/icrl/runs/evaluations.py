@@ -22,9 +22,12 @@ from icrl.runs.processes import say
 from icrl.runs.writers import clear
 
 
-class EvalsConfig(Options):
+class EvalTimesConfig(Options):
     num_evals: int = option(5, "evaluations during training, evenly spread (0: use eval_interval)", ge=0)
     eval_interval: int = option(0, "iterations between evaluations (0: use num_evals)", ge=0)
+
+
+class EvalsConfig(EvalTimesConfig):
     num_eval_episodes: int = option(128, "episodes per task (stage one: per learner)", ge=1, le=10**6)
     num_eval_environments: int = option(
         8,

@@ -22,7 +22,7 @@ _WRITER = "where curves go: tensorboard, or a writer of an extension; a list of 
 class CurvesConfig(Options):
     """Options of the curves of every program."""
 
-    writer: Annotated[list[Name], OneOrMore] = option(["tensorboard"], _WRITER, may_change=True)
+    writer: Annotated[list[Name], OneOrMore] = option(["tensorboard"], _WRITER, may_change=True, stages="1, 2, 3, 4")
     num_summaries: int = option(100, "points per curve (0: use summary_interval)", ge=0, may_change=True)
     summary_interval: int = option(0, "iterations between points (both 0: none)", ge=0, may_change=True)
     profiled_iterations: int = option(0, "iterations to trace with torch.profiler (0: none)", ge=0, may_change=True)
@@ -42,7 +42,6 @@ class CurvesConfig(Options):
 
 
 class SummariesConfig(CurvesConfig):
-    writer: Annotated[list[Name], OneOrMore] = option(["tensorboard"], _WRITER, may_change=True, stages="1, 2, 3, 4")
     gradient_noise_scale: Literal["none", "alternative", "paper"] = option(
         "none",
         "log the gradient noise scale: the batch size up to which larger batches help",

@@ -32,7 +32,7 @@ OTHER = ("seed=1", "training.num_updates=8", "checkpoints.snapshot_interval=4",
          "host.epsilon={kind: linear, progress: percent, points: [[0, 1], [1, 0]]}")  # fmt: skip
 SHORT = ("training.num_updates=6", "evaluation.eval_interval=0")
 PLAIN = ("game.reposition=false", "game.scale_observation=false", "training.num_updates=4")
-LEAGUE = ("training.league_size=2", "training.league_interval=3", "checkpoints.snapshot_interval=3",
+LEAGUE = ("training.league_interval=3", "checkpoints.snapshot_interval=3",
           "host.opponents=[agent,league]", "agent.opponents=[host,league,zeillinger]",
           "checkpoints.checkpoint_interval=1", "checkpoints.keep_last=12")  # fmt: skip
 
@@ -163,11 +163,11 @@ def test_killed_after_any_checkpoint_it_ends_with_the_same_bits(league, tmp_path
 
 
 def test_the_league_holds_earlier_selves(league):
-    """Two selves, the newest of one each third update: those of updates 9 and 12, which play in games of their own."""
+    """Four selves, the newest of one each third update: those of updates 3 to 12, which play in games of their own."""
     state = torch.load(league / "last-000000012.pt", weights_only=True)
     results = matches_of(league)
-    for side, num_games in (("host", 3), ("agent", 4)):
-        for member, update in enumerate((12, 9)):
+    for side, num_games in (("host", 5), ("agent", 6)):
+        for member, update in enumerate((12, 3, 6, 9)):
             assert same(state[side]["league"][member], networks(league, f"snapshot-{update:09d}")[side])
         assert len(state[side]["games"]) == num_games
     assert results["host_vs_league_1"] == results["host_vs_agent"] == results["league_1_vs_agent"]

@@ -12,7 +12,6 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from icrl.config.options import option
 from icrl.contracts import Rollout, Sample, UpdateResult
 from icrl.rl.returns import backward_sums
 from icrl.sources import source
@@ -22,7 +21,6 @@ from icrl.sources.options import NEWEST_ALONE, Conflicts, named
 
 class A3CConfig(ActorCriticConfig):
     name: Literal["a3c"] = named("a3c")
-    async_unroll: bool = option(True, "collect unrolls in another process while this one learns from earlier unrolls")
 
     former = {"rho_clip": 1.0, "c_clip": 1.0, "trace_lambda": 1.0}
 

@@ -34,10 +34,13 @@ from icrl.sources.options import NetworkConfig, Share, falling, named
 from icrl.spaces import EnvSpec
 
 
-class QLearningConfig(ReplayConfig):
+class EpsilonGreedyConfig(ReplayConfig):
+    epsilon: Share = option(falling(0.7), "probability of a uniformly random action")
+
+
+class QLearningConfig(EpsilonGreedyConfig):
     name: Literal["q_learning"] = named("q_learning")
     learning_rate: Share = option(0.5, "step size towards the target")
-    epsilon: Share = option(falling(0.7), "probability of a uniformly random action")
 
     former = {"initial_value": 0.0}
 
@@ -117,9 +120,8 @@ class QLearning(ActionValues):
         yield "table", self._values.unflatten(0, (self.num_learners, -1))  # [L, S, A]
 
 
-class DQNConfig(ReplayConfig, NetworkConfig):
+class DQNConfig(EpsilonGreedyConfig, NetworkConfig):
     name: Literal["dqn"] = named("dqn")
-    epsilon: Share = option(falling(0.7), "probability of a uniformly random action")
     target_update_rate: Annotated[Any, Rate(gt=0, le=1)] = option(0.05, "step of the target networks (1: a copy)")
 
     former = {"target_update_period": 1, "double": True}

@@ -2,7 +2,7 @@
 
 from collections import Counter
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal, Self
+from typing import Annotated, Any, ClassVar, Self
 
 from pydantic import model_validator
 
@@ -27,18 +27,19 @@ from icrl.extensions.point_game.fixed_players import AGENTS, HOSTS
 from icrl.extensions.point_game.players.networks import read_net_arch
 from icrl.runs.checkpoint import CheckpointsConfig
 from icrl.runs.device import DeviceConfig
+from icrl.runs.evaluations import EvalTimesConfig
 from icrl.runs.files import PROJECT
 from icrl.runs.metrics import CurvesConfig
 
 LEARNED = "dqn"  # the player that is trained
-LEAGUE = "league"  # opponents: earlier selves of the other side
+LEAGUE, LEAGUE_SIZE = "league", 4  # opponents: the newest earlier selves of the other side
 OTHER = {"host": "agent", "agent": "host"}
 SAVED = r"^[^@]*/[^@]*(@(last|best|[0-9]+))?$"  # names a player that an earlier run trained
 _SAVED = (SAVED, "a saved player: logs/NAME (with @best its best checkpoint, with @400 its snapshot of update 400)")
 _PLAYER = "dqn, a network that is trained, or a fixed or saved player, which uses no other option of the group"
 _OPPONENTS = (
     "training opponents: rollouts take them in turn, each in separate games; `%s` is the other side, `league` stands "
-    "for training.league_size earlier selves of it"
+    f"for the {LEAGUE_SIZE} newest of its earlier selves"
 )
 
 
@@ -62,12 +63,11 @@ class TrainingConfig(Options):
         ge=1,
         may_change=True,
     )
-    league_size: int = option(4, "earlier selves in a league, the newest ones (unused without `league`)", ge=1, le=64)
     league_interval: int = option(1000, "updates after which each player's current self enters its league", ge=1)
     num_games: int = option(256, "games side by side in a rollout", ge=1, le=2**20)
     max_gradient_norm: float = option(10.0, "gradient norm clip of each network", gt=0)
 
-    former = {"phase_length": 0}
+    former = {"phase_length": 0, "league_size": LEAGUE_SIZE}
 
 
 class TransitionsConfig(Options):
@@ -136,9 +136,7 @@ class AgentConfig(RoleConfig):
     )
 
 
-class MatchesConfig(Options):
-    num_evals: int = option(5, "evaluations during training, evenly spread (0: use evaluation.eval_interval)", ge=0)
-    eval_interval: int = option(0, "updates between evaluations (both 0: only one at the end)", ge=0)
+class MatchesConfig(EvalTimesConfig):
     num_games: int = option(500, "games of each pair of players, during training", ge=1, le=10**6)
     num_final_games: int = option(2000, "games of each pair of players, at the end", ge=1, le=10**6)
     max_moves: int = option(100, "moves after which a game counts as unfinished (evaluations)", ge=1, le=10000)
@@ -162,10 +160,6 @@ class PlayerCurvesConfig(CurvesConfig):
     former = dict.fromkeys(("details", "gradient_noise_scale", "layerwise", "timing"), NO_EFFECT)
 
 
-class PlayersDeviceConfig(DeviceConfig):
-    dtype: Literal["float32", "float64"] = option("float32", "dtype of parameters")
-
-
 class PlayersConfig(RootOptions):
     """Host and agent of the polyhedra game, trained against each other (docs/point_game.md)."""
 
@@ -176,7 +170,7 @@ class PlayersConfig(RootOptions):
     presets: PathName = presets_option("players")
     seed: Seed = seed_option("seed of all that is random", "players")
     num_threads: int = option(0, "CPU threads (0: all cores)", ge=0, le=1024, may_change=True, stages="players")
-    device: PlayersDeviceConfig = group(PlayersDeviceConfig, "device of tensors, and precision", "players")
+    device: DeviceConfig = group(DeviceConfig, "device of tensors, and precision", "players")
     game: GameConfig = group(GameConfig, "the rules", "players")
     training: TrainingConfig = group(TrainingConfig, "the gradient loop", "players")
     replay: TransitionsConfig = group(TransitionsConfig, "replay buffers", "players")
@@ -226,13 +220,13 @@ class PlayersConfig(RootOptions):
 
     def opponents_of(self, name: str) -> list[str]:
         """Opponents of a role, with the members of a league written out."""
-        league = [f"{LEAGUE}_{number}" for number in range(1, self.training.league_size + 1)]
+        league = [f"{LEAGUE}_{number}" for number in range(1, LEAGUE_SIZE + 1)]
         return [one for name in self.roles[name].opponents for one in (league if name == LEAGUE else [name])]
 
     def league_of(self, name: str) -> int:
         """Number of earlier selves that a learner keeps, for the other side."""
         other = OTHER[name]
-        return self.training.league_size * (other in self.learning and LEAGUE in self.roles[other].opponents)
+        return LEAGUE_SIZE * (other in self.learning and LEAGUE in self.roles[other].opponents)
 
     @property
     def learning(self) -> list[str]:
