@@ -28,7 +28,7 @@ from icrl.data.history_store import open_histories
 from icrl.envs import make_env as make_world
 from icrl.envs.core import EnvConfig, TensorEnv, world
 from icrl.evaluation.in_context import LEAST_TEMPERATURE, Adaptation, play_episodes
-from icrl.evaluation.kinds import READERS, PolicyLoader, kind_of, plain_gpt
+from icrl.evaluation.kinds import READERS, PolicyLoader, plain_gpt, policy_kind
 from icrl.nn.encoders import encoder
 from icrl.nn.gpt_policy import GPTPolicy, InContextPolicy, PolicyConfig, column_of
 from icrl.nn.transformer import trunk
@@ -101,7 +101,7 @@ def load(
             policy, trials = recorded.policy, recorded.finetune
         else:
             policy, trials = replace(PolicyConfig(), model=model), FinetuneConfig()
-        kind = kind_of(policy, trials)
+        kind = policy_kind(policy, trials)
         make, folder = kind.load, folder / kind.folder
         state, about = open_model(folder, checkpoint, kind.program, device)
         weights, path = state["model"], sidecar_of(folder, about)

@@ -14,7 +14,7 @@ from icrl.config.options import replace
 from icrl.contracts import Rollout
 from icrl.envs import make_env
 from icrl.envs.rooms import NUM_ACTIONS, STAY, UP
-from icrl.programs.train_agents import announce
+from icrl.programs.train_agents import print_results
 from icrl.recording.source_agents import SourceCurves, examine
 from icrl.spaces import discrete_spec
 
@@ -113,7 +113,7 @@ def test_who_solved_its_task(tmp_path: Path) -> None:
 def test_who_did_not_solve_its_task_is_told_of_ten(capsys) -> None:
     unsolved = [{"task": f"task_{task}", "success": [0.5, 1.0]} for task in range(12)]
     named = [f"  not solved: task_{task}, success of its agents [0.5, 1.0]" for task in range(10)]
-    announce(load_config([]), {"num_tasks": 20, "unsolved": unsolved})
+    print_results(load_config([]), {"num_tasks": 20, "unsolved": unsolved})
     *lines, last = capsys.readouterr().out.splitlines()[:13]
     assert lines == ["8 of 20 training tasks solved by all their agents", *named, "  ... and 2 more"]
     assert last.startswith("histories ")

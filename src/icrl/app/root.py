@@ -29,7 +29,7 @@ from icrl.envs import env_options
 from icrl.envs.core import EnvConfig
 from icrl.envs.rooms import DarkRoomConfig
 from icrl.envs.tasks import TasksConfig, regions
-from icrl.evaluation.kinds import kind_of
+from icrl.evaluation.kinds import policy_kind
 from icrl.evaluation.protocol import EvaluationConfig
 from icrl.nn.encoders import OF_ROWS
 from icrl.nn.gpt import GPTConfig
@@ -138,7 +138,7 @@ class Config(RootOptions):
         for conflicts in (*_RULES, *rules):
             for message in conflicts(self):
                 raise ConfigError(re.sub(r"\$(\w+(\.\w+)?)", shown, message))
-        kind_of(self.policy, self.finetune)  # raises, too
+        policy_kind(self.policy, self.finetune)  # raises, too
         return self
 
 

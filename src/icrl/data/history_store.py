@@ -61,7 +61,7 @@ class StoreKind(NamedTuple):
 KINDS: list[StoreKind] = []  # of extensions
 
 
-def kind_of(manifest: Json) -> StoreKind | None:
+def store_kind(manifest: Json) -> StoreKind | None:
     """Kind of a store that is made of others; None for a store with columns of its own."""
     if manifest.keys() - _FORM.keys():
         load_plugins()
@@ -78,7 +78,7 @@ def read_manifest(folder: Path) -> Json:
         if has_form(manifest.get("env"), SPEC_FORM):  # up to 0.8 it has counts in place of spaces
             manifest["env"] = json.loads(json.dumps(EnvSpec.of(manifest["env"]).to_json()))
     check_form(manifest, path)
-    if kind := kind_of(manifest):
+    if kind := store_kind(manifest):
         kind.parts(folder, manifest)
         return manifest
     for name, column in manifest["columns"].items():
@@ -93,7 +93,7 @@ def read_manifest(folder: Path) -> Json:
 def check_form(manifest: Json, path: Path) -> None:
     """Raise `DamagedHistoriesError` unless the manifest has this version's form, the row count matches its learners
     and environments, and its blocks are contiguous up to the last committed step."""
-    form = _FORM | ({kind.key: kind.form} if (kind := kind_of(manifest)) else {})
+    form = _FORM | ({kind.key: kind.form} if (kind := store_kind(manifest)) else {})
     alike = manifest.keys() == form.keys() and has_form(manifest, form)
     alike = alike and manifest["columns"].keys() == {*Rollout._fields}
     if manifest.get("schema_version") != SCHEMA_VERSION or not alike:
@@ -113,7 +113,7 @@ def check_form(manifest: Json, path: Path) -> None:
 
 def checksum_of(manifest: Json) -> str:
     """Checksum of the tasks, the rows and every recorded step, independent of folders and package versions."""
-    others = {kind.key: kind.identity(manifest[kind.key])} if (kind := kind_of(manifest)) else {}
+    others = {kind.key: kind.identity(manifest[kind.key])} if (kind := store_kind(manifest)) else {}
     return digest({key: manifest[key] for key in ("columns", "tasks", "rows")} | others)
 
 
@@ -180,7 +180,7 @@ def open_histories(folder: str | Path) -> Histories:
     done = f"{manifest['committed']} of {manifest['columns']['obs']['shape'][1]} steps"
     again = f"run `{command_of('train_agents')}` with the same options to continue"
     refuse(not manifest["complete"], f"the histories in {folder} are not complete ({done}): {again}")
-    kind = kind_of(manifest)
+    kind = store_kind(manifest)
     stores = kind.parts(folder, manifest) if kind else {folder: manifest}
     load_plugins()
     for path in CHECKS[-1](stores):
@@ -239,7 +239,7 @@ class HistoryWriter:
             about |= {"env": spec.to_json(), "config": config, "versions": versions, "committed": 0, "complete": False}
             write_json(folder / MANIFEST, about | {"blocks": list[Json](), "owner": owner and owner._asdict()})
         self.manifest = read_manifest(folder)
-        refuse(kind_of(self.manifest), f"{folder} is a union of stores, which cannot grow: give another name=")
+        refuse(store_kind(self.manifest), f"{folder} is a union of stores, which cannot grow: give another name=")
         if owner and self.manifest["owner"]:
             check_owner(folder / MANIFEST, Identity(**self.manifest["owner"]), owner)
         self._columns = {name: np.load(folder / f"{name}.npy", mmap_mode="r+") for name in Rollout._fields}

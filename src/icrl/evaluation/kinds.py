@@ -104,7 +104,7 @@ def kinds(*names: str) -> Callable[[Chooser], Chooser]:
     return register
 
 
-def kind_of(policy: PolicyConfig, finetune: FinetuneConfig) -> Kind:
+def policy_kind(policy: PolicyConfig, finetune: FinetuneConfig) -> Kind:
     """The kind of policy that the options choose. Raises `ConfigError` if there is none."""
     load_plugins()
     own = None if policy.advantage_scale else own_kind(policy.model, finetune)

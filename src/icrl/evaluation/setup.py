@@ -24,7 +24,7 @@ from icrl.envs.rooms import Room
 from icrl.evaluation import protocol, references, report, trained
 from icrl.evaluation.diagnostics import OF_DIAGNOSTIC, PROBES, Arrays, Episodes, diagnostics
 from icrl.evaluation.in_context import Job, jobs_playing, joined, source_adaptation
-from icrl.evaluation.kinds import TrainedPolicy, kind_of, policy_suffixes
+from icrl.evaluation.kinds import TrainedPolicy, policy_kind, policy_suffixes
 from icrl.nn.gpt import GPT
 from icrl.nn.gpt_policy import Acting, GPTPolicy
 from icrl.runs.files import Identity, check_same, identity_of
@@ -118,7 +118,7 @@ class Setup:
 def open_setup(config: Config, device: torch.device) -> Iterator[Setup]:
     """The setup that `config` describes, with its world open. Raises `ConfigError` for options that differ from those
     of the training."""
-    opened = kind_of(config.policy, config.finetune).open(config, device)
+    opened = policy_kind(config.policy, config.finetune).open(config, device)
     before, is_mixture = opened.described["config"], len(config.histories) > 1
     changes = trained.changes_of(config, before)
     compared = opened.compared if is_mixture else (*opened.compared, "source")  # stores of a mixture record their own

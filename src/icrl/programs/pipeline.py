@@ -17,7 +17,7 @@ import torch
 from icrl.app.root import Config
 from icrl.config.modules import command_of
 from icrl.config.options import refuse, replace
-from icrl.evaluation.kinds import kind_of
+from icrl.evaluation.kinds import policy_kind
 from icrl.programs import evaluate, finetune, train_agents, train_gpt
 from icrl.recording.record import examined
 from icrl.runs.checkpoint import FINISHED
@@ -44,7 +44,7 @@ def main(config: Config) -> Path:
         if tuned:
             ranks.in_ranks(finetune.main, *_shared(config, threads, "finetune"))
         torch.set_num_threads(threads)  # each training has set its own number
-        train_agents.announce(config, examination())
+        train_agents.print_results(config, examination())
     return evaluate.main(config)
 
 
@@ -53,7 +53,7 @@ def _check_trained(config: Config) -> None:
     policy = f"policy.model={config.policy.model} with policy.advantage_scale={config.policy.advantage_scale:g}"
     learned = f"objective.name={config.objective.name} is learned by {command_of(config.objective.program)}"
     refuse(config.objective.program != "train_gpt", f"{learned}, which src.pipeline does not run")
-    for folder, program in kind_of(config.policy, config.finetune).parts.items():
+    for folder, program in policy_kind(config.policy, config.finetune).parts.items():
         trained = program in ("train_gpt", "finetune") or (config.run_folder / folder / FINISHED).exists()
         how = f"{command_of(program)}, which src.pipeline does not run: run each stage by its own program"
         refuse(not trained, f"{policy} needs {how}")

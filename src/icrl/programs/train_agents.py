@@ -19,7 +19,7 @@ _NAMED = 10  # unsolved tasks that are printed
 def main(config: Config) -> Path:
     """Train and record, or resume, or print the results; returns the folder with the histories."""
     record(config)
-    announce(config, examined(config))
+    print_results(config, examined(config))
     return config.folder("histories")
 
 
@@ -35,7 +35,7 @@ def record_before(config: Config) -> None:
         main(before)
 
 
-def announce(config: Config, results: Json) -> None:
+def print_results(config: Config, results: Json) -> None:
     """Print which tasks were solved, or the return if there was no success, and the folders of the results."""
     num_tasks, unsolved = results["num_tasks"], results["unsolved"] if "return" not in results else list[Json]()
     if "return" in results:

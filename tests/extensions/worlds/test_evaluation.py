@@ -14,7 +14,7 @@ from icrl.envs import make_env
 from icrl.envs.policies import Chance
 from icrl.evaluation.in_context import play_episodes
 from icrl.evaluation.references import exact_references, references_of
-from icrl.programs.train_agents import announce
+from icrl.programs.train_agents import print_results
 
 BANDIT = ["Thompson sampling", "UCB1"]
 
@@ -61,7 +61,7 @@ def test_tasks_are_compared_by_what_they_mean() -> None:
 
 
 def test_a_bandit_is_solved_by_who_found_its_best_arm(capsys) -> None:
-    announce(load_config(["env=bandit"]), {"num_tasks": 20, "unsolved": [{"task": "task_3", "success": [0.5]}]})
+    print_results(load_config(["env=bandit"]), {"num_tasks": 20, "unsolved": [{"task": "task_3", "success": [0.5]}]})
     told = capsys.readouterr().out
     assert told.startswith("19 of 20 training tasks whose best arm was found by all their agents\n")
 

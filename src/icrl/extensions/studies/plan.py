@@ -22,7 +22,7 @@ from icrl.config.options import in_words, refuse, replace
 from icrl.contracts import ConfigError, PipelineError
 from icrl.envs import make_env
 from icrl.envs.tasks import development_of, split_tasks
-from icrl.evaluation.kinds import kind_of, policy_suffixes
+from icrl.evaluation.kinds import policy_kind, policy_suffixes
 from icrl.evaluation.report import read_results
 from icrl.evaluation.trained import changes_of, suffix_of
 from icrl.extensions.other_worlds.reading import in_other_world
@@ -255,7 +255,7 @@ class _Planner:
 
 def trained_for(policy: PolicyConfig, finetune: FinetuneConfig) -> dict[str, str]:
     """Parts to train before `policy` can act: folders of a run and the programs that fill them, in order."""
-    return kind_of(policy, finetune).parts
+    return policy_kind(policy, finetune).parts
 
 
 def _module_of(program: str) -> Any:

@@ -16,7 +16,7 @@ from icrl.config.options import refuse
 from icrl.contracts import Json
 from icrl.envs import make_env
 from icrl.evaluation import trained
-from icrl.evaluation.kinds import kind_of, policy_suffixes
+from icrl.evaluation.kinds import policy_kind, policy_suffixes
 from icrl.evaluation.report import RESULTS, read_results
 from icrl.extensions.demo.checkpoint import check_room, file_content
 from icrl.extensions.demo.page import page_files
@@ -31,7 +31,7 @@ def main(config: Config) -> Path:
     device = prepare(config)
     with closing(make_env(config.env, device)) as env:
         room = check_room(env, config.env.name)
-        opened = kind_of(config.policy, config.finetune).open(config, device)
+        opened = policy_kind(config.policy, config.finetune).open(config, device)
         policy = f"policy.model={config.policy.model} and policy.advantage_scale={config.policy.advantage_scale}"
         refuse(not opened.is_plain, f"{policy}: the page runs one sequence model by itself")
         other = f"model.head={config.model.head}: the page runs a model with model.head=auto alone"

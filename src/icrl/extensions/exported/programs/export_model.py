@@ -14,7 +14,7 @@ from icrl.app.root import Config
 from icrl.config.options import refuse
 from icrl.contracts import Json, PipelineError
 from icrl.evaluation import trained
-from icrl.evaluation.kinds import kind_of, policy_suffixes
+from icrl.evaluation.kinds import policy_kind, policy_suffixes
 from icrl.evaluation.report import read_results
 from icrl.extensions.exported.folder import write_exported
 from icrl.runs.device import prepare
@@ -26,7 +26,7 @@ LARGE = "model.num_layers, model.embed_dim"
 def main(config: Config) -> Path:
     """Export a model; returns the folder."""
     device, policy = prepare(config), config.policy
-    opened = kind_of(config.policy, config.finetune).open(config, device)
+    opened = policy_kind(config.policy, config.finetune).open(config, device)
     given = f"policy.model={policy.model} and policy.advantage_scale={policy.advantage_scale:g}"
     refuse(not opened.is_plain, f"{given}: only a sequence model by itself is exported")
     suffix = trained.suffix_of(policy_suffixes(config))

@@ -14,14 +14,14 @@ from pathlib import Path
 from icrl.app.root import Config
 from icrl.config.options import refuse, replace
 from icrl.contracts import Json, PipelineError
-from icrl.data.history_store import MANIFEST, kind_of
+from icrl.data.history_store import MANIFEST, store_kind
 from icrl.envs import make_env
 from icrl.envs.tasks import split_tasks
 from icrl.extensions.scaling.launch import run_jobs
 from icrl.extensions.scaling.options import ShardedConfig
 from icrl.extensions.scaling.unions import unite
 from icrl.extensions.scaling.units import Job
-from icrl.programs.train_agents import announce, record_before
+from icrl.programs.train_agents import print_results, record_before
 from icrl.recording.record import FOUND, WHOLE, Part, compared, examined, inputs_of, record_part
 from icrl.runs.checkpoint import FINISHED
 from icrl.runs.files import Identity, identity_of, only_writer, read_json, read_owned, write_owned
@@ -50,7 +50,7 @@ def start(config: ShardedConfig, options: Sequence[str]) -> Path:
         plain = shard_of(plain, config.shard.part)
         record_part(plain, config.shard.part)
         found = examined(plain, config.shard.part)
-    announce(plain, found)
+    print_results(plain, found)
     return plain.folder("histories")
 
 
@@ -88,7 +88,7 @@ def collect(config: ShardedConfig, plain: Config, train: list[int], options: Seq
     ]
     folder.mkdir(parents=True, exist_ok=True)
     with only_writer(histories):
-        whole = (histories / MANIFEST).exists() and not kind_of(read_json(histories / MANIFEST))
+        whole = (histories / MANIFEST).exists() and not store_kind(read_json(histories / MANIFEST))
         refuse(whole, f"{histories} was collected without shards: use train_agents, or give another name=")
         if failed := run_jobs(jobs, config.launch, folder, "shards"):
             reasons = "; ".join(f"{name}: {reason}" for name, reason in failed.items())

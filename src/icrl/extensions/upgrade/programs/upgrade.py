@@ -134,7 +134,7 @@ class Conversion:
 
     def _convert_manifest(self, path: Path, owner: Identity | None) -> bool:
         manifest = read_json(path)
-        if history_store.kind_of(manifest):  # made of other stores: versions that need a conversion made none
+        if history_store.store_kind(manifest):  # made of other stores: versions that need a conversion made none
             return False
         history_store.check_form(manifest, path)
         for name, column in manifest["columns"].items() if manifest["complete"] else ():
