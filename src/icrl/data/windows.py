@@ -94,8 +94,7 @@ class Windows:
         `ConfigError` if no window is left, or if `objective` needs optimal actions and they are unknown."""
         self.device, self.length, self.spec, folder = device, context_len, histories.spec, histories.folder
         self._as_recorded = rewards is None
-        self._dtypes = step_dtypes(histories.spec) | dict.fromkeys(FLOATS, torch.float32)
-        self._dtypes |= dict.fromkeys(ENDS, torch.int64)
+        self._dtypes = step_dtypes(self.spec) | dict.fromkeys(FLOATS, torch.float32) | dict.fromkeys(ENDS, torch.int64)
         num_envs, num_steps = histories.manifest["rows"]["num_envs"], histories.columns["obs"].shape[1]
         steps = min(config.history_len // num_envs or num_steps, num_steps)
         least = f"must be at least the {num_envs} environments of a learner in {folder}, a step each, or 0 for all"

@@ -68,10 +68,8 @@ class FinetuneConfig(Options):
     entropy_coefficient: Annotated[Any, Rate(ge=0)] = option(_ENTROPY, "weight of the entropy")
     learning_rate: Annotated[Any, Rate(ge=0)] = option(_RATE, "learning rate of Muon")
 
-    former = {
-        **{"num_epochs": 1, "clip_range": 0.2, "kl_coefficient": 0.0, "max_gradient_norm": 1.0},
-        **{"experiment_name": "finetuned"},
-    }
+    former = {"num_epochs": 1, "clip_range": 0.2, "kl_coefficient": 0.0, "max_gradient_norm": 1.0}
+    former |= {"experiment_name": "finetuned"}
 
     def drawn_of(self, number: int) -> int:
         """Training tasks of an iteration if there are `number`."""
