@@ -51,7 +51,7 @@ def fit(
         for update in range(training.run.done, training.run.total):
             training.evaluate_and_save(update)
             batch = batch_at(update)
-            training.measure(batch)
+            training.measure_noise(batch)
             metrics = updater.update(batch, training.clock)
             training.log(metrics, batch)
         training.evaluate_and_save(training.run.total)
@@ -109,7 +109,7 @@ class Training:
         kind, lacking = config.summaries.gradient_noise_scale, "needs an extension that is not installed; give none"
         refuse(kind != "none" and not NOISE_SCALES, f"summaries.gradient_noise_scale={kind} {lacking}")
         self.noise_scale = NOISE_SCALES[-1](config.summaries, config.trainer, ranks) if NOISE_SCALES else None
-        self._scale: dict[str, float] = {}
+        self._noise: dict[str, float] = {}
         num_profiled = config.summaries.profiled_iterations * ranks.is_writer
         self._iteration_done = stack.enter_context(INSPECTORS[-1].profiled(run.folder, num_profiled))
 
@@ -141,12 +141,12 @@ class Training:
                     self.run.done, {"step": self.run.done, "model": self._updater.model.state_dict()}
                 )
 
-    def measure(self, batch: AnyBatch) -> None:
+    def measure_noise(self, batch: AnyBatch) -> None:
         """Estimate the gradient noise scale on the batch of the next update, if it is asked for."""
         following, updater = self.run.done + 1, self._updater
-        self._scale = {}
+        self._noise = {}
         if self.noise_scale and self._logger.due(following):
-            self._scale = self.noise_scale.measure(updater.model, updater.loss, batch, following, self._ranks)
+            self._noise = self.noise_scale.measure(updater.model, updater.loss, batch, following, self._ranks)
 
     def log(self, metrics: dict[str, Tensor], batch: AnyBatch) -> None:
         """Show the `metrics` of the update that was just made on `batch`, if it is time to. Raises `DivergedError` if a
@@ -163,7 +163,7 @@ class Training:
         """Add the points of one update: the means of `metrics` over all ranks, which call this, and rates. The progress
         line also has the newest evaluation."""
         means = self._ranks.average(torch.stack([value.detach().float() for value in metrics.values()]).cpu())
-        values = dict(zip(metrics, means.tolist(), strict=True)) | self._scale | self._updater.rates()
+        values = dict(zip(metrics, means.tolist(), strict=True)) | self._noise | self._updater.rates()
         if not self._logger.is_shown:
             return
         model, objective = self._updater.model, self._updater.objective
@@ -179,7 +179,7 @@ class Training:
 def _services(
     stack: ExitStack, context: RunContext, run: RunState, evaluator: Evaluator
 ) -> tuple[MetricLogger, Evaluations | None]:
-    """Logger of a rank; rank 0 also gets the run record and the evaluations."""
+    """Begin the session of a run that is not finished: its record, the logger of a rank, and on rank 0 evaluations."""
     beyond = f"{run.folder} is at update {run.done}, beyond the {run.total} of this configuration"
     refuse(run.done > run.total, f"{beyond}: raise trainer.num_iterations (or what sets it), or give another name=")
     config, folder, is_writer, owner = context.config, run.folder, context.ranks.is_writer, Identity.of(run.description)

@@ -133,7 +133,7 @@ def open_run(
     check_writers(config.summaries)
     with process_group().joined(prepare(config)) as (ranks, device):
         if not ranks.is_writer:
-            ranks.any(False)  # the writer opens and checks them first
+            ranks.any(False)  # waits until the writer has opened and checked them
         stores = open_stores(config)
         if ranks.is_writer:
             ranks.any(False)

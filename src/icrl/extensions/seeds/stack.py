@@ -92,7 +92,7 @@ def fit_together(runs: Sequence[tuple[RunContext, Parts]]) -> None:
                 models = {key: Stack([updaters[k] for k in behind])}
             batches = [runs[k][1].batch_at(update) for k in behind]
             for k, batch in zip(behind, batches, strict=True):
-                trainings[k].measure(batch)
+                trainings[k].measure_noise(batch)
             found = models[key].update(batches, trainings[behind[0]].clock)
             for k, batch, metrics in zip(behind, batches, found, strict=True):
                 trainings[k].log(metrics, batch)
