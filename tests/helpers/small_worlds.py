@@ -15,7 +15,7 @@ def key_to_door(**options: Any) -> DarkKeyToDoor:
 
 
 def bandit(**options: Any) -> Bandit:
-    defaults = {"num_arms": 10, "distribution": "bernoulli", "deviation": 0.5, "num_tasks": 1100}
+    defaults = {"num_arms": 10, "distribution": "bernoulli", "num_tasks": 1100}
     return Bandit(BanditConfig(**{"name": "bandit", "variant": "x", "max_episode_steps": 1} | defaults | options))
 
 

@@ -208,7 +208,7 @@ def test_the_first_arm_can_be_fixed() -> None:
 def test_thompson_sampling_with_a_fixed_arm_is_the_published_one() -> None:
     """Norman and Clune (2023): 123.3 in 100 pulls of ten gaussian arms with deviation 0.5. Within four standard errors
     of the difference of two means over 1000 bandits."""
-    env = make_env(load_config(["env=bandit_gaussian", "env.first_mean=0.5", "env.deviation=0.5"]).env)
+    env = make_env(load_config(["env=bandit_gaussian", "env.first_mean=0.5"]).env)
     thompson = references_of(env)["Thompson sampling"]
     totals = play_episodes(thompson, env, env.all_tasks()[:1000], 1, 100, seed=0)[0].returns.sum((1, 2))
     assert totals.mean() == pytest.approx(123.3, abs=4 * totals.std() * (2 / 1000) ** 0.5)

@@ -6,8 +6,7 @@ from typing import Any
 from icrl import extensions
 
 NEEDS = ("exact",)
-_BANDIT = {"name": "bandit", "num_arms": 10, "deviation": 0.5, "num_tasks": 1100}
-_BANDIT |= {"num_contexts": 1, "num_features": 0}
+_BANDIT = {"name": "bandit", "num_arms": 10, "num_tasks": 1100, "num_contexts": 1, "num_features": 0}
 _MDPS = {"num_states": 16, "num_actions": 4, "num_tasks": 1100}
 
 _IDS: dict[str, tuple[int, dict[str, Any]]] = {

@@ -14,6 +14,7 @@ from icrl.envs.core import NAME, EnvConfig, MapView, Outcomes, State, TensorEnv,
 from icrl.spaces import discrete_spec
 
 _MOST_ARMS = 10**6  # of all bandits and contexts: with 65 rewards each, half a gigabyte
+DEVIATION = 0.5  # of the rewards of a gaussian arm
 GRID = 0.25  # distance between two reward values of a gaussian bandit
 LARGEST = 8.0  # reward value; larger ones are rounded to it
 
@@ -23,9 +24,8 @@ class BanditConfig(EnvConfig):
     num_arms: int = option(10, "number of arms", ge=2, le=100)
     distribution: Literal["bernoulli", "gaussian"] = option(
         "bernoulli",
-        "bernoulli: an arm pays 1 with its own probability; gaussian: its mean plus noise of deviation env.deviation",
+        f"bernoulli: an arm pays 1 with its own probability; gaussian: its mean plus noise of deviation {DEVIATION}",
     )
-    deviation: float = option(0.5, "standard deviation of a gaussian arm's rewards", gt=0, le=10)
     num_tasks: int = option(
         1100, "bandits in all; arms are drawn uniformly from [0, 1], or from N(0, 1) if gaussian", ge=3, le=10**6
     )
@@ -50,15 +50,13 @@ class BanditConfig(EnvConfig):
         le=2000,
     )
 
-    former = {"tasks_seed": 0}
+    former = {"tasks_seed": 0, "deviation": DEVIATION}
 
     @model_validator(mode="after")
     def _check(self) -> Self:
         arms = f"env.num_tasks={self.num_tasks} x env.num_contexts={self.num_contexts} x env.num_arms={self.num_arms}"
         number = self.num_tasks * self.num_contexts * self.num_arms
         refuse(number > _MOST_ARMS, f"{arms} must be at most {_MOST_ARMS} arms")
-        idle = f"env.deviation={self.deviation} with env.distribution={self.distribution}: only gaussian arms have one"
-        refuse(self.deviation != 0.5 and self.distribution != "gaussian", f"{idle}; give 0.5")
         coins = f"env.num_features={self.num_features} with env.distribution={self.distribution}"
         unlike = self.num_features and self.distribution != "gaussian"
         refuse(unlike, f"{coins}: means of a linear bandit are any numbers; give env.distribution=gaussian")
@@ -74,7 +72,7 @@ class Bandit(TensorEnv):
     """A task is the number of the bandit, `[B, 1]`; the observation is the context, uniform in each pull.
 
     bernoulli: arm a pays 1 with probability mean_a, drawn from U(0, 1), else 0. gaussian: it pays mean_a, drawn from
-    N(0, 1), plus noise of a given deviation, rounded to the nearest of a grid of reward values; `first_mean` fixes the
+    N(0, 1), plus noise of deviation 0.5, rounded to the nearest of a grid of reward values; `first_mean` fixes the
     mean of the first arm (Norman and Clune, 2023, arXiv 2307.02276). In a linear bandit
     (Abe and Long, 1999) mean_a = theta . phi_a for features phi_a on the unit sphere of R^d, which all tasks share, and
     theta ~ N(0, I) of the task, so that mean_a ~ N(0, 1) as well. With contexts c (Langford and Zhang, 2007) all of
@@ -86,7 +84,7 @@ class Bandit(TensorEnv):
 
     def __init__(self, config: BanditConfig) -> None:
         self.horizon = config.horizon
-        self.deviation = config.deviation if config.distribution == "gaussian" else None  # of rewards; None: 0 or 1
+        self.deviation = DEVIATION if config.distribution == "gaussian" else None  # of rewards; None: 0 or 1
         generator = torch.Generator().manual_seed(0)
         shape = (config.num_tasks, config.num_contexts, config.num_arms)
         if config.distribution == "bernoulli":
@@ -99,10 +97,10 @@ class Bandit(TensorEnv):
                 means[..., 0] = config.first_mean
             values = torch.arange(-LARGEST, LARGEST + GRID, GRID, dtype=torch.float64)
             edges = (values[1:] + values[:-1]) / 2
-            below = torch.special.ndtr((edges - means[..., None]) / config.deviation)
+            below = torch.special.ndtr((edges - means[..., None]) / DEVIATION)
             ends = torch.zeros(*shape, 1, dtype=torch.float64)
             self._probabilities = torch.cat([ends, below, ends + 1], dim=-1).diff(dim=-1)
-        self._drawn = means.flatten(1)  # before rewards are rounded, which depends on the deviation
+        self._drawn = means.flatten(1)  # before rewards are rounded
         self.means = self._probabilities @ values  # [N, C, A]
         self._best = self.means.argmax(dim=-1)
         limit = config.max_episode_steps

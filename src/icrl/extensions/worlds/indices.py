@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from icrl.evaluation.references import searchers_in
-from icrl.extensions.worlds.bandit import Bandit
+from icrl.extensions.worlds.bandit import DEVIATION, Bandit
 from icrl.extensions.worlds.learners import (
     UCB1,
     BanditPolicy,
@@ -76,9 +76,8 @@ def gittins_indices(most_pulls: int, discount: float, grid: int = 400) -> Tensor
 
 @searchers_in.register
 def _(env: Bandit) -> dict[str, Any]:
-    deviation = env.deviation or 0.5  # of rewards in [0, 1]
     if env.features is not None:
-        linear = (env.spec, deviation, env.features)
+        linear = (env.spec, DEVIATION, env.features)
         return {"Thompson sampling": LinearThompsonSampling(*linear), "LinUCB": LinUCB(*linear)}
     thompson = {"Thompson sampling": ThompsonSampling(env.spec, env.deviation)}
     if env.horizon:
@@ -86,4 +85,4 @@ def _(env: Bandit) -> dict[str, Any]:
             "tuned UCB1": TunedUCB1(env.spec, None),
             "Gittins index": GittinsIndex(env.spec, env.horizon),
         }
-    return thompson | {"UCB1": UCB1(env.spec, deviation)}
+    return thompson | {"UCB1": UCB1(env.spec, DEVIATION)}  # as large as any of rewards in [0, 1]
