@@ -77,9 +77,9 @@ def write(root: Path, size: int) -> int:
     tasks: Json = {"all": env.all_tasks().tolist(), "seed": config.tasks.seed, **split._asdict()}
     writer = HistoryWriter(config.folder("histories"), env.spec, num_steps, tasks, rows, config.model_dump())
     steps = random_steps(env.spec, BLOCK, num_rows)
-    for start in range(0, num_steps, BLOCK):
+    for _ in range(0, num_steps, BLOCK):
         writer.add(steps)
-        writer.commit(start)
+        writer.commit()
     writer.finish()
     return num_steps
 

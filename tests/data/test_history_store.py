@@ -50,9 +50,11 @@ def steps(rollout: Rollout, start: int, stop: int) -> Rollout:
 
 def write(writer: HistoryWriter, lived: Rollout, *cuts: int, finish: bool = True) -> None:
     """Add and commit `lived` in blocks that begin at `cuts`, then finish."""
-    for start, stop in itertools.pairwise((*(cuts or (0,)), len(lived.obs))):
+    cuts = cuts or (0,)
+    writer.keep(cuts[0])
+    for start, stop in itertools.pairwise((*cuts, len(lived.obs))):
         writer.add(steps(lived, start, stop))
-        writer.commit(start)
+        writer.commit()
     if finish:
         writer.finish()
 
@@ -102,7 +104,7 @@ def test_an_interrupted_writer_continues(tmp_path: Path, resumed_from: int) -> N
     assert (tmp_path / "obs.npy").stat().st_size > NUM_ROWS * NUM_STEPS  # the space is reserved from the start
     writer.add(steps(lived, 0, 7))
     writer.add(steps(lived, 7, 12))
-    writer.commit(0)
+    writer.commit()
     writer.add(steps(lived, 12, 20))
     found = np.load(tmp_path / "obs.npy")
     assert np.array_equal(found[:, :12], lived.obs[:12].T) and not found[:, 12:].any()
@@ -123,7 +125,7 @@ def test_a_writer_killed_before_it_says_what_it_wrote_anew_continues(tmp_path: P
     writer.add(steps(lived, 6, 16))
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
         patch.setattr("icrl.data.history_store.write_json", Mock(side_effect=KeyboardInterrupt))
-        writer.commit(5)
+        writer.commit()
     write(writer_of(tmp_path), lived, 5)
     assert_holds(open_histories(tmp_path), lived)
 
@@ -187,7 +189,7 @@ def test_a_full_disk_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     with monkeypatch.context() as patch:
         patch.setattr(np.memmap, "flush", full)
         with pytest.raises(PipelineError, match=r"cannot write .*npy: No space left on device"):
-            writer.commit(0)
+            writer.commit()
     write(writer_of(tmp_path), life())
     assert_holds(open_histories(tmp_path), life())
     (tmp_path / "folder/obs.npy").mkdir(parents=True)

@@ -94,7 +94,7 @@ def write(config: Config, spec: EnvSpec = SPEC, tasks: Json = TASKS, num_steps: 
     writer = HistoryWriter(config.folder("histories"), spec, num_steps, tasks, rows, config.model_dump())
     num_rows = len(tasks["train"]) * rows["num_learners"] * rows["num_envs"]
     writer.add(Rollout(*[torch.zeros(num_steps, num_rows)] * 8))
-    writer.commit(0)
+    writer.commit()
     writer.finish()
 
 

@@ -22,7 +22,7 @@ def union_of(store: Histories, folder: Path, tasks: list[int]) -> Path:
         num_steps, name = store.columns["obs"].shape[1], f"shard-{k}-of-{len(tasks)}"
         writer = HistoryWriter(folder / name, store.spec, num_steps, split, manifest["rows"], manifest["config"])
         writer.add(rollout_of(store.spec, columns))
-        writer.commit(0)
+        writer.commit()
         writer.finish()
         checksum = checksum_of(open_histories(folder / name).manifest)
         shards.append({"folder": name, "rows": rows.stop - rows.start, "checksum": checksum})

@@ -29,6 +29,6 @@ def write_histories(root: Path, name: str, config: Config, train: list[int], per
     rows = {"num_learners": per_task, "num_envs": 1}
     writer = HistoryWriter(folder, env.spec, len(ends), tasks, rows, config.model_dump())
     writer.add(transitions_of(ends))
-    writer.commit(0)
+    writer.commit()
     writer.finish()
     return folder

@@ -46,7 +46,7 @@ def written(folder: Path) -> Histories:
     tasks = {"all": env.all_tasks().tolist(), "seed": 0, "train": TRAIN, "held_out": [1]}
     writer = HistoryWriter(folder, env.spec, NUM_STEPS, tasks, ROWS, config.model_dump())
     writer.add(played)
-    writer.commit(0)
+    writer.commit()
     writer.finish()
     return open_histories(folder)
 

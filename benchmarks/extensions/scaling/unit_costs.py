@@ -73,7 +73,7 @@ def write_shards(root: Path, number: int, size: int) -> tuple[Config, float]:
         start = time.process_time()
         writer = HistoryWriter(shards[-1], env.spec, STEPS, tasks | {"train": train}, rows, about_run)
         writer.add(steps)
-        writer.commit(0)
+        writer.commit()
         writer.finish()
         seconds, transitions = seconds + time.process_time() - start, transitions + STEPS * len(train)
     unite(folder, shards, split.train, OWNER)

@@ -223,8 +223,8 @@ def walk(config: Options, prefix: str = "", stages: str = "") -> Iterator[tuple[
     """Every option as (dotted key, value, declaration), in order of declaration."""
     for name, field in type(config).model_fields.items():
         value, about = getattr(config, name), dict[str, Any](field.json_schema_extra or {})  # pyrefly: ignore
-        alone = stages.isalpha() and stages != "all"  # the group is of a program that is no stage
-        used = stages if alone else about["stages"] or stages
+        # A group of a program that is no stage belongs to that program alone.
+        used = stages if stages.isalpha() and stages != "all" else about["stages"] or stages
         if isinstance(value, Options):
             yield from walk(value, f"{prefix}{name}.", used)
         else:

@@ -268,11 +268,9 @@ class HistoryWriter:
         dtypes = (getattr(torch, str(column.dtype)) for column in self._columns.values())
         self._pending.append(Rollout(*(column.to(dtype) for column, dtype in zip(rollout, dtypes, strict=True))))
 
-    def commit(self, start: int) -> None:
-        """Write the transitions added since the last commit as the steps from `start` on, and make them durable."""
-        if self._pending and start < self.num_steps:
-            if start < self.manifest["committed"]:
-                self.keep(start)
+    def commit(self) -> None:
+        """Write the transitions added since the last commit as the steps after it, and make them durable."""
+        if self._pending and (start := self.manifest["committed"]) < self.num_steps:
             checksums: dict[str, str] = {}
             end = min(start + sum(len(rollout.obs) for rollout in self._pending), self.num_steps)
             for name, column in self._columns.items():

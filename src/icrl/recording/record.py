@@ -132,7 +132,7 @@ def train(config: Config, env: Env[State], all_tasks: Tensor, split: Split, part
 
     def commit() -> None:
         check()
-        writer.commit(writer.manifest["committed"])
+        writer.commit()
 
     run.before_save = commit
     with ExitStack() as stack:

@@ -45,11 +45,8 @@ class EvalsConfig(EvalTimesConfig):
     @model_validator(mode="after")
     def _check(self) -> Self:
         refuse_both("evals", num_evals=self.num_evals, eval_interval=self.eval_interval)
-        refuse(
-            self.num_eval_environments > self.num_eval_episodes,
-            f"evals.num_eval_environments={self.num_eval_environments} must be at most "
-            f"evals.num_eval_episodes={self.num_eval_episodes}",
-        )
+        given, most = self.num_eval_environments, self.num_eval_episodes
+        refuse(given > most, f"evals.num_eval_environments={given} must be at most evals.num_eval_episodes={most}")
         return self
 
 

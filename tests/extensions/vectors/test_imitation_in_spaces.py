@@ -77,7 +77,7 @@ def mixture_of(folder: Path, spec: EnvSpec, *windows: Window) -> Mixture:
         obs, action, reward, timestep = (column.transpose(0, 1) for column in window)
         ends = timestep == HORIZON - 1
         writer.add(Rollout(obs, action, reward, obs, timestep, ends, ~ends & False, action))
-        writer.commit(0)
+        writer.commit()
         writer.finish()
         data = DataConfig(keep_every=[1], kept_steps=0, min_final_success=0)
         parts.append(Windows(open_histories(path), data, OBJECTIVE, [0], 5, torch.device("cpu")))

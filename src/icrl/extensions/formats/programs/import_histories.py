@@ -94,5 +94,5 @@ def write(config: Config, spec: EnvSpec, rollout: Rollout, tasks: Json, rows: Js
     described = replace(config, source=ImportedConfig(**pace, unroll_length=1.0))
     writer = HistoryWriter(folder, spec, steps, tasks, rows, described.model_dump(), owner)
     writer.add(rollout)
-    writer.commit(0)
+    writer.commit()
     writer.finish()
