@@ -87,8 +87,7 @@ def changing(env: Env[State], config: Config, all_tasks: Tensor, train: list[int
     probability = config.source.task_change
     if not probability:
         return env
-    lacking = "needs an extension that is not installed: give source.task_change=0"
-    refuse(not CHANGES, f"source.task_change={probability} {lacking}")
+    refuse(not CHANGES, f"source.task_change={probability} needs an extension that is not installed: give 0")
     return CHANGES[-1](env, config, all_tasks, train)
 
 

@@ -54,19 +54,19 @@ def main(config: Config) -> Path:
                 split, all_tasks = context.tasks, env.all_tasks().to(context.device)
                 tasks = all_tasks[[task for task in split["train"] if task not in split["development"]]]
                 hidden = all_tasks[[*split["held_out"], *split["development"]]]
-                run = trial_context(context, len(tasks))
+                training = trial_context(context, len(tasks))
                 family = rooms_beside(config, env, hidden)
                 spec = (family or env).spec
                 model = make_gpt(config.model, spec).to(context.device, dtype_of(config))
                 if start:
                     model.load_state_dict(plain_gpt(config, spec, start[0]["model"], context.device).state_dict())
-                made = PolicyGradient if options.gae_lambda is None else CRITICS[-1](model)
+                objective_class = PolicyGradient if options.gae_lambda is None else CRITICS[-1](model)
                 device = config.device
-                low = spec.is_discrete and device.dtype == "float32" and device.amp_dtype in ("auto", "bfloat16")
-                trials = Trials(options, world, tasks, model, config.seed, context.ranks, family, low)
-                objective = made(options, spec, model.head, lambda: trials.metrics, trials.clock)
+                short = spec.is_discrete and device.dtype == "float32" and device.amp_dtype in ("auto", "bfloat16")
+                trials = Trials(options, world, tasks, model, config.seed, context.ranks, family, low_precision=short)
+                objective = objective_class(options, spec, model.head, lambda: trials.metrics, trials.clock)
                 updates = options.num_iterations * options.num_mini_batches
                 evaluator = InContextEvaluator(config, context.tasks["development"])
                 parts = {"actor": trials.actor}
-                fit(run, model, objective, trials.batch_at, evaluator, num_updates=updates, parts=parts)
+                fit(training, model, objective, trials.batch_at, evaluator, num_updates=updates, parts=parts)
     return folder

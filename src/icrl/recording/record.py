@@ -113,10 +113,12 @@ def train(config: Config, env: Env[State], all_tasks: Tensor, split: Split, part
     """Train learners on a `part` of the training tasks among `all_tasks` `[num_tasks, task_dim]`, from the newest
     checkpoint if there is one, and record them."""
     source, folder, block = config.source, config.folder("logs") / "source", part.block(len(split.train))
-    tasks = all_tasks[(own := split._replace(train=split.train[block])).train].to(device)
+    own_split = split._replace(train=split.train[block])
+    tasks = all_tasks[own_split.train].to(device)
     learner, streams, noise = make_learners(config, env, tasks, device, block.start)
     experience = make_experience(config, env.spec, tasks, device)
-    owner = identity_of("train_agents", config, compared(config), inputs := inputs_of(config, part))
+    inputs = inputs_of(config, part)
+    owner = identity_of("train_agents", config, compared(config), inputs)
     described = owner._asdict() | {"config": config.model_dump(), "inputs": inputs}
     run = RunState(folder, described, config.checkpoints, num_iterations(source), device, unit="iteration")
     if run.resumed_from:
@@ -124,7 +126,7 @@ def train(config: Config, env: Env[State], all_tasks: Tensor, split: Split, part
     run.restore("learner", learner)
     position = run.restore("streams", Position(streams))
     run.restore("experience", experience)
-    writer = make_writer(config, env.spec, all_tasks, own, owner)  # after all checks: a refusal must leave no files
+    writer = make_writer(config, env.spec, all_tasks, own_split, owner)  # after all checks: a refusal leaves no files
     align_writer(config, writer, folder, run.done if run.resumed_from else None)
 
     def check() -> None:
@@ -147,7 +149,7 @@ def train(config: Config, env: Env[State], all_tasks: Tensor, split: Split, part
         num_profiled = config.summaries.profiled_iterations
         iteration_done = stack.enter_context(INSPECTORS[-1].profiled(folder, num_profiled))
         stack.enter_context(run)
-        watched = (config, own.train, run, learner, check)
+        watched = (config, own_split.train, run, learner, check)
         evaluations = SOURCE_EVALUATIONS[-1](*watched) if source.evaluate else nullcontext(lambda: None)
         evaluate_if_due = stack.enter_context(evaluations)
         for transitions, metrics, position.streams in collect(learner, worker, experience, run.done):

@@ -135,8 +135,7 @@ def make_unroll_worker(
     `in_thread` a thread of this one."""
     if not config.source.async_unroll:
         return UnrollWorker(config.source, env, learner, streams, noise, first)
-    lacking = "needs an extension that is not installed: give source.async_unroll=false"
-    refuse(not ASYNC_WORKERS, f"source.async_unroll=true {lacking}")
+    refuse(not ASYNC_WORKERS, "source.async_unroll=true needs an extension that is not installed: give false")
     return ASYNC_WORKERS[-1](config, learner, streams, noise, first, in_thread)
 
 
