@@ -58,9 +58,8 @@ class PointFamily(TensorEnv):
         self.opponents = opponents_of(config)
         self._game = PointGame(PointGameOptions(DIMENSION, NUM_POINTS, MAX_VALUE, config.max_episode_steps, True))
         actions, success = (len(subsets(DIMENSION)), "end") if self._is_host else (DIMENSION, "survival")
-        most = (
-            MAX_VALUE * DIMENSION << config.max_episode_steps
-        )  # a move at most doubles the sum of the largest numbers
+        # A move at most doubles the sum over coordinates of the largest number.
+        most = MAX_VALUE * DIMENSION << config.max_episode_steps
         sizes = (most + 2, actions, (0.0, 1.0), 0, config.max_episode_steps, success)
         self.spec = discrete_spec(*sizes, points=(NUM_POINTS, DIMENSION))
         self._noise = torch.tensor([opponent.noise for opponent in self.opponents])  # [P]
