@@ -102,19 +102,23 @@ class Street(nn.Module):
 
 
 @pytest.mark.parametrize(
-    ("house", "timestep", "horizon", "expected"),
+    ("house", "timestep", "horizon", "beams", "expected"),
     [
-        (3, 0, 1, (0.0, 1.0)),
-        (2, 0, 1, (0.0, 0.0)),
-        (2, 0, 2, (0.0, 0.5)),  # a reward in the second step
-        (3, 0, 9, (0.0, 1.0)),  # nothing after the end of the task; after a step back the policy goes further back
-        (1, 0, 3, (0.0, 0.0)),
-        (2, 8, 3, (0.0, 0.5)),
-        (2, 9, 3, (0.0, 0.0)),  # the episode ends by its length
+        (3, 0, 1, 1, (0.0, 1.0)),
+        (2, 0, 1, 1, (0.0, 0.0)),
+        (2, 0, 2, 1, (0.0, 0.5)),  # a reward in the second step
+        (3, 0, 9, 1, (0.0, 1.0)),  # nothing after the end of the task; after a step back the policy goes further back
+        (3, 0, 3, 2, (0.25, 1.0)),  # but not all continuations do
+        (1, 0, 3, 1, (0.0, 0.0)),
+        (1, 0, 3, 4, (0.0, 0.25)),
+        (2, 8, 3, 4, (0.0, 0.5)),
+        (2, 9, 3, 4, (0.0, 0.0)),  # the episode ends by its length
     ],
 )
-def test_values_of_a_street_by_hand(house: int, timestep: int, horizon: int, expected: tuple[float, float]) -> None:
-    planned = Planned(Street(), PlanningConfig(horizon=horizon, discount=0.5))
+def test_values_of_a_street_by_hand(
+    house: int, timestep: int, horizon: int, beams: int, expected: tuple[float, float]
+) -> None:
+    planned = Planned(Street(), PlanningConfig(horizon=horizon, beams=beams, discount=0.5))
     window = Window.empty(Street.spec, 1, 1, torch.device("cpu"))
     context = context_of(window._replace(obs=torch.tensor([[house]]), timestep=torch.tensor([[timestep]])))
     found = planned.model.head.split(planned.model(context)[:, -1])
@@ -141,21 +145,22 @@ class Slow(nn.Module):
 
     def value(self, steps: list[tuple[int, int, float, int]], first: int) -> float:
         """Q of the action `first` after these steps, of which the last has no action yet."""
-        total, log_prob, path, ended = 0.0, 0.0, steps, False
+        beams = [(0.0, 0.0, steps, False)]
         for depth in range(self.options.horizon):
             further = []
-            _, log, rewards, after = self.predictions(path)
-            for action in range(self.spec.num_actions) if depth else [first]:
-                obs, _, _, timestep = path[-1]
-                reward, new = self.spec.reward_values[int(rewards[action])], int(after[action])
-                known = [*path[:-1], (obs, action, reward, timestep)]
-                over = ended or new == self.spec.num_obs or timestep + 1 == self.spec.max_episode_steps
-                clock = min(timestep + 1, self.spec.max_episode_steps - 1)
-                known.append((min(new, self.spec.num_obs - 1), 0, 0.0, clock))
-                gain = 0.0 if ended else self.options.discount**depth * reward
-                further.append((total + gain, log_prob + float(log[action]), known, over))
-            total, log_prob, path, ended = max(further, key=lambda one: one[:2])
-        return total
+            for total, log_prob, path, ended in beams:
+                _, log, rewards, after = self.predictions(path)
+                for action in range(self.spec.num_actions) if depth else [first]:
+                    obs, _, _, timestep = path[-1]
+                    reward, new = self.spec.reward_values[int(rewards[action])], int(after[action])
+                    known = [*path[:-1], (obs, action, reward, timestep)]
+                    over = ended or new == self.spec.num_obs or timestep + 1 == self.spec.max_episode_steps
+                    clock = min(timestep + 1, self.spec.max_episode_steps - 1)
+                    known.append((min(new, self.spec.num_obs - 1), 0, 0.0, clock))
+                    gain = 0.0 if ended else self.options.discount**depth * reward
+                    further.append((total + gain, log_prob + float(log[action]), known, over))
+            beams = sorted(further, key=lambda one: one[:2], reverse=True)[: self.options.beams]
+        return beams[0][0]
 
     def forward(self, context: Context) -> Tensor:
         """Logits `[B, 1, A]` of the last step."""
@@ -170,11 +175,11 @@ class Slow(nn.Module):
         return torch.stack(logits)[:, None]
 
 
-@pytest.mark.parametrize(("form", "horizon"), [({}, 1), *((form, 3) for form in FORMS)])
+@pytest.mark.parametrize(("form", "horizon", "beams"), [({}, 1, 1), ({}, 3, 1), *((form, 3, 3) for form in FORMS)])
 @torch.no_grad()
-def test_logits_equal_the_slow_reference_past_full_contexts(form: dict, horizon: int) -> None:
+def test_logits_equal_the_slow_reference_past_full_contexts(form: dict, horizon: int, beams: int) -> None:
     model = gpt(ROOM.spec, head="planning", context_len=CONTEXT_LEN + horizon - 1, **form)
-    policy = Recorded(Planned(model, PlanningConfig(horizon=horizon, discount=0.9)))
+    policy = Recorded(Planned(model, PlanningConfig(horizon=horizon, beams=beams, discount=0.9)))
     played = play(policy, ROOM, CONTEXT_LEN + 3, 2)
     slow = slow_logits(Slow(policy.model), played, 3)
     for got, expected in zip(policy.noted, slow, strict=True):
@@ -243,7 +248,7 @@ def test_a_continued_run_ends_with_the_same_bits_and_its_model_plans(root: Path)
     check_continues("train_gpt", root, "logs/plans/gpt", *options)
     done("evaluate", root, *planned)
     assert read_json(root / "logs/plans/evaluation-policy=planned/results.json")["curves"]
-    assert "another name=" in refusal("evaluate", root, *planned, "objective.horizon=2")
+    assert "another name=" in refusal("evaluate", root, *planned, "objective.beams=2")
     policy, alone = (icrl.load(root / "logs/plans", model=model) for model in ("planned", None))
     assert isinstance(policy.policy.model, Planned) and isinstance(alone.policy.model, GPT)
     assert policy.policy.model.options.horizon == 3 and policy.act([0]).shape == (1,)

@@ -1,14 +1,14 @@
 """Policy that imagines steps before it acts (Son et al., 2025, arXiv 2502.19009).
 
-B streams, A actions, H = `objective.horizon`, N imagined streams. In an imagined step the most probable reward r and
-the most probable observation follow each action; the model reads them as if they had happened. The imagined value of a
-first action a, and the policy, are
+B streams, A actions, K = `objective.beams`, H = `objective.horizon`, N imagined streams. In an imagined step the most
+probable reward r and the most probable observation follow each action; the model reads them as if they had happened.
+The imagined value of a first action a, and the policy, are
 
-    Q(a) = sum over k < H of discount^k r_{t+k}, on the continuation that begins with a
+    Q(a) = max over kept continuations that begin with a of  sum over k < H of discount^k r_{t+k}
     pi_plan(a) ~ pi(a | h_t) if Q(a) = max Q, else 0
 
-Each later action of the continuation is the one with the largest sum so far; of equal ones, the one that pi finds more
-probable. No reward follows the end of an episode. So if no reward is in sight, pi_plan is pi.
+Of all continuations that begin with a, each step keeps the K with the largest sum so far; of equal ones, those that pi
+finds more probable. No reward follows the end of an episode. So if no reward is in sight, pi_plan is pi.
 """
 
 from __future__ import annotations
@@ -83,16 +83,18 @@ class Planned(Acting):
         """Imagined values of first actions, `[B, A]`, given the predictions at the newest step of a `cache`, which
         stays as it is."""
         zeros = torch.zeros(len(obs), device=obs.device)
-        now = Imagined(obs, obs, zeros, timestep, obs, timestep, zeros.bool(), zeros, zeros)
-        now, num_actions = self._after(now, found, 1.0), self.spec.num_actions  # a stream for each first action
-        rows = torch.arange(len(now.obs), device=obs.device)
-        cache = self._copied(cache, rows // num_actions) if self.options.horizon > 1 else cache
-        for depth in range(1, self.options.horizon):
-            after = self._after(now, self._predict(now.context, cache), self.options.discount**depth)
-            total, log_prob = after.total.view(-1, num_actions), after.log_prob.view(-1, num_actions)
-            best = log_prob.masked_fill(total < total.amax(1, keepdim=True), -torch.inf).argmax(1)
-            now = Imagined(*(column[rows * num_actions + best] for column in after))
-        return now.total.view(len(obs), num_actions)
+        now, rows = Imagined(obs, obs, zeros, timestep, obs, timestep, zeros.bool(), zeros, zeros), obs
+        num_actions, beams = self.spec.num_actions, self.options.beams
+        for depth in range(self.options.horizon):
+            if depth:
+                if depth == 1 or beams > 1:  # else each stream goes on in its own row
+                    cache = self._copied(cache, rows)
+                found = self._predict(now.context, cache)
+            after = self._after(now, found, self.options.discount**depth)
+            groups = len(obs) * num_actions  # one for each first action
+            kept = _best(after.total.view(groups, -1), after.log_prob.view(groups, -1), beams)
+            now, rows = Imagined(*(column[kept] for column in after)), kept // num_actions
+        return now.total.view(len(obs), num_actions, -1).amax(-1)
 
     def _predict(self, context: Context, cache: Sequence[TokenCache]) -> Predictions:
         """Predictions at the last step of a context, `[N, ...]`."""
@@ -125,6 +127,14 @@ class Planned(Acting):
         )
 
 
+def _best(total: Tensor, log_prob: Tensor, number: int) -> Tensor:
+    """Flat indices of the `number` best in each row `[n, m]`: the largest `total`, then the largest `log_prob`."""
+    order = log_prob.argsort(descending=True, stable=True)
+    order = order.gather(1, total.gather(1, order).argsort(descending=True, stable=True))
+    first = torch.arange(len(total), device=total.device)[:, None] * total.shape[1]
+    return (first + order[:, :number]).flatten()
+
+
 def planned_gpt(config: Config, spec: EnvSpec, weights: dict[str, Any], device: torch.device) -> Planned:
     """Loader of a model that plans. Raises `ConfigError` if it did not learn to predict."""
     options, model = config.objective, plain_gpt(config, spec, weights, device)
@@ -139,7 +149,7 @@ class PlannedKind(Kind):
     def open(self, config: Config, device: torch.device) -> TrainedPolicy:
         options, opened = config.objective, super().open(config, device)
         assert isinstance(options, PlanningConfig), "a rule below"
-        planning = f"{opened.checksum}+{options.horizon},1,{options.discount}"  # 1: as when there were beams
+        planning = f"{opened.checksum}+{options.horizon},{options.beams},{options.discount}"
         return opened._replace(checksum=planning)
 
 

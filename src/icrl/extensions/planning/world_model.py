@@ -33,8 +33,9 @@ class PlanningConfig(ObjectiveConfig):
     horizon: int = option(
         6, "steps that policy.model=planned imagines, discounted by objective.discount", ge=1, stages="4"
     )
+    beams: int = option(1, "imagined continuations that are kept for each first action", ge=1, le=1000, stages="4")
 
-    former = {"model_weight": 1.0, "beams": 1}
+    former = {"model_weight": 1.0}
 
 
 class Predictions(NamedTuple):
