@@ -3,9 +3,7 @@ rules across groups. Each message of a rule names both fields: `$key` in it stan
 """
 
 import math
-import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from operator import attrgetter
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Self
 
@@ -22,6 +20,7 @@ from icrl.config.options import (
     option,
     presets_option,
     seed_option,
+    with_values,
 )
 from icrl.contracts import ConfigError
 from icrl.data.windows import DataConfig
@@ -130,14 +129,10 @@ class Config(RootOptions):
 
     @model_validator(mode="after")
     def _check(self) -> Self:
-        def shown(key: re.Match[str]) -> str:
-            value = attrgetter(key[1])(self)
-            return f"{key[1]}={str(value).lower() if isinstance(value, bool) else value}"
-
         rules = (_in_world, _in_splits, _in_lengths, _in_model, _in_training)
         for conflicts in (*_RULES, *rules):
             for message in conflicts(self):
-                raise ConfigError(re.sub(r"\$(\w+(\.\w+)?)", shown, message))
+                raise ConfigError(with_values(message, self))
         policy_kind(self.policy, self.finetune)  # raises, too
         return self
 

@@ -14,6 +14,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
+from operator import attrgetter
 from typing import Annotated, Any, ClassVar, Literal, NamedTuple, TypeVar, get_args, get_origin
 
 from pydantic import BaseModel, BeforeValidator, Field, PlainValidator, ValidationError, field_validator
@@ -65,6 +66,19 @@ def presets_option(stages: str) -> Any:
     """Declare the folder with the user's own presets, which `compose` reads."""
     meaning = "folder with presets of your own, <group>/<name>.yaml, relative to the working directory"
     return option("none", meaning, may_change=True, stages=stages)
+
+
+def with_values(message: str, options: Any, prefix: str = "") -> str:
+    """The `message` with KEY=VALUE for each `$KEY` of the `options`; shown keys begin with `prefix`."""
+    named = re.compile(r"\$(\w+(?:\.\w+)?)")
+    return named.sub(lambda key: f"{prefix}{key[1]}={_written(attrgetter(key[1])(options))}", message)
+
+
+def _written(value: Any) -> str:
+    """The value of an option as on a command line."""
+    if isinstance(value, list):
+        return f"[{','.join(map(_written, value))}]"
+    return f"{value:g}" if isinstance(value, float) else str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def refuse(condition: object, message: str) -> None:

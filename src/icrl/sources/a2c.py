@@ -38,7 +38,7 @@ class ActorCriticConfig(NetworkConfig):
     )
 
     def conflicts(self) -> Conflicts:
-        yield self.body not in bodies(), f"{{body}}: must be one of {', '.join(bodies())}{OR_ELSEWHERE}"
+        yield self.body not in bodies(), f"$body: must be one of {', '.join(bodies())}{OR_ELSEWHERE}"
         yield from super().conflicts()
 
 
@@ -47,8 +47,8 @@ class A2CConfig(ActorCriticConfig):
 
     def conflicts(self) -> Conflicts:
         yield from super().conflicts()
-        yield self.unroll_length % 1, "{unroll_length}: {name} learns on-policy, so it must be a whole number"
-        yield self.async_unroll, "{async_unroll} plays with an older policy, but {name} learns on-policy"
+        yield self.unroll_length % 1, "$unroll_length: $name learns on-policy, so it must be a whole number"
+        yield self.async_unroll, "$async_unroll plays with an older policy, but $name learns on-policy"
 
 
 class ActorCritic(Learner):

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, NamedTuple, Self
 
 from pydantic import model_validator
 
-from icrl.config.options import NO_EFFECT, Options, Rate, option
+from icrl.config.options import NO_EFFECT, Options, Rate, option, with_values
 from icrl.config.schedules import Clock
 from icrl.contracts import ConfigError
 
@@ -21,10 +21,8 @@ if TYPE_CHECKING:
 
 NotNegative = Annotated[Any, Rate(ge=0)]
 Share = Annotated[Any, Rate(ge=0, le=1)]
-Conflicts = Iterator[tuple[object, str]]  # conditions that must not hold; in messages `{option}` is its name and value
-
-
-NEWEST_ALONE = "{shared} needs a learner that learns from its newest unroll alone, such as a2c, not {name}"
+Conflicts = Iterator[tuple[object, str]]  # conditions that must not hold; in messages `$option` is its name and value
+NEWEST_ALONE = "$shared needs a learner that learns from its newest unroll alone, such as a2c, not $name"
 
 
 def named(name: str) -> Any:
@@ -121,33 +119,32 @@ class SourceConfig(Options):
     def conflicts(self) -> Conflicts:
         steps, asked, unroll, made = self.num_env_steps, self.num_iterations, self.unroll_length, env_steps(self)
         fits = max(min(self.history_steps, made) // self.num_envs, 1) * self.num_envs
-        yield not steps and not asked, "{num_iterations} and {num_env_steps}: one of them must be above 0"
-        factors = f"{{num_envs}} x {{unroll_length}} = {self.num_envs * unroll:g}"
-        more = f"{{num_env_steps}} must be a multiple of {factors}: give source.num_env_steps={made}"
+        yield not steps and not asked, "$num_iterations and $num_env_steps: one of them must be above 0"
+        factors = f"$num_envs x $unroll_length = {self.num_envs * unroll:g}"
+        more = f"$num_env_steps must be a multiple of {factors}: give source.num_env_steps={made}"
         yield steps and made != steps and not asked, more
-        given = f"{{num_iterations}} of {factors} env steps make {made}, not {{num_env_steps}}"
+        given = f"$num_iterations of {factors} env steps make {made}, not $num_env_steps"
         more = "" if self.replays else " (more need a replay to learn from)"
         given += f"; give source.num_env_steps={made}, or 0{more}"
         yield steps and asked and made != steps, given
-        given = f"{{initial_collect_steps}} leaves no steps to train: source.num_env_steps is {made}"
+        given = f"$initial_collect_steps leaves no steps to train: source.num_env_steps is {made}"
         yield self.initial_collect_steps >= made, given
         if not self.learns:
             of_learning = ("async_", "initial_", "num_updates_", "mini_")
-            yield from self.unused(of_learning, "has no effect: {name} learns nothing")
-        alone = "{shared} is one learner for all tasks: give source.num_learners=1"
-        yield self.shared and self.num_learners > 1, alone
+            yield from self.unused(of_learning, "has no effect: $name learns nothing")
+        yield self.shared and self.num_learners > 1, "$shared is one learner for all tasks: give source.num_learners=1"
         yield self.shared and not self.learns, NEWEST_ALONE
-        yield self.task_change and self.async_unroll, "{task_change} needs source.async_unroll=false"
+        yield self.task_change and self.async_unroll, "$task_change needs source.async_unroll=false"
         fewer = f"give source.history_steps={fits}"
-        yield self.history_steps > made, f"{{history_steps}} is more than source.num_env_steps={made}: {fewer}"
-        yield self.history_steps % self.num_envs, f"{{history_steps}} must be a multiple of {{num_envs}}: {fewer}"
+        yield self.history_steps > made, f"$history_steps is more than source.num_env_steps={made}: {fewer}"
+        yield self.history_steps % self.num_envs, f"$history_steps must be a multiple of $num_envs: {fewer}"
         fewer = f"give source.videos_per_task={self.num_learners}"
-        yield self.videos_per_task > self.num_learners, f"{{videos_per_task}} is more than {{num_learners}}: {fewer}"
+        yield self.videos_per_task > self.num_learners, f"$videos_per_task is more than $num_learners: {fewer}"
         if not self.replays:  # an unroll is cut up
             length, size, whole = self.mini_batch_length, self.mini_batch_size, unroll == int(unroll)
             windows = self.num_envs * (int(unroll) // length if length and whole else 1)
-            yield length > 1 and unroll % length, "{mini_batch_length} must divide {unroll_length}"
-            given = f"{{mini_batch_size}} must divide the {windows} windows of {{num_envs}} and {{mini_batch_length}}"
+            yield length > 1 and unroll % length, "$mini_batch_length must divide $unroll_length"
+            given = f"$mini_batch_size must divide the {windows} windows of $num_envs and $mini_batch_length"
             yield size and windows % size, given
 
     def windows_in(self, unroll: int, played: int) -> int:
@@ -161,20 +158,14 @@ class SourceConfig(Options):
     def unused(self, prefixes: tuple[str, ...], reason: str) -> Conflicts:
         """Rules that options with these prefixes keep their defaults."""
         for name, field in type(self).model_fields.items():
-            yield name.startswith(prefixes) and getattr(self, name) != field.default, f"{{{name}}} {reason}"
+            yield name.startswith(prefixes) and getattr(self, name) != field.default, f"${name} {reason}"
 
 
 def check_source(source: SourceConfig) -> None:
     """Raise `ConfigError` at the first conflict among the options of `source`."""
     for broken, message in source.conflicts():
         if broken:
-            raise ConfigError(message.format(**{name: f"source.{name}={_shown(value)}" for name, value in source}))
-
-
-def _shown(value: Any) -> str:
-    if isinstance(value, list):
-        return f"[{','.join(map(_shown, value))}]"
-    return f"{value:g}" if isinstance(value, float) else str(value).lower() if isinstance(value, bool) else str(value)
+            raise ConfigError(with_values(message, source, "source."))
 
 
 class NetworkConfig(SourceConfig):

@@ -59,8 +59,8 @@ class NoiseDistillationConfig(UnlearnedConfig):
 
     def conflicts(self) -> Conflicts:
         yield from super().conflicts()
-        yield self.expert and self.teacher == "none", "{expert} trains a teacher that has no name: give {teacher}"
-        lacking = "{wrong_task} needs a teacher that sees the task: give {teacher}"
+        yield self.expert and self.teacher == "none", "$expert trains a teacher that has no name: give $teacher"
+        lacking = "$wrong_task needs a teacher that sees the task: give $teacher"
         yield self.wrong_task and self.teacher == "none", lacking
 
     def run_before(self, config: Config) -> Config | None:

@@ -38,8 +38,8 @@ class PPOConfig(ActorCriticConfig):
 
     def conflicts(self) -> Conflicts:
         yield from super().conflicts()
-        yield self.unroll_length % 1, "{unroll_length}: {name} learns on-policy, so it must be a whole number"
-        yield self.async_unroll, "{async_unroll} plays with an older policy, but {name} learns on-policy"
+        yield self.unroll_length % 1, "$unroll_length: $name learns on-policy, so it must be a whole number"
+        yield self.async_unroll, "$async_unroll plays with an older policy, but $name learns on-policy"
 
 
 @source("ppo", PPOConfig)

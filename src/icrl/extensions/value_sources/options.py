@@ -80,26 +80,26 @@ class ReplayConfig(SourceConfig):
         asked = self.num_env_steps or self.num_iterations
         yield (
             asked and not env_steps(self),
-            "{num_iterations} must be above {rl_train_after_update_steps}, which make no env steps",
+            "$num_iterations must be above $rl_train_after_update_steps, which make no env steps",
         )
         yield from super().conflicts()
         yield self.shared and (self.replays or self.has_offline), NEWEST_ALONE
         kept, length, size = self.replay_buffer_length, self.mini_batch_length, self.mini_batch_size
         per_env, offline, replays = env_steps(self) // self.num_envs, self.has_offline, self.replays
-        too_early = "{initial_collect_steps} is more than is kept: {replay_buffer_length} of each of {num_envs}"
+        too_early = "$initial_collect_steps is more than is kept: $replay_buffer_length of each of $num_envs"
         yield replays and self.initial_collect_steps > kept * self.num_envs, too_early
-        too_long = f"{{mini_batch_length}} exceeds {{replay_buffer_length}}, or the {per_env} env steps per environment"
+        too_long = f"$mini_batch_length exceeds $replay_buffer_length, or the {per_env} env steps per environment"
         yield replays and length > min(kept, per_env), too_long
-        sizeless = "{mini_batch_size} draws nothing %s: give a size above 0"
-        yield self.draws and not size, sizeless % "with {whole_replay_buffer_training}"
+        sizeless = "$mini_batch_size draws nothing %s: give a size above 0"
+        yield self.draws and not size, sizeless % "with $whole_replay_buffer_training"
         twice = len({*self.offline_buffer_dir}) < len(self.offline_buffer_dir)
-        yield twice, "{offline_buffer_dir} must have no duplicates"
-        yield offline and not size, sizeless % "from {offline_buffer_dir}"
-        unknown = "{offline_buffer_dir} needs a length; {mini_batch_length} is the unroll with {clear_replay_buffer}"
+        yield twice, "$offline_buffer_dir must have no duplicates"
+        yield offline and not size, sizeless % "from $offline_buffer_dir"
+        unknown = "$offline_buffer_dir needs a length; $mini_batch_length is the unroll with $clear_replay_buffer"
         yield offline and not length and not replays, unknown
-        evenly = "{priority_replay} draws windows by priority, so {whole_replay_buffer_training} must be false"
+        evenly = "$priority_replay draws windows by priority, so $whole_replay_buffer_training must be false"
         yield self.priority_replay and not self.draws, evenly
-        empty = "{clear_replay_buffer} keeps nothing to draw from; it needs source.whole_replay_buffer_training=true"
+        empty = "$clear_replay_buffer keeps nothing to draw from; it needs source.whole_replay_buffer_training=true"
         yield self.draws and not replays, empty
         if not offline:
-            yield from self.unused(("offline_", "rl_"), "has no effect with {offline_buffer_dir}: name histories there")
+            yield from self.unused(("offline_", "rl_"), "has no effect with $offline_buffer_dir: name histories there")
