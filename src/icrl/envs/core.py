@@ -1,8 +1,8 @@
 """Base class of tensor environments: randomness, the clock and the auto-reset, written once. B streams.
 
-A finite world gives its rules: where episodes start and what an action can lead to (`outcomes`). Play and
-exact expectations both follow from them. Its state is one integer per stream, `state_index`; that of a
-`VectorEnv` is n numbers, and its rule is `move`.
+The rules of a finite world are where episodes start and what an action can lead to (`outcomes`); play and exact
+expectations both follow from them. Its state is one integer per stream, `state_index`; that of a `VectorEnv`, in the
+extension vectors, is n numbers, and its rule is `move`.
 """
 
 from collections.abc import Callable, Mapping
@@ -84,7 +84,9 @@ class MapView(NamedTuple):
 
 
 class TensorEnv:
-    """World with a clock and auto-reset; see `contracts.Env`. Subclasses set the attributes and fill the gaps."""
+    """World with a clock and auto-reset; see `contracts.Env`. A subclass sets `spec`, `task_columns` and `starts`, and
+    gives `all_tasks`, `outcomes`, `label`, `map_view`, and `optimal_action` unless it sets `has_planner = False`. All
+    else has defaults."""
 
     spec: EnvSpec
     task_columns: tuple[str, ...]  # meaning of the numbers of a task; they are cells if the world is a room

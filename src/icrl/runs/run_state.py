@@ -73,10 +73,8 @@ class RunState:
         self._parts[name] = part
         if not self.is_fresh and (name in self._saved or not is_optional):
             if name not in self._saved:
-                raise PipelineError(
-                    f"the checkpoint of {self.where} in {self.folder} has no part {name}: another version wrote it; "
-                    "convert it, or give another name="
-                )
+                lacking = f"the checkpoint of {self.where} in {self.folder} has no part {name}"
+                raise PipelineError(f"{lacking}: another version wrote it; convert it, or give another name=")
             part.load_state_dict(self._saved.pop(name))
         return part
 
