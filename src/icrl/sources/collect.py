@@ -105,11 +105,11 @@ class UnrollWorker:
         learners change."""
         return self._policy.targets(rollout, self.before)
 
-    def learned(self) -> None:
+    def parameters_changed(self) -> None:
         """Notify the worker that the learner has learned from the last unroll; a process elsewhere gets its weights."""
 
     def state_dict(self) -> dict[str, Any]:
-        """State, beside learner and streams, that later unrolls depend on. Call it after `learned`."""
+        """State, beside learner and streams, that later unrolls depend on. Call it after `parameters_changed`."""
         return {}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -152,7 +152,7 @@ class Experience:
         self, iteration: int, transitions: Rollout, targets: Callable[[Rollout], Columns]
     ) -> Iterator[tuple[Clock, Sample]]:
         """Samples of `iteration` (from 1) with the new `transitions` `[T, L * N]`: one per update, each with its clock.
-        Call `learned` after each update. `targets` is called once, if the learners learn from the unroll."""
+        Call `record` after each update. `targets` is called once, if the learners learn from the unroll."""
         if not own_windows(self.source, iteration):
             return
         now, key = clock_of(self.source, iteration - 1), mix(self._seed, iteration)
@@ -160,7 +160,7 @@ class Experience:
         for update, sample in enumerate(samples):
             yield now._replace(updates=now.updates + update), sample
 
-    def learned(self, clock: Clock, learned: UpdateResult) -> None:
+    def record(self, clock: Clock, result: UpdateResult) -> None:
         """Record the result of the update on the last sample, as replay with priorities does."""
 
     def state_dict(self) -> dict[str, Any]:
@@ -223,15 +223,15 @@ def collect(
         metrics: dict[str, Tensor] = {}
         for clock, sample in experience.samples(iteration, transitions, worker.targets):
             learner.set_clock(clock)
-            learned = learner.update(sample)
-            experience.learned(clock, learned)
-            metrics = learned.metrics
+            result = learner.update(sample)
+            experience.record(clock, result)
+            metrics = result.metrics
             watch.record(clock.updates + 1, metrics)
         if first_bad := watch.first_bad():
             update, bad = first_bad
             raise _diverged(source, f"in update {update}", bad, torch.stack([*bad.values()]).any(0), streams)
         learner.set_clock(clock_of(source, iteration))
-        worker.learned()
+        worker.parameters_changed()
         recorded = learner.recorded(transitions, worker.before) if len(transitions.obs) else transitions
         yield recorded, metrics, streams
 

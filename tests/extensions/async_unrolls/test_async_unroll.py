@@ -175,7 +175,7 @@ def test_a_process_of_its_own(killed: bool) -> None:
         if killed:
             with pytest.raises(PipelineError, match=r"died \(exit code -9\)"):
                 list(loop)
-            worker.learned()  # does not raise, nor wait
+            worker.parameters_changed()  # does not raise, nor wait
     assert time.monotonic() - since < 5 and all_gone(started)
     assert not multiprocessing.active_children()
 

@@ -103,7 +103,7 @@ class AsyncUnrollWorker(UnrollWorker):
     def targets(self, rollout: Rollout) -> dict[str, Tensor]:
         return self._targets
 
-    def learned(self) -> None:
+    def parameters_changed(self) -> None:
         source = self._config.source
         self._done += 1
         self._versions[self._done] = _playing_state(self._learner)

@@ -58,10 +58,10 @@ class Memory(Experience):
             clock = now._replace(updates=now.updates + update)
             yield clock, self._with_others(own, mix(mix(key, update), 1))
 
-    def learned(self, clock: Clock, learned: UpdateResult) -> None:
+    def record(self, clock: Clock, result: UpdateResult) -> None:
         """Record the result of the update on the last sample."""
-        if self._replay and self._drawn and learned.td_error is not None:
-            td_error = learned.td_error.unflatten(0, (self.num_learners, -1))  # [L, W], own windows come first
+        if self._replay and self._drawn and result.td_error is not None:
+            td_error = result.td_error.unflatten(0, (self.num_learners, -1))  # [L, W], own windows come first
             self._replay.set_priorities(self._drawn.where, td_error[:, : self._drawn.where.shape[1]], clock)
             self._drawn = None
 
