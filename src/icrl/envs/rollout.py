@@ -77,26 +77,27 @@ class OpenEpisodes(NamedTuple):
         return cls(np.zeros(num_streams), np.full(num_streams, _NEVER))
 
 
-def is_success(spec: EnvSpec, value: Column, terminated: Column, last: Column, best: Column, so_far: Column) -> Column:
+def is_success(
+    spec: EnvSpec, reward: Column, terminated: Column, last: Column, optimal: Column, return_so_far: Column
+) -> Column:
     """Steps that make their episodes a success, by `spec.success`; all arguments have one shape.
 
-    `reward`: its value is positive; `goal`: that, and it ends the task; `end`: it ends the task; `survival`: it is the
-    `last` of the episode and does not end the task; `best_action`: it is the `last` and its action was optimal;
-    `return`: it is the `last` and the return of the episode, `so_far`, is at least `spec.success_return`;
-    `final_reward`: it is the `last` and its value is at least that."""
+    `reward`: it pays more than 0; `goal`: that, and it ends the task; `end`: it ends the task; `survival`: it is the
+    `last` of the episode and does not end the task; `best_action`: it is the `last` and its action was `optimal`;
+    `return`: it is the `last` and the return of the episode is at least `spec.success_return`; `final_reward`: it is
+    the `last` and pays at least that."""
     match spec.success:
         case "return" | "final_reward":
-            reached = so_far if spec.success == "return" else value
-            return last & (reached >= spec.success_return - _ROUNDING)
+            return last & ((return_so_far if spec.success == "return" else reward) >= spec.success_return - _ROUNDING)
         case "best_action":
-            return best & last
+            return optimal & last
         case "end":
             return terminated
         case "survival":
             return last & ~terminated
         case "goal":
-            return (value > 0) & terminated
-    return value > 0
+            return (reward > 0) & terminated
+    return reward > 0
 
 
 def returns_so_far(value: Column, done: Column, before: Column) -> list[Column]:
@@ -125,8 +126,7 @@ def finished_episodes(rollout: Rollout, before: OpenEpisodes, spec: EnvSpec) -> 
     )  # [B, T]
     value, ends = exact_rewards(spec, reward), terminated.astype(bool)
     done = ends | truncated.astype(bool)
-    by_return = spec.success == "return"
-    so_far = np.stack(returns_so_far(value.T, done.T, before.returns), axis=1) if by_return else value
+    so_far = value if spec.success != "return" else np.stack(returns_so_far(value.T, done.T, before.returns), axis=1)
     best = (action == optimal_action).reshape(*done.shape, -1).all(-1)
     won = is_success(spec, value, ends, done, best, so_far)
     num_streams, num_steps = done.shape
