@@ -6,7 +6,7 @@ from importlib import import_module
 from pathlib import Path
 
 import pytest
-from installed import ABSENT
+from installed import ABSENT, needs
 from refusals import check_refusal, refusals
 from results import write_results
 
@@ -185,6 +185,17 @@ def test_finished_work_is_not_repeated_and_must_be_the_same(tmp_path: Path) -> N
     for other in (*own, "objective.discount=0.1"):
         with pytest.raises(ConfigError, match=f"study.variants, a: .*{re.escape(other.partition('=')[0])}"):
             study(*variants, options=(*options, other), root=tmp_path)
+
+
+@needs("experts")
+@needs("vectors")
+def test_the_source_of_a_row_is_that_of_its_histories_whose_teacher_has_their_name() -> None:
+    _, rows, jobs = plan(
+        ["name=mine", "env=pendulum", "experiment=expert", *ONE_SEED, f"study.variants=[{variant('a')}]"]
+    )
+    (command,) = jobs[0].commands
+    teacher = load_config(command[1:]).source.teacher
+    assert teacher == f"{jobs[0].name}-expert" == rows[0].config.source.teacher
 
 
 SLOW = {"world_trials", "minigrid_trials", "minigrid", "literature"}  # worlds with thousands of tasks, many variants

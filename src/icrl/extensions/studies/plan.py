@@ -190,7 +190,8 @@ class _Planner:
             evaluated: list[Config] = []
             for (name, seed, given), run in zip(draws, runs, strict=True):
                 world, learned = (*given, *changes), (run.config.histories[0], run.config.run)
-                played = self._run(self._composed(world), world, seed, name + more, *learned)
+                recorded = self._recorded(self._composed(world), world, learned[0])
+                played = self._run(recorded, world, seed, name + more, *learned)
                 evaluated.append(played.config)
                 self._add(run, parts, played, played.config.folder("logs") / f"evaluation{suffix}")
             folders = [config.folder("logs") / f"evaluation{suffix}" for config in evaluated]
@@ -214,6 +215,7 @@ class _Planner:
         if kept["source"].get("task_change"):  # streams move between the training tasks that `data` leaves
             source |= {"data": kept["data"]}
         histories = f"{self._study.name}-histories-{digest(source)[:8]}-seed{seed}"
+        composed = self._recorded(composed, options, histories)
         collected = self._run(composed, options, seed, histories, histories, histories)
         command = ["train_agents", *_read_by("train_agents", collected.options)]
         self._jobs.setdefault(histories, Job(histories, [command], "", 0))
@@ -221,6 +223,11 @@ class _Planner:
         made_with = {key: value for key, value in collected.config.model_dump().items() if key not in ignored}
         model = self._models.setdefault(digest(made_with), name)
         return self._run(composed, options, seed, model, histories, model)
+
+    def _recorded(self, composed: Config, options: Sequence[str], histories: str) -> Config:
+        """`composed` with the source as `histories` record it: its teacher may follow from the name of their run."""
+        named = any(composed.name in str(value) for _, value in composed.source)
+        return self._composed((*options, f"name={histories}")) if named else composed
 
     def _add(self, run: _Run, parts: dict[str, str], played: _Run, folder: Path) -> None:
         """Add the training of the `parts` of `run`, and the evaluation `played`. Raises `ConfigError` if `folder` has
