@@ -63,7 +63,7 @@ def main(config: Config) -> Path:
                 objective_class = PolicyGradient if options.gae_lambda is None else CRITICS[-1](model)
                 device = config.device
                 short = spec.is_discrete and device.dtype == "float32" and device.amp_dtype in ("auto", "bfloat16")
-                trials = Trials(options, world, tasks, model, config.seed, context.ranks, family, low_precision=short)
+                trials = Trials(options, world, tasks, model, config.seed, context.ranks, family, short)
                 objective = objective_class(options, spec, model.head, lambda: trials.metrics, trials.clock)
                 updates = options.num_iterations * options.num_mini_batches
                 evaluator = InContextEvaluator(config, context.tasks["development"])

@@ -40,7 +40,7 @@ VECTORS = ["icrl/PointRobot-v0", "icrl/PointRobotSparse-v0", "icrl/CartPole-v0",
 
 ROOM = {"name": "dark_room", "size": 3, "random_start": False, "terminate_on_goal": True, "permute_actions": False}
 KEY_TO_DOOR = {"name": "dark_key_to_door", "size": 3, "random_start": False, "show_key": True}
-BANDIT = {"name": "bandit", "num_arms": 4, "distribution": "bernoulli", "deviation": 0.5, "num_tasks": 9}
+BANDIT = {"name": "bandit", "num_arms": 4, "distribution": "bernoulli", "num_tasks": 9}
 
 
 def of(extension: str, cases: Iterable[tuple[Any, ...]]) -> list[Any]:

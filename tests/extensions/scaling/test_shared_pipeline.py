@@ -42,7 +42,7 @@ def test_two_processes_train_together_where_they_can_share_the_work(options, pro
     monkeypatch.setattr(Together, "in_ranks", lambda _, main, config, size: asked.append((size, config.num_threads)))
     monkeypatch.setattr("icrl.runs.device.torch.cuda.is_available", lambda: True)
     monkeypatch.setattr("icrl.runs.device.torch.cuda.device_count", lambda: 1)
-    for program in ("train_agents.record", "train_agents.announce", "evaluate.main", "set_forkserver_preload"):
+    for program in ("train_agents.record", "train_agents.print_results", "evaluate.main", "set_forkserver_preload"):
         monkeypatch.setattr(f"icrl.programs.pipeline.{program}", lambda *_: None)
     monkeypatch.setattr(pipeline, "POOLS", [Mock(begun=lambda *_: nullcontext(dict))])
     before = torch.get_num_threads()
