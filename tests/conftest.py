@@ -43,7 +43,7 @@ if "COMPOSED" not in os.environ:  # the folder that workers share
 def composed_once(*presets: Any) -> DictConfig:
     """Composition of presets: made by the first process that needs it, which takes longest, and read by the others that
     have the same extensions."""
-    made_of = repr((presets, compose._folders()))
+    made_of = repr((presets, compose._preset_folders()))
     path = Path(os.environ["COMPOSED"]) / hashlib.sha256(made_of.encode()).hexdigest()
     if path.exists():
         return pickle.loads(path.read_bytes())

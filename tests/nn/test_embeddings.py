@@ -5,12 +5,13 @@ import math
 
 import pytest
 import torch
+import torch.nn.functional as F
 from gymnasium.spaces import Discrete
 
 from icrl.app.compose import load_config
 from icrl.config.options import replace
 from icrl.contracts import ConfigError
-from icrl.nn.encoders import ObsEmbedding, SmoothTable, draw_corners
+from icrl.nn.encoders import ObsEmbedding, SmoothTable, draw_corners, rows_of
 from icrl.nn.gpt import check_spaces
 from icrl.nn.transformer import sinusoids
 from icrl.spaces import discrete_spec
@@ -25,6 +26,19 @@ def embedding(obs_encoding: str, width: int = 5, num_layers: int = 1) -> ObsEmbe
     return ObsEmbedding(
         config, SPEC._replace(observation_space=Discrete(num_layers * (width**2 or 25)), width=width)
     ).eval()
+
+
+@pytest.mark.parametrize("shape", [(16, 160), (3, 7), (0, 4)])
+def test_rows_and_their_gradient_have_the_bits_of_pytorch(shape: tuple[int, ...]) -> None:
+    numbers, gradient = torch.randint(17, shape), torch.randn(*shape, 64)
+    one, other = (torch.arange(17 * 64.0).view(17, 64).sin().requires_grad_() for _ in range(2))
+    rows, expected = rows_of(one, numbers), F.embedding(numbers, other)
+    rows.backward(gradient)
+    expected.backward(gradient)
+    assert torch.equal(rows, expected)
+    assert one.grad is not None
+    assert other.grad is not None
+    assert torch.equal(one.grad, other.grad)
 
 
 @pytest.mark.parametrize("num_layers", [1, 2])

@@ -55,19 +55,18 @@ def groups_of(page: str) -> list[str]:
     return groups
 
 
-def _folders() -> list[Path]:
-    """Folders with presets of the core and of the extensions."""
+def _preset_folders() -> list[Path]:
     return [CONF, *extensions.preset_folders()]
 
 
 def _folder_of(page: str) -> Path:
-    return next(folder for folder in _folders() if (folder / f"{page}.yaml").exists())
+    return next(folder for folder in _preset_folders() if (folder / f"{page}.yaml").exists())
 
 
 def presets_of(group: str, own: Path | None = None) -> dict[str, Path]:
     """Files of the presets of a group by name, with those in the folder `own`. Raises `ConfigError` if one of these has
     the name of another."""
-    presets = {path.stem: path for folder in _folders() for path in sorted((folder / group).glob("*.yaml"))}
+    presets = {path.stem: path for folder in _preset_folders() for path in sorted((folder / group).glob("*.yaml"))}
     for path in sorted((own / group).glob("*.yaml")) if own else ():
         taken = path.stem in presets and presets[path.stem].parent.parent
         refuse(taken, f"presets={own}: {group}/{path.name} has the name of a preset in {taken}: rename it")
@@ -92,12 +91,6 @@ def own_modules(overrides: Iterable[str]) -> list[ModuleType]:
     return [load_module(str(name), f"module={name}") for name in names]
 
 
-def files_of_world(kind: Any, env: Any) -> list[ModuleType]:
-    """Import the Python files that the options `env` of a world, of class `kind`, name."""
-    named = kind.modules_in(env) if isinstance(env, dict) else {}
-    return [load_module(file, given) for given, file in named.items() if file.endswith(".py")]
-
-
 def compose_config(root: type[AnyRoot], overrides: Iterable[str]) -> AnyRoot:
     """Compose and check the configuration of class `root`, see `load_config`."""
     overrides = list(overrides)
@@ -117,7 +110,10 @@ def compose_config(root: type[AnyRoot], overrides: Iterable[str]) -> AnyRoot:
         _write_texts(composed, overrides, {"": root, **kinds})
         values = cast(dict[str, Any], OmegaConf.to_container(composed, resolve=True))
         if issubclass(root, Config):
-            values["code"] = checksums([*modules, *files_of_world(kinds["env"], values["env"])])
+            world, env = cast(Any, kinds["env"]), values["env"]
+            named = world.modules_in(env) if isinstance(env, dict) else {}
+            files = [load_module(file, given) for given, file in named.items() if file.endswith(".py")]
+            values["code"] = checksums([*modules, *files])
         if values.get("seed", 0) is None:
             values["seed"] = seed_of(PROJECT / str(values["root"]), str(values["name"]))
         return root.model_validate(values)
@@ -154,7 +150,7 @@ def _chosen_and_written(
 
 def _composed(name: str, chosen: tuple[str, ...], own: Path | None = None) -> DictConfig:
     first = _folder_of(name)
-    folders = [folder for folder in _folders() if folder != first] + ([own] if own else [])
+    folders = [folder for folder in _preset_folders() if folder != first] + ([own] if own else [])
     texts = [str(folder).replace("\\", "\\\\").replace("'", "\\'") for folder in folders]
     path = "hydra.searchpath=[" + ",".join(f"'file://{text}'" for text in texts) + "]"
     with initialize_config_dir(config_dir=str(first), version_base="1.3"):

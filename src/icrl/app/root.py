@@ -129,17 +129,12 @@ class Config(RootOptions):
 
     @model_validator(mode="after")
     def _check(self) -> Self:
-        rules = (_in_world, _in_splits, _in_lengths, _in_model, _in_training)
+        rules = (_in_splits, _in_lengths, _in_model, _in_training)
         for conflicts in (*_RULES, *rules):
             for message in conflicts(self):
                 raise ConfigError(with_values(message, self))
         policy_kind(self.policy, self.finetune)  # raises, too
         return self
-
-
-def _in_world(config: Config) -> Iterator[str]:
-    if config.env.unplayable and config.trainer.evaluate:
-        yield "$trainer.evaluate plays episodes, which is impossible in $env.name; give trainer.evaluate=false"
 
 
 def _in_splits(config: Config) -> Iterator[str]:
@@ -200,6 +195,8 @@ def _in_model(config: Config) -> Iterator[str]:
 
 def _in_training(config: Config) -> Iterator[str]:
     trainer = config.trainer
+    if config.env.unplayable and trainer.evaluate:
+        yield "$trainer.evaluate plays episodes, which is impossible in $env.name; give trainer.evaluate=false"
     if trainer.evaluate and not config.data.num_development_tasks:
         yield "$trainer.evaluate needs $data.num_development_tasks above 0: raise it, or give trainer.evaluate=false"
     if config.evaluation.tasks == "development" and not config.data.num_development_tasks:

@@ -16,13 +16,12 @@ from icrl.contracts import Policy
 from icrl.envs.core import TensorEnv
 from icrl.envs.policies import Chance, Planner
 from icrl.evaluation.measures import Exact
-from icrl.sources.collect import SampledOrGreedy
-from icrl.sources.learners import Learner
 
 if TYPE_CHECKING:
     from icrl.app.root import Config
 
-AGENTS: list[Callable[[Config, Tensor], dict[str, Learner]]] = []  # of extensions: learners of all tasks at once
+# Agents that learned all tasks at once, for tasks `[G, task_dim]`; an extension finds them.
+AGENTS: list[Callable[[Config, Tensor], dict[str, Policy[Any]]]] = []
 # Exact results of random and of optimal play in a world on tasks `[N, task_dim]`; an extension computes them.
 EXACT: list[Callable[[TensorEnv, Tensor], Exact]] = []
 
@@ -43,12 +42,6 @@ def references_of(env: TensorEnv) -> dict[str, Policy[Any]]:
         return searchers
     best = {env.best_name: Planner()} if env.has_planner else {}
     return {"random": Chance(env.spec)} | best | searchers
-
-
-def agents_of(config: Config, tasks: Tensor) -> dict[str, Policy[Any]]:
-    """Agents that learned all tasks at once, for `tasks` `[G, task_dim]`. They choose their most probable actions."""
-    agents = [found for find in AGENTS for found in find(config, tasks).items()]
-    return {name: SampledOrGreedy(learner, 0.0) for name, learner in agents}
 
 
 def is_computed(env: TensorEnv) -> bool:

@@ -92,7 +92,8 @@ class Setup:
     @cached_property
     def learners(self) -> dict[str, Policy[Any]]:
         """Policies to play beside the model, by name."""
-        agents = references.agents_of(self.config, self.tasks[self.main]) if self.store else {}
+        tasks, finders = self.tasks[self.main], references.AGENTS if self.store else []
+        agents = {name: policy for find in finders for name, policy in find(self.config, tasks).items()}
         before = {protocol.BEFORE: trained.policy_of(self.config, self.start)} if self.start else {}
         return references.references_of(self.env) | agents | before
 

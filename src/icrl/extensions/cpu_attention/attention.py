@@ -29,23 +29,23 @@ class AttentionOnCPU(Attention):
             return Attention.attend(query, key, value, mask, dropout, is_causal)
         key, value = (part.reshape(batch * part.shape[1], -1, width) for part in (key, value))
         if not is_causal or length == 1:
-            return _products(query, key, value, mask)
+            hidden = None if mask is None else query.new_zeros(mask.shape).masked_fill(~mask, -torch.inf)
+            return _products(query, key, value, hidden)
         block, parts = math.ceil(length / math.ceil(length / MOST_QUERIES)), list[Tensor]()
         for start in range(0, length, block):  # keys after the last query of a block are left out
             some = query[:, :, start : start + block]
             end = start + some.shape[2]
-            before = torch.ones(end - start, end, dtype=torch.bool, device=query.device).tril(start)
-            parts.append(_products(some, key[:, :end], value[:, :end], before))
+            hidden = query.new_full((end - start, end), -torch.inf).triu(start + 1)
+            parts.append(_products(some, key[:, :end], value[:, :end], hidden))
         return torch.cat(parts, dim=2) if len(parts) > 1 else parts[0]
 
 
-def _products(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None) -> Tensor:
-    """`attend` by two products, on keys and values `[B K, S, Dh]`."""
+def _products(query: Tensor, key: Tensor, value: Tensor, hidden: Tensor | None) -> Tensor:
+    """`attend` by two products, on keys and values `[B K, S, Dh]`. `hidden` `[L, S]` is added to the scores."""
     batch, heads, length, width = query.shape
     rows = (query * width**-0.5).reshape(len(key), -1, width)
-    if mask is None:
+    if hidden is None:
         scores = torch.bmm(rows, key.mT)
     else:
-        bias = query.new_zeros(mask.shape).masked_fill(~mask, -torch.inf).repeat(rows.shape[1] // length, 1)
-        scores = torch.baddbmm(bias, rows, key.mT)
+        scores = torch.baddbmm(hidden.repeat(rows.shape[1] // length, 1), rows, key.mT)
     return torch.bmm(scores.softmax(-1), value).view(batch, heads, length, width)

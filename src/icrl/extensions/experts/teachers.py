@@ -14,12 +14,13 @@ from torch import Tensor
 from icrl.app.root import Config
 from icrl.config.modules import command_of
 from icrl.config.options import refuse, replace
-from icrl.contracts import ConfigError, Json, PipelineError, Step
+from icrl.contracts import ConfigError, Json, PipelineError, Policy, Step
 from icrl.envs import make_env
 from icrl.envs.core import EXPERT
 from icrl.runs import checkpoint
 from icrl.runs.files import PROJECT, check_same, has_form
 from icrl.sources import source_class, source_of
+from icrl.sources.collect import SampledOrGreedy
 from icrl.sources.learners import Learner
 
 Opened = tuple[dict[str, Any], Json]  # last state of a finished run, and its sidecar
@@ -148,9 +149,9 @@ def restored(config: Config, opened: Opened, where: str, tasks: Tensor) -> Learn
     return agents
 
 
-def agents_of_all_tasks(config: Config, tasks: Tensor) -> dict[str, Learner]:
+def agents_of_all_tasks(config: Config, tasks: Tensor) -> dict[str, Policy[Any]]:
     """Agents that learned all tasks at once, for `tasks` `[G, task_dim]`: the teacher of the source, and the source
-    itself."""
+    itself. They choose their most probable actions."""
     agents, teacher = dict[str, Learner](), getattr(config.source, "teacher", "none")
     if teacher != "none":
         trained = open_teacher(config, teacher, tasks.device)[1]["description"]["config"]
@@ -160,4 +161,4 @@ def agents_of_all_tasks(config: Config, tasks: Tensor) -> dict[str, Learner]:
         where = f"histories={config.histories[0]}"
         opened = open_agents(config, config.histories[0], where, tasks.device)
         agents["one agent for all tasks"] = restored(config, opened, where, tasks)
-    return agents
+    return {name: SampledOrGreedy(learner, 0.0) for name, learner in agents.items()}
