@@ -152,8 +152,9 @@ def draw_tasks(given: Any) -> Any:
 
 def _drawn_tasks(ranges: Mapping[str, Any], number: int, seed: int) -> list[Task]:
     """So many tasks with values that are drawn from `ranges`."""
-    tasks = dict[str, Task]()
-    for task_seed in stream_seeds(seed, _DRAWS_PER_TASK * number):
+    tasks, seeds = dict[str, Task](), stream_seeds(seed, _DRAWS_PER_TASK * number)
+    for draw in range(len(seeds)):  # to iterate over the tensor itself would cut it into all its rows first
+        task_seed = seeds[draw]
         task = {name: _drawn(values, task_seed, place) for place, (name, values) in enumerate(ranges.items())}
         tasks.setdefault(json.dumps(task), task)
         if len(tasks) == number:
