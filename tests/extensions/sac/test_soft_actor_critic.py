@@ -65,6 +65,18 @@ def test_the_temperature_brings_the_entropy_to_its_target(
     assert (one.network.log_temperature.item() < before) == (target < -1)
 
 
+@pytest.mark.parametrize("weight", [0.5, 2.0])
+def test_weights_do_not_move_the_target_of_the_entropy(weight: float) -> None:
+    """Those of priorities have a mean below 1, and with recorded histories it is 2."""
+    one, other = (learners_of("sac", 1, NEAR.spec, **FAST | {"max_gradient_norm": 1e6}) for _ in range(2))
+    where = start_streams(one, NEAR, torch.zeros(8, 1), stream_seeds(1, 8))
+    steps, _ = rollout(one, NEAR, where, 20, Noise(stream_seeds(2, 8)))
+    plain, found = one.update(sample_of(steps)), other.update(sample_of(steps, torch.full((8,), weight)))
+    assert torch.allclose(found.metrics["entropy"], plain.metrics["entropy"])
+    of_one, of_other = (each.network.log_temperature.grad for each in (one, other))
+    assert torch.allclose(of_other, weight * of_one)
+
+
 # ---- against a plain learner
 
 
@@ -101,7 +113,7 @@ class Plain(PlainLearner):
         critic_loss = (weight * (errors[0] ** 2 + errors[1] ** 2) / 2).mean()
         fixed = copy.deepcopy(self.critics)  # so that the actor's loss leaves the critics alone
         actor_loss = (weight * (temperature * log_prob - self.least(fixed, steps.obs, action))).mean()
-        of_temperature = -self.log_temperature * ((weight * log_prob.detach()).mean() + sac.TARGET_ENTROPY)
+        of_temperature = -self.log_temperature * (weight * (log_prob.detach() + sac.TARGET_ENTROPY)).mean()
         self.descend(critic_loss + actor_loss + of_temperature)
         for target, critic in zip(self.targets, self.critics, strict=True):
             for slow, fast in zip(target.parameters(), critic.parameters(), strict=True):

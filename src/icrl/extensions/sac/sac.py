@@ -156,9 +156,10 @@ class SAC(ActorCritic):
         value = twin_values(net.critics, x, drawn, constant=True).amin(1)
         critic_loss = (weight * error.square().mean(1)).mean(1)
         policy_loss = (weight * (temperature * log_prob - value)).mean(1)
-        entropy = -(weight * log_prob.detach()).mean(1)
+        mean_weight = weight.mean(1)  # not 1 with priorities or recorded histories
+        entropy = -(weight * log_prob.detach()).mean(1) / mean_weight
         excess = entropy - TARGET_ENTROPY * policy.num_noise
-        of_temperature = net.log_temperature[:, 0, 0] * excess
+        of_temperature = net.log_temperature[:, 0, 0] * mean_weight * excess
         norm = self.optimizer.descend(critic_loss + policy_loss + of_temperature, self.rate("learning_rate"))
         polyak_update(self.target, net.critics, self.rate("target_update_rate"))
         self.heads.observe(rollout.obs, target)
