@@ -244,11 +244,14 @@ def test_a_refusal_names_field_value_and_what_is_allowed(_: str, overrides: list
 
 def test_a_continued_run_ends_with_the_same_bits_and_its_model_plans(root: Path) -> None:
     options = ("name=plans", "histories=tiny", "run=plans", "objective=planning", "objective.horizon=3")
+    options += ("model.position=learned",)  # which has no code for a step behind the context
     planned = (*options, "policy.model=planned")
     check_continues("train_gpt", root, "logs/plans/gpt", *options)
     done("evaluate", root, *planned)
     assert read_json(root / "logs/plans/evaluation-policy=planned/results.json")["curves"]
     assert "another name=" in refusal("evaluate", root, *planned, "objective.beams=2")
+    if "calibration" in extensions.NAMES:
+        assert "calibration error" in done("calibrate", root, *planned)
     policy, alone = (icrl.load(root / "logs/plans", model=model) for model in ("planned", None))
     assert isinstance(policy.policy.model, Planned) and isinstance(alone.policy.model, GPT)
     assert policy.policy.model.options.horizon == 3 and policy.act([0]).shape == (1,)

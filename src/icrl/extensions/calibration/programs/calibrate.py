@@ -42,7 +42,9 @@ def main(config: Config) -> Path:
         store = training_store(config, about)
         windows = windows_of(config, [store], tasks, objective, spec, torch.device("cpu"))
         target = "optimal_action" if objective.name == "dpt" else "action"
-        found = calibration(setup.model.eval(), spec, windows.batch(config.seed, 0, NUM_WINDOWS), target)
+        batch, longest = windows.batch(config.seed, 0, NUM_WINDOWS), setup.model.config.context_len
+        batch = batch._make(column[:, :longest] for column in batch)  # the context of a model that plans is shorter
+        found = calibration(setup.model.eval(), spec, batch, target)
         figure = reliability_figure(found["bins"], f"Error {found['error']:.3f} of action probabilities")
         with only_writer(setup.folder):
             write_json(setup.folder / "calibration.json", found)
