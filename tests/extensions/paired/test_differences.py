@@ -60,6 +60,22 @@ def test_differences_are_those_of_each_task() -> None:
     assert (plan["mean"], plan["low"], plan["high"]) == (pytest.approx(1 / 3), 0, 1)
 
 
+@pytest.mark.parametrize(
+    ("ours", "walk", "expected"),
+    [
+        ([1.0, 0.95, 1.0], [1.0, 1.0, 1.0], (-0.7076, 0.7076)),  # a small difference tells no more than none
+        ([0.95, 1.0, 1.0], [0.0, 0.0, 0.0], (-1 + 2 * 0.2924, 1)),  # 3 of 3 won: 0.2924 to 1 of all
+        ([0.0, 0.0, 0.0], [1.0, 1.0, 1.0], (-1, 1 - 2 * 0.2924)),
+        ([1.0, 0.5], [1.0, 1.0], (-0.5, 0)),  # resamples tell
+    ],
+)
+def test_alike_differences_have_no_narrow_intervals(ours: list[float], walk: list[float], expected: tuple) -> None:
+    keys = ("success", "returns", "steps_to_goal")
+    played, other = ({key: np.array([each]) for key in keys} for each in (ours, walk))
+    number = differences.differences(played, {"walk": other}, OPTIONS, 0)["walk"]["success"]
+    assert (number["low"], number["high"]) == pytest.approx(expected, abs=0.03 if expected[1] == 1 else 5e-5)
+
+
 def test_differences_over_splits_have_the_t_interval_of_the_runs() -> None:
     """Of 1, 2 and 6 steps the mean is 3 and its standard error sqrt(7 / 3); t with 2 degrees of freedom is 4.303."""
     references, runs = {"held_out": exact([1.0] * 2)}, {}

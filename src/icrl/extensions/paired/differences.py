@@ -10,12 +10,25 @@ from typing import Any
 from icrl.contracts import Json
 from icrl.evaluation.diagnostics import Diagnostic, Runs
 from icrl.evaluation.in_context import Adaptation, EvaluationConfig
-from icrl.evaluation.measures import MEASURES, Cells, clip, intervals, measure_of, num_drawn, tail_heading, tail_of
+from icrl.evaluation.measures import (
+    MEASURES,
+    SURE,
+    Cells,
+    clip,
+    intervals,
+    measure_of,
+    num_drawn,
+    tail_heading,
+    tail_of,
+    widen,
+)
 from icrl.evaluation.protocol import COMPARED, shown_part
 from icrl.evaluation.report import CURVE, all_curves
 from icrl.evaluation.tables import DIGITS, aligned, interval_text
 from icrl.rl import statistics
 from icrl.rl.statistics import Floats
+
+_ROUNDING = 1e-9
 
 
 class Differences(Diagnostic):
@@ -59,15 +72,19 @@ def differences(
     """Paired differences of the model from others on the same tasks, by policy and measure, given `task_means` of all.
     `num_different`: as in `intervals`.
 
-    If no task has another success, the interval is that of other tasks of which 0 of n were drawn, won or lost."""
+    If the success of no task differs by more than 1 - `SURE`, resamples cannot tell how many others do: the interval is
+    at least that of other tasks of which 0 of n were drawn, won or lost. If all differ by nearly 1, see `widen`."""
     names = list(others)
     cells: Cells = {(name, key): (ours[key] - others[name][key])[..., None] for name in names for key in MEASURES}
     numbers = intervals(cells, config, seed, splits, {"success": (-1.0, 1.0)}, num_different)
+    tasks = num_drawn(ours["success"].shape[1], splits, num_different)
+    _, most = statistics.proportion_interval(0, tasks)
     for name in names:
-        if not cells[name, "success"].any():
-            tasks = num_drawn(ours["success"].shape[1], splits, num_different)
-            _, most = statistics.proportion_interval(0, tasks)
-            numbers[name]["success"] |= {"low": -most, "high": most}
+        difference, number = ours["success"] - others[name]["success"], numbers[name]["success"]
+        if (abs(difference) <= 1 - SURE + _ROUNDING).all():
+            number |= {"low": min(number["low"], -most), "high": max(number["high"], most)}
+        else:
+            widen(number, difference, (-1.0, 1.0), tasks)
     if optimum_is_bound and "optimum" in numbers:
         clip(numbers["optimum"]["success"], (-1.0, 0.0))
         clip(numbers["optimum"]["returns"], (-math.inf, 0.0))
