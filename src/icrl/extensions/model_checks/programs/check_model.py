@@ -73,7 +73,9 @@ def checks(setup: Setup, played: Mapping[str, Adaptation]) -> Json:
     undisturbed, half = played[noise_name(0.0)], setup.config.evaluation.num_episodes // 2
     measure = "success" if undisturbed.success.any() else "returns"
     values: dict[str, Values] = {name: getattr(one, measure)[None] for name, one in played.items()}
-    early, late = values[noise_name(0.0)][..., :half].mean(-1), values[noise_name(0.0)][..., half:].mean(-1)
+    whole = values[noise_name(0.0)]
+    late = whole[..., half:].mean(-1)
+    early = whole[..., : whole.shape[-1] - half].mean(-1)  # of as many episodes
     cells: Cells = {}
     for name, each in values.items():
         second, others = each[..., half:].mean(-1), {"undisturbed": late, "empty context": early}
