@@ -189,5 +189,5 @@ def test_other_spaces_are_refused() -> None:
         check(Discrete(3))
     with pytest.raises(ConfigError, match="have no bounds"):
         check(Box(-np.inf, np.inf, (2,)))
-    with pytest.raises(ConfigError, match="source.name=sac needs bounds of actions that differ"):
+    with pytest.raises(ConfigError, match="bounds that differ"):
         check(Box(np.array([-1.0, 2.0], np.float32), np.array([1.0, 2.0], np.float32)))

@@ -165,6 +165,7 @@ def test_spaces_without_a_head_are_refused_with_what_is_allowed() -> None:
         (Discrete(4), "gaussian", r"is for actions in a Box, not in Discrete\(4\)"),
         (Box(-np.inf, 1, (2,)), "auto", "have no bounds"),
         (Box(-1, 1, (2, 2)), "gaussian", "needs a vector"),
+        (Box(np.float32([-1, 2]), np.float32([1, 2])), "auto", "needs bounds that differ"),
         (MultiBinary(3), "auto", "must be Discrete, a MultiDiscrete vector or a Box"),
         (Dict(a=Discrete(2)), "auto", "must be Discrete"),
     ):

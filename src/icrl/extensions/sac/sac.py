@@ -136,8 +136,6 @@ class SAC(ActorCritic):
         space, told = spec.action_space, "; source=ppo takes discrete actions, source=dqn too"
         refuse(not isinstance(space, Box), f"source.name={name} needs continuous actions in a Box, not {space}{told}")
         make_head(GPTConfig(), spec)  # raises
-        flat = f"source.name={name} needs bounds of actions that differ, not {space}"
-        refuse(isinstance(space, Box) and (space.low >= space.high).any(), flat)
 
     def act(self, carry: Any, step: Step, noise: Tensor) -> tuple[Tensor, Any]:
         return super().act(carry, step, noise) if self.updates else (self.heads.uniform(noise), carry)

@@ -260,6 +260,8 @@ def head_of(config: GPTConfig, spec: EnvSpec) -> Head:
     if isinstance(space, Box):
         refuse(len(space.shape) != 1, f"actions in {space} have the shape {space.shape}: a head needs a vector")
         refuse(not space.is_bounded(), f"actions in {space} have no bounds: a head needs a lowest and a highest action")
+        flat = f"actions in {space} have a number that is always the same: a head needs bounds that differ"
+        refuse((space.low >= space.high).any(), flat)
         return SquashedGaussian(space) if config.head == "gaussian" else Binned(space, config.num_bins)
     refuse(config.head != "auto", f"model.head={config.head} is for actions in a Box, not in {space}: must be auto")
     fits = isinstance(space, MultiDiscrete) and len(space.shape) == 1
