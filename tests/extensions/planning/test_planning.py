@@ -4,6 +4,7 @@ import math
 from collections.abc import Sequence
 from importlib import import_module
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -128,6 +129,31 @@ def test_values_of_a_street_by_hand(
     best = [value == max(expected) for value in expected]
     logits = planned(context)[0, 0].tolist()
     assert logits == [plain if good else -math.inf for plain, good in zip((1.0, 0.0), best, strict=True)]
+
+
+def test_nothing_is_imagined_after_a_clock_that_is_shorter_than_that_of_the_training() -> None:
+    """From house 2 the reward is two steps away, and the episode has one or two steps left."""
+    for clock, expected in ((9, [0.0, 0.0]), (10, [0.0, 0.5]), (0, [0.0, 0.5])):
+        planned = Planned(Street(), PlanningConfig(horizon=3, beams=4, discount=0.5), clock)
+        obs, timestep = torch.tensor([2]), torch.tensor([8])
+        window = Window.empty(Street.spec, 1, 1, torch.device("cpu"))._replace(obs=obs[None], timestep=timestep[None])
+        found = planned.model.head.split(planned.model(context_of(window))[:, -1])
+        assert planned.values(found, obs, timestep, planned.new_cache(1)).tolist() == [expected]
+
+
+def test_a_model_plans_by_the_clock_of_the_world_that_it_plays_in(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    clocks = set[int]()
+    values = Planned.values
+
+    def seen(self: Planned, *given: Any) -> Tensor:
+        clocks.add(self.clock)
+        return values(self, *given)
+
+    monkeypatch.setattr(Planned, "values", seen)
+    options = ("name=plans", "histories=tiny", "run=plans", "objective=planning", "objective.horizon=3")
+    done("train_gpt", root, *options)
+    done("evaluate", root, *options, "policy.model=planned", "env.max_episode_steps=2", "tasks.num_held_out=0")
+    assert clocks == {2}
 
 
 class Slow(nn.Module):

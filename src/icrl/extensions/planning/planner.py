@@ -56,10 +56,12 @@ class Planned(Acting):
     """`model` with the policy above. Its own context is shorter, so that imagined steps find room in that of the
     model."""
 
-    def __init__(self, model: GPT, options: PlanningConfig) -> None:
+    def __init__(self, model: GPT, options: PlanningConfig, clock: int = 0) -> None:
+        """`clock`: steps of an episode where the model plays, if other than in its training."""
         super().__init__()
         length = model.config.context_len - options.horizon + 1
         self.model, self.options, self.spec = model, options, model.spec
+        self.clock = clock or model.spec.max_episode_steps
         self.config = replace(model.config, context_len=length)
         assert isinstance(model.head, PlanningHead), "a rule below"
         self._split = model.head.split
@@ -121,7 +123,7 @@ class Planned(Acting):
             prev_timestep=before.timestep,
             obs=obs.clamp(max=spec.num_obs - 1),
             timestep=timestep.clamp(max=spec.max_episode_steps - 1),
-            ended=before.ended | (obs == spec.num_obs) | (timestep == spec.max_episode_steps),
+            ended=before.ended | (obs == spec.num_obs) | (timestep == self.clock),
             total=before.total + discount * reward.masked_fill(before.ended, 0.0),
             log_prob=before.log_prob + log_prob,
         )
@@ -140,7 +142,7 @@ def planned_gpt(config: Config, spec: EnvSpec, weights: dict[str, Any], device: 
     options, model = config.objective, plain_gpt(config, spec, weights, device)
     if not isinstance(options, PlanningConfig):
         raise ConfigError(f"policy.model=planned: objective.name={options.name} predicts nothing; must be planning")
-    return Planned(model, options)
+    return Planned(model, options, config.env.max_episode_steps)
 
 
 class PlannedKind(Kind):
