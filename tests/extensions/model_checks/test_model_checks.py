@@ -15,9 +15,9 @@ from icrl.app.compose import load_config
 from icrl.envs import make_env
 from icrl.envs.policies import Planner
 from icrl.envs.rollout import rollout, start_streams
-from icrl.evaluation.in_context import play_episodes
+from icrl.evaluation.in_context import Adaptation, play_episodes
 from icrl.extensions.model_checks.disturbed import Noisy, OtherActions
-from icrl.extensions.model_checks.programs.check_model import checks_table
+from icrl.extensions.model_checks.programs.check_model import checks, checks_table, noise_name
 from icrl.nn.gpt import GPT
 from icrl.nn.gpt_policy import GPTPolicy
 from icrl.randomness import Noise, stream_seeds
@@ -99,6 +99,17 @@ def test_a_model_is_harmed_where_it_is_surely_worse_than_with_an_empty_context_o
     found["late"]["c"], found["late less random play"] = shown(0.1, 0, 0.2), {"c": shown(0.0, -0.1, 0.1)}
     lines = checks_table(found).splitlines()
     assert [line.rpartition("  ")[2] for line in lines[3:]] == ["harmed", "worse than undisturbed", "no harm"]
+
+
+def test_two_tasks_are_too_few_to_tell_of_harm() -> None:
+    """Of 2 of 2 tasks the exact interval is 0.158 to 1, of 0 of 2 it is 0 to 0.842."""
+    always, never = (Adaptation(*np.full((4, 2, 1, 4), each)) for each in (1.0, 0.0))
+    setup = SimpleNamespace(config=load_config(["env=tiny_room", "evaluation.num_episodes=4"]))
+    found = checks(setup, {noise_name(0.0): always, noise_name(1.0): never})  # pyrefly: ignore
+    late, less = found["late"], found["late less empty context"][noise_name(1.0)]
+    assert late[noise_name(0.0)] == pytest.approx(shown(1, 0.158, 1), abs=1e-3)
+    assert late[noise_name(1.0)] == pytest.approx(shown(0, 0, 0.842), abs=1e-3)
+    assert less == pytest.approx(shown(-1, -1, 0.684), abs=1e-3)
 
 
 def test_a_trained_model_is_checked(root: Path) -> None:

@@ -18,7 +18,7 @@ from icrl.app.root import Config
 from icrl.contracts import Json, Rollout
 from icrl.envs.policies import Chance
 from icrl.evaluation.in_context import Adaptation, play_episodes
-from icrl.evaluation.measures import Cells, intervals
+from icrl.evaluation.measures import Cells, intervals, widen
 from icrl.evaluation.setup import Setup, open_setup
 from icrl.evaluation.tables import aligned, interval_text
 from icrl.extensions.model_checks.disturbed import Noisy, OtherActions
@@ -86,6 +86,10 @@ def checks(setup: Setup, played: Mapping[str, Adaptation]) -> Json:
             cells |= {(f"late less {other}", name): second - than for other, than in others.items()}
     options, seed = setup.config.evaluation, setup.config.seed
     shown = intervals(cells, options, seed, bounds={})
+    for (section, name), each in cells.items():
+        if measure == "success" and section != "curves":
+            limits = (0.0 if section == "late" else -1.0, 1.0)
+            widen(shown[section][name], each.mean(-1), limits, len(early[0]))
     protocol = {"streams": options.num_probe_streams, "tasks": len(early[0]), "episodes": options.num_episodes}
     return {"measure": measure, "half": half, "protocol": protocol, "config": setup.config.model_dump(), **shown}
 
