@@ -28,7 +28,7 @@ from icrl.evaluation.tables import DIGITS, aligned, interval_text
 from icrl.rl import statistics
 from icrl.rl.statistics import Floats
 
-_ROUNDING = 1e-9
+_ROUNDING = 1e-9  # error of means of shares
 
 
 class Differences(Diagnostic):
