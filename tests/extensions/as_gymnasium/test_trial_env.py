@@ -48,8 +48,9 @@ def test_the_seed_draws_the_task_and_an_option_chooses_it() -> None:
     assert envs.index(env._env) == drawn[0]
     env.reset(seed=3, options={"task": 2})
     assert env._env is envs[2]
-    with pytest.raises(ValueError, match="3: must be an int from 0 to 2"):
-        env.reset(options={"task": 3})
+    for wrong in (3, -1, "a", np.array([0, 1])):
+        with pytest.raises(ValueError, match="must be an int from 0 to 2"):
+            env.reset(options={"task": wrong})
 
 
 @pytest.mark.filterwarnings("ignore:.*infinity")

@@ -14,7 +14,7 @@ from icrl.contracts import ConfigError, Step
 from icrl.envs import make_env
 from icrl.evaluation.in_context import play_episodes
 from icrl.evaluation.references import references_of
-from icrl.extensions.worlds.indices import gittins_indices
+from icrl.extensions.worlds.indices import GittinsIndex, gittins_indices
 from icrl.extensions.worlds.learners import UCB1, LinearThompsonSampling, LinUCB, Pulls, ThompsonSampling
 from icrl.randomness import Noise, stream_seeds
 from icrl.spaces import discrete_spec
@@ -172,6 +172,11 @@ def test_indices_are_those_of_the_literature() -> None:
     """Gittins, Glazebrook and Weber (2011), table 8.4: discount 0.9, by successes and failures."""
     expected = [[0.7029, 0.5001, 0.3796], [0.8001, 0.6346, 0.5163], [0.8452, 0.7072, 0.6010]]
     np.testing.assert_allclose(gittins_indices(150, 0.9)[:3, :3], expected, atol=2e-4)
+
+
+def test_a_life_of_one_pull_is_worth_its_mean() -> None:
+    indices = GittinsIndex(COIN, 1)._indices[[0, 0, 1], [0, 1, 0]]
+    np.testing.assert_allclose(indices, [1 / 2, 1 / 3, 2 / 3], atol=2e-4)
 
 
 @pytest.mark.parametrize(("arms", "pulls"), [(10, 100), pytest.param(50, 500, marks=pytest.mark.long)])

@@ -59,7 +59,7 @@ class TrialEnv(Env[Obs, Any]):
         super().reset(seed=seed)
         drawn, seed = int(self.np_random.integers(len(self.envs))), int(self.np_random.integers(_SEEDS))
         task = (options or {}).get("task", drawn)
-        if task not in range(len(self.envs)):
+        if not isinstance(task, int | np.integer) or task not in range(len(self.envs)):
             raise ValueError(f"options['task']={task!r}: must be an int from 0 to {len(self.envs) - 1}")
         self._env = self.envs[task]
         self._returns, self._return = list[float](), 0.0

@@ -36,11 +36,11 @@ class TunedUCB1(BanditPolicy):
 
 class GittinsIndex(BanditPolicy):
     """Pulls the arm with the largest Gittins index (Gittins, 1979), for rewards 0 and 1 and the discount
-    1 - 2 / H in a life of H pulls; see `gittins_indices`. For discounted sums it is the best policy there is."""
+    1 - 2 / H in a life of H > 1 pulls; see `gittins_indices`. For discounted sums it is the best policy there is."""
 
     def __init__(self, spec: EnvSpec, horizon: int) -> None:
         super().__init__(spec, None)
-        self._indices = gittins_indices(horizon, 1 - 2 / horizon)
+        self._indices = gittins_indices(horizon, max(0.0, 1 - 2 / horizon))
 
     def scores(self, count: Tensor, total: Tensor, context: Tensor, noise: Tensor) -> Tensor:
         count, total = in_context(count, context).long(), in_context(total, context).long()
