@@ -61,7 +61,7 @@ class TrialEnv(Env[Obs, Any]):
         task = (options or {}).get("task", drawn)
         if not isinstance(task, int | np.integer) or task not in range(len(self.envs)):
             raise ValueError(f"options['task']={task!r}: must be an int from 0 to {len(self.envs) - 1}")
-        self._env = self.envs[task]
+        self._env = self.envs[int(task)]
         self._returns, self._return = list[float](), 0.0
         obs, info = self._env.reset(seed=seed)
         return self._observed(obs, self._no_action, 0.0, True), info | {"returns": []}
