@@ -140,9 +140,17 @@ def test_check_same_names_the_field_and_both_values() -> None:
         with pytest.raises(ConfigError, match=said):
             check_same(load_config([f"{key}={new}"]), before, compared, "logs/here")
     del before["env"]["size"]
-    for changed, message in ((before, r"env\.size=None.* has \d"), (before | {"env": "cpu"}, r"env\.name=None.* has ")):
+    for changed, message in ((before, r"env\.size=null.* has \d"), (before | {"env": "cpu"}, r"env\.name=null.* has ")):
         with pytest.raises(ConfigError, match=message):
             check_same(DEFAULT, changed, ["env"], "logs/here")
+
+
+@pytest.mark.parametrize("change", ["finetune.gae_lambda=0.9", "optimizer.learning_rate=0.5", "data.keep_every=[2]"])
+def test_the_option_that_check_same_proposes_is_one_that_can_be_given(change: str) -> None:
+    with pytest.raises(ConfigError) as refusal:
+        check_same(load_config([change]), DEFAULT.model_dump(), ["finetune", "optimizer", "data"], "logs/here")
+    proposed = str(refusal.value).partition("give ")[2].partition(" here too")[0]
+    check_same(load_config([change, proposed]), DEFAULT.model_dump(), ["finetune", "optimizer", "data"], "logs/here")
 
 
 @pytest.mark.parametrize("preset", [f"{group}={name}" for group in groups_of("config") for name in presets_of(group)])

@@ -206,11 +206,10 @@ def check_same(
         if section not in sections or field.may_change or (field.is_budget and not budgets):
             continue
         if (before := recorded_value(recorded, key)) != value:
-            then = before if re.fullmatch(r"[\w.:/+-]*", str(before)) else quoted(before)
-            raise ConfigError(
-                f"{where} was made with {key}={then}, but this configuration has {value}: "
-                f"give {key}={then} here too, or {other}"
-            )
+            plain = before is not None and re.fullmatch(r"[\w.:/+-]*", str(before))
+            then = before if plain else re.sub(r'"(\w+)":', r"\1:", quoted(before))  # as on a command line
+            made = f"{where} was made with {key}={then}, but this configuration has {value}"
+            raise ConfigError(f"{made}: give {key}={then} here too, or {other}")
     for module, now in getattr(config, "code", {}).items():
         before = (recorded.get("code") or {}).get(module, now)
         changed = f"{where} was made with another {module}.py (sha256 {before[:12]}, now {now[:12]})"
