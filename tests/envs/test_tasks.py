@@ -62,6 +62,16 @@ def test_a_list_is_held_out_in_any_world() -> None:
     assert set(split.held_out) == {2, 7} and set(split.train) == {0, 1, 3, 4, 5, 6, 8}
 
 
+@pytest.mark.parametrize("num_held_out", [1, 4, 6])
+def test_the_options_that_a_refusal_of_a_list_proposes_are_possible(num_held_out: int) -> None:
+    held_out = [*range(num_held_out)]
+    with pytest.raises(ConfigError, match="; give tasks.num_train=0 tasks.num_held_out=0$"):
+        split_of(Numbered(8), split="list", held_out=held_out, num_train=8)
+    assert len(split_of(Numbered(8), split="list", held_out=held_out).train) == 8 - num_held_out
+    with pytest.raises(ConfigError, match="for training and one held out$"):  # nothing helps
+        split_of(Numbered(8), split="list", held_out=[*range(7)])
+
+
 def test_a_list_with_more_than_there_are_and_a_rule_that_is_not_there_are_refused() -> None:
     with pytest.raises(ConfigError, match=r"tasks\.held_out=\[3, 80\]: 80 must be below 80"):
         split_of(room(), split="list", held_out=[3, 80])

@@ -107,13 +107,14 @@ def split_tasks(env: TensorEnv, config: Config) -> Split:
     order = permuted(len(env.all_tasks()), options.seed)
     outside = held_out_region(env, config, order)
     train, held_out = ([task for task in order if (task in outside) is side] for side in (False, True))
-    number = max(2, len(order) * 2 // 3)
+    number = max(2, len(order) * 2 // 3) if options.split == "random" else 0
+    helps = number < len(order) and (number or (held_out and len(train) > 1))
     refuse(
         len(train) < max(options.num_train, 2) or len(held_out) < max(options.num_held_out, 1),
         f"tasks.num_train={options.num_train} and tasks.num_held_out={options.num_held_out}: this environment has "
         f"{len(order)} tasks, and tasks.split={options.split} leaves {len(train)} tasks for training and holds out "
         f"{len(held_out)}, and there must be as many as you ask for, at least two for training and one held out"
-        + (f"; give tasks.num_train={number} tasks.num_held_out=0" if number < len(order) else ""),
+        + (f"; give tasks.num_train={number} tasks.num_held_out=0" if helps else ""),
     )
     return Split(train[: options.num_train or None], held_out[-options.num_held_out :])
 
@@ -148,8 +149,7 @@ def development_of(env: TensorEnv, config: Config, train: list[int]) -> list[int
     `data.development=random` sets aside the last `data.num_development_tasks` of `train`, and `region` all of `train`
     in a region that is to the other training tasks as the held-out region is. Raises `ConfigError` if the region is
     empty, or if no other training task is left."""
-    options = config.data
-    number = options.num_development_tasks
+    options, number = config.data, config.data.num_development_tasks
     if options.development == "random" or not number:
         allowed = f"must be below {len(train)}, the number of training tasks"
         fewer = f"give data.num_development_tasks={max(1, len(train) // 3)}"
