@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 import torch
+from gymnasium.spaces import Discrete, MultiDiscrete
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from models import outspoken
@@ -62,6 +63,17 @@ def test_values_are_accepted_exactly_if_they_are_in_range(name: str, stream: int
             shown, allowed = re.escape(f"{float(changed[stream]):g}"), r"one of \(0\.0, 1\.0\)"
         with pytest.raises(ValueError, match=f"^{name} is {shown} in some stream: must be {allowed}$"):
             step_of(spec, **given)
+
+
+@pytest.mark.parametrize("number", [0, 1])
+def test_each_number_of_an_observation_has_a_range_of_its_own(number: int) -> None:
+    spec = EnvSpec(MultiDiscrete([10, 3] if number else [3, 10]), Discrete(2), (0.0, 1.0), 0, 6)
+    obs = torch.zeros(3, 2, dtype=torch.long)
+    obs[:, 1 - number], obs[1, number] = 9, 5
+    with pytest.raises(ValueError, match=r"^obs is 5 in some stream: must be from 0 to \[(2, 9|9, 2)\]$"):
+        step_of(spec, obs=obs)
+    obs[1, number] = 2
+    assert step_of(spec, obs=obs).obs is obs
 
 
 @pytest.mark.parametrize("spec", [SPEC, POINTS])

@@ -28,9 +28,8 @@ def step_of(
     _check("obs", obs, (*num_streams, *spec.obs_shape), spec.obs_dtype)
     zero = torch.zeros(num_streams, dtype=torch.long, device=obs.device)
     first = Step(obs, zero.float(), zero.bool(), zero.bool(), obs, zero, spec.unknown_action(zero))
-    given = {"reward": reward, "timestep": timestep, "terminated": terminated, "truncated": truncated}
-    given |= {"final_obs": final_obs}
-    step = first._replace(**{name: value for name, value in given.items() if value is not None})
+    given = (None, reward, terminated, truncated, final_obs, timestep, None)  # in the order of the fields
+    step = Step(*(right if value is None else value for value, right in zip(given, first, strict=True)))
     for name, value, right in zip(Step._fields, step, first, strict=True):
         _check(name, value, right.shape, right.dtype)
     check_ranges(spec, step)
@@ -64,19 +63,20 @@ def _check(name: str, value: Tensor, shape: tuple[int, ...], dtype: torch.dtype)
     if not isinstance(value, Tensor):
         raise ValueError(f"{name} is a {type(value).__name__}: must be a tensor")
     if value.shape != shape or value.dtype != dtype:
-        form, allowed = f"{tuple(value.shape)} {value.dtype}", f"{tuple(shape)} {dtype}"
-        message = f"{name} is {form}: must be {allowed}, one row for each stream"
-        raise ValueError(message.replace("torch.", ""))
+        form, allowed = f"{tuple(value.shape)} {value.dtype}", f"{tuple(shape)} {dtype}, one row for each stream"
+        raise ValueError(f"{name} is {form}: must be {allowed}".replace("torch.", ""))
 
 
 def _check_obs(name: str, obs: Tensor, spec: EnvSpec) -> None:
     if spec.obs_dtype == torch.int64:
         _check_range(name, obs, spec.num_obs)
+        if (sizes := getattr(spec.observation_space, "nvec", None)) is not None:  # each number has a range of its own
+            _check_range(name, obs, torch.as_tensor(sizes, device=obs.device))
     elif not obs.isfinite().all():
         raise ValueError(f"{name} is not finite in some stream: must be finite numbers")
 
 
-def _check_range(name: str, value: Tensor, end: int) -> None:
-    low, high = (bound.item() for bound in value.aminmax()) if value.numel() else (0, 0)
-    if low < 0 or high >= end:
-        raise ValueError(f"{name} is {low if low < 0 else high} in some stream: must be from 0 to {end - 1}")
+def _check_range(name: str, value: Tensor, end: Tensor | int) -> None:
+    if (wrong := (value < 0) | (value >= end)).any():
+        most = (torch.as_tensor(end) - 1).tolist()
+        raise ValueError(f"{name} is {value[wrong][0]} in some stream: must be from 0 to {most}")
