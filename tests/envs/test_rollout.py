@@ -3,7 +3,9 @@
 import itertools
 
 import numpy as np
+import pytest
 import torch
+from gymnasium.spaces import Discrete
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
@@ -12,7 +14,7 @@ from worlds import room, scalar_move
 from icrl.contracts import Rollout, Step
 from icrl.envs.rollout import OpenEpisodes, finished_episodes, numbered, rollout, start_streams
 from icrl.randomness import Noise, stream_seeds
-from icrl.spaces import discrete_spec
+from icrl.spaces import EnvSpec, discrete_spec
 
 SIZE, LIMIT, NUM_STREAMS = 4, 5, 6
 ENV = room(size=SIZE, max_episode_steps=LIMIT, random_start=True)
@@ -113,6 +115,18 @@ def test_equals_steps_one_by_one_wherever_rollouts_are_cut(steps, cuts: set[int]
         found += rows
     # Sorting is stable: within a stream the rows stay in order of time.
     assert sorted(found, key=lambda row: row[0]) == step_by_step(steps, success)
+
+
+@pytest.mark.parametrize(("success", "least"), [("return", 70.0), ("final_reward", 1000.1)])
+def test_a_success_is_not_lost_by_rounding_rewards_to_float32(success: str, least: float) -> None:
+    """100 rewards of 0.7 are 69.9999988 in float32, and 1000.1 is 1000.09998."""
+    spec = EnvSpec(Discrete(9), Discrete(5), (), 0, 100, success, success_return=least)
+    zero, last = torch.zeros(100, 1, dtype=torch.long), torch.arange(100)[:, None] == 99
+    for reward, won in ((0.7, True), (0.69, False)) if success == "return" else ((1000.1, True), (1000.0, False)):
+        rewards, timestep = torch.full((100, 1), reward), torch.arange(100)[:, None]
+        played = Rollout(zero, zero, rewards, zero, timestep, zero.bool(), last, zero)
+        episodes, _ = finished_episodes(played, OpenEpisodes.none(1), spec)
+        assert episodes.success.tolist() == [won] and episodes.steps_to_goal.tolist() == [100]
 
 
 @given(st.lists(st.integers(0, 3)).map(sorted))

@@ -11,7 +11,7 @@ from icrl.randomness import Noise
 from icrl.spaces import EnvSpec
 
 Column = Any  # a tensor or an array, which share these operators
-_ROUNDING = 1e-6  # of sums of rewards
+_ROUNDING = 1e-6  # of sums of rewards in float32, relative to the sum if that is above 1
 _NEVER = np.iinfo(np.int64).max  # step of a success that did not come
 
 
@@ -88,7 +88,8 @@ def is_success(
     the `last` and pays at least that."""
     match spec.success:
         case "return" | "final_reward":
-            return last & ((return_so_far if spec.success == "return" else reward) >= spec.success_return - _ROUNDING)
+            paid = return_so_far if spec.success == "return" else reward
+            return last & (paid >= spec.success_return - _ROUNDING * max(1.0, abs(spec.success_return)))
         case "best_action":
             return optimal & last
         case "end":
@@ -138,9 +139,8 @@ def finished_episodes(rollout: Rollout, before: OpenEpisodes, spec: EnvSpec) -> 
     opening = start % num_steps == 0
     returns[opening] += before.returns
     won_at[opening] = np.minimum(won_at[opening], before.won_at)
-    ended = done.ravel()[last]
-    length, success = timestep.ravel()[last].astype(np.int64) + 1, won_at != _NEVER
-    columns = (stream, returns, success, length, np.where(success, won_at, length))
+    ended, length = done.ravel()[last], timestep.ravel()[last].astype(np.int64) + 1
+    columns = (stream, returns, won_at != _NEVER, length, np.minimum(won_at, length))
     still_open = OpenEpisodes.none(num_streams)
     still_open.returns[stream[~ended]] = returns[~ended]
     still_open.won_at[stream[~ended]] = won_at[~ended]
