@@ -235,4 +235,4 @@ def _like(carry: Any, saved: Any) -> Any:
     if not isinstance(carry, tuple):
         return saved
     parts = [_like(part, saved_part) for part, saved_part in zip(carry, saved, strict=True)]
-    return type(carry)(*parts) if parts else ()
+    return carry._make(parts) if hasattr(carry, "_make") else tuple(parts)
