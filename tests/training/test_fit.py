@@ -11,11 +11,13 @@ import torch
 import toy
 from installed import NOISE_SCALE
 from tensorboard.compat.tensorflow_stub.io.gfile import LocalFileSystem
-from toy import SEED, Naming, batch_at, config_of, curves, doing, dying, left_in, model_of, run, steps_of
+from toy import CPU, SEED, Naming, batch_at, config_of, curves, doing, dying, left_in, look, model_of, run, steps_of
 
 from icrl.contracts import Batch, Stopped
 from icrl.runs import checkpoint
-from icrl.training.program import ahead
+from icrl.runs.distributed import Ranks
+from icrl.training.fit import fit
+from icrl.training.program import RunContext, ahead
 
 
 @pytest.fixture(scope="module")
@@ -91,6 +93,16 @@ def test_curves_are_over_updates_and_say_what_was_done(undisturbed: Path) -> Non
     for name, value in {"loss": loss.item(), "accuracy": metrics["accuracy"].item(), "gradient_norm": norm}.items():
         assert toy.values_of(undisturbed, f"train/{name}")[0] == pytest.approx(value, rel=1e-5), name
     assert curves(undisturbed / "evals").keys() == {"in_context/score"}
+
+
+def test_iterations_of_a_schedule_are_those_of_trials(tmp_path: Path) -> None:
+    """Each has several updates."""
+    falling = {"kind": "linear", "progress": "iterations", "points": [[0, 0.5], [2, 0.1]]}
+    config = config_of(optimizer={"learning_rate": falling}, finetune={"num_iterations": 3})
+    context = RunContext(config, tmp_path, CPU, Ranks(), {"program": "finetune", "run": "f00d"}, [])
+    fit(context, model_of(SEED), Naming(), batch_at, look, num_mini_batches=2)
+    rates = toy.values_of(tmp_path, "train/learning_rate")
+    assert rates == pytest.approx([0.5, 0.5, 0.3, 0.3, 0.1, 0.1])
 
 
 def test_points_are_on_disk_before_the_checkpoint_that_follows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -65,8 +65,7 @@ def main(config: Config) -> Path:
                 short = spec.is_discrete and device.dtype == "float32" and device.amp_dtype in ("auto", "bfloat16")
                 trials = Trials(options, world, tasks, model, config.seed, context.ranks, family, short)
                 objective = objective_class(options, spec, model.head, lambda: trials.metrics, trials.clock)
-                updates = options.num_iterations * options.num_mini_batches
+                each, parts = options.num_mini_batches, {"actor": trials.actor}
                 evaluator = InContextEvaluator(config, context.tasks["development"])
-                parts = {"actor": trials.actor}
-                fit(training, model, objective, trials.batch_at, evaluator, num_updates=updates, parts=parts)
+                fit(training, model, objective, trials.batch_at, evaluator, num_mini_batches=each, parts=parts)
     return folder

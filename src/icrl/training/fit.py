@@ -36,18 +36,18 @@ def fit(
     batch_at: Callable[[int], AnyBatch],
     evaluator: Evaluator,
     *,
-    num_updates: int = 0,
+    num_mini_batches: int = 0,
     after_step: Callable[[], None] | None = None,
     parts: Mapping[str, Stateful] | None = None,
 ) -> None:
-    """Train `model` in place for `num_updates` (0: `trainer.num_iterations`), from the newest checkpoint of the run if
-    there is one. It ends bit-identical to an uninterrupted run.
+    """Train `model` in place for `trainer.num_iterations` updates, or for `finetune.num_iterations` of
+    `num_mini_batches` each, from the newest checkpoint if there is one. Ends bit-identical to an uninterrupted run.
 
     `batch_at(update)` is this rank's share of a batch. `evaluator` evaluates a state `{"step", "model"}`. `after_step`,
     called after each optimizer step, may change the model. `parts` are saved and restored too. Raises `Stopped` when a
     signal asked the run to end; `DivergedError` on all ranks when a number is not finite."""
     updater = Updater(model.train(), objective, context.config, context.device, context.ranks, after_step)
-    with opened(context, updater, evaluator, num_updates, parts) as training:
+    with opened(context, updater, evaluator, num_mini_batches, parts) as training:
         for update in range(training.run.done, training.run.total):
             training.evaluate_and_save(update)
             batch = batch_at(update)
@@ -62,16 +62,16 @@ def opened(
     context: RunContext,
     updater: Updater,
     evaluator: Evaluator,
-    num_updates: int = 0,
+    num_mini_batches: int = 0,
     parts: Mapping[str, Stateful] | None = None,
 ) -> Iterator[Training]:
     """Training with the model, optimizer and `parts` of its newest checkpoint, see `fit`. It is marked as finished when
     the block ends without an error."""
     config, ranks, model, device = context.config, context.ranks, updater.model, context.device
-    total = num_updates or config.trainer.num_iterations
+    total = num_mini_batches * config.finetune.num_iterations or config.trainer.num_iterations
     run = RunState(context.folder, context.description, config.checkpoints, total, device, ranks=ranks)
     with ExitStack() as stack:
-        training = Training(stack, context, run, evaluator, updater)
+        training = Training(stack, context, run, evaluator, updater, num_mini_batches or 1)
         if ranks.rank:  # own dropout on each rank; rank 0 draws as a single process would
             torch.manual_seed(torch.initial_seed() + ranks.rank)
         run.restore("model", model)
@@ -92,12 +92,12 @@ class Training:
     """Evaluations, checkpoints and curves of a run: all that the loop does beside updates. `stack` closes the rest."""
 
     def __init__(
-        self, stack: ExitStack, context: RunContext, run: RunState, evaluator: Evaluator, updater: Updater
+        self, stack: ExitStack, context: RunContext, run: RunState, evaluator: Evaluator, updater: Updater, each: int
     ) -> None:
         config, ranks, program = context.config, context.ranks, Identity.of(run.description).program
         saving = config.checkpoints
         self._config, self._ranks, self.run, self._updater = config, ranks, run, updater
-        self._device = context.device
+        self._device, self._each = context.device, each  # updates of an iteration
         self._evaluates_at = Interval(config.evals.num_evals, config.evals.eval_interval, run.total, end=True)
         self._snapshot = Interval(0, -(-saving.snapshot_interval // config.trainer.mini_batch_size), run.total)
         self._logger, self.evaluations = _services(stack, context, run, evaluator)
@@ -117,7 +117,7 @@ class Training:
     def clock(self) -> Clock:
         """Place of the next update in schedules."""
         done = self.run.done
-        return Clock(done / self.run.total, done, 0, done)
+        return Clock(done / self.run.total, done // self._each, 0, done)
 
     def evaluate_and_save(self, update: int) -> None:
         """Evaluate and save, if it is time to, after `update` updates. Raises `Stopped` if a signal asked for it, with
