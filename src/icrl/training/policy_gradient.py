@@ -81,8 +81,10 @@ class FinetuneConfig(Options):
 
     @model_validator(mode="after")
     def _check(self) -> Self:
-        least, most = self.room_sizes
-        refuse(least > most, f"finetune.room_sizes={self.room_sizes}: the first must be at most the second")
+        sizes, rate = self.room_sizes, self.learning_rate
+        refuse(sizes[0] > sizes[1], f"finetune.room_sizes={sizes}: the first must be at most the second")
+        counts_steps = isinstance(rate, dict) and rate.get("progress") == "env_steps"  # which Muon's options refuse
+        refuse(counts_steps, f"finetune.learning_rate={rate}: progress must be percent, iterations or updates")
         return self
 
 
