@@ -49,6 +49,12 @@ def test_other_spaces_are_refused() -> None:
         EnvSpec(Box(-1, 1, (2,), np.float64), VECTORS, (), 0, 9).obs_dtype  # noqa: B018 - it raises
 
 
+def test_rewards_that_are_listed_as_ints_are_floats() -> None:
+    """Also for worlds that list equal ones as floats later."""
+    for values in ((0, 3), (0.0, 3.0)):
+        assert discrete_spec(9, 5, values, 3, 6).reward_of(torch.tensor([1, 0])).dtype == torch.float32
+
+
 def test_specs_of_older_versions_are_read() -> None:
     """They recorded numbers of observations and actions."""
     old = {"num_obs": 9, "num_actions": 5, "reward_values": [0.0, 1.0], "width": 3, "max_episode_steps": 6}

@@ -187,7 +187,7 @@ def _number(what: str, space: Space[Any]) -> int:
 @cache
 def reward_table(values: tuple[float, ...], device: torch.device) -> Tensor:
     """`values` as float32 on `device`."""
-    return torch.tensor(values, device=device)
+    return torch.tensor(values, dtype=torch.float32, device=device)
 
 
 def written_space(space: Space[Any]) -> dict[str, Any]:

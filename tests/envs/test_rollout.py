@@ -129,6 +129,14 @@ def test_a_success_is_not_lost_by_rounding_rewards_to_float32(success: str, leas
         assert episodes.success.tolist() == [won] and episodes.steps_to_goal.tolist() == [100]
 
 
+def test_returns_of_rewards_that_are_listed_as_ints() -> None:
+    spec, zero = discrete_spec(9, 5, (0, 3), 3, 2), torch.zeros(2, 1, dtype=torch.long)
+    played = Rollout(
+        zero, zero, zero + 3.0, zero, torch.tensor([[0], [1]]), zero > 0, torch.tensor([[False], [True]]), zero
+    )
+    assert finished_episodes(played, OpenEpisodes.none(1), spec)[0].returns.tolist() == [6.0]
+
+
 @given(st.lists(st.integers(0, 3)).map(sorted))
 def test_numbers_count_within_each_stream(stream: list[int]) -> None:
     expected = [sum(other == one for other in stream[:i]) for i, one in enumerate(stream)]

@@ -115,7 +115,7 @@ def exact_rewards(spec: EnvSpec, reward: np.ndarray) -> np.ndarray:
     """Rewards in float64 of recorded ones in float32, exactly as the spec lists them if it does."""
     if not spec.reward_values:
         return reward.astype(np.float64)
-    return np.array(spec.reward_values)[spec.reward_index(torch.from_numpy(reward)).numpy()]
+    return np.array(spec.reward_values, np.float64)[spec.reward_index(torch.from_numpy(reward)).numpy()]
 
 
 def finished_episodes(rollout: Rollout, before: OpenEpisodes, spec: EnvSpec) -> tuple[Episodes, OpenEpisodes]:
