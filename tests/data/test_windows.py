@@ -55,7 +55,10 @@ def test_windows_are_exactly_those_listed(data: st.DataObject, num_steps: int, s
     if not expected:
         lengths = (n for n in range(1, context_len) if listed(done, rows, steps, keep_every, n, kept_steps))
         longest = max(lengths, default=0)
-        message = rf"model.context_len={context_len} is longer than the longest row of codes, {longest} steps with"
+        named = r"\(trainer.mini_batch_length, or where that is 0 model.context_len\)"
+        message = (
+            rf"window of {context_len} steps {named} is longer than the longest row of codes, {longest} steps with"
+        )
         with pytest.raises(ConfigError, match=message):
             Windows(histories, config, ALIKE, sorted(tasks), context_len, CPU)
         return

@@ -102,11 +102,11 @@ class Windows:
         rows = objective.rows(histories, _selected_rows(histories, config, tasks), steps)
         self._steps, kept = RowColumns(histories, config, objective, rows, steps, rewards, labels).steps()
         self._kept = KeptSteps.of(kept, config.keep_every, len(rows), steps)
-        lengths = self._kept.row_length.numpy()
-        usable = lengths >= context_len
+        usable = (lengths := self._kept.row_length.numpy()) >= context_len
         given = f"data.keep_every={config.keep_every} and data.kept_steps={config.kept_steps}"
         longest = f"the longest row of {folder}, {lengths.max(initial=0)} steps with {given}"
-        refuse(not usable.any(), f"model.context_len={context_len} is longer than {longest}: lower it")
+        window = f"a window of {context_len} steps (trainer.mini_batch_length, or where that is 0 model.context_len)"
+        refuse(not usable.any(), f"{window} is longer than {longest}: lower it")
         starts, num_windows = (lengths.cumsum() - lengths)[usable], lengths[usable] - context_len + 1
         self.num_windows, self.num_rows = int(num_windows.sum()), int(usable.sum())
         self._row_end = torch.from_numpy(num_windows.cumsum())  # windows before the end of each row
