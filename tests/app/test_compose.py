@@ -189,6 +189,7 @@ def test_names_and_folders_follow_each_other() -> None:
     assert load_config(["histories=a"]).histories == ["a"]
     typed = load_config(["name=0.10", "histories=1e3", "run=007"])
     assert (typed.name, typed.histories, typed.run) == ("0.10", ["1e3"], "007")
+    assert load_config(["histories=[0.10, 1e3,'007',true,c d]"]).histories == ["0.10", "1e3", "007", "true", "c d"]
 
 
 @pytest.fixture

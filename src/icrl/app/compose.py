@@ -96,8 +96,7 @@ def compose_config(root: type[AnyRoot], overrides: Iterable[str]) -> AnyRoot:
     overrides = list(overrides)
     modules, own = own_modules(overrides), own_presets(overrides)
     chosen, written = _chosen_and_written(root, overrides, own)
-    kinds: dict[str, type[Options]] = {}
-    values: dict[str, Any] = {}
+    kinds, values = dict[str, type[Options]](), dict[str, Any]()
     try:
         presets = root.page, tuple(chosen)
         composed = _composed(*presets, own) if own else copy.deepcopy(_composed_once(*presets))
@@ -176,15 +175,16 @@ def _parsed(override: str) -> Mapping[str, Any]:
         raise ConfigError(f"{shown}: cannot be read ({reason}); quotes may help: \"{key}='...'\"") from error
     if parsed.is_delete() or "=" not in override or key.lstrip("+").partition(".")[0] in ("", "hydra"):
         raise ConfigError(f"{override}: there is no such option; --help lists all")
-    if written == "???":
-        raise ConfigError(f"{override}: no value for {key}")
+    refuse(written == "???", f"{override}: no value for {key}")
     return {parsed.key_or_group.lstrip("+"): parsed.value()}
 
 
 def _as_typed(override: str) -> Any:
-    """Value of `KEY=VALUE`, a number or a flag as it was typed: `0.10` is another name than `0.1`."""
-    (value,) = _parsed(override).values()
-    return override.partition("=")[2].strip() if isinstance(value, (int, float)) else value
+    """Value of `KEY=VALUE`, a number or a flag as it was typed, in a list too: `0.10` is another name than `0.1`."""
+    (value,), text = _parsed(override).values(), override.partition("=")[2].strip()
+    if isinstance(value, list) and len(parts := text[1:-1].split(",")) == len(value):
+        return [_as_typed(f"part={part.strip()}") for part in parts]
+    return text if isinstance(value, (int, float)) else value
 
 
 def _write_texts(composed: DictConfig, overrides: Iterable[str], kinds: Mapping[str, type[Options]]) -> None:
