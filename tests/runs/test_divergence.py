@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 import torch
+import toy
 from harness import run as run_stage
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -19,6 +20,7 @@ from icrl.recording import record
 from icrl.runs.divergence import DivergedError, Watch, bad_rows
 from icrl.sources import source_options
 from icrl.sources.collect import UnrollWorker, collect, make_experience, make_learners
+from icrl.training.policy_gradient import PolicyGradient
 
 PLACES = st.tuples(st.integers(0, 5), st.sampled_from("ab"), st.integers(0, 2))  # update, name, row
 
@@ -74,6 +76,14 @@ def test_training_stops_within_a_bounded_number_of_updates(tmp_path, changes, ho
         run(tmp_path, config, model, lambda update: asked.append(update) or batches(update))
     assert 40 < len(asked) <= 41 + 32
     assert not steps_of(tmp_path)
+
+
+def test_what_helps_trials_is_their_own_learning_rate(tmp_path, monkeypatch):
+    """The options of `optimizer` have no effect on them."""
+    monkeypatch.setattr(toy.Naming, "rates", PolicyGradient.rates, raising=False)
+    model = model_of(0)
+    with pytest.raises(DivergedError, match=r"Under another name=, a lower finetune\.learning_rate may help$"):
+        run(tmp_path, model=model, batches=spoiling(model, 1, "loss"))
 
 
 @pytest.mark.parametrize("asynchronous", [False, True])

@@ -102,8 +102,8 @@ class Training:
         self._snapshot = Interval(0, -(-saving.snapshot_interval // config.trainer.mini_batch_size), run.total)
         self._logger, self.evaluations = _services(stack, context, run, evaluator)
         precise = "device.amp_dtype=bfloat16 or " if updater.scaler.is_enabled() else ""
-        lowered = getattr(updater.objective, "lowered", "")  # options that help, too: "KEY, "
-        advice = f"{precise}a lower {lowered}optimizer.learning_rate or optimizer.max_gradient_norm"
+        rates = getattr(updater.objective, "rates", "optimizer.learning_rate or optimizer.max_gradient_norm")
+        advice = f"{precise}a lower {getattr(updater.objective, 'lowered', '')}{rates}"  # lowered: others, "KEY, "
         self._finite = FiniteCheck(program, {"": updater.model}, lambda _: advice, ranks)
         run.before_save = lambda: self._finite.check(run.done)
         kind, lacking = config.summaries.gradient_noise_scale, "needs an extension that is not installed; give none"

@@ -102,8 +102,7 @@ class TrialBatch(NamedTuple):
 
 def successes(spec: EnvSpec, trials: Rollout) -> Tensor:
     """Steps `[T, B]` that make their episodes a success, as the world defines it."""
-    value = trials.reward
-    last = trials.terminated | trials.truncated
+    value, last = trials.reward, trials.terminated | trials.truncated
     best = (trials.action == trials.optimal_action).view(*last.shape, -1).all(-1)
     so_far = torch.stack(returns_so_far(value, last, torch.zeros_like(value[0])))
     return torch.as_tensor(is_success(spec, value, trials.terminated, last, best, so_far))
@@ -159,6 +158,8 @@ class PolicyGradient:
     """Objective with the loss above, of a model with the `head`. `progress()` are metrics of the last trials, shown
     beside those of an update; `clock()` is the time of schedules."""
 
+    rates = "finetune.learning_rate"  # options that help if lower, in place of those of `optimizer`
+
     def __init__(
         self,
         config: FinetuneConfig,
@@ -186,8 +187,7 @@ class PolicyGradient:
             return (batch.weight * values).mean()
 
         terms = {"policy": -mean(gain), "entropy": mean(self.head.entropy(parameters))}
-        metrics = {"clipped": mean((change > CLIP_RANGE).float()), "ratio_change": mean(change)}
-        return terms, metrics | self._progress()
+        return terms, {"clipped": mean((change > CLIP_RANGE).float()), "ratio_change": mean(change)} | self._progress()
 
     def advantages(self, batch: TrialBatch) -> Tensor:
         """Advantages `[B, T]` in the loss, asked for after the forward pass of the model on the batch."""
