@@ -90,7 +90,8 @@ def test_wrong_steps_are_refused(finished):
         with pytest.raises(ValueError, match=said):
             icrl.evaluate(policy, env, tasks)
     one, none = {"tasks": [[1]]}, torch.zeros(0, 1, dtype=torch.long)
-    for wrong in ({"tasks": [[25]]}, {"tasks": none}, one | {"num_episodes": 0}, one | {"num_streams": -1}):
+    strange = [{"tasks": tasks} for tasks in ([[25]], none, [])]
+    for wrong in (*strange, one | {"num_episodes": 0}, one | {"num_streams": -1}):
         *_, name = wrong
         with pytest.raises(ConfigError, match=f"{name}=.*must"):
             icrl.evaluate(policy, env, **wrong)

@@ -187,8 +187,8 @@ def evaluate(
     for name, number in (("num_episodes", num_episodes), ("num_streams", num_streams)):
         refuse(number < 1, f"{name}={number}: must be at least 1")
     known = env.all_tasks()
+    refuse(0 in np.shape(tasks), "tasks=[]: must have at least one row")
     rows = column_of("tasks", tasks, (*np.shape(tasks)[:1], *known.shape[1:]), known.dtype, "task")
-    refuse(not len(rows), "tasks=[]: must have at least one row")
     if not known.is_floating_point():  # else a task may be any vector
         strange = rows[~(rows[:, None] == known).all(-1).any(1)].tolist()
         refuse(strange, f"tasks={strange[:1]}: must be rows of env.all_tasks(), which has {len(known)}")
