@@ -9,6 +9,7 @@ from typing import Any
 from unittest.mock import Mock
 
 import pytest
+import torch
 from torch import nn
 from toy import CPU, batch_at, config_of, doing, dying, left_in, model_of, run, steps_of
 
@@ -16,7 +17,7 @@ from icrl.contracts import Batch, ConfigError, PipelineError, Stopped
 from icrl.runs import checkpoint
 from icrl.runs.checkpoint import Interval
 from icrl.runs.distributed import Ranks
-from icrl.runs.run_state import RunState
+from icrl.runs.run_state import Generators, RunState
 
 BOTH = (signal.SIGTERM, signal.SIGUSR2)
 
@@ -147,3 +148,16 @@ def test_a_signal_before_the_first_update_of_a_session(tmp_path, undisturbed, nu
     assert steps_of(tmp_path) == [3 if dead else 0]
     run(tmp_path, model=model_of(99))
     assert left_in(tmp_path) == undisturbed
+
+
+def test_the_generator_of_the_gpu_that_is_used_is_restored(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever GPU is the current one, here the first."""
+    first, second = (torch.device("cuda", index) for index in (0, 1))
+    states = {first: torch.zeros(3), second: torch.ones(3)}
+    monkeypatch.setattr(torch.cuda, "get_rng_state", lambda device=first: states[device])
+    monkeypatch.setattr(torch.cuda, "set_rng_state", lambda state, device=first: states.update({device: state}))
+    generators = Generators(second, Ranks())
+    saved = generators.state_dict()
+    states[second] = torch.zeros(3)
+    generators.load_state_dict(saved)
+    assert [state.tolist() for state in states.values()] == [[0] * 3, [1] * 3]

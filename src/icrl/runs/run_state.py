@@ -169,5 +169,5 @@ class Generators:
         for kind in {"cpu", self._device.type}:
             states = state.get(kind, [])
             if self._ranks.rank < len(states):  # there may be more ranks now
-                restore = torch.cuda.set_rng_state if kind == "cuda" else torch.set_rng_state
-                restore(states[self._ranks.rank].cpu())
+                library, where = (torch.cuda, [self._device]) if kind == "cuda" else (torch, [])
+                library.set_rng_state(states[self._ranks.rank].cpu(), *where)
