@@ -129,6 +129,16 @@ def test_a_schedule_replaces_the_one_before_as_a_whole_and_its_parts_can_be_set(
     assert value_of(load_config([f"{key}=1e-3"]), key) == 1e-3
 
 
+@pytest.mark.skipif("dqn" not in source_options(), reason="needs the extension value_sources")
+def test_longer_histories_that_are_proposed_fit_unrolls_of_a_fraction() -> None:
+    given = ["source=dqn", "source.unroll_length=2.5", "source.num_env_steps=150", "source.history_steps=150"]
+    given += ["source.initial_collect_steps=0", "trainer.mini_batch_length=0", "model.context_len=10"]
+    given += ["env.max_episode_steps=7", "data.kept_steps=0", "evaluation.num_episodes=40"]
+    with pytest.raises(ConfigError, match=r"give source\.num_env_steps=2870 source\.history_steps=2870$"):
+        load_config(given)
+    load_config([*given, "source.num_env_steps=2870", "source.history_steps=2870"])
+
+
 def test_check_same_names_the_field_and_both_values() -> None:
     """Neither other groups nor options that may change are compared."""
     before, compared = DEFAULT.model_dump(), ["seed", "env", "source", "device", "checkpoints"]

@@ -172,7 +172,7 @@ def _in_lengths(config: Config) -> Iterator[str]:
         )
     horizon, steps = config.env.max_episode_steps, source.history_steps // source.num_envs
     if (needed := (config.evaluation.num_episodes + 1) * horizon) > steps:
-        enough = int(math.ceil(needed / source.unroll_length) * source.unroll_length * source.num_envs)
+        enough = int(round(math.ceil(needed / source.unroll_length) * source.unroll_length, 6)) * source.num_envs
         longer = f"source.num_env_steps={enough} source.history_steps={enough}"
         other = f"evaluation.num_episodes={steps // horizon - 1}" if steps // horizon > 2 else longer
         yield (
