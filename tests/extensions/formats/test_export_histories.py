@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from gymnasium.spaces import Box, Discrete
 from harness import TINY, files_of, flip
 from small_histories import write_histories
 
@@ -19,7 +20,7 @@ from icrl.extensions.formats.programs import export_histories
 from icrl.extensions.formats.programs.export_histories import main, text_content
 from icrl.programs import train_agents
 from icrl.runs.files import read_json, sha256, write_json
-from icrl.spaces import discrete_spec
+from icrl.spaces import EnvSpec, discrete_spec
 
 COLUMNS = Rollout._fields
 
@@ -74,6 +75,15 @@ def test_an_observation_of_many_numbers_becomes_as_many_columns():
     lines = text_content(Histories(Path(), {"env": spec.to_json()}, columns), 0).decode().splitlines()
     assert lines[0].split()[:6] == ["obs_0", "obs_1", "obs_2", "obs_3", "action", "reward"]
     assert [line.split()[:6] for line in lines[2:]] == [[*"4567", "1", "0.1"], ["8", "9", "10", "11", "0", "0.0"]]
+
+
+def test_the_bytes_of_an_image_become_columns_row_by_row():
+    spec = EnvSpec(Box(0, 255, (2, 3, 1), np.uint8), Discrete(2), (0.0, 0.1), 0, 4)
+    images = np.arange(18, dtype=np.uint8).reshape(1, 3, 2, 3, 1)
+    columns = {name: np.arange(3)[None] % 2 for name in COLUMNS} | dict.fromkeys(("obs", "next_obs"), images)
+    lines = text_content(Histories(Path(), {"env": spec.to_json()}, columns), 0).decode().splitlines()
+    assert lines[0].split()[:7] == [*(f"obs_{k}" for k in range(6)), "action"]
+    assert [line.split()[:7] for line in lines[1:3]] == [[*"012345", "0"], [*"6789", "10", "11", "1"]]
 
 
 def test_each_store_of_a_mixture_is_exported_beside_its_columns(root, capsys):

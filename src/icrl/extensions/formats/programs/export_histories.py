@@ -145,7 +145,8 @@ def text_content(histories: Histories, row: int) -> bytes:
     """Table with a line per step of the row; a column of K numbers becomes K columns."""
     parts: dict[str, np.ndarray] = {}
     for name, (column,) in exported_columns(histories, slice(row, row + 1)).items():
-        parts |= {f"{name}_{k}": part for k, part in enumerate(column.T)} if column.ndim > 1 else {name: column}
+        numbers = column.reshape(len(column), -1).T
+        parts |= {f"{name}_{k}": part for k, part in enumerate(numbers)} if column.ndim > 1 else {name: column}
     text = io.StringIO()
     formats = ["%s" if column.dtype.kind == "f" else "%d" for column in parts.values()]
     np.savetxt(text, np.rec.fromarrays(list(parts.values())), fmt=formats, header=" ".join(parts), comments="")
