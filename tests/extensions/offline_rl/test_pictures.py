@@ -8,15 +8,19 @@ import pytest
 import results
 import torch
 from critics import LENGTH, SPEC, batch_of, critic_of
+from gymnasium.spaces import Discrete, MultiDiscrete
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from installed import needs
 from matplotlib.quiver import Quiver
 from PIL import Image
+from space_worlds import LISTED, spec_of, window_of
 
 from icrl.app.compose import compose_config, load_config
-from icrl.contracts import ConfigError
+from icrl.contracts import Batch, ConfigError
 from icrl.envs import make_env
 from icrl.extensions.offline_rl import pictures as plots
+from icrl.extensions.offline_rl.awr import AdvantageWeightedRegression
 from icrl.extensions.offline_rl.critics import make_critic
 from icrl.extensions.offline_rl.curves import critic_figure, write_value_curves
 from icrl.extensions.offline_rl.options import OfflineConfig
@@ -118,6 +122,20 @@ def test_the_figure_shows_the_weights() -> None:
         np.testing.assert_allclose(line.get_ydata(), [weight[mask & (part == at)].mean() for at in (3, 4, 5)])
     equal = plots.Weights(np.zeros(8), np.zeros(8), np.ones(8), np.arange(8), np.zeros(8, bool))
     assert "100%, 0.0% clipped" in plots.weights_figure(equal, 20.0, "cloning").get_suptitle()
+
+
+@needs("vectors")
+def test_the_weights_are_of_every_step_also_where_an_observation_is_several_integers() -> None:
+    spec = spec_of(MultiDiscrete([4, 2, 3]), Discrete(4), *LISTED)
+    window, none = window_of(spec, 2, LENGTH), torch.zeros(2, LENGTH, dtype=torch.long)
+    others = (window.obs, window.timestep, none, none, none, torch.ones(2, LENGTH), window.reward)
+    batch = Batch(window.obs, window.action, window.reward, *others)
+    config = critics.config_of(model={"obs_encoding": "coordinates"})
+    objective = AdvantageWeightedRegression(config.awr, critics.fresh_critic(config, spec).target)
+    weights = plots.weights_of(objective, [batch, batch])
+    assert weights.part.tolist() == [step * plots.NUM_PARTS // LENGTH for step in range(LENGTH)] * 4
+    assert all(column.shape == (4 * LENGTH,) for column in weights)
+    np.testing.assert_array_equal(weights.optimal, (window.action == 0).flatten().tile(2))
 
 
 @pytest.mark.parametrize(("terminating", "shared"), [(True, True), (False, False)])

@@ -173,7 +173,8 @@ def weights_of(objective: AdvantageWeightedRegression, batches: Sequence[Batch])
     for batch in batches:
         advantage = objective.advantage(batch).flatten()
         log_weight, free = objective.log_weights(advantage)
-        part = (torch.arange(batch.obs.shape[1]) * NUM_PARTS // batch.obs.shape[1]).expand(batch.obs.shape).flatten()
+        length = batch.action.shape[1]
+        part = (torch.arange(length) * NUM_PARTS // length).expand(batch.action.shape).flatten()
         optimal = (batch.action == batch.optimal_action).flatten()
         parts.append([column.cpu().numpy() for column in (advantage, free, log_weight.exp(), part, optimal)])
     return Weights(*(np.concatenate(columns) for columns in zip(*parts, strict=True)))
