@@ -4,7 +4,8 @@ import json
 import re
 from contextlib import nullcontext
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, NamedTuple
 
 import pytest
 import torch
@@ -59,6 +60,10 @@ def test_none_of_it_changes_the_run(tmp_path: Path) -> None:
     assert_same(off["model"], on["model"])
 
 
+class Actions(NamedTuple):
+    action: torch.Tensor
+
+
 class Agents:
     """Three learners, as inspection sees them: one of two actions, parameters with and without a gradient."""
 
@@ -109,6 +114,22 @@ def test_details_of_source_agents_by_hand(tmp_path: Path) -> None:
         (event,) = found.Histograms(f"source_{tag}")
         value = event.histogram_value
         assert (event.step, value.num, value.sum) == (60, number, pytest.approx(total, abs=1e-3)), tag
+
+
+def test_actions_of_several_integers_have_no_probabilities_to_show(tmp_path: Path) -> None:
+    """The logits of an update are those of several categoricals, and source agents have no table of actions."""
+    action = torch.zeros(4, 6, 2, dtype=torch.long)
+    objective = SimpleNamespace(logits=lambda model, batch: model(torch.ones(4, 6, 3)))
+    agents = Agents()
+    agents.action_probabilities = None
+    time, never = action[..., 0], action[..., 0].bool()
+    with MetricLogger(tmp_path, 0) as logger:
+        DetailedInspector().show_update(logger, 1, torch.nn.Linear(3, 5), objective, Actions(action))
+        steps = Rollout(time, action, time.float(), time, time, never, never, action)
+        DetailedInspector().show_agents(logger, 60, agents, steps)
+    found = events_of(tmp_path).Tags()
+    assert {"outputs/logits", "source_outputs/values", "source_data/action"} <= {*found["histograms"]}
+    assert not [tag for tag in (*found["scalars"], *found["histograms"]) if "actions/" in tag]
 
 
 def test_stage_one_learns_the_same_with_all_that_can_be_shown(finished: Path, tmp_path: Path) -> None:

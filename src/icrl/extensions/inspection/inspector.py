@@ -53,13 +53,15 @@ class DetailedInspector(Inspector):
         with torch.no_grad():
             logits = objective.logits(model.eval(), batch)  # without dropout
         model.train()
-        probabilities = None if batch.action.is_floating_point() else logits.softmax(-1)
+        single = batch.action.ndim < logits.ndim and not batch.action.is_floating_point()
+        probabilities = logits.softmax(-1) if single else None
         _show(logger, update, model.named_parameters(), probabilities, {"logits": logits}, batch._asdict())
 
     def show_agents(self, logger: MetricLogger, steps: int, learner: Learner, transitions: Rollout) -> None:
         """The tags begin with `source_`, because their steps are env steps."""
         probabilities = None
-        if not transitions.action.is_floating_point() and not learner.has_memory:
+        single = transitions.action.ndim == 2 and not transitions.action.is_floating_point()
+        if single and not learner.has_memory:
             last, _ = learner.remember((), _last_step(transitions))
             probabilities = learner.action_probabilities(last)
         data = {name: getattr(transitions, name) for name in ("obs", "action", "reward", "timestep")}
@@ -76,7 +78,7 @@ def _show(
     prefix: str = "",
 ) -> None:
     """Add the details of one point, below tags that begin with `prefix`. `probabilities` of actions are `[..., A]`, or
-    None if actions cannot be counted."""
+    None unless an action is one integer."""
     for name, parameter in parameters:
         for kind, tensor in (("value", parameter.detach()), ("gradient", parameter.grad)):
             if tensor is not None:
