@@ -88,6 +88,14 @@ def test_advantages_of_any_size_give_finite_losses_and_metrics(size: float) -> N
     assert {name: bool(metric.isfinite()) for name, metric in metrics.items()} == dict.fromkeys(metrics, True)
 
 
+def test_what_a_head_predicts_beside_actions_is_no_logit() -> None:
+    batch, numbers = batch_of(), torch.randn(3, 7, SPEC.num_actions + 2)
+    awr = objective()
+    assert torch.equal(awr.logits(Fixed(numbers), batch), numbers[..., : SPEC.num_actions])
+    losses = [awr(Fixed(one), batch)[0]["imitation"] for one in (numbers, numbers[..., : SPEC.num_actions])]
+    assert torch.equal(*losses)
+
+
 def test_no_gradient_reaches_the_critic_which_sees_no_dropout() -> None:
     critic = critic_of(encoder={"dropout": 0.5}, decoder={"dropout": 0.5})
     critic.target.train().requires_grad_(True)

@@ -51,7 +51,7 @@ class AdvantageWeightedRegression(Imitation):
         """Loss. Metrics: `nll` and `accuracy` as in algorithm distillation, without weights; the mean `advantage`, the
         logarithm of the largest weight before clipping, the share of clipped weights, and the effective sample size as
         a share of the batch, (sum w)^2 / (N sum w^2)."""
-        logits = self.logits(model, batch)[..., : self.spec.num_actions]  # a head may predict more
+        logits = self.logits(model, batch)
         nll = F.cross_entropy(in_float32(logits).flatten(0, 1), batch.action.flatten(), reduction="none")  # [B * T]
         advantage = self.advantage(batch).flatten()
         log_weight, free = self.log_weights(advantage)
@@ -65,6 +65,9 @@ class AdvantageWeightedRegression(Imitation):
             "effective_samples": relative.sum().square() / relative.square().sum() / len(relative),
         }
         return {"imitation": (nll * log_weight.exp()).mean()}, metrics
+
+    def logits(self, model: nn.Module, batch: Batch) -> Tensor:
+        return super().logits(model, batch)[..., : self.spec.num_actions]  # a head may predict more
 
     @torch.no_grad()
     def advantage(self, batch: Batch) -> Tensor:
