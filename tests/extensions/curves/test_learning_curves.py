@@ -208,6 +208,20 @@ def test_a_resumed_table_is_that_of_an_uninterrupted_run(tmp_path: Path, at: int
     assert same(in_table(tmp_path), on_tensorboard(tmp_path))
 
 
+@pytest.mark.parametrize("torn", ["", "step,ta", "step,tag,value"])
+def test_a_table_that_was_torn_in_its_head_has_the_points_after_that(tmp_path: Path, torn: str) -> None:
+    (tmp_path / CSV).write_text(torn)
+    with MetricLogger(tmp_path, 0, BOTH) as logger:
+        logger.scalars("train", {"loss": 1.0}, 1)
+    assert in_table(tmp_path) == {"train/loss": [(1, 1.0)]}
+
+
+@pytest.mark.parametrize("torn", ["2", "2,train/lo", "2,train/loss,12"])
+def test_half_a_line_at_the_end_of_a_table_is_no_point(tmp_path: Path, torn: str) -> None:
+    (tmp_path / CSV).write_text(f"step,tag,value\n1,train/loss,0.5\n{torn}")
+    assert in_table(tmp_path) == {"train/loss": [(1, 0.5)]}
+
+
 def test_a_damaged_table_and_a_full_disk_are_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / CSV).write_text("step,tag,value\nfirst,train/loss,1\n")
     with pytest.raises(PipelineError, match=r"scalars\.csv is damaged .* remove it"):

@@ -36,8 +36,8 @@ class Table(Writer):
             kept = [line for line in lines[1:] if line.endswith("\n") and int(line.partition(",")[0]) <= last]
         except ValueError as error:
             raise PipelineError(f"{self._path} is damaged ({error}): remove it, and its curves begin here") from error
-        if kept != lines[1:]:
-            write_atomically(self._path, "".join([_line(_COLUMNS), *kept]).encode())
+        if (whole := [_line(_COLUMNS), *kept]) != lines:
+            write_atomically(self._path, "".join(whole).encode())
 
     def scalars(self, values: dict[str, float], step: int) -> None:
         with self._path.open("a", encoding="utf-8") as file:  # written at once, so nothing is left to flush
@@ -52,9 +52,9 @@ def _line(cells: Iterable[Any]) -> str:
 
 
 def read_table(path: Path) -> dict[str, tuple[Floats, Floats]]:
-    """Steps and values of each curve in a table."""
+    """Steps and values of each curve in a table, without half a line of a killed process."""
     curves: dict[str, list[tuple[int, float]]] = {}
     with path.open(encoding="utf-8", newline="") as file:
-        for row in csv.DictReader(file):
+        for row in csv.DictReader(line for line in file if line.endswith("\n")):
             curves.setdefault(row["tag"], []).append((int(row["step"]), float(row["value"])))
     return {tag: tuple(np.array(points, dtype=float).T) for tag, points in curves.items()}
