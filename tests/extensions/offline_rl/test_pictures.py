@@ -146,7 +146,8 @@ def test_comparison(tmp_path: Path, monkeypatch, terminating: bool, shared: bool
     folders = {"one": tmp_path / "1", "two": tmp_path / "2"}
     shifts = {"success": 0.0, "returns": 1.0, "steps_to_goal": 2.0}
     for folder, height, searcher in zip(folders.values(), (0.3, 0.5), (0.9, 0.9 if shared else 0.8), strict=True):
-        policies = {"model, held-out tasks": height, "model, training tasks": 0.7, "random": 0.1, "searcher": searcher}
+        policies = {"model, held-out tasks": height, "model, training tasks": 0.7, "a2c, training tasks, start": 0.4}
+        policies |= {"random": 0.1, "one agent for all tasks": 0.2, "searcher": searcher}
         curve = lambda value: dict.fromkeys(("mean", "low", "high"), [value] * 3)  # noqa: E731
         curves = {name: {one: curve(value + up) for one, up in shifts.items()} for name, value in policies.items()}
         results.write_results(folder, curves=curves)
@@ -154,7 +155,8 @@ def test_comparison(tmp_path: Path, monkeypatch, terminating: bool, shared: bool
     plots.write_comparison(config, folders, tmp_path / "both.png")
     ((left, right),) = [figure.axes for figure in figures]
     assert (left.get_ylabel(), right.get_ylabel()) == ("success", "steps to goal" if terminating else "return")
-    lines = {"one": 0.3, "two": 0.5, "random": 0.1} | ({"searcher": 0.9} if shared else {})
+    lines = {"one": 0.3, "two": 0.5, "random": 0.1, "one agent for all tasks": 0.2}
+    lines |= {"searcher": 0.9} if shared else {}
     for axes, up in ((left, 0.0), (right, 1.0 + terminating)):
         np.testing.assert_allclose([line.get_ydata() for line in axes.lines], [[v + up] * 3 for v in lines.values()])
     assert [text.get_text() for text in figures[0].legends[0].get_texts()] == [*lines]

@@ -15,8 +15,13 @@ def shown_curve(result: Result, measure: str) -> Mapping[str, list[float]]:
 
 def shared_references(results: Sequence[Result], measure: str) -> dict[str, list[float]]:
     """Curves of random play, the optimum and the policies between, if all results have the same, as in one world."""
+    models = PARTS.values()
     curves = [
-        {name: curve[measure]["mean"] for name, curve in result["found"]["curves"].items() if "tasks" not in name}
+        {
+            name: curve[measure]["mean"]
+            for name, curve in result["found"]["curves"].items()
+            if name not in models and "training tasks" not in name
+        }
         for result in results
     ]
     return {name: mean for name, mean in curves[0].items() if all(other.get(name) == mean for other in curves)}
