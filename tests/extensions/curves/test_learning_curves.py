@@ -4,6 +4,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import small_histories
 import small_models
 import torch
 from harness import TINY, done
@@ -62,6 +63,21 @@ def test_figure_shows_mean_band_and_tasks_from_fast_to_slow(num_tasks: int, show
     assert random.get_ydata()[0] == 0.1
     names = [text.get_text() for text in figure.legends[0].get_texts()]
     assert names == ["mean", "5 to 95 % of agents", *(f"goal_0_{task}" for task in shown), "random"]
+
+
+@needs("formats")
+def test_the_curves_of_an_unknown_world_are_drawn_without_chance(tmp_path: Path, monkeypatch) -> None:
+    config, ends = load_config([*TINY, f"root={tmp_path}"]), (torch.arange(60) % 10 == 9)[:, None].expand(60, 4)
+    time = (torch.arange(60) % 10)[:, None].expand(60, 4)
+    made = small_histories.transitions_of(ends)._replace(timestep=time)
+    monkeypatch.setattr(small_histories, "transitions_of", lambda _: made)
+    small_histories.write_histories(tmp_path, "tiny", config, [3, 0], 2, ends)
+    left_out = ("env.", "source.", "tasks.", "data.num_dev", "evaluation.checkpoint")
+    options = [option for option in TINY if not option.startswith(left_out)]
+    figures = []
+    monkeypatch.setattr(learning.style, "save_figure", lambda path, figure: figures.append(figure) or path)
+    learning.write_learning_curves(load_config([*options, "env=recorded", f"root={tmp_path}"]))
+    assert [text.get_text() for text in figures[0].legends[0].get_texts()][2:] == ["task_0", "task_3"]
 
 
 @needs("exact")

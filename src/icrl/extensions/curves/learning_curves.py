@@ -40,10 +40,10 @@ def write_learning_curves(config: Config) -> Path:
     histories = open_histories(config.folder("histories"))
     with closing(make_env(config.env, torch.device("cpu"))) as env:
         tasks = env.all_tasks()[histories.manifest["tasks"]["train"]]
-        curves = learning_curves(histories)
+        curves, random = learning_curves(histories), None
         if exact := exact_references(env, tasks):
             random = float(np.mean(exact["random"][curves.measure]))
-        else:
+        elif not config.env.unplayable:
             played, _ = play_episodes(Chance(env.spec), env, tasks, 1, CHANCE_EPISODES, config.seed)
             random = float(getattr(played, curves.measure).mean())
         labels, title = [env.label(task) for task in tasks], "Source agents over their lives"
@@ -77,9 +77,9 @@ def learning_curves(histories: Histories, num_points: int = NUM_POINTS) -> Learn
     return LearningCurves(middle * num_steps * num_envs, values / np.maximum(ended, 1), measure)
 
 
-def learning_figure(curves: LearningCurves, labels: list[str], random: float, *, title: str) -> Figure:
+def learning_figure(curves: LearningCurves, labels: list[str], random: float | None, *, title: str) -> Figure:
     """Left the mean over all learners with a band between two percentiles, right a few single tasks, from the fastest
-    to the slowest to learn. `labels` `[G]` name the tasks; `random` is the mean of chance."""
+    to the slowest to learn. `labels` `[G]` name the tasks; `random` is the mean of chance, None if unknown."""
     figure, (left, right) = style.new_panels(title, 1, 2, sharey=True)
     lines: style.Handles = {}
     each = curves.mean.reshape(-1, len(curves.env_steps))  # [G * K, P]
@@ -93,7 +93,8 @@ def learning_figure(curves: LearningCurves, labels: list[str], random: float, *,
     for task, color in zip(fastest_first[chosen], style.PALETTE[1:], strict=False):
         (lines[labels[task]],) = right.plot(curves.env_steps, mean[task], color=color, linewidth=2.0)
     for axes, subtitle in ((left, "all agents"), (right, "single tasks, mean over the agents of each")):
-        lines["random"] = axes.axhline(random, linewidth=1.8, **style.BASELINE)
+        if random is not None:
+            lines["random"] = axes.axhline(random, linewidth=1.8, **style.BASELINE)
         axes.set_title(subtitle, fontsize=13)
         axes.set_xlim(left=0)
         axes.set_ylim((-0.02, 1.02) if curves.measure == "success" else None)
