@@ -90,12 +90,20 @@ def test_wrong_environments_are_refused(make: Any, named: str) -> None:
         make()
 
 
-@pytest.mark.parametrize("space", [Discrete(3, start=2), MultiDiscrete([2, 3], start=[1, 5]), Box(0.5, 1.0, (2,))])
-def test_the_action_before_the_first_is_one_of_the_space(space: Any) -> None:
+@pytest.mark.parametrize(
+    ("space", "action"),
+    [
+        *((Discrete(3, start=2), 2), (Discrete(5, start=-2), 0), (Discrete(2, start=-4), -3)),
+        *((MultiDiscrete([2, 3], start=[1, 5]), [1, 5]), (MultiDiscrete([2, 3], start=[-1, -7]), [0, -5])),
+        (Box(0.5, 1.0, (2,)), [0.5, 0.5]),
+    ],
+)
+def test_the_action_before_the_first_is_that_of_the_space_nearest_to_0(space: Any, action: Any) -> None:
     env = OddActions()
     env.action_space = space
     trial = TrialEnv([env], num_episodes=1)
     assert trial.observation_space["action"].contains(trial._no_action)
+    np.testing.assert_array_equal(trial._no_action, action)
 
 
 class OddActions(gymnasium.Env[Any, Any]):

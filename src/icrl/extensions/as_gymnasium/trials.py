@@ -48,8 +48,9 @@ class TrialEnv(Env[Obs, Any]):
         refuse(not allowed, f"actions in {actions}: must be Discrete, MultiDiscrete or a Box")
         self.envs, self.num_episodes, self.action_space = envs, num_episodes, actions
         zeros, first = np.zeros(actions.shape or (), actions.dtype), getattr(actions, "start", 0)
-        none = np.clip(zeros, actions.low, actions.high) if isinstance(actions, Box) else zeros + first
-        self._no_action = none[()]
+        last = first + getattr(actions, "nvec", getattr(actions, "n", 0)) - 1
+        low, high = (actions.low, actions.high) if isinstance(actions, Box) else (first, last)
+        self._no_action = np.clip(zeros, low, high)[()]
         reward = Box(-np.inf, np.inf, (1,), np.float32)
         parts = {"action": actions, "obs": observations, "reward": reward, "start": Discrete(2)}
         self.observation_space = Dict(parts)
