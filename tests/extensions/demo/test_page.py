@@ -1,5 +1,6 @@
 """The folder of the page: made by Python alone, complete, and served."""
 
+import json
 import re
 import subprocess
 import sys
@@ -7,7 +8,7 @@ from pathlib import Path
 from urllib.request import urlopen
 
 import pytest
-from demo_pages import COMMITTED
+from demo_pages import COMMITTED, needs_node
 
 from icrl.extensions.demo import page
 
@@ -33,6 +34,35 @@ def check_needs_no_network(files: dict[str, bytes]) -> None:
     assert {name.decode() for name in linked} - {"data:,"} == files.keys() - {"index.html"}
     for name in ("index.html", "style.css", "page.js"):
         assert re.findall(rb"https?://[^\"' ]+", files[name]) in ([], [b"http://www.w3.org/2000/svg"]), name
+
+
+IN_NODE = """
+const { Life } = await import(`${HERE}/life.mjs`);
+const network = { empty: () => [], read: async (rows, cache) => ({ logits: [0, 0, 1, 0, 0], attention: null, cache }) };
+const room = { size: 5, start: 12, max_steps: 10, terminates: true };
+let place = 0;
+const random = () => [0.1, 0.3, 0.5, 0.7, 0.9][place++ % 5];
+const checkpoint = { room, context: { length: 4, kept: 3 }, plan: null };
+const life = new Life(checkpoint, network, { goal: 0, random, temperature: 1 });
+await life.start();
+while (life.ownSteps().length < 4) await life.step();
+await life.swapPast(13);
+const lengths = [life.context.steps.length];
+for (let step = 0; step < 6; step++) {
+  await life.step();
+  lengths.push(life.context.steps.length);
+}
+console.log(JSON.stringify(lengths));
+"""
+
+
+@needs_node
+def test_a_context_that_the_episode_fills_stays_as_long_with_another_past() -> None:
+    script = IN_NODE.replace("${HERE}", (page.HERE / "static").as_uri())
+    command = ["node", "--input-type=module", "-e", script]
+    ran = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+    assert ran.returncode == 0, ran.stderr
+    assert max(json.loads(ran.stdout)) == 4
 
 
 def test_a_damaged_runtime_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:

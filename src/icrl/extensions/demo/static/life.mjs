@@ -174,7 +174,7 @@ export class Life {
       temperature: this.temperature,
     });
     await other.start();
-    const { kept } = this.checkpoint.context;
+    const { kept, length } = this.checkpoint.context;
     const past = [];
     const enough = () => past.length >= kept && other.episodes.at(-1).success;
     while (other.episodes.length < 40 && !(other.room.timestep === 0 && other.episodes.length && enough())) {
@@ -182,7 +182,7 @@ export class Life {
       past.push({ ...other.context.steps.at(-2), episode: -1 });
     }
     const own = this.ownSteps();
-    this.context.replace([...past.slice(Math.min(own.length - kept, -1)), ...own]);
+    this.context.replace([...past.slice(Math.min(own.length - kept, -1)), ...own].slice(-length));
     this.show(await this.context.read(), true);
   }
 }
