@@ -5,6 +5,7 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 from urllib.request import urlopen
 
 import pytest
@@ -36,8 +37,29 @@ def check_needs_no_network(files: dict[str, bytes]) -> None:
         assert re.findall(rb"https?://[^\"' ]+", files[name]) in ([], [b"http://www.w3.org/2000/svg"]), name
 
 
-IN_NODE = """
-const { Life } = await import(`${HERE}/life.mjs`);
+def in_node(script: str) -> Any:
+    """What a script prints that imports modules of the page from `STATIC`."""
+    command = ["node", "--input-type=module", "-e", script.replace("STATIC", (page.HERE / "static").as_uri())]
+    ran = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+    assert ran.returncode == 0, ran.stderr
+    return json.loads(ran.stdout)
+
+
+ONE_GOAL = """
+const { Page } = await import("STATIC/main.mjs");
+const goals = (held_out, goal) => ({ checkpoint: { room: { size: 5 }, goals: { held_out } }, life: { goal } });
+const found = [[[3], 3], [[3, 4], 3], [[3, 4, 24], 3]].map((given) => Page.prototype.heldOutGoal.call(goals(...given)));
+console.log(JSON.stringify(found));
+"""
+
+
+@needs_node
+def test_the_only_held_out_goal_is_taken_again() -> None:
+    assert in_node(ONE_GOAL) == [3, 4, 24]
+
+
+FULL_CONTEXT = """
+const { Life } = await import("STATIC/life.mjs");
 const network = { empty: () => [], read: async (rows, cache) => ({ logits: [0, 0, 1, 0, 0], attention: null, cache }) };
 const room = { size: 5, start: 12, max_steps: 10, terminates: true };
 let place = 0;
@@ -58,11 +80,7 @@ console.log(JSON.stringify(lengths));
 
 @needs_node
 def test_a_context_that_the_episode_fills_stays_as_long_with_another_past() -> None:
-    script = IN_NODE.replace("${HERE}", (page.HERE / "static").as_uri())
-    command = ["node", "--input-type=module", "-e", script]
-    ran = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
-    assert ran.returncode == 0, ran.stderr
-    assert max(json.loads(ran.stdout)) == 4
+    assert max(in_node(FULL_CONTEXT)) == 4
 
 
 def test_a_damaged_runtime_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -26,7 +26,7 @@ export async function unpacked(text) {
   return new Uint8Array(await new Response(stream).arrayBuffer());
 }
 
-class Page {
+export class Page {
   constructor(checkpoint, network) {
     Object.assign(this, { checkpoint, network, place: 0, isPlaying: false, seed: 1, said: "", jobs: Promise.resolve() });
     const { room, measure, context } = checkpoint;
@@ -139,14 +139,14 @@ class Page {
     return Number($("temperature").value);
   }
 
-  /** A goal that was held out from training, other than the present one, far from it and from the start. */
+  /** A goal that was held out from training, other than the present one if there is another, and far from it. */
   heldOutGoal() {
     const { size } = this.checkpoint.room;
     const now = this.life?.goal;
     const far = (cell) => now === undefined || Math.abs((cell % size) - (now % size)) + Math.abs(cell - now) / size > size / 2;
     const others = this.checkpoint.goals.held_out.filter((cell) => cell !== now);
     const fitting = others.filter(far);
-    const from = fitting.length ? fitting : others;
+    const from = [fitting, others, [now]].find(({ length }) => length);
     return from[Math.floor(Math.random() * from.length)];
   }
 
