@@ -1,6 +1,7 @@
 """Tasks of Gymnasium environments: arguments, attributes, options of resets, wrappers, and drawn tasks."""
 
 import json
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -17,6 +18,7 @@ from icrl.extensions.from_gymnasium.gymnasium_env import GymnasiumEnv
 from icrl.extensions.from_gymnasium.making import draw_tasks, set_attribute
 from icrl.extensions.from_gymnasium.streams import PlayedState
 from icrl.randomness import stream_seeds
+from icrl.runs.files import check_same
 
 PENDULUM = {"g": [5.0, 15.0], "set.m": [0.5, 1.5]}
 MAPS = {"call": "gymnasium.envs.toy_text.frozen_lake:generate_random_map", "size": 4}
@@ -103,6 +105,14 @@ def test_spaced_tasks_go_from_one_end_to_the_other_together() -> None:
     found = draw_tasks({"spaced": {"g": [5.0, 9.0], "set.m": [1, 2]}, "count": 5})
     assert found == [{"g": g, "set.m": m} for g, m in ((5, 1), (6, 1.25), (7, 1.5), (8, 1.75), (9, 2))]
     assert draw_tasks({"spaced": {"g": [5.0, 9.0]}, "count": 1}) == [{"g": 5.0}]
+
+
+def test_a_run_with_values_of_a_function_has_those_of_its_record(tmp_path: Path) -> None:
+    (tmp_path / "tuples_of_a_test.py").write_text("def ends(seed):\n    return (seed % 9, (1, 2)), {3: None}\n")
+    tasks = f"env.tasks={{random: {{desc: {{call: '{tmp_path}/tuples_of_a_test.py:ends'}}}}, count: 6}}"
+    config = load_config(["env=gymnasium", tasks])
+    assert config.env.tasks[0]["desc"][1] == {"3": None}
+    check_same(config, json.loads(json.dumps(config.model_dump())), ("env",), "the run")
 
 
 def test_values_of_a_function_are_functions_of_the_seed() -> None:

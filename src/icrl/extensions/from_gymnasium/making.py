@@ -194,8 +194,7 @@ def _called(values: Mapping[str, Any], seed: int) -> Any:
     refuse(not callable(function), f"{where}: there is no such function; must be MODULE:FUNCTION or FILE.py:FUNCTION")
     with Guard(SECONDS, lambda: where, ConfigError):
         arguments = function(**{key: value for key, value in values.items() if key != "call"}, seed=seed)
-        json.dumps(arguments)
-        return arguments
+        return json.loads(json.dumps(arguments))  # as the record of a run has it, where a tuple is a list
 
 
 def set_attribute(env: Any, key: str, value: Any) -> None:
