@@ -58,8 +58,8 @@ class SourceConfig(Options):
     history_steps: int = option(30000, "env steps per learner that are recorded, counted from the start", ge=1)
     task_change: float = option(
         0.0,
-        "probability that the next episode of a stream is on another training task, one that is not set aside for "
-        "development; no observation shows the change",
+        "probability that the task of the next episode of a stream is drawn anew, from the training tasks that are not "
+        "set aside for development; no observation shows the change",
         ge=0,
         le=1,
     )

@@ -13,8 +13,9 @@ _CHANGES = 1 << 41  # mixed into a stream's seed, so that changes of the task us
 
 
 class ChangingTasks:
-    """World `env` in which the next episode of a stream is on another of `tasks` `[N, task_dim]` with `probability`,
-    drawn by the stream's seed and the number of the episode. No observation tells it."""
+    """World `env` in which the task of a stream's next episode is drawn anew from `tasks` `[N, task_dim]`, which may
+    give the same again, with `probability`, by the stream's seed and the number of the episode. No observation tells
+    it."""
 
     def __init__(self, env: Env[State], tasks: Tensor, probability: float) -> None:
         self._env, self._tasks, self._probability = env, tasks, probability
