@@ -71,6 +71,8 @@ def test_histories_of_an_unknown_world_can_be_learned_from_but_not_played(root):
     assert after.tasks["held_out"] == [] and after.tasks["train"] == before.tasks["train"]
     assert "give trainer.evaluate=false" in refusal("train_gpt", root, "trainer.evaluate=true", preset=unknown)
     done("train_gpt", root, preset=unknown)
+    shutil.copytree(root / "histories/again", root / "histories/other")
+    done("train_gpt", root, "histories=[again,other]", "name=mixture", preset=unknown)
     for stage in ("evaluate", "train_agents", "finetune"):
         assert "env=recorded: the world of these histories is not known" in refusal(stage, root, preset=unknown)
 
