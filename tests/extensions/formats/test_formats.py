@@ -107,6 +107,18 @@ def test_missing_columns_are_derived(tmp_path):
     assert parts["optimal_action"].tolist() == [2] * 5  # unknown
 
 
+@pytest.mark.parametrize("dtype", [np.float32, int])
+def test_best_actions_of_an_unknown_world_may_go_beyond_those_that_were_taken(tmp_path, dtype):
+    table = lives_of("vectors")
+    best = np.where(table["action"] > 0, 2, -3).astype(dtype)
+    if dtype is np.float32:
+        best[1, 4] = np.nan
+    found = stored("npz", written("npz", tmp_path, table | {"optimal_action": best}))
+    np.testing.assert_array_equal(found["optimal_action"], best.astype(np.float32))
+    space = spec_of(read_npz(tmp_path, table | {"optimal_action": best})).action_space
+    assert space.low.tolist() == [-3, -3] and space.high.tolist() == [2, 2]
+
+
 WRONG = {  # by what a message must say: a column, and what is wrong with it
     "column action has 11 steps, and reward has 12": ("action", lambda a: a[:, :-1]),
     "column obs, step 4: -1 must be in Discrete": ("obs", lambda a: put(a, (1, 4), -1)),

@@ -61,12 +61,16 @@ def _wide(mask: np.ndarray, like: np.ndarray) -> np.ndarray:
 
 def spec_of(lives: Sequence[Arrays]) -> EnvSpec:
     """Spaces that complete lives need: the integers up to the largest, all vectors, images of bytes, actions between
-    their extremes; and a table of the rewards, if they are at most 64 numbers."""
+    their extremes and those of known optimal ones; and a table of the rewards, if they are at most 64 numbers."""
     obs = [life[name] for life in lives for name in OBSERVATIONS]
     rewards = np.unique(np.concatenate([np.unique(life["reward"].astype(np.float32)) for life in lives]))
     values = tuple(float(str(value)) for value in rewards) if len(rewards) <= _MOST_REWARDS else ()
     longest = 1 + max(int(life["timestep"].max()) for life in lives)
     actions = [life["action"] for life in lives]
+    for life in lives:  # of integers, the largest may stand for an unknown one
+        action, best = life["action"], life.get("optimal_action")
+        if best is not None and action.dtype.kind == "f" and best.size == action.size:
+            actions.append(best.reshape(action.shape))
     return EnvSpec(_space(obs, "obs", math.inf), _space(actions, "action"), values, 0, longest)
 
 
@@ -88,7 +92,7 @@ def _space(columns: Sequence[np.ndarray], name: str, bound: float = 0.0) -> Spac
     shape = shape or (1,)
     low, high = (
         np.full(shape, sign * bound) if bound else find([find(column, axis=0) for column in columns], axis=0)
-        for sign, find in ((-1, np.min), (1, np.max))
+        for sign, find in ((-1, np.fmin.reduce), (1, np.fmax.reduce))  # which leave NaN out
     )
     return Box(np.float32(low).reshape(shape), np.float32(high).reshape(shape), shape, np.float32)
 
