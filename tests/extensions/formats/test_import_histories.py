@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from harness import TINY, done, files_of, flip, refusal
-from installed import needs
+from installed import FILMED, needs
 from refusals import check_refusal
 
 from icrl.app.compose import compose_config
@@ -51,7 +51,8 @@ def test_all_stages_go_on_from_what_was_imported(root):
     imported(root, exported(root, "npz"))
     shutil.rmtree(root / "histories/tiny")
     done("train_gpt", root, *WORLD)
-    done("evaluate", root, *WORLD)
+    done("evaluate", root, *WORLD, "evaluation.videos=true")
+    assert len([*root.glob("videos/again/in_context/*.mp4")]) == 3 * FILMED
     curves = read_json(root / "logs/again/evaluation/results.json")["curves"]
     assert {"model, held-out tasks", "imported, training tasks, start of life"} <= set(curves)
     assert all(math.isfinite(value) for curve in curves.values() for value in curve["returns"]["mean"])

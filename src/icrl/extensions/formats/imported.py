@@ -50,6 +50,9 @@ class ImportedConfig(SourceConfig):
 
     name: Literal["imported"] = named("imported")
 
+    def alone(self) -> dict[str, Any] | None:
+        return None  # no agent can be trained for a film
+
 
 @source("imported", ImportedConfig)
 class Imported:
