@@ -110,7 +110,7 @@ class SourceConfig(Options):
     def alone(self) -> dict[str, Any] | None:
         """Changes of the options so that one learner can be trained by itself, as for a film; None if that is
         impossible."""
-        return {}
+        return None if self.shared else {}
 
     def learners_for(self, num_tasks: int) -> int:
         """Learners in all, for `num_tasks` training tasks."""

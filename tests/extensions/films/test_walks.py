@@ -125,7 +125,10 @@ def test_cells_get_smaller_so_that_films_fit(
 LIFE = ("source.num_learners=2", "source.num_envs=2", "source.num_env_steps=400", "source.history_steps=400")
 SHORT = ("source.num_env_steps=1000", "source.history_steps=1000", "evaluation.num_episodes=9", "model.context_len=8")
 SMALL = (*LIFE, "source.unroll_length=5", "evaluation.num_episodes=7", "evaluation.num_streams=2")
-SOURCES = [(["source=a2c", "source.hidden_size=8"], ["model", "A2C"], "dark_room")]
+SOURCES = [
+    (["source=a2c", "source.hidden_size=8"], ["model", "A2C"], "dark_room"),
+    (["source=a2c", "source.shared=true", "source.num_learners=1"], ["model"], "dark_room"),  # no task has its own
+]
 if {"async_unrolls", "worlds"} <= {*extensions.NAMES}:
     SOURCES.append((["source=a3c"], ["model"], "bandit"))  # here it cannot do without others
 
@@ -134,7 +137,7 @@ if {"async_unrolls", "worlds"} <= {*extensions.NAMES}:
 def test_the_model_is_shown_beside_a_source_agent(tmp_path: Path, monkeypatch, source, names, world: str) -> None:
     options = ["env.num_arms=3", "env.num_tasks=30", "tasks.num_train=20", "data.num_development_tasks=2"]
     options = options if world == "bandit" else ["env.size=5", "env.max_episode_steps=10"]
-    config = load_config([f"env={world}", *options, *source, *SMALL, "model.context_len=8"])
+    config = load_config([f"env={world}", *options, *SMALL, *source, "model.context_len=8"])
     if config.source.name == "a3c":
         monkeypatch.setattr(type(config.source), "alone", lambda self: None)
     env, lives, shown, written = make_env(config.env), [], [], []
