@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from typing import Any
 
@@ -122,6 +123,23 @@ def test_it_equals_the_rule_written_out_and_goes_on_where_it_stopped(queue: int,
         late, end = run(config, TOTAL, saved)
         assert_same(late, expected[stop:])
         assert_same(end, state)
+
+
+class Refused(ThreadPoolExecutor):
+    """Pool whose process the system refuses."""
+
+    def __init__(self, *_: Any) -> None:
+        super().__init__(1)
+
+    def submit(self, *_: Any) -> Any:
+        raise OSError("no more processes")
+
+
+def test_a_process_that_is_refused_is_the_error_that_is_raised(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("icrl.extensions.async_unrolls.worker.ProcessPoolExecutor", Refused)
+    worker, loop = worker_and_loop(config_of(), lambda config, _, *others: AsyncUnrollWorker(config, *others))
+    with pytest.raises(OSError, match="no more processes"), closing(worker):
+        next(loop)
 
 
 def test_it_is_never_further_ahead_than_the_queue(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -81,7 +81,7 @@ class AsyncUnrollWorker(UnrollWorker):
         self._requests: deque[Future[Answer]] = deque()
         self._targets: dict[str, Tensor] = {}  # of the last unroll
         self.processes: list[BaseProcess] = []
-        self._kill: Callable[[], object]
+        self._kill: Callable[[], object] = lambda: None  # once there are processes, it kills them
 
     def play(self) -> tuple[Rollout, Streams[State, Any]]:
         pool = self._pool or self._start()
