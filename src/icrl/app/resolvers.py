@@ -7,7 +7,7 @@ from collections.abc import Callable
 from fractions import Fraction
 from typing import Any
 
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import DictConfig, ListConfig, OmegaConf
 
 from icrl.config.options import LARGEST
 from icrl.sources import source_options
@@ -61,12 +61,18 @@ def _learns_positions(root: DictConfig) -> bool:
     return any(group.get("position") == "learned" for group in groups)
 
 
+def _first_of(names: Any) -> Any:
+    """First of several names, or the one name."""
+    return names[0] if isinstance(names, ListConfig) and names else names
+
+
 RESOLVERS: dict[str, Callable[[Any], object] | Callable[[Any, Any], object] | Callable[[Any, Any, Any], object]] = {
     "train_tasks": lambda size: round((size**2 - 1) * 57 / 80) if numbers_of(size) else 0,  # as in a 9 x 9 room
     "where_random": lambda split, number: number if split == "random" else 0,  # others determine the remaining tasks
     "least_success": lambda source: 0.5 if _kind(source).learns else 0.0,  # filtered if they learn
     "life": _life,
     "recorded": _recorded,
+    "first_of": _first_of,
     "episodes": _episodes,
     "development": lambda number: max(1, min(_DEVELOPMENT, number // 3)) if numbers_of(number) else _DEVELOPMENT,
     "room_context": lambda _root_: 160 if _learns_positions(_root_) else 400,

@@ -46,6 +46,11 @@ def taught(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return root
 
 
+@pytest.mark.parametrize("histories", ["first", "[first]", "[first,second]"])
+def test_the_teacher_of_a_list_of_histories_is_that_of_the_first(histories: str) -> None:
+    assert load_config([*TAUGHT, f"histories={histories}"]).source.teacher == "first-expert"
+
+
 def seen(env: Any, obs: torch.Tensor, timestep: torch.Tensor | None = None) -> Step:
     """A step that shows these observations, at the start of an episode if no `timestep` is given."""
     zero = torch.zeros(len(obs))
