@@ -281,3 +281,14 @@ def test_a_critic_of_another_kind_has_a_run_of_its_own_and_no_model() -> None:
     assert all(compose_config(CRITICS.OPTIONS, command[1:]).critic.separate_value for command in own.commands[:2])
     assert not any(option.startswith("critic") for option in own.commands[2]), "an evaluation has no such option"
     load_config(own.commands[2][1:])
+
+
+@pytest.mark.parametrize("name", ["a=b", "it's, (1) é", 'a "b"', r"a\b\'c", "ends with \\"])
+def test_a_study_may_have_any_name_that_a_folder_may_have(name: str) -> None:
+    escaped = re.sub(r"(\\+)(?='|\Z)", r"\1\1", name).replace("'", r"\'")
+    _, rows, jobs = plan([*SMALL, "root=/tmp/none", *ONE_SEED, "study.variants=[{label: a}]", f"name='{escaped}'"])
+    assert [job.name for job in jobs] == [rows[0].config.histories[0], f"{name}-a-seed0"]
+    for job in jobs:
+        for command in job.commands:
+            config = load_config(command[1:])
+            assert (config.name, config.run, config.histories) == (job.name, job.name, [jobs[0].name])

@@ -123,7 +123,7 @@ def plan(options: Sequence[str]) -> Plan:
     splits = config.study.splits
     refuse(len({*splits}) < len(splits), f"study.splits={splits}: must differ")
     given = [option for option in options if _group_of(option) not in _ALONE]
-    planner, rows = _Planner(config, [f"name={config.name}", *QUIET, *shared, *given]), list[Row]()
+    planner, rows = _Planner(config, [_typed("name", config.name), *QUIET, *shared, *given]), list[Row]()
     for variant in variants:
         try:
             rows += planner.rows_of(variant)
@@ -227,7 +227,7 @@ class _Planner:
     def _recorded(self, composed: Config, options: Sequence[str], histories: str) -> Config:
         """`composed` with the source as `histories` record it: its teacher may follow from the name of their run."""
         named = any(composed.name in str(value) for _, value in composed.source)
-        return self._composed((*options, f"name={histories}")) if named else composed
+        return self._composed((*options, _typed("name", histories))) if named else composed
 
     def _add(self, run: _Run, parts: dict[str, str], played: _Run, folder: Path) -> None:
         """Add the training of the `parts` of `run`, and the evaluation `played`. Raises `ConfigError` if `folder` has
@@ -255,9 +255,9 @@ class _Planner:
         updates = max(1, round(composed.trainer.num_iterations * self._study.study.scale))
         set_here = {"seed": seed, "name": name, "run": model, "num_threads": 1}
         trainer = replace(composed.trainer, num_iterations=updates)
-        texts = [f"{key}={value}" for key, value in set_here.items()]
+        texts = [_typed(key, str(value)) for key, value in (set_here | {"histories": histories}).items()]
         config = replace(composed, **set_here, histories=[histories], trainer=trainer)
-        return _Run(config, [*options, *texts, f"histories={histories}", f"trainer.num_iterations={updates}"])
+        return _Run(config, [*options, *texts, f"trainer.num_iterations={updates}"])
 
 
 def trained_for(policy: PolicyConfig, finetune: FinetuneConfig) -> dict[str, str]:
@@ -300,6 +300,15 @@ def _read_by(program: str, options: Sequence[str]) -> list[str]:
     }
     lacking = more - _groups(_class_of(program))
     return [option for option in options if _group_of(option) not in lacking]
+
+
+def _typed(key: str, text: str) -> str:
+    """`KEY=TEXT` as on a command line, in quotes if the text has more than letters, digits and signs of a name."""
+    if re.fullmatch(r"[\w.-]+", text, re.ASCII):
+        return f"{key}={text}"
+    doubled = re.sub(r"(\\+)(?='|\Z)", r"\1\1", text)  # of backslashes, only those before a quote are escaped
+    escaped = doubled.replace("'", "\\'")
+    return f"{key}='{escaped}'"
 
 
 def _group_of(option: str) -> str:
