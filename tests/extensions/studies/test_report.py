@@ -160,6 +160,18 @@ def test_published_results_stand_beside_ours() -> None:
     assert ["d", "random", "return, episode 2", "0.20", "1", "a paper"] in rows
 
 
+def test_published_results_of_one_policy_may_have_several_sources_and_measures() -> None:
+    cited = [("total", 74.7, "A"), ("total", 75.1, "B"), ("last", 0.9, "A")]
+    published = [{"label": "random", "value": value, "source": of, "measure": name} for name, value, of in cited]
+    several = result("a", 0.5, published=published)
+    several["found"]["final"]["held_out"]["total"] = interval(6.5)
+    assert [row[2:] for row in published_cells([several]) if row[1] == "random"] == [
+        ["total reward of a life", "1.2", "74.7", "A"],
+        ["total reward of a life", "1.2", "75.1", "B"],
+        ["return, last episode", "0.10", "0.9", "A"],
+    ]
+
+
 def axes_of(results: list[dict[str, Any]], measure: str = "success") -> tuple[Axes, Axes, list[str]]:
     figure = study_figure(results, replace(STUDY, measure=measure))
     left, right = figure.axes

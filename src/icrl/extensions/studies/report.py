@@ -183,14 +183,14 @@ def published_cells(results: Sequence[Result]) -> Cells:
     """Table of our results and published ones, of all policies in each row that has published ones; empty if none
     has."""
     rows: Cells = []
-    for result in (one for one in results if one["published"]):
-        published = {one["label"]: one for one in result["published"]}
-        measure = result["published"][0]["measure"]
+    asked = [(one, measure) for one in results for measure in dict.fromkeys(p["measure"] for p in one["published"])]
+    for result, measure in asked:
+        published = [one for one in result["published"] if one["measure"] == measure]
         ours = ours_beside(result["found"], measure)
-        for name in dict.fromkeys([*ours, *published]):
-            other = published.get(name)
-            cited = [f"{other['value']:g}", other["source"]] if other else [NOTHING, NOTHING]
-            rows.append([result["variant"], name, published_measure(measure), ours.get(name, NOTHING), *cited])
+        for name in dict.fromkeys([*ours, *(one["label"] for one in published)]):
+            others = [[f"{one['value']:g}", one["source"]] for one in published if one["label"] == name]
+            about = [result["variant"], name, published_measure(measure), ours.get(name, NOTHING)]
+            rows += [[*about, *cited] for cited in others or [[NOTHING, NOTHING]]]
     return [["variant", "policy", "measure", "ours", "published", "source"], *rows] if rows else []
 
 
