@@ -187,6 +187,8 @@ class PlayersConfig(RootOptions):
         refuse(amp not in ("auto", "none"), f"device.amp_dtype={amp}: with train_players {digits}")
         for name in self.learning:
             self._check_role(name, self.roles[name])
+        for name, role in self.roles.items():
+            refuse("_vs_" in role.player, f"{name}.player={role.player}: a name must not contain _vs_")
         return self
 
     def _check_role(self, name: str, role: RoleConfig) -> None:
