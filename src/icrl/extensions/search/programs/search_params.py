@@ -12,6 +12,7 @@ ones. The same command continues a search: `search.num_trials` is the total numb
 import logging
 import signal
 import threading
+from collections.abc import Mapping
 from contextlib import ExitStack, closing
 from datetime import datetime
 from pathlib import Path
@@ -141,10 +142,16 @@ def _check_keys(config: SearchedConfig, tried: Any) -> None:
     """Raise `ConfigError` if `search.space` has an option that the program does not use."""
     program = config.search.program
     stages = {key: field.stages for key, _, field in walk(tried)}
+    values = {key: value for key, value, _ in walk(tried)}
     used = {*PROGRAMS[program][1].split(), "all"} if program in PROGRAMS else {"1"}
     for key in config.search.space:
         declared = next((name for name in stages if f"{key}.".startswith(f"{name}.")), "")  # of it or its schedule
         refuse(not declared, f"search.space: {key}: there is no such option{nearest(key, stages)}")
+        value = values[declared]
+        for part in key.removeprefix(declared).split(".")[1:]:
+            none = f"search.space: {key}: {declared}={values[declared]} has no such part"
+            refuse(not isinstance(value, Mapping), none)
+            value = value.get(part)
         of, where = stages[declared], f"search.space: {key} has no effect on search.program={program}"
         alone = program in PROGRAMS or key.startswith("source.")
         refuse(not alone, f"{where}, which searches source.* alone; give search.program=pipeline")
