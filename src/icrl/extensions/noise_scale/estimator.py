@@ -47,17 +47,14 @@ class GradientNoiseScale:
         self, model: nn.Module, loss: Loss, batch: AnyBatch, update: int, ranks: Ranks | None = None
     ) -> Metrics:
         """Metrics after `update` updates: `gradient_noise_scale` in windows and the averages behind it; empty until an
-        estimate is positive.
+        estimate is positive, and for a single window, of which batches of trials may be.
 
         Samples are windows, because steps of one window are correlated. The batch `[B, T]` has them in random order,
         and `loss` is their mean. Each of the `ranks` has B windows. If an estimate is negative or not finite, the last
-        valid one is kept. Parameters, their `grad` and generators do not change, but a forward pass may change buffers.
-        Raises `ValueError` for B < 2."""
-        if self._kind == "none":
-            return {}
+        valid one is kept. Parameters, their `grad` and generators do not change; a forward pass may change buffers."""
         size, state, ranks = len(batch[0]), self._state, ranks or Ranks()
-        if size < 2:
-            raise ValueError(f"a gradient noise scale needs a batch of at least 2 windows, not {size}")
+        if self._kind == "none" or size < 2:
+            return {}
         halves = self._kind == "alternative"
         cut, end = (size // 2, size // 2 * 2) if halves else (max(1, size // 10), size)
         devices = {parameter.device for parameter in model.parameters() if parameter.is_cuda}
