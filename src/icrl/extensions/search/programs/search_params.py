@@ -10,6 +10,7 @@ ones. The same command continues a search: `search.num_trials` is the total numb
 """
 
 import logging
+import re
 import signal
 import threading
 from collections.abc import Mapping
@@ -135,7 +136,8 @@ def _check(config: SearchedConfig, device: torch.device) -> None:
     try:
         check_source(tried.source)
     except ConfigError as error:
-        raise ConfigError(f"search.num_env_steps={config.search.num_env_steps}, for each trial: {error}") from error
+        told = re.sub(r"source\.(num_env_steps|num_learners)", r"search.\1", str(error))  # which set those of a trial
+        raise ConfigError(f"search.num_env_steps={config.search.num_env_steps}, for each trial: {told}") from error
 
 
 def _check_keys(config: SearchedConfig, tried: Any) -> None:
