@@ -20,6 +20,7 @@ ASYMPTOTE = {**DECAY, "final": 4.0}
 INVERSE = {"kind": "inverse", "progress": "iterations", "initial": 0.5, "rate": 2.0}
 TRIANGLE = {"kind": "cyclical", "progress": "iterations", "base": 1, "bound": 5, "half_cycle": 4, "shape": "linear"}
 SQUARE = {**TRIANGLE, "shape": "step"}
+TENTHS = {**SQUARE, "progress": "percent", "half_cycle": 0.1}
 
 BY_HAND: list[tuple[Mapping, dict[float, float], list[float]]] = [  # rate, what it is at which p, its values
     (STEP, {0: 3, 9: 3, 10: 2, 19: 2, 20: 1, 29: 1, 30: 1, 10**9: 1}, [3, 2, 1]),
@@ -27,6 +28,7 @@ BY_HAND: list[tuple[Mapping, dict[float, float], list[float]]] = [  # rate, what
     (ASYMPTOTE, {0: 8, 10: 6, 20: 5, 100_000: 4}, [8, 4]),
     (INVERSE, {0: 0.5, 4: 0.25, 12: 0.125}, [0.5]),
     (SQUARE, {0: 1, 3: 1, 4: 5, 7: 5, 8: 1, 12: 5, 4001: 1}, [1, 5]),
+    (TENTHS, {number / 10: (1, 5)[number % 2] for number in range(11)}, [1, 5]),
     (TRIANGLE, {0: 1, 1: 2, 3: 4, 4: 5, 5: 4, 7: 2, 8: 1, 9: 2}, [1, 5]),
 ]
 

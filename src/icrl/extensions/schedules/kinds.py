@@ -34,8 +34,9 @@ def cyclical(*, base: Number, bound: Number, half_cycle: Positive, shape: Litera
     """step: `base` for half a cycle, `bound` for the next; linear: up from `base` to `bound`, and back down."""
 
     def curve(p: float) -> float:
-        phase = p % (2 * half_cycle) / half_cycle
-        return between(base, bound, math.floor(phase) if shape == "step" else 1 - abs(1 - phase))
+        if shape == "step":  # rounded, because 0.3 / 0.1 is below 3
+            return between(base, bound, math.floor(round(p / half_cycle, 9)) % 2)
+        return between(base, bound, 1 - abs(1 - p % (2 * half_cycle) / half_cycle))
 
     return curve
 
