@@ -281,6 +281,7 @@ def test_a_report_is_complete(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     asked: list[Any] = []
     monkeypatch.setattr(study_report, "combined", lambda *arguments: asked.append(arguments) or found(0.5))
     rows = rows_in(tmp_path, config)
+    rows[1] = rows[1]._replace(variant="study")  # as the report is called
     save_figure(rows[0].folders[0] / "adaptation.png", study_figure([result("a", 0.5)], STUDY))
     told = write_report(tmp_path / "study", config, rows)
     assert asked == [(row.folders, config.evaluation, 4) for row in rows]
@@ -292,7 +293,8 @@ def test_a_report_is_complete(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     assert "data:image/png;base64," in page and not re.search(r'(src|href)="(?!data:)', page)
     assert "<td>7.13</td>" in page
     assert results["rows"] == json.loads(json.dumps([result_of(row) for row in rows]))
-    assert results["rows"][1]["variant"] == "b" and results["rows"][1]["runs"] == ["whole", "other", "continued"]
+    assert page.count("<img") == 3
+    assert results["rows"][1]["variant"] == "study" and results["rows"][1]["runs"] == ["whole", "other", "continued"]
     assert [row["training_seconds"] for row in results["rows"]] == pytest.approx([30, 35], abs=0.1)
     assert [row["updates"] for row in results["rows"]] == [100, 200]
     assert results["machine"]["cpu"] and results["machine"]["cores"] >= 1

@@ -69,7 +69,7 @@ def write_report(folder: Path, config: StudiedConfig, rows: Sequence[Row]) -> st
     beside = published_cells(results)
     tables = [table, *([beside] if beside else [])]
     write_atomically(folder / "table.md", "\n".join(f"{study_table(one)}\n" for one in tables).encode())
-    pictures = {"study": save_figure(folder / "study.png", study_figure(results, study))}
+    pictures = {"": save_figure(folder / "study.png", study_figure(results, study))}  # no row has this name
     pictures |= {row_name(one): row.folders[0] / "adaptation.png" for one, row in zip(results, rows, strict=True)}
     told = answer(results, study)
     write_atomically(folder / "study.html", study_page(study, told, beside or first, table, pictures).encode())
@@ -112,7 +112,7 @@ def study_page(study: StudyConfig, told: str, first: Cells, table: Cells, pictur
     }
     lines = [f'<!doctype html><html lang="en"><meta charset="utf-8"><title>{question}</title><style>{_STYLE}</style>']
     lines += [f"<h1>{question}</h1>", *(f"<p>{sentence}</p>" for sentence in sentences)]
-    lines += [_html_table(first), shown.pop("study")]
+    lines += [_html_table(first), shown.pop("")]
     folded = {"all numbers": _html_table(table)} | {f"{name}, first run": image for name, image in shown.items()}
     lines += [f"<details><summary>{html.escape(name)}</summary>{part}</details>" for name, part in folded.items()]
     return "\n".join(lines)
