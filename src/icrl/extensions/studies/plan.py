@@ -43,6 +43,7 @@ _OF_RUNS = ("name", "root", "study", "launch")  # besides, that no variant sets
 _ALONE = ("study", "launch")  # groups of the study, which its runs do not have
 _OF_HISTORIES = ("seed", "env", "tasks", "source", "evals")
 _OF_EVALUATION = ("name", "run", "evaluation")
+_OF_MODEL = ("data", "model", "optimizer", "trainer", "device")  # of whichever program trains it
 _OF_ALL = ("seed", "env", "tasks", "source", "data", "model", "optimizer", "trainer", "device", "policy", "evaluation")
 _OF_PROGRAM = {"train_gpt": ("objective",), "finetune": ("objective", "finetune"), "train_td3_bc": ("objective",)}
 
@@ -182,6 +183,8 @@ class _Planner:
         suffixes = set[str]()
         for test, changes in variant.test.items():
             there = self._composed((*first, *changes))
+            where, own = f"test, {test}: the model", "a variant of its own"
+            check_same(there, composed.model_dump(), _OF_MODEL, where, other=own)
             parts = trained_for(there.policy, there.finetune)
             suffix = suffix_of(_changes(there, composed) | policy_suffixes(there), there.evaluation.tasks)
             # What differs in no suffix, such as a temperature, is evaluated under a name of its own.
