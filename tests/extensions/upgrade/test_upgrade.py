@@ -241,7 +241,7 @@ def test_command_line(copy, monkeypatch, capsys):
         monkeypatch.setattr("sys.argv", ["icrl", *arguments])
         run("upgrade")
         assert said in capsys.readouterr().out
-    for arguments in ([root, "seed=1"], []):
+    for arguments in ([root, "seed=1"], [], ["root="], ["root"]):
         monkeypatch.setattr("sys.argv", ["icrl", *arguments])
         with pytest.raises(SystemExit, match="2"):
             run("upgrade")

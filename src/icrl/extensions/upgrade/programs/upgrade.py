@@ -180,7 +180,7 @@ def command(arguments: Sequence[str]) -> None:
         print(explained(__doc__ or ""))
         return
     try:
-        if not {"root"} <= options.keys() <= {"root", "name"}:
+        if not {"root"} <= options.keys() <= {"root", "name"} or not options["root"]:
             raise ConfigError(f"usage: {command_of('upgrade')} root=FOLDER [name=RUN]")
         print("\n".join(main(PROJECT / options["root"], options.get("name", ""))) or "no runs")
     except (PipelineError, OSError) as error:
