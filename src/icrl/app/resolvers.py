@@ -55,15 +55,9 @@ def _episodes(horizon: Any, _root_: DictConfig) -> int:
 
 def _learns_positions(root: DictConfig) -> bool:
     """True if the model, or another network of the configuration, learns an embedding of each position."""
-    groups = [
-        root[name] for name in root if not OmegaConf.is_interpolation(root, name) and OmegaConf.is_dict(root[name])
-    ]
+    names = (name for name in root if not OmegaConf.is_interpolation(root, name))
+    groups = [root[name] for name in names if OmegaConf.is_dict(root[name])]
     return any(group.get("position") == "learned" for group in groups)
-
-
-def _first_of(names: Any) -> Any:
-    """First of several names, or the one name."""
-    return names[0] if isinstance(names, ListConfig) and names else names
 
 
 RESOLVERS: dict[str, Callable[[Any], object] | Callable[[Any, Any], object] | Callable[[Any, Any, Any], object]] = {
@@ -72,7 +66,7 @@ RESOLVERS: dict[str, Callable[[Any], object] | Callable[[Any, Any], object] | Ca
     "least_success": lambda source: 0.5 if _kind(source).learns else 0.0,  # filtered if they learn
     "life": _life,
     "recorded": _recorded,
-    "first_of": _first_of,
+    "first_of": lambda names: names[0] if isinstance(names, ListConfig) and names else names,  # of one or several
     "episodes": _episodes,
     "development": lambda number: max(1, min(_DEVELOPMENT, number // 3)) if numbers_of(number) else _DEVELOPMENT,
     "room_context": lambda _root_: 160 if _learns_positions(_root_) else 400,
