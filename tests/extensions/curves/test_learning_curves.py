@@ -149,6 +149,13 @@ def test_densities_may_be_above_one_and_have_an_error_in_place_of_an_accuracy() 
     assert len(likelihood.lines) == len(error.lines) == 2
 
 
+def test_a_curve_that_an_objective_lacks_leaves_its_panel_empty() -> None:
+    curves = {"train/accuracy": (STEPS, STEPS / 10)}
+    likelihood, accuracy = plots.model_figure(curves, num_actions=5, best_update=None, title="run").axes
+    shown = [np.isfinite(axes.lines[1].get_ydata()).sum() for axes in (likelihood, accuracy)]
+    assert shown == [0, len(STEPS)]
+
+
 def test_curves_of_a_training_are_drawn_beside_it_and_a_missing_or_unlogged_one_is_refused(tmp_path):
     config = load_config(["experiment=tiny", f"root={tmp_path}"])
     with pytest.raises(ConfigError, match="train-gpt"):

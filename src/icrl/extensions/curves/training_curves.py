@@ -21,7 +21,7 @@ UNLOGGED = (
     "it was trained with summaries.num_summaries=0 and summaries.summary_interval=0, or with a summaries.writer other "
     "than tensorboard and csv"
 )
-_FIT = ("accuracy", "action_error")
+_FIT = ("nll", "accuracy", "action_error")
 SMOOTHED_PART = 0.05  # part of a run that the line over noisy points averages over
 BLUE, RED, GREEN, PINK = style.PALETTE[:4]
 BEST: dict[str, Any] = {"color": style.REFERENCE_COLORS[0], "linestyle": style.REFERENCE_DASHES[1], "linewidth": 1.5}
@@ -31,6 +31,7 @@ MODEL_PANELS = (
     "success in a stream's last episode, dotted: in its first",
     "reward per env step in the second half of a stream",
 )
+_MISSING = (np.array([np.nan]), np.array([np.nan]))  # a curve that an objective of a user may lack
 Scalars = dict[str, tuple[style.Floats, style.Floats]]  # tag -> steps and values, in order of steps
 
 
@@ -74,7 +75,7 @@ def model_figure(curves: Scalars, num_actions: int, best_update: int | None, tit
     guesses = (math.log(num_actions), 1 / num_actions) if num_actions else (None, None)
     tags = ("nll", "accuracy" if num_actions else "action_error")
     for axes, tag, guess in zip((likelihood, accuracy), tags, guesses, strict=True):
-        lines["one batch"], lines["running mean"] = draw_noisy(axes, curves[f"train/{tag}"], BLUE)
+        lines["one batch"], lines["running mean"] = draw_noisy(axes, curves.get(f"train/{tag}", _MISSING), BLUE)
         if guess is not None:
             lines["uniform guess"] = axes.axhline(guess, **style.BASELINE)
     for place, measure, suffix, dashes in (
