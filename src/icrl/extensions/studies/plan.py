@@ -180,12 +180,13 @@ class _Planner:
         draws = [(f"{name}-seed{seed}", seed, given) for name, given in options.items() for seed in study.seeds]
         runs = [self._trained(self._composed(given), given, seed, name) for name, seed, given in draws]
         first, composed = draws[0][2], self._composed(draws[0][2])
-        suffixes = set[str]()
+        suffixes, programs = set[str](), ["train_agents"]
         for test, changes in variant.test.items():
             there = self._composed((*first, *changes))
             where, own = f"test, {test}: the model", "a variant of its own"
             check_same(there, composed.model_dump(), _OF_MODEL, where, other=own)
             parts = trained_for(there.policy, there.finetune)
+            programs += parts.values()
             suffix = suffix_of(_changes(there, composed) | policy_suffixes(there), there.evaluation.tasks)
             # What differs in no suffix, such as a temperature, is evaluated under a name of its own.
             more = f"-{_slug(str(test))}" if suffix in suffixes else ""
@@ -209,6 +210,10 @@ class _Planner:
             refuse(episode > most, f"published, measure={episode}: must be at most evaluation.num_episodes={most}")
             published = [one.model_dump() for one in variant.published]
             yield Row(variant.label, str(test), x, line, evaluated[0], folders, models, published)
+        programs = [*dict.fromkeys(programs), "evaluate"]
+        read = {option for program in programs for option in _read_by(program, variant.set)}
+        unread = [option for option in variant.set if option not in read]
+        refuse(unread, f"{', '.join(unread)}: no program of this variant has it ({', '.join(programs)})")
 
     def _trained(self, composed: Config, options: Sequence[str], seed: int, name: str) -> _Run:
         """Run of the models for the run `name`: its own, or an earlier one with the same training. Adds the collection
