@@ -28,8 +28,8 @@ def step_of(
     _check("obs", obs, (*num_streams, *spec.obs_shape), spec.obs_dtype)
     zero = torch.zeros(num_streams, dtype=torch.long, device=obs.device)
     first = Step(obs, zero.float(), zero.bool(), zero.bool(), obs, zero, spec.unknown_action(zero))
-    given = (None, reward, terminated, truncated, final_obs, timestep, None)  # in the order of the fields
-    step = Step(*(right if value is None else value for value, right in zip(given, first, strict=True)))
+    given = dict(reward=reward, timestep=timestep, terminated=terminated, truncated=truncated, final_obs=final_obs)
+    step = first._replace(**{name: value for name, value in given.items() if value is not None})
     for name, value, right in zip(Step._fields, step, first, strict=True):
         _check(name, value, right.shape, right.dtype)
     check_ranges(spec, step)
