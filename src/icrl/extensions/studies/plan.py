@@ -5,20 +5,17 @@ tasks, source and seed share their histories. Runs that differ only in how they 
 trained.
 """
 
-import re
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import closing, suppress
 from functools import cache
 from importlib import import_module
 from pathlib import Path
-from typing import Annotated, Any, Literal, NamedTuple
-
-from pydantic import BaseModel, Field, ValidationError
+from typing import Any, NamedTuple
 
 from icrl import extensions
-from icrl.app.compose import compose_config, groups_of
+from icrl.app.compose import compose_config
 from icrl.app.root import Config
-from icrl.config.options import in_words, refuse, replace
+from icrl.config.options import refuse, replace
 from icrl.contracts import ConfigError, PipelineError
 from icrl.envs import make_env
 from icrl.envs.tasks import development_of, split_tasks
@@ -29,6 +26,17 @@ from icrl.extensions.other_worlds.reading import in_other_world
 from icrl.extensions.scaling.ranks import JoinedRanks
 from icrl.extensions.scaling.units import Job
 from icrl.extensions.studies.options import StudiedConfig
+from icrl.extensions.studies.variants import (
+    OF_RUNS,
+    OF_STUDY,
+    Variant,
+    check_not_reserved,
+    group_of,
+    groups,
+    read_variant,
+    slug_of,
+    typed,
+)
 from icrl.nn.gpt_policy import PolicyConfig
 from icrl.runs import SHARED, checkpoint
 from icrl.runs.files import check_same, digest, read_json
@@ -37,9 +45,6 @@ from icrl.training.policy_gradient import FinetuneConfig
 _PROGRAMS = extensions.programs()
 # Of all runs, unless the study asks for more.
 QUIET = ("source.videos_per_task=0", "trainer.evaluate=false", "evaluation.videos=false")
-# Options that the study sets for each run, and those of the study that do so.
-_OF_STUDY = {"seed": "study.seeds", "histories": "name", "run": "name", "num_threads": "launch.num_workers"}
-_OF_RUNS = ("name", "root", "study", "launch")  # besides, that no variant sets
 _ALONE = ("study", "launch")  # groups of the study, which its runs do not have
 _OF_HISTORIES = ("seed", "env", "tasks", "source", "evals")
 _OF_EVALUATION = ("name", "run", "evaluation")
@@ -58,7 +63,7 @@ class Row(NamedTuple):
     config: Config  # with the first split and seed
     folders: list[Path]  # of results, one for each split and seed
     models: list[list[Path]]  # everything trained for it, for each split and seed
-    published: Sequence[dict[str, Any]] = ()  # see `_Published`
+    published: Sequence[dict[str, Any]] = ()  # see `Published`
 
 
 class Plan(NamedTuple):
@@ -67,37 +72,6 @@ class Plan(NamedTuple):
     config: StudiedConfig
     rows: list[Row]
     jobs: list[Job]  # a needed job comes before those that need it
-
-
-class _Published(BaseModel, strict=True, extra="forbid"):
-    """Result of a publication: the total reward of a life, or the return of its last or any other episode."""
-
-    label: Annotated[str, "the name of a policy, ours if it is the same"]
-    value: Annotated[float, "a number"]
-    source: Annotated[str, "a publication"]
-    measure: Literal["total", "last"] | Annotated[int, Field(ge=1)] = "total"
-
-
-class _Variant(BaseModel, strict=True, extra="forbid"):
-    label: Annotated[str, Field(pattern="[A-Za-z0-9]"), "a text with letters or digits"]
-    set: Annotated[list[str], "a list of KEY=VALUE"] = []
-    x: Annotated[float | str | None, "a number, or a name"] = None
-    line: Annotated[Any, "a name"] = ""
-    test: Annotated[dict[Any, list[str]], Field(min_length=1), "worlds, a label and a list of KEY=VALUE each"] = {
-        "": []
-    }
-    published: Annotated[
-        list[_Published], "a list of `label`, `value` (a float), `source` and `measure` (total, last or an int >= 1)"
-    ] = []
-
-    @property
-    def slug(self) -> str:
-        """The label as part of a folder's name."""
-        return _slug(self.label)
-
-
-def _slug(text: str) -> str:
-    return re.sub(r"[^a-z0-9.]+", "-", text.lower()).strip("-.")
 
 
 class _Run(NamedTuple):
@@ -109,13 +83,13 @@ def plan(options: Sequence[str]) -> Plan:
     """Plan the study of the command line `options`.
 
     Raises `ConfigError` for a variant that cannot be run, and for results that were made with other options."""
-    _check_not_reserved(options, _OF_STUDY)
-    of_study = _groups(StudiedConfig)
-    own = [option for option in options if _group_of(option) in of_study]
+    check_not_reserved(options, OF_STUDY)
+    of_study = groups(StudiedConfig)
+    own = [option for option in options if group_of(option) in of_study]
     shared = compose_config(StudiedConfig, [*QUIET, *own]).study.options
-    _check_not_reserved(shared, (*_OF_STUDY, *_OF_RUNS))
-    config = compose_config(StudiedConfig, [*QUIET, *(one for one in shared if _group_of(one) in of_study), *own])
-    variants = [_read_variant(written) for written in config.study.variants]
+    check_not_reserved(shared, (*OF_STUDY, *OF_RUNS))
+    config = compose_config(StudiedConfig, [*QUIET, *(one for one in shared if group_of(one) in of_study), *own])
+    variants = [read_variant(written) for written in config.study.variants]
     slugs, seeds = [variant.slug for variant in variants], config.study.seeds
     refuse(not slugs, "study.variants=[]: must have a variant; study=NAME chooses a study, --help lists the names")
     twice = {variant.label for variant in variants if slugs.count(variant.slug) > 1}
@@ -123,8 +97,8 @@ def plan(options: Sequence[str]) -> Plan:
     refuse(not seeds or len({*seeds}) < len(seeds), f"study.seeds={seeds}: must be one seed, or several different ones")
     splits = config.study.splits
     refuse(len({*splits}) < len(splits), f"study.splits={splits}: must differ")
-    given = [option for option in options if _group_of(option) not in _ALONE]
-    planner, rows = _Planner(config, [_typed("name", config.name), *QUIET, *shared, *given]), list[Row]()
+    given = [option for option in options if group_of(option) not in _ALONE]
+    planner, rows = _Planner(config, [typed("name", config.name), *QUIET, *shared, *given]), list[Row]()
     for variant in variants:
         try:
             rows += planner.rows_of(variant)
@@ -133,28 +107,6 @@ def plan(options: Sequence[str]) -> Plan:
     same = "study.variants: all must have a number as `x` (or as labels of `test`), all a name, or none"
     refuse(len({type(row.x) for row in rows}) > 1, same)
     return Plan(config, rows, planner.missing())
-
-
-def _read_variant(written: dict[str, Any]) -> _Variant:
-    where = f"study.variants, {written.get('label') or written}: "
-    try:
-        variant = _Variant.model_validate(written)
-    except ValidationError as error:
-        raise ConfigError(in_words(error, _Variant, written, where)) from error
-    placed = variant.x is not None or variant.line
-    refuse("test" in written and placed, f"{where}`x` and `line` need no `test`, whose labels are places")
-    slugs = [_slug(str(label)) for label in variant.test]
-    refuse(len({*slugs}) < len(slugs), f"{where}labels of `test` must differ in letters or digits")
-    for texts in (variant.set, *variant.test.values()):
-        _check_not_reserved(texts, (*_OF_STUDY, *_OF_RUNS))
-    return variant
-
-
-def _check_not_reserved(options: Iterable[str], reserved: Collection[str]) -> None:
-    for option in options:
-        group, key = _group_of(option), option.lstrip("+").partition("=")[0]
-        instead = f"give {_OF_STUDY.get(group, key)}= to the study"
-        refuse(group in reserved, f"{option}: a study sets this for all of its runs; {instead}")
 
 
 class _Planner:
@@ -171,7 +123,7 @@ class _Planner:
         needed = {name for job in self._jobs.values() if not job.done for name in (job.name, job.needs)}
         return sorted((job for job in self._jobs.values() if job.name in needed), key=lambda job: bool(job.needs))
 
-    def rows_of(self, variant: _Variant) -> Iterator[Row]:
+    def rows_of(self, variant: Variant) -> Iterator[Row]:
         """Rows of a variant; the work for them is added to the jobs."""
         name, study = f"{self._study.name}-{variant.slug}", self._study.study
         shared = (*self._options, *variant.set)
@@ -189,7 +141,7 @@ class _Planner:
             programs += parts.values()
             suffix = suffix_of(_changes(there, composed) | policy_suffixes(there), there.evaluation.tasks)
             # What differs in no suffix, such as a temperature, is evaluated under a name of its own.
-            more = f"-{_slug(str(test))}" if suffix in suffixes else ""
+            more = f"-{slug_of(str(test))}" if suffix in suffixes else ""
             suffixes.add(suffix)
             evaluated: list[Config] = []
             for (name, seed, given), run in zip(draws, runs, strict=True):
@@ -235,7 +187,7 @@ class _Planner:
     def _recorded(self, composed: Config, options: Sequence[str], histories: str) -> Config:
         """`composed` with the source as `histories` record it: its teacher may follow from the name of their run."""
         named = any(composed.name in str(value) for _, value in composed.source)
-        return self._composed((*options, _typed("name", histories))) if named else composed
+        return self._composed((*options, typed("name", histories))) if named else composed
 
     def _add(self, run: _Run, parts: dict[str, str], played: _Run, folder: Path) -> None:
         """Add the training of the `parts` of `run`, and the evaluation `played`. Raises `ConfigError` if `folder` has
@@ -263,7 +215,7 @@ class _Planner:
         updates = max(1, round(composed.trainer.num_iterations * self._study.study.scale))
         set_here = {"seed": seed, "name": name, "run": model, "num_threads": 1}
         trainer = replace(composed.trainer, num_iterations=updates)
-        texts = [_typed(key, str(value)) for key, value in (set_here | {"histories": histories}).items()]
+        texts = [typed(key, str(value)) for key, value in (set_here | {"histories": histories}).items()]
         config = replace(composed, **set_here, histories=[histories], trainer=trainer)
         return _Run(config, [*options, *texts, f"trainer.num_iterations={updates}"])
 
@@ -297,34 +249,17 @@ def _check_extended(run: _Run, part: str, program: str) -> None:
 def _composed(options: Sequence[str]) -> Config:
     """The configuration with `options`, with all groups of the programs of an extension if some are only theirs."""
     kinds = [one for one in map(_class_of, _PROGRAMS) if issubclass(one, Config)]
-    beyond = {_group_of(option) for option in options} - _groups(Config)
-    return compose_config(next((one for one in kinds if beyond & _groups(one)), Config), options)
+    beyond = {group_of(option) for option in options} - groups(Config)
+    return compose_config(next((one for one in kinds if beyond & groups(one)), Config), options)
 
 
 def _read_by(program: str, options: Sequence[str]) -> list[str]:
     """Those of the `options` of a run that a program has, which lacks groups of an extension's other programs."""
-    more = {*map(_group_of, options)} & {
-        one for name in _PROGRAMS if issubclass(kind := _class_of(name), Config) for one in _groups(kind)
+    more = {*map(group_of, options)} & {
+        one for name in _PROGRAMS if issubclass(kind := _class_of(name), Config) for one in groups(kind)
     }
-    lacking = more - _groups(_class_of(program))
-    return [option for option in options if _group_of(option) not in lacking]
-
-
-def _typed(key: str, text: str) -> str:
-    """`KEY=TEXT` as on a command line, in quotes if the text has more than letters, digits and signs of a name."""
-    if re.fullmatch(r"[\w.-]+", text, re.ASCII):
-        return f"{key}={text}"
-    doubled = re.sub(r"(\\+)(?='|\Z)", r"\1\1", text)  # of backslashes, only those before a quote are escaped
-    escaped = doubled.replace("'", "\\'")
-    return f"{key}='{escaped}'"
-
-
-def _group_of(option: str) -> str:
-    return re.split("[.=]", option.lstrip("+~"))[0]
-
-
-def _groups(kind: type[Config]) -> set[str]:
-    return {*kind.model_fields, *groups_of(kind.page)}
+    lacking = more - groups(_class_of(program))
+    return [option for option in options if group_of(option) not in lacking]
 
 
 def _changes(there: Config, trained: Config) -> dict[str, Any]:
