@@ -9,9 +9,9 @@ runs to the end of the trial, across resets, so that finding out what helps in l
     A_st = (G_st - mean over s of G_st) / root mean square of these differences over all s and t of the task
 
 The advantages are relative to the group of streams of one task (GRPO: Shao et al., 2024, arXiv 2402.03300), without a
-value function. Equal tasks are one group, so the own room without a goal is one. The loss is the clipped one of PPO
-(Schulman et al., 2017, arXiv 1707.06347), with r the ratio of the probability of the action to that of the model that
-played the trial, H the entropy:
+value function. Equal tasks are one group, so the own room without a goal is one; so are all tasks if S = 1. The loss is
+the clipped one of PPO (Schulman et al., 2017, arXiv 1707.06347), with r the ratio of the probability of the action to
+that of the model that played the trial, H the entropy:
 
     loss = - mean of min(r A, clip(r, 0.8, 1.2) A) - entropy_coefficient mean of H(pi)
 
@@ -58,7 +58,7 @@ class FinetuneConfig(Options):
     room_sizes: Annotated[list[Annotated[int, Field(ge=2, le=64)]], Field(min_length=2, max_length=2)] = option(
         [5, 8], "smallest and largest side of the other rooms; at most model.max_size"
     )
-    num_streams: int = option(4, "streams of each task, whose returns are compared", ge=2, le=10**5)
+    num_streams: int = option(4, "streams of each task, compared with each other (1: all are)", ge=1, le=10**5)
     num_mini_batches: int = option(8, "updates of an iteration, each on an equal share of the streams", ge=1, le=10**5)
     discount: float = option(0.96, "discount of a step, across episodes", ge=0, le=1)
     gae_lambda: float | None = option(None, "lambda of generalised advantages; null: no value head", ge=0, le=1)
@@ -85,6 +85,8 @@ class FinetuneConfig(Options):
         refuse(sizes[0] > sizes[1], f"finetune.room_sizes={sizes}: the first must be at most the second")
         counts_steps = isinstance(rate, dict) and rate.get("progress") == "env_steps"  # which Muon's options refuse
         refuse(counts_steps, f"finetune.learning_rate={rate}: progress must be percent, iterations or updates")
+        luck = self.num_streams == 1 and self.gae_lambda is None  # with the task, which values learn to tell
+        refuse(luck, "finetune.num_streams=1: must be at least 2, unless finetune.gae_lambda is a number")
         return self
 
 

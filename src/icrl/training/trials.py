@@ -60,9 +60,8 @@ class Trials:
     """Batches of the updates of `model`, from trials on `tasks` `[N, task_dim]`.
 
     An iteration plays trials with the weights at its start, and then passes over their streams in random order, in
-    `num_mini_batches` parts. Checkpoints hold the weights of the `actor`. With a `family` trials are played in its
-    world, where they also visit other rooms. With `low_precision` the actor's keys and values are bfloat16 on a CPU.
-    Methods are called by all `ranks`."""
+    `num_mini_batches` parts. Checkpoints hold the weights of the `actor`. With a `family` trials visit its other rooms
+    too. With `low_precision` the actor's keys and values are bfloat16 on a CPU. Methods are called by all `ranks`."""
 
     def __init__(
         self,
@@ -99,9 +98,8 @@ class Trials:
 
     def batch_at(self, update: int) -> TrialBatch:
         """This rank's share of the batch of `update`, W windows of each of B / num_mini_batches / R streams. Calls must
-        be in order; the first may be amid an iteration whose actor is in the loaded state. A pass is cut into R parts
-        for each of its mini-batches. Sizes of parts differ by one at most and R divides B, so all shares of a batch
-        have one size."""
+        be in order; the first may be amid an iteration whose actor is in the loaded state. Sizes of parts differ by one
+        at most and R divides B, so all shares of a batch have one size."""
         iteration, part = divmod(update, self.config.num_mini_batches)
         if iteration != self._iteration or not self._columns:
             if part == 0:
@@ -158,14 +156,14 @@ class Trials:
         bonus = self._bonus(self.clock(iteration))
         new = discoveries(spec, played).float() if bonus else torch.zeros_like(played.reward)
         _, group = self.tasks_of(iteration).unique(dim=0, return_inverse=True)
+        group *= config.num_streams > 1
         advantage = group_advantages(played.reward + bonus * new, group, config.discount)
         columns = (played.obs, played.action, played.reward, played.timestep, advantage, log_prob)
         self.metrics = self._progress(played, new)
         return [column.transpose(0, 1) for column in columns]
 
     def _progress(self, played: Rollout, new: Tensor) -> dict[str, Tensor]:
-        """Mean return and number of rewarded discoveries of a trial, and success of the first and of the last episode
-        that all streams finished; on training tasks alone."""
+        """Mean return and discoveries of a trial, and success of its first and last episode, on training tasks."""
         kept = self._num_tasks * self.config.num_streams
         solvable = played.each(lambda column: column[:, :kept])
         episodes, _ = finished_episodes(solvable, OpenEpisodes.none(kept), self.env.spec)

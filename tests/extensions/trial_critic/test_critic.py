@@ -103,6 +103,28 @@ def test_a_model_learns_in_context_from_random_weights():
     assert history[-1]["last_success"] > history[-1]["first_success"] + 0.1
 
 
+def test_one_stream_of_each_task_is_compared_with_those_of_all_tasks() -> None:
+    options = replace(OPTIONS, num_tasks=0, num_streams=1, num_mini_batches=1, gae_lambda=0.9, bonus=0.0)
+    made = Trials(options, ENV, ENV.all_tasks(), GPT(MODEL, ENV.spec), seed=5)
+    batch, to_go = made.batch_at(0), torch.zeros(len(ENV.all_tasks()), options.trial_steps)
+    reward = batch.reward
+    for t in reversed(range(options.trial_steps)):
+        later = to_go[:, t + 1] if t + 1 < options.trial_steps else 0.0
+        to_go[:, t] = reward[:, t] + options.discount * later
+    difference = to_go - to_go.mean(0)
+    assert difference.any()
+    torch.testing.assert_close(batch.advantage, difference / difference.square().mean().sqrt())
+    with pytest.raises(ConfigError, match="^finetune.num_streams=1: must be at least 2, unless finetune.gae_lambda"):
+        load_config(["finetune.num_streams=1"])
+
+
+def test_a_model_learns_from_one_stream_of_each_task() -> None:
+    """As from several, by values that learn what a task pays."""
+    options = replace(OPTIONS, num_tasks=0, num_streams=1, num_mini_batches=2, gae_lambda=0.9)
+    _, history = learned(ENV, options, 100, 0.005)
+    assert history[-1]["return"] > 3 * history[0]["return"]
+
+
 def test_a_lambda_out_of_range_is_refused() -> None:
     with pytest.raises(ConfigError, match=r"^finetune.gae_lambda=1.5: must be null or float >= 0 and <= 1$"):
         load_config(["finetune.gae_lambda=1.5"])
