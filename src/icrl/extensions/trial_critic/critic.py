@@ -12,8 +12,8 @@ advantage (Schulman et al., 2016, arXiv 1506.02438):
 a_{t+1} and v_{t+1} are 0 after the last step of a window. v begins as 0 and is that of the model at the update, without
 a gradient in A. With gae_lambda = 1 and without what v has learned, A is a.
 
-RL^2 (Duan et al., 2016, arXiv 1611.02779) and VariBAD (Zintgraf et al., 2020, arXiv 1910.08348) have values alone,
-which cannot know how much a task pays before the policy does.
+With one stream of each task, a is relative to the streams of all tasks, so that v learns how much a task pays, as the
+values of RL^2 (Duan et al., 2016, arXiv 1611.02779) and VariBAD (Zintgraf et al., 2020, arXiv 1910.08348) do.
 """
 
 from collections.abc import Callable
