@@ -156,7 +156,7 @@ class Trials:
         bonus = self._bonus(self.clock(iteration))
         new = discoveries(spec, played).float() if bonus else torch.zeros_like(played.reward)
         _, group = self.tasks_of(iteration).unique(dim=0, return_inverse=True)
-        group *= config.num_streams > 1
+        group *= config.num_streams > 1  # or all streams are one
         advantage = group_advantages(played.reward + bonus * new, group, config.discount)
         columns = (played.obs, played.action, played.reward, played.timestep, advantage, log_prob)
         self.metrics = self._progress(played, new)
