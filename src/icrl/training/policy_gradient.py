@@ -58,7 +58,7 @@ class FinetuneConfig(Options):
     room_sizes: Annotated[list[Annotated[int, Field(ge=2, le=64)]], Field(min_length=2, max_length=2)] = option(
         [5, 8], "smallest and largest side of the other rooms; at most model.max_size"
     )
-    num_streams: int = option(4, "streams of each task, compared with each other (1: all are)", ge=1, le=10**5)
+    num_streams: int = option(4, "streams of each task, compared with each other (1: with all)", ge=1, le=10**5)
     num_mini_batches: int = option(8, "updates of an iteration, each on an equal share of the streams", ge=1, le=10**5)
     discount: float = option(0.96, "discount of a step, across episodes", ge=0, le=1)
     gae_lambda: float | None = option(None, "lambda of generalised advantages; null: no value head", ge=0, le=1)

@@ -156,14 +156,14 @@ class Trials:
         bonus = self._bonus(self.clock(iteration))
         new = discoveries(spec, played).float() if bonus else torch.zeros_like(played.reward)
         _, group = self.tasks_of(iteration).unique(dim=0, return_inverse=True)
-        group *= config.num_streams > 1  # or all streams are one
+        group *= config.num_streams > 1  # with one of each task, all streams are one group
         advantage = group_advantages(played.reward + bonus * new, group, config.discount)
         columns = (played.obs, played.action, played.reward, played.timestep, advantage, log_prob)
         self.metrics = self._progress(played, new)
         return [column.transpose(0, 1) for column in columns]
 
     def _progress(self, played: Rollout, new: Tensor) -> dict[str, Tensor]:
-        """Mean return and discoveries of a trial, and success of its first and last episode, on training tasks."""
+        """Mean return and rewarded discoveries of a trial, success of its first and last whole episode, in training."""
         kept = self._num_tasks * self.config.num_streams
         solvable = played.each(lambda column: column[:, :kept])
         episodes, _ = finished_episodes(solvable, OpenEpisodes.none(kept), self.env.spec)

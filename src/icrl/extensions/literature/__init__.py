@@ -1,3 +1,3 @@
 """Extension: worlds and protocols of published meta-learning results, with references, for comparison with them."""
 
-NEEDS = ("worlds", "exact")
+NEEDS = ("worlds", "exact", "trial_critic")
