@@ -186,9 +186,15 @@ def read_rows(folder: Path) -> list[Json]:
 
 
 def add_rows(folder: Path, rows: Sequence[Json]) -> None:
-    """Add `rows` to the leaderboard in `folder`, in place of those that share a run with one of them."""
+    """Add `rows` to the leaderboard in `folder`, in place of those whose runs are among theirs. Raises `ConfigError` if a
+    row shares some of its runs with one of them, but not all."""
     with only_writer(folder):
-        kept = [old for old in read_rows(folder) if not any({*old["runs"]} & {*row["runs"]} for row in rows)]
+        before, runs = read_rows(folder), {run for row in rows for run in row["runs"]}
+        for old in before:
+            one_row = f"{folder / TABLE} has a row of {len(old['runs'])} runs: add them together with what you add now"
+            folders = ",".join(old["folders"])
+            refuse(runs & {*old["runs"]} and {*old["runs"]} - runs, f"{one_row}, add=[{folders},...]")
+        kept = [old for old in before if not runs & {*old["runs"]}]
         every = sorted([*kept, *rows], key=lambda row: (row["world"], row["measure"], -row["model"]["mean"]))
         write_json(folder / TABLE, {"rows": every})
         write_atomically(folder / MARKDOWN, f"# Leaderboard\n\n{study_table(cells_of(every))}\n".encode())
