@@ -186,8 +186,8 @@ def read_rows(folder: Path) -> list[Json]:
 
 
 def add_rows(folder: Path, rows: Sequence[Json]) -> None:
-    """Add `rows` to the leaderboard in `folder`, in place of those whose runs are among theirs. Raises `ConfigError` if a
-    row shares some of its runs with one of them, but not all."""
+    """Add `rows` to the leaderboard in `folder`, in place of those whose runs are all among theirs. Raises `ConfigError`
+    if a row has some of these runs and others."""
     with only_writer(folder):
         before, runs = read_rows(folder), {run for row in rows for run in row["runs"]}
         for old in before:
