@@ -33,7 +33,7 @@ from icrl.nn.encoders import encoder
 from icrl.nn.gpt_policy import GPTPolicy, InContextPolicy, PolicyConfig, column_of
 from icrl.nn.transformer import trunk
 from icrl.objectives import objective
-from icrl.runs.checkpoint import DamagedCheckpointError, open_model, sidecar_of
+from icrl.runs.checkpoint import FINISHED, DamagedCheckpointError, open_model, sidecar_of
 from icrl.runs.files import content_of
 from icrl.sources import source
 from icrl.spaces import EnvSpec
@@ -93,8 +93,8 @@ def load(
         refuse(model, f"model={model}: {one}: leave it out")
         weights, about, path = read(folder)
     else:
-        if model is None and not (folder / "gpt").exists() and (folder / "finetuned").exists():
-            model = "finetuned"  # with finetune.start=none
+        if model is None and not (folder / "gpt" / FINISHED).exists():  # with finetune.start=none there is no "gpt"
+            model = "gpt" if (folder / "gpt").exists() or not (folder / "finetuned").exists() else "finetuned"
         if model is None:
             about = open_model(folder / "gpt", "last", "train_gpt", device)[1]
             recorded = recorded_options(Config, about["description"]["config"], sidecar_of(folder / "gpt", about))

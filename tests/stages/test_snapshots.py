@@ -52,9 +52,15 @@ def test_a_snapshot_is_played_whether_its_run_is_finished_or_not(trained, tmp_pa
     assert refused.startswith("evaluation.checkpoint=5: ") and "has checkpoints of the updates 2, 4, 6;" in refused
 
 
-def test_a_snapshot_is_loaded_by_the_library(trained):
-    policy = icrl.load(trained / "logs/tiny", checkpoint=2)
-    weights = torch.load(trained / "logs/tiny/gpt/snapshot-000000002.pt", weights_only=True)["model"]
+@pytest.mark.parametrize("is_finished", [True, False])
+def test_a_snapshot_is_loaded_by_the_library(trained, tmp_path, is_finished):
+    logs = Path(shutil.copytree(trained / "logs/tiny", tmp_path / "tiny"))
+    if not is_finished:
+        (logs / "gpt/finished.json").unlink()
+        with pytest.raises(ConfigError, match="no finished training in "):
+            icrl.load(logs)
+    policy = icrl.load(logs, checkpoint=2)
+    weights = torch.load(logs / "gpt/snapshot-000000002.pt", weights_only=True)["model"]
     assert_same(dict(policy.policy.model.state_dict()), dict(weights))
     with pytest.raises(ConfigError, match="evaluation.checkpoint=3: "):
-        icrl.load(trained / "logs/tiny", checkpoint=3)
+        icrl.load(logs, checkpoint=3)

@@ -186,8 +186,8 @@ def read_rows(folder: Path) -> list[Json]:
 
 
 def add_rows(folder: Path, rows: Sequence[Json]) -> None:
-    """Add `rows` to the leaderboard in `folder`, in place of those whose runs are all among theirs. Raises `ConfigError`
-    if a row has some of these runs and others."""
+    """Add `rows` to the leaderboard in `folder`, in place of those with the same runs. Raises `ConfigError` if a row
+    has one of these runs and others beside them."""
     with only_writer(folder):
         before, runs = read_rows(folder), {run for row in rows for run in row["runs"]}
         for old in before:
