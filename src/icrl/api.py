@@ -10,6 +10,7 @@
 NumPy, Gymnasium, safetensors and pydantic. `icrl.__version__` is the version of the package.
 `world`, `source`, `objective`, `encoder` and `trunk` are decorators of classes of the user's own.
 """
+# ruff: noqa: F401 - an import that is not used here is public: `icrl.__all__` lists all names
 
 import math
 import multiprocessing
@@ -38,22 +39,6 @@ from icrl.runs.files import content_of
 from icrl.sources import source
 from icrl.spaces import EnvSpec
 from icrl.training.policy_gradient import FinetuneConfig
-
-__all__ = [
-    "InContextPolicy",
-    "encoder",
-    "evaluate",
-    "finetune",
-    "load",
-    "make_env",
-    "objective",
-    "open_histories",
-    "rollout",
-    "source",
-    "train",
-    "trunk",
-    "world",
-]
 
 Stage = Literal["all", "train_agents", "train_gpt", "finetune", "evaluate"]
 
