@@ -9,7 +9,7 @@ import importlib
 import importlib.metadata
 import re
 import sys
-from collections.abc import Callable, Container, Iterable
+from collections.abc import Callable, Container
 from contextvars import ContextVar
 from functools import cache
 from hashlib import sha256
@@ -26,7 +26,7 @@ from icrl.contracts import ConfigError, PipelineError
 from icrl.spaces import EnvSpec
 
 _checksums: dict[str, str] = {}  # checksum of each file when it was imported, by module
-_loaded: dict[str, None] = {}  # names of modules, in the order of their import
+LOADED: dict[str, None] = {}  # names of modules, in the order of their import
 _record: ContextVar[bool] = ContextVar("_record", default=False)
 
 
@@ -55,7 +55,7 @@ def load_module(name: str, given: str) -> ModuleType:
         raise
     except (Exception, SystemExit) as error:
         raise ConfigError(f"{given}: {describe_error(error)}") from error
-    _loaded[name] = None
+    LOADED[name] = None
     return module
 
 
@@ -159,18 +159,6 @@ def load_plugins() -> None:
     extensions.load_all()
     for point in importlib.metadata.entry_points(group="icrl.plugins"):
         load_module(point.module, f"entry point icrl.plugins, {point.name}")
-
-
-def loaded() -> list[str]:
-    """Names of the modules that were imported here, for `load_again` in a process that this one starts."""
-    return [name for name in _loaded if name in sys.modules]
-
-
-def load_again(names: Iterable[str]) -> None:
-    """Register in this process what extensions and the modules with these `names` register."""
-    load_plugins()
-    for name in names:
-        importlib.import_module(name)
 
 
 def registrar(

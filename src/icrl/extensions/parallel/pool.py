@@ -13,10 +13,10 @@ from typing import Any
 
 import torch
 
-from icrl.config.modules import extra_module, load_again, loaded
+from icrl.config.modules import extra_module
 from icrl.contracts import PipelineError
 from icrl.extensions.parallel.children import end_with_parent, killed_at_the_end, without_signals
-from icrl.extensions.parallel.worker import START_METHOD, Worker
+from icrl.extensions.parallel.worker import START_METHOD, Worker, load_again, loaded
 from icrl.runs.processes import Job, Pool, Progress, Result, Tell, say
 
 _TICK = 1.0  # seconds after which a bar is drawn again

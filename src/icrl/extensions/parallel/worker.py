@@ -3,14 +3,15 @@
 import os
 import sys
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
+from importlib import import_module
 from multiprocessing import get_all_start_methods, get_context
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from typing import Any
 
-from icrl.config.modules import load_again, loaded
+from icrl.config.modules import LOADED, load_plugins
 from icrl.extensions.parallel.children import end_with_parent, killed_at_the_end, without_signals
 
 START_METHOD = "forkserver" if "forkserver" in get_all_start_methods() else "spawn"
@@ -52,6 +53,18 @@ class Worker:
         self.process.join(_EXIT)
         self._connection.close()
         return self.process.exitcode
+
+
+def loaded() -> list[str]:
+    """Names of the modules that were imported here, for `load_again` in a process that this one starts."""
+    return [name for name in LOADED if name in sys.modules]
+
+
+def load_again(names: Iterable[str]) -> None:
+    """Register in this process what extensions and the modules with these `names` register."""
+    load_plugins()
+    for name in names:
+        import_module(name)
 
 
 def _serve(connection: Connection, function: Callable[[Any], Any], idle: bool, modules: list[str]) -> None:
