@@ -61,7 +61,7 @@ def mine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     def forget() -> None:
         for name in ("my_world", "my_cartpole", "my_rule", "my_source", "my_model"):
             sys.modules.pop(name, None)
-        for registered in (WORLDS, sources._CLASSES, objectives._CLASSES, encoders._OWN):
+        for registered in (WORLDS, sources._CLASSES, objectives._CLASSES, encoders.OWN):
             for name in [name for name, made in registered.items() if made.__module__.startswith("my_")]:
                 del registered[name]
 
@@ -135,7 +135,7 @@ def test_an_objective_and_an_encoder_of_ones_own_are_trained_evaluated_and_loade
     done("evaluate", root, *more, "evaluation.checkpoint=last", preset=model(mine))
     policy = icrl.load(root / "logs/with10")
     assert type(policy.policy.model.obs.encoder).__name__ == "Waves" and policy.act([4]).shape == (1,)
-    encoders._OWN.clear()
+    encoders.OWN.clear()
     with pytest.raises(PipelineError, match=r"json .*=waves: must be one of .*my_model\.py.*: import that first"):
         icrl.load(root / "logs/with10")
 

@@ -18,7 +18,7 @@ from gymnasium.spaces import Discrete
 from torch import Tensor, nn
 
 from icrl.config.modules import BySpec, registrar
-from icrl.config.options import OR_ELSEWHERE, refuse
+from icrl.config.options import refuse
 from icrl.nn.networks import STD
 from icrl.spaces import EnvSpec
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 OBS_ENCODINGS = ("cell", "coordinates", "smooth", "framed")
 OF_ROWS = OBS_ENCODINGS[1:]  # of the row and the column in a square room, where there is one
-_OWN: dict[str, Any] = {}  # classes under the decorator `encoder`, by `model.obs_encoding`
+OWN: dict[str, Any] = {}  # classes under the decorator `encoder`, by `model.obs_encoding`
 encoder_for = BySpec("encoder")  # of classes that are made and called like an `ObsEmbedding`
 _LARGEST = 10.0  # absolute value of a standardized number
 _NEAR = 3.0  # rows over which a smooth table shares by a factor e less
@@ -115,23 +115,15 @@ def encoder(name: str) -> Callable[[Any], Any]:
     """Decorator of an `nn.Module` that `model.obs_encoding=name` chooses. It is constructed with the spec of the world
     and the width D, and its `forward` maps observations `[B, T, *obs_shape]` to `[B, T, D]`, each step by itself.
     Raises `ConfigError` if another encoder has this name."""
-    return registrar("encoder", name, _OWN, built_in=OBS_ENCODINGS)
+    return registrar("encoder", name, OWN, built_in=OBS_ENCODINGS)
 
 
-def check_encoding(name: str) -> None:
-    """Refuse a `model.obs_encoding` that no encoder has."""
-    known = (*OBS_ENCODINGS, *_OWN)
-    refuse(name not in known, f"model.obs_encoding={name}: must be one of {', '.join(known)}{OR_ELSEWHERE}")
-
-
-def check_obs(config: GPTConfig, spec: EnvSpec) -> None:
-    """Refuse a `model.obs_encoding` that does not fit the observations of a world."""
-    if config.obs_encoding in OBS_ENCODINGS:
-        _class_for(config, spec)
-
-
-def _class_for(config: GPTConfig, spec: EnvSpec) -> Any:
+def obs_encoder(config: GPTConfig, spec: EnvSpec) -> Callable[[GPTConfig, EnvSpec], nn.Module]:
+    """Maker, with these arguments, of the encoder of observations `[B, T, *obs_shape]`, given the corners of their
+    rooms: `[B, T, D]`. Raises `ConfigError` if `model.obs_encoding` does not fit the observations."""
     space, encoding = spec.observation_space, config.obs_encoding
+    if own := OWN.get(encoding):
+        return lambda config, spec: Elsewhere(own(spec, config.embed_dim))
     if isinstance(space, Discrete):
         large = f"model.max_size={config.max_size} is less than the side of this world's rooms"
         is_large = encoding in OF_ROWS and spec.width > config.max_size
@@ -185,8 +177,7 @@ class Elsewhere(nn.Module):
 
 
 class Table(nn.Module):
-    """Vectors of what happened before, one of `size` values that `index` numbers; the last one is for `first`: nothing
-    before."""
+    """Vectors of what happened before, one of `size` values that `index` numbers; the last is for `first`: nothing."""
 
     def __init__(self, size: int, width: int, index: Callable[[Tensor], Tensor] = Tensor.long) -> None:
         super().__init__()
@@ -226,13 +217,6 @@ class RewardLayer(nn.Module):
         """`[B, T] -> [B, T, D]`."""
         x = reward[..., None].to(self.linear.weight.dtype)
         return self.linear(self.standardize(x))
-
-
-def encode_obs(config: GPTConfig, spec: EnvSpec) -> nn.Module:
-    """Encoder of observations `[B, T, *obs_shape]`, given the corners of their rooms: `[B, T, D]`."""
-    if config.obs_encoding in _OWN:
-        return Elsewhere(_OWN[config.obs_encoding](spec, config.embed_dim))
-    return _class_for(config, spec)(config, spec)
 
 
 def encode_reward(config: GPTConfig, spec: EnvSpec) -> nn.Module:

@@ -26,7 +26,7 @@ from torch import Tensor, nn
 from icrl.config.modules import load_plugins
 from icrl.config.options import OR_ELSEWHERE, OneOf, Options, option, refuse
 from icrl.nn.cache import Cache, TokenCache
-from icrl.nn.encoders import OBS_ENCODINGS, check_encoding, check_obs, draw_corners, encode_obs, encode_reward, table
+from icrl.nn.encoders import OBS_ENCODINGS, OWN, draw_corners, encode_reward, obs_encoder, table
 from icrl.nn.heads import HEADS, make_head
 from icrl.nn.transformer import NUM_STREAMS, TRUNKS, Transformer, sinusoids
 from icrl.spaces import EnvSpec
@@ -84,10 +84,10 @@ class GPTConfig(Options):
     @model_validator(mode="after")
     def _check(self) -> Self:
         load_plugins()
-        for name, value, known in (("trunk", self.trunk, TRUNKS), ("head", self.head, HEADS)):
-            refuse(value not in known, f"model.{name}={value}: must be one of {', '.join(known)}{OR_ELSEWHERE}")
+        for name, known in {"trunk": TRUNKS, "head": HEADS, "obs_encoding": (*OBS_ENCODINGS, *OWN)}.items():
+            given = f"model.{name}={getattr(self, name)}"
+            refuse(getattr(self, name) not in known, f"{given}: must be one of {', '.join(known)}{OR_ELSEWHERE}")
         check_heads("model", self.num_heads, self.embed_dim, self.position)
-        check_encoding(self.obs_encoding)
         lacking = "model.position=env_time needs the embedding that model.add_env_time=false leaves out"
         refuse(self.position == "env_time" and not self.add_env_time, lacking)
         shared = f"model.num_kv_heads={self.num_kv_heads} must divide model.num_heads={self.num_heads}, or be 0"
@@ -115,13 +115,13 @@ def check_heads(name: str, heads: int, width: int, position: str) -> None:
 
 def check_spaces(config: GPTConfig, spec: EnvSpec) -> None:
     """Refuse options that the spaces of a world do not allow."""
-    check_obs(config, spec)
+    obs_encoder(config, spec)  # raises
     space, off = spec.observation_space, "give model.induction=false"
     lacking = f"model.induction=true needs a layer of an extension that is not installed: {off}"
     refuse(config.induction and not INDUCTION, lacking)
     numbered = f"model.induction=true needs Discrete observations, and these are in {space}: {off}"
     refuse(config.induction and not isinstance(space, Discrete), numbered)
-    make_head(config, spec)  # raises
+    make_head(config, spec)  # raises, too
 
 
 def check_discrete(what: str, spec: EnvSpec) -> None:
@@ -194,8 +194,9 @@ class Trunk(nn.Module):
         self.config, self.spec, width = config, spec, config.embed_dim
         self.tokens_per_step = 1 if config.tokens == "transition" else NUM_STREAMS
         check_spaces(config, spec)
-        self.obs = encode_obs(config, spec)
-        self.prev_obs = encode_obs(config, spec) if config.tokens == "transition" else None
+        encoder = obs_encoder(config, spec)
+        self.obs = encoder(config, spec)
+        self.prev_obs = encoder(config, spec) if config.tokens == "transition" else None
         self.prev_action, self.prev_reward = make_head(config, spec).encoder(width), encode_reward(config, spec)
         timed = config.add_env_time and config.position != "none"
         self.env_time = table(spec.max_episode_steps, width) if timed else None

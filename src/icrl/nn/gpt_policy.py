@@ -54,8 +54,7 @@ class Acting(nn.Module):
 class GPTCarry(NamedTuple):
     """Context of B streams: a window of transitions and its cache.
 
-    `seen` steps are filled, the last of them without its reward. Tensors are written in place: a carry belongs to one
-    rollout."""
+    `seen` steps are filled, the last of them without its reward. It belongs to one rollout, which writes in place."""
 
     window: Window
     cache: Cache
@@ -104,8 +103,7 @@ class GPTPolicy:
 
     @torch.no_grad()
     def logits(self, carry: GPTCarry, step: Step) -> tuple[Tensor, GPTCarry]:
-        """Parameters `[B, P]` of the head for `step` (of Discrete actions: logits), and the carry with `step` added to
-        its context."""
+        """Parameters `[B, P]` of the head for `step` (of Discrete actions: logits), and the carry with `step` in it."""
         window, cache, seen = carry
         if seen:
             window.reward[:, seen - 1] = step.reward
