@@ -101,8 +101,7 @@ class UnrollWorker:
         return transitions, self._streams
 
     def targets(self, rollout: Rollout) -> Columns:
-        """Columns `[T, B]` of the `rollout` that `play` returned last, by the policy that played it. Call it before the
-        learners change."""
+        """Columns `[T, B]` of the `rollout` that `play` returned last, by its policy. Call it before any update."""
         return self._policy.targets(rollout, self.before)
 
     def parameters_changed(self) -> None:

@@ -8,7 +8,7 @@ from array import array
 from collections.abc import Iterator
 from fractions import Fraction
 from functools import lru_cache
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, NamedTuple, Self
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Self
 
 from pydantic import model_validator
 
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 NotNegative = Annotated[Any, Rate(ge=0)]
 Share = Annotated[Any, Rate(ge=0, le=1)]
 Conflicts = Iterator[tuple[object, str]]  # conditions that must not hold; in messages `$option` is its name and value
+_MOST_COUNTED = 8  # options whose updates `clock_of` keeps
 NEWEST_ALONE = "$shared needs a learner that learns from its newest unroll alone, such as a2c, not $name"
 
 
@@ -99,8 +100,7 @@ class SourceConfig(Options):
         return bool(self.num_env_steps and self.num_iterations and self.replays)
 
     def inputs(self, config: Config) -> dict[str, str]:
-        """Checksums of what learners with these options read, by the option that names it. Raises `ConfigError` if one
-        is missing."""
+        """Checksums of what learners with these options read, by option. Raises `ConfigError` if one is missing."""
         return {}
 
     def run_before(self, config: Config) -> Config | None:
@@ -108,8 +108,7 @@ class SourceConfig(Options):
         return None
 
     def alone(self) -> dict[str, Any] | None:
-        """Changes of the options so that one learner can be trained by itself, as for a film; None if that is
-        impossible."""
+        """Changes of the options so that one learner can be trained by itself, as for a film; None if it cannot."""
         return None if self.shared else {}
 
     def learners_for(self, num_tasks: int) -> int:
@@ -231,29 +230,18 @@ def _exact(number: float) -> Fraction:
     return Fraction(str(number))
 
 
-class _Same(NamedTuple):
-    """Options that are equal to themselves alone: comparing all their values takes longer than counting updates."""
-
-    source: SourceConfig
-
-    def __hash__(self) -> int:
-        return id(self.source)
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Same) and self.source is other.source
-
-
-@lru_cache(maxsize=8)
-def _updates_until(options: _Same) -> array[int]:
-    """Updates before the end of each iteration, from 0 on, as far as `clock_of` has counted for these options."""
-    return array("q", [0])
+# Updates before the end of each iteration, from 0 on, as far as `clock_of` has counted, by the identity of the options:
+# comparing all their values would take longer than counting.
+_COUNTED: dict[int, tuple[SourceConfig, array[int]]] = {}
 
 
 def clock_of(source: SourceConfig, iteration: int) -> Clock:
     """Progress after `iteration` iterations of stage one.
 
     Updates are counted iteration by iteration and no further than asked, because a run may have a billion of them."""
-    until = _updates_until(_Same(source))
+    if id(source) not in _COUNTED and len(_COUNTED) >= _MOST_COUNTED:
+        _COUNTED.clear()
+    _, until = _COUNTED.setdefault(id(source), (source, array("q", [0])))
     for following in range(len(until), iteration + 1):
         until.append(until[-1] + batches_of_a_sweep(source, following) * source.num_updates_per_train_iter)
     steps = unrolled(source, iteration) * source.num_envs
