@@ -12,22 +12,9 @@ from typing import Any
 
 import numpy as np
 
+from icrl.evaluation import measures
 from icrl.evaluation.diagnostics import OF_DIAGNOSTIC, Arrays, Runs, diagnostics
 from icrl.evaluation.in_context import Adaptation, EvaluationConfig
-from icrl.evaluation.measures import (
-    MEASURES,
-    SCALED,
-    SHARES,
-    Bounds,
-    Cells,
-    Exact,
-    cells_of,
-    interval,
-    intervals,
-    measure_of,
-    scale_of,
-    scaled,
-)
 from icrl.rl.statistics import CONFIDENCE, Floats
 
 PARTS = {
@@ -50,17 +37,17 @@ TEMPERATURE = "temperature "  # prefix of the names of other decodings
 class Setting:
     """Settings that all runs of an evaluation share."""
 
-    references: Mapping[str, Exact]  # by part; empty without a planner
+    references: Mapping[str, measures.Exact]  # by part; empty without a planner
     decoding: str  # default decoding, see `decoding_name`
     regrets: bool  # whether regret is measured
-    possible: Bounds = field(default_factory=dict)  # of an episode
+    possible: measures.Bounds = field(default_factory=dict)  # of an episode
     optimum_is_bound: bool = False  # whether no episode has a higher return or fewer steps than the exact optimum
     splits: Sequence[int] = ()  # of each run, if there are several
     num_different: Mapping[str, int] = field(default_factory=dict)  # tasks by part, where splits may share some
 
-    def bounds(self, part: str) -> Bounds:
+    def bounds(self, part: str) -> measures.Bounds:
         """Least and largest possible means of measures on the tasks of `part`."""
-        limits = SHARES | dict(self.possible)
+        limits = measures.SHARES | dict(self.possible)
         if self.optimum_is_bound:
             best = {key: float(self.exact(part, "optimum")[key].mean()) for key in ("returns", "steps_to_goal")}
             limits["returns"] = limits["returns"][0], best["returns"]
@@ -70,11 +57,11 @@ class Setting:
 
     def exact(self, part: str, policy: str) -> dict[str, Floats]:
         """Exact results of a `policy` on the tasks of `part` in each run, `[R or 1, G]`, by measure."""
-        return {key: np.array([self.references[part][policy][key]]) for key in MEASURES}
+        return {key: np.array([self.references[part][policy][key]]) for key in measures.MEASURES}
 
-    def cells(self, played: Adaptation, part: str) -> Cells:
+    def cells(self, played: Adaptation, part: str) -> measures.Cells:
         """`measures.cells_of` episodes `[R, G, S, E]` on the tasks of `part`."""
-        return cells_of(played, self.references[part], self.regrets)
+        return measures.cells_of(played, self.references[part], self.regrets)
 
 
 def decoding_name(temperature: float, sample_probability: float) -> str:
@@ -144,8 +131,9 @@ def summarise(
     shown = shown_part(names)
     for name, adaptation in played.items():
         part = part_of(name, shown)
-        cells, given = setting.cells(adaptation, part), (setting.bounds(part), setting.num_different.get(part, 0))
-        numbers = intervals(cells, config, seed, setting.splits, *given, optimum_is_bound=setting.optimum_is_bound)
+        cells, is_bound = setting.cells(adaptation, part), setting.optimum_is_bound
+        given = setting.splits, setting.bounds(part), setting.num_different.get(part, 0)
+        numbers = measures.intervals(cells, config, seed, *given, optimum_is_bound=is_bound)
         measured[name] = {"label": label_of(name), **numbers}
     num_episodes = played[shown].returns.shape[-1]
     others = {name.removeprefix(TEMPERATURE): name for name in names if name.startswith(TEMPERATURE)}
@@ -153,10 +141,10 @@ def summarise(
     curves = {measured[name]["label"]: measured[name]["curves"] for name in plain}
     exact = {name: setting.exact(shown, name) for name in setting.references[shown]}
     curves |= {name: _exact_curves(setting, shown, one, num_episodes) for name, one in exact.items()}
-    if measure_of(curves) == "returns" and (scale := scale_of(curves)):
+    if measures.measure_of(curves) == "returns" and (scale := measures.scale_of(curves)):
         exact_ones = [curves[name] for name in setting.references[shown]]
         for section in (*(one[key] for one in measured.values() for key in ("curves", "final")), *exact_ones):
-            section[SCALED] = scaled(section["returns"], scale)
+            section[measures.SCALED] = measures.scaled(section["returns"], scale)
     results = {
         "protocol": {
             "seeds": list(runs),
@@ -182,7 +170,7 @@ def summarise(
 
 def _exact_curves(setting: Setting, part: str, exact: Mapping[str, Floats], num_episodes: int) -> dict[str, Any]:
     """Curves of a policy with `exact` results on the tasks of `part`: the same in each episode, but for regret."""
-    success, returns, steps = (np.tile(exact[key][:, :, None, None], num_episodes) for key in MEASURES)
+    success, returns, steps = (np.tile(exact[key][:, :, None, None], num_episodes) for key in measures.MEASURES)
     cells = setting.cells(Adaptation(returns, success, steps, steps), part)
     of_curves = {key: values for (section, key), values in cells.items() if section == "curves"}
-    return {key: interval(values, values.mean((0, 1, 2))[None]) for key, values in of_curves.items()}
+    return {key: measures.interval(values, values.mean((0, 1, 2))[None]) for key, values in of_curves.items()}

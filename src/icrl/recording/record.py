@@ -19,19 +19,10 @@ from icrl.envs.rollout import Streams
 from icrl.envs.tasks import Split, changing, development_of, split_tasks
 from icrl.evaluation.diagnostics import filming
 from icrl.recording.source_agents import SourceCurves, examine
+from icrl.runs import files
 from icrl.runs.checkpoint import FINISHED, check_run, load_newest
 from icrl.runs.device import device_of, prepare
 from icrl.runs.evaluations import SOURCE_EVALUATIONS
-from icrl.runs.files import (
-    Identity,
-    check_owner,
-    check_same,
-    has_form,
-    identity_of,
-    only_writer,
-    read_owned,
-    write_owned,
-)
 from icrl.runs.metrics import INSPECTORS, check_writers
 from icrl.runs.record import record_session
 from icrl.runs.run_state import RunState
@@ -73,9 +64,9 @@ def record_part(config: Config, part: Part = WHOLE) -> None:
         check_stage_two(config, env.spec)
         for films in filming():
             films.tell(config, env)
-        with only_writer(histories):
+        with files.only_writer(histories):
             if (histories / "manifest.json").exists():
-                check_same(config, read_manifest(histories)["config"], compared(config), str(histories))
+                files.check_same(config, read_manifest(histories)["config"], compared(config), str(histories))
             elif (folder / FINISHED).exists():
                 raise ConfigError(f"{folder} belongs to histories missing from {histories}: restore them, or remove it")
             if not (folder / FINISHED).exists():
@@ -87,7 +78,7 @@ def record_part(config: Config, part: Part = WHOLE) -> None:
 def examined(config: Config, part: Part = WHOLE) -> Json:
     """Results of the trained agents of a `part` of the training tasks, which are examined unless this is done."""
     device, histories, folder = device_of(config), config.folder("histories"), config.folder("logs") / "source"
-    with closing(make_env(config.env, device)) as env, only_writer(histories):
+    with closing(make_env(config.env, device)) as env, files.only_writer(histories):
         manifest, split = read_manifest(histories), split_tasks(env, config)
         if not (folder / FINISHED).exists():
             tasks = env.all_tasks()[split.train[part.block(len(split.train))]].to(device)
@@ -100,10 +91,10 @@ def examined(config: Config, part: Part = WHOLE) -> Json:
             learner.set_clock(clock_of(config.source, about["step"]))
             with closing(env.in_workers()) as world:
                 results = examine(config, world, learner, tasks, split.held_out)
-            write_owned(folder / FINISHED, Identity.of(about["description"]), about["step"], results)
-        results, whose, _ = read_owned(folder / FINISHED, FOUND)
+            files.write_owned(folder / FINISHED, files.Identity.of(about["description"]), about["step"], results)
+        results, whose, _ = files.read_owned(folder / FINISHED, FOUND)
     if manifest["owner"]:
-        check_owner(folder / FINISHED, whose, Identity(**manifest["owner"]))
+        files.check_owner(folder / FINISHED, whose, files.Identity(**manifest["owner"]))
     if not manifest["complete"]:
         raise PipelineError(f"{folder / FINISHED} exists, but {histories} is not complete: remove {FINISHED}")
     return results
@@ -118,7 +109,7 @@ def train(config: Config, env: Env[State], all_tasks: Tensor, split: Split, part
     learner, streams, noise = make_learners(config, env, tasks, device, block.start)
     experience = make_experience(config, env.spec, tasks, device)
     inputs = inputs_of(config, part)
-    owner = identity_of("train_agents", config, compared(config), inputs)
+    owner = files.identity_of("train_agents", config, compared(config), inputs)
     described = owner._asdict() | {"config": config.model_dump(), "inputs": inputs}
     run = RunState(folder, described, config.checkpoints, num_iterations(source), device, unit="iteration")
     if run.resumed_from:
@@ -163,7 +154,7 @@ def train(config: Config, env: Env[State], all_tasks: Tensor, split: Split, part
     writer.finish()
 
 
-def make_writer(config: Config, spec: EnvSpec, all_tasks: Tensor, split: Split, owner: Identity) -> HistoryWriter:
+def make_writer(config: Config, spec: EnvSpec, all_tasks: Tensor, split: Split, owner: files.Identity) -> HistoryWriter:
     """Writer of the histories of the run `owner`, with disk space reserved for all of them."""
     source = config.source
     tasks = {"all": all_tasks.tolist(), "seed": config.tasks.seed} | split._asdict()
@@ -194,20 +185,19 @@ def compared(config: Config) -> tuple[str, ...]:
 
 
 def inputs_of(config: Config, part: Part = WHOLE) -> Json:
-    """Checksums of what the source reads, by the option that names it, and the `part`. Raises `ConfigError` if one is
-    missing."""
+    """Checksums of what the source reads, by option, and the `part`. Raises `ConfigError` if one is missing."""
     inputs = config.source.inputs(config)
     if part.count > 1:
         inputs["shard"] = f"{part.index} of {part.count}"
     return inputs
 
 
-def check_continues(config: Config, folder: Path, saved: Json, owner: Identity, inputs: Json) -> None:
+def check_continues(config: Config, folder: Path, saved: Json, owner: files.Identity, inputs: Json) -> None:
     """Raise `ConfigError` unless the run `owner`, with `config` and `inputs`, may resume from the checkpoint in
     `folder` whose sidecar is `saved`; `PipelineError` if that belongs to another program or run."""
     before = saved["description"]
-    if has_form(before, {"config": dict, "inputs": {str: str}}):
-        check_same(config, before["config"], compared(config), str(folder))
+    if files.has_form(before, {"config": dict, "inputs": {str: str}}):
+        files.check_same(config, before["config"], compared(config), str(folder))
         if other := sorted(key for key in inputs if inputs[key] != before["inputs"].get(key)):
             raise ConfigError(
                 f"{folder} was made with another {' and '.join(other)}: restore it, or give another name="

@@ -35,8 +35,7 @@ _MEASURES = ("return", "success", "episode_length")
 
 
 class EpisodeStatistics:
-    """Return, success and length of the latest `window` episodes of every stream, averaged over the streams of each
-    learner."""
+    """Return, success and length of the latest `window` episodes of every stream, averaged for each learner."""
 
     def __init__(self, spec: EnvSpec, num_learners: int, num_envs: int, window: int = NUM_EPISODES) -> None:
         num_streams, self._num_learners, self._spec = num_learners * num_envs, num_learners, spec
@@ -79,8 +78,7 @@ class EpisodeStatistics:
 
 
 class SourceCurves:
-    """Curves of stage one over env steps per learner: mean and band over all learners, and the fraction that solved its
-    task."""
+    """Curves of stage one over env steps per learner: mean and band over learners, and the fraction that solved."""
 
     def __init__(self, config: Config, env: Env[State], tasks: Tensor, first: int) -> None:
         """Curves of a run on `tasks` `[G, task_dim]` that resumes from iteration `first`."""
@@ -103,9 +101,8 @@ class SourceCurves:
         self._beside = f" ({', '.join(beside)})" if beside else ""
 
     def add(self, iteration: int, transitions: Rollout, metrics: dict[str, Tensor], learner: Learner) -> None:
-        """Take in one iteration: its transitions `[T, B]`, metrics `[L]` and the learners after it. After the last env
-        step (T = 0), metrics are shown over the steps that the iterations would have made; before the first one, over
-        updates."""
+        """Take in one iteration: its transitions `[T, B]`, metrics `[L]` and the learners after it. Metrics after the
+        last env step (T = 0) are shown over steps as if they went on; before the first one, over updates."""
         if iteration <= self._source.pretraining:
             if self.loggers[-1].due(iteration):
                 self.loggers[-1].scalars("pretraining", means_of(metrics), clock_of(self._source, iteration).updates)
@@ -123,9 +120,8 @@ class SourceCurves:
         self.logger.progress.tell(self._learned)
 
     def _add_episodes(self, steps: int, transitions: Rollout, learner: Learner) -> str:
-        """Show the latest episodes and what is inspected; returns words for the progress line: return and success of
-        these episodes, beside the return of references, and the fraction of tasks that are solved; the return alone as
-        long as there is no success."""
+        """Show the latest episodes and what is inspected; returns words for the progress line: their return, beside
+        that of references, and unless there is none their success, with the fraction of tasks that are solved."""
         summary = self.statistics.summary()
         all_ended = not np.isnan(summary["return"]).any()  # before, only agents that were lucky have ended an episode
         for name, values in summary.items():

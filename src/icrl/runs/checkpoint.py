@@ -22,17 +22,7 @@ from torch import nn
 from icrl.config.modules import command_of
 from icrl.config.options import NO_EFFECT, Options, option, quoted, refuse, refuse_both
 from icrl.contracts import ConfigError, Json, PipelineError
-from icrl.runs.files import (
-    Identity,
-    check_owner,
-    content_of,
-    has_form,
-    read_json,
-    read_owned,
-    sha256,
-    write_atomically,
-    write_json,
-)
+from icrl.runs import files
 from icrl.runs.processes import say
 from icrl.spaces import SPEC_FORM, EnvSpec
 
@@ -75,8 +65,7 @@ class Interval:
     """Schedule of an event: `number` times in a run of `total` iterations, evenly spread up to the last one, or else
     every `every` of them (0: never); with `end` also in the last iteration.
 
-    Checkpoints, evaluations, summaries and snapshots only call `due`, so another rule (such as once every few minutes)
-    changes this class alone."""
+    Checkpoints, evaluations, summaries and snapshots only call `due`, so another rule changes this class alone."""
 
     def __init__(self, number: int, every: int, total: int, *, end: bool = False) -> None:
         self._times, self._length = (number, total) if number else (1, every)  # so many times in each `length`
@@ -96,9 +85,9 @@ def save(folder: Path, kind: str, step: int, state: dict[str, Any], description:
     """Write a checkpoint of `kind` (`last`, `best`, `pending`); keep it and the `keep - 1` before it."""
     path, buffer = folder / f"{kind}-{step:09d}.pt", io.BytesIO()
     torch.save(state, buffer)
-    write_atomically(path, buffer.getvalue())
-    about = {"kind": kind, "step": step, "state_sha256": sha256(path), "description": description}
-    write_json(path.with_suffix(".json"), about)
+    files.write_atomically(path, buffer.getvalue())
+    about = {"kind": kind, "step": step, "state_sha256": files.sha256(path), "description": description}
+    files.write_json(path.with_suffix(".json"), about)
     stems = sorted({_stem(file) for file in folder.glob(f"{kind}-*")}, reverse=True)
     newest = stems.index(path.stem)  # later ones are damaged: otherwise the run would have resumed from them
     prune(folder, kind, stems[newest : newest + keep])
@@ -117,8 +106,8 @@ def _stem(file: Path) -> str:
 
 def sidecars(folder: Path, kind: str) -> list[Path]:
     """JSON sidecars of the checkpoints of `kind`, newest first."""
-    files = [file for file in folder.glob(f"{kind}-*.json") if re.fullmatch(r"\d{9,}", file.stem.rpartition("-")[2])]
-    return sorted(files, key=saved_step, reverse=True)
+    found = [file for file in folder.glob(f"{kind}-*.json") if re.fullmatch(r"\d{9,}", file.stem.rpartition("-")[2])]
+    return sorted(found, key=saved_step, reverse=True)
 
 
 def saved_step(sidecar: Path) -> int:
@@ -155,8 +144,8 @@ def check(sidecar: Path) -> Json:
     """Content of a sidecar. Raises `DamagedCheckpointError` if the state beside it was damaged, replaced or renamed."""
     path = sidecar.with_suffix(".pt")
     try:
-        about = read_json(sidecar, _SIDECAR)
-        whole = path.exists() and sha256(path) == about["state_sha256"]
+        about = files.read_json(sidecar, _SIDECAR)
+        whole = path.exists() and files.sha256(path) == about["state_sha256"]
     except (PipelineError, OSError) as error:
         raise _damaged(path, f"cannot be read: {error};") from error
     if not whole:
@@ -176,17 +165,17 @@ def open_finished(folder: Path, kind: str, program: str, device: torch.device) -
     opened, finished = load_newest(folder, kind, device), folder / FINISHED
     if opened is None or not finished.exists():
         return None
-    _, owner, step = read_owned(finished, {})
-    check_run(folder, opened[1], Identity(program, owner.run))
-    check_owner(finished, owner, Identity(program, owner.run))
+    _, owner, step = files.read_owned(finished, {})
+    check_run(folder, opened[1], files.Identity(program, owner.run))
+    files.check_owner(finished, owner, files.Identity(program, owner.run))
     if kind == "last":
         check_end(finished, step, opened[1]["step"])
     return opened
 
 
-def check_run(folder: Path, about: Json, expected: Identity) -> None:
+def check_run(folder: Path, about: Json, expected: files.Identity) -> None:
     """Raise `PipelineError` unless the checkpoint in `folder` with the sidecar `about` is from the `expected` run."""
-    check_owner(sidecar_of(folder, about), Identity.of(about["description"]), expected)
+    files.check_owner(sidecar_of(folder, about), files.Identity.of(about["description"]), expected)
 
 
 def sidecar_of(folder: Path, about: Json) -> Path:
@@ -212,7 +201,7 @@ def open_model(folder: Path, kind: str | int, program: str, device: torch.device
         known = f"{folder} has checkpoints of the updates {', '.join(map(str, sorted(there))) or '(none)'}"
         refuse(kind not in there, f"evaluation.checkpoint={kind}: {known}; checkpoints.snapshot_interval keeps more")
         opened = load(there[kind], device)
-        check_run(folder, opened[1], Identity(program, opened[1]["description"].get("run")))
+        check_run(folder, opened[1], files.Identity(program, opened[1]["description"].get("run")))
     else:
         opened = open_finished(folder, kind, program, device)
     if opened is None and kind == "best" and (folder / FINISHED).exists():
@@ -229,9 +218,9 @@ def open_model(folder: Path, kind: str | int, program: str, device: torch.device
 
 def check_described(described: Json, folder: Path) -> None:
     """Raise `PipelineError` unless a checkpoint in `folder` records the options of its model."""
-    if not has_form(described, _DESCRIBED):
+    if not files.has_form(described, _DESCRIBED):
         raise PipelineError(f"a checkpoint in {folder} lacks the options of its model: another version wrote it")
-    with content_of(folder, DamagedCheckpointError):
+    with files.content_of(folder, DamagedCheckpointError):
         json.dumps(described["env"], allow_nan=False)
         EnvSpec.of(described["env"])
     tasks = described["tasks"]

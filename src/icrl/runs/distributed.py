@@ -34,8 +34,7 @@ class Ranks:
         return values
 
     def average_gradients(self, model: nn.Module) -> None:
-        """Set the gradient of each parameter to its mean over all ranks, in one exchange. The same parameters must have
-        gradients on all ranks."""
+        """Set each gradient to its mean over all ranks, in one exchange. The same parameters must have gradients."""
 
     def gather(self, values: Tensor) -> list[Tensor]:
         """CPU tensors of all ranks, returned on every rank; shapes must agree."""

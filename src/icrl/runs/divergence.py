@@ -30,8 +30,7 @@ class Watch:
         self._noted.append((update, values))
 
     def first_bad(self) -> tuple[int, dict[str, Tensor]] | None:
-        """First update since the last call with a non-finite value on any rank. Returned with masks of its bad values
-        by name, on the CPU."""
+        """First update since the last call with a bad value on any rank, and masks of these by name, on the CPU."""
         noted = self._noted.copy()
         self._noted.clear()
         if not noted:

@@ -131,8 +131,7 @@ class Evaluations(AbstractContextManager["Evaluations"]):
         say(f"evaluation at {step}:  {numbers}")
 
     def _keep_best(self, step: int, state: Callable[[], dict[str, Any]]) -> None:
-        """Save the state at `step` as `best` if it is: the latest of equal scores, never an untrained one or one with a
-        score of NaN."""
+        """Save the state at `step` as `best` if it is: the latest of equal scores, never an untrained one or of NaN."""
         scores = [(numbers.score, at) for at, numbers in self.results.items() if at >= self._trained]
         if step == max((pair for pair in scores if not math.isnan(pair[0])), default=(0, None))[1]:
             checkpoint.save(self._folder, "best", step, state(), self._description, keep=1)

@@ -152,8 +152,7 @@ class Identity(NamedTuple):
 
 def identity_of(program: str, config: Options, groups: Collection[str], inputs: Json | None = None) -> Identity:
     """Identity of the run of `program` with `config`: its options in `groups`, without budgets and those that
-    `may_change` when it resumes, and checksums of its `inputs`. Whole floats count as ints, because an option may be
-    written either way."""
+    `may_change` when it resumes, and checksums of its `inputs`. Whole floats count as ints: both can be written."""
     of_groups = [option for option in walk(config) if option[0].split(".")[0] in groups]
     options = {key: value for key, value, field in of_groups if not (field.may_change or field.is_budget)}
     text = json.dumps({"program": program, "options": options, "inputs": inputs or {}})

@@ -21,16 +21,7 @@ import torch
 
 from icrl.config.options import MOST_SEEDS, refuse
 from icrl.contracts import Json, PipelineError
-from icrl.runs.files import (
-    PROJECT,
-    Identity,
-    check_owner,
-    content_of,
-    read_json,
-    read_owned,
-    write_atomically,
-    write_owned,
-)
+from icrl.runs import files
 from icrl.runs.processes import say
 
 _MAX_DIFF = 100_000  # characters
@@ -61,7 +52,7 @@ def _git(project: Path, *arguments: str) -> str:
     return done.stdout.decode(errors="replace")
 
 
-def record_session(config: Any, folder: Path, owner: Identity, step: int, project: Path = PROJECT) -> None:
+def record_session(config: Any, folder: Path, owner: files.Identity, step: int, project: Path = files.PROJECT) -> None:
     """Add a session of the run `owner`, which starts at `step`, to `folder`/run.json, and its diff beside it.
 
     A run.json that is damaged or from another run is renamed to run.json.damaged; training continues."""
@@ -76,7 +67,7 @@ def record_session(config: Any, folder: Path, owner: Identity, step: int, projec
         numbers = count(len(sessions) + 1)
         names = (f"code-{number}.diff" if number > 1 else "code.diff" for number in numbers)
         diff = next(name for name in names if not (folder / name).exists())
-        write_atomically(folder / diff, git["diff"].encode())
+        files.write_atomically(folder / diff, git["diff"].encode())
     session = {
         "started": datetime.now(UTC).isoformat(timespec="seconds"),
         "command": sys.orig_argv,
@@ -87,13 +78,13 @@ def record_session(config: Any, folder: Path, owner: Identity, step: int, projec
         "host": {"name": platform.node(), "system": platform.platform(), "cores": os.cpu_count()}
         | {"gpus": [torch.cuda.get_device_name(index) for index in range(torch.cuda.device_count())]},
     }
-    write_owned(path, owner, step, {"sessions": [*sessions, session]})
+    files.write_owned(path, owner, step, {"sessions": [*sessions, session]})
 
 
-def read_sessions(path: Path, owner: Identity) -> list[Json]:
+def read_sessions(path: Path, owner: files.Identity) -> list[Json]:
     """Sessions in the run.json of the run `owner`."""
-    written, owner_there, _ = read_owned(path, _FORM)
-    check_owner(path, owner_there, owner)
+    written, owner_there, _ = files.read_owned(path, _FORM)
+    files.check_owner(path, owner_there, owner)
     return written["sessions"]
 
 
@@ -102,8 +93,8 @@ def seed_of(root: Path, name: str) -> int:
     `ConfigError` where each of several processes would draw its own."""
     logs = sorted((root / "logs" / name).glob("*/*.json"))
     for path in (root / "histories" / name / "manifest.json", *(path for path in logs if path.stem in _RECORDS)):
-        with suppress(PipelineError), content_of(path, PipelineError):  # missing or damaged
-            content = read_json(path)
+        with suppress(PipelineError), files.content_of(path, PipelineError):  # missing or damaged
+            content = files.read_json(path)
             config = content.get("config") or content.get("sessions", [content])[-1].get("config", content)
             if type(seed := config.get("seed")) is int and 0 <= seed <= MOST_SEEDS:
                 return seed

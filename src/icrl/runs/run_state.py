@@ -51,8 +51,7 @@ class RunState:
         unit: str = "update",
         ranks: Ranks | None = None,
     ) -> None:
-        """Read the newest checkpoint in `folder`. `description` is stored with every checkpoint; its `program` and
-        `run` name the owner."""
+        """Read the newest checkpoint in `folder`. All are stored with the `description`, which names the owner."""
         self.folder, self.description, self.total, self.unit = folder, description, total, unit
         self.ranks, self._options = ranks or Ranks(), options
         self.before_save: Callable[[], None] = lambda: None  # raises if the state must not be saved
@@ -68,8 +67,7 @@ class RunState:
         self._handlers: dict[int, Any] = {}
 
     def restore(self, name: str, part: Part, is_optional: bool = False) -> Part:
-        """Restore `part` if the run resumes, and save it with the run from now on. An optional one that the checkpoint
-        lacks begins anew."""
+        """Restore `part` if the run resumes, and save it from now on. An optional one that is not there begins anew."""
         self._parts[name] = part
         if not self.is_fresh and (name in self._saved or not is_optional):
             if name not in self._saved:
