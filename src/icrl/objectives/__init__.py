@@ -25,9 +25,8 @@ _LABELS: dict[str, LabelsMaker] = {}  # by `objective.labels`, beside `planner`
 
 
 def objective(name: str, options: type[ObjectiveConfig]) -> Callable[[Any], Any]:
-    """Decorator of the class of an objective that `objective=name` chooses; `options` is the class of its options. It
-    is constructed with its options, the spec of the world and the model's head. Raises `ConfigError` if another
-    objective has this name."""
+    """Decorator of the class of an objective that `objective=name` chooses. It is constructed with its options, of the
+    class `options`, the spec of the world and the model's head. Raises `ConfigError` if another has this name."""
     return registrar("objective", name, _CLASSES, options)
 
 

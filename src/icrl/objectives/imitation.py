@@ -66,8 +66,7 @@ class Imitation:
     spec: EnvSpec
 
     def logits(self, model: nn.Module, batch: Batch) -> Tensor:
-        """Parameters of the model's head at every step of windows `[B, T]`, `[B, T, P]`; of Discrete actions logits,
-        -inf for illegal actions."""
+        """Parameters of the model's head at every step of windows, `[B, T, P]`; logits of illegal actions are -inf."""
         return self.spec.legal_of(model(context_of(Window.of(batch))), batch.obs)
 
 

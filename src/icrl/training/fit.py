@@ -120,8 +120,7 @@ class Training:
         return Clock(done / self.run.total, done // self._each, 0, done)
 
     def evaluate_and_save(self, update: int) -> None:
-        """Evaluate and save, if it is time to, after `update` updates. Raises `Stopped` if a signal asked for it, with
-        a checkpoint."""
+        """Evaluate and save, if it is time to, after `update` updates. Raises `Stopped` if a signal asked for it."""
         run = self.run
         run.done = update
         if self._config.trainer.evaluate and (update == 0 or self._evaluates_at.due(update)):
@@ -149,8 +148,7 @@ class Training:
             self._noise = self.noise_scale.measure(updater.model, updater.loss, batch, following, self._ranks)
 
     def log(self, metrics: dict[str, Tensor], batch: AnyBatch) -> None:
-        """Show the `metrics` of the update that was just made on `batch`, if it is time to. Raises `DivergedError` if a
-        number of it is not finite."""
+        """Show the `metrics` of the update just made on `batch`, if it is time to. Raises `DivergedError` for NaN."""
         made, updater = self.run.done + 1, self._updater
         self._logger.progress.advance()
         due = self._logger.due(made)

@@ -68,9 +68,8 @@ class Muon(optim.AdamW):
         w <- w - lr (0.2 sqrt(max(rows, columns)) orthogonal(u) + weight_decay w)
 
     A parameter is made of the matrices that `splits` cuts it into by rows; each is made orthogonal by itself, and those
-    of one shape at once. Parameters of several models have an axis before the rows. The factor makes the root mean
-    square of a step that of a typical step of AdamW (Liu et al., 2025, arXiv 2502.16982), so that all parameters take
-    one learning rate."""
+    of one shape at once. Parameters of several models have an axis before the rows. With the factor, all parameters
+    take one learning rate: a step has the size of a typical one of AdamW (Liu et al., 2025, arXiv 2502.16982)."""
 
     def __init__(
         self,

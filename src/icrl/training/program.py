@@ -79,8 +79,7 @@ def windows_of(
     device: torch.device,
     rewards: Rewards | None = None,
 ) -> Mixture:
-    """Windows of the rows of `tasks`, as `config` cuts them, with the weights and labels of `objective` and the rewards
-    of another kind."""
+    """Windows of the rows of `tasks`, as `config` cuts them, with weights and labels of `objective` and `rewards`."""
     labels, length = None, config.trainer.mini_batch_length or config.model.context_len
     if objective.labels != "planner":
         labels = labels_makers()[objective.labels](objective.labels, config, spec)

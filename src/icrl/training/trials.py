@@ -88,11 +88,11 @@ class Trials:
         windows = context_windows(config.trial_steps, model.config.context_len)
         self._windows, self._weight = (numbers.to(tasks.device) for numbers in windows)
         self._play = REPEATED[-1](self._played)  # the same in every iteration but for its arguments
-        self._iteration, self._columns = -1, list[Tensor]()  # of the newest trials
+        self._iteration, self._columns = 0, list[Tensor]()  # of the newest trials
 
-    def clock(self, iteration: int | None = None) -> Clock:
-        """Time of schedules at the start of `iteration`, by default of the present one."""
-        done, config = max(0, self._iteration) if iteration is None else iteration, self.config
+    def clock(self) -> Clock:
+        """Time of schedules at the start of the present iteration."""
+        done, config = self._iteration, self.config
         steps = done * self.num_streams * config.trial_steps
         return Clock(done / config.num_iterations, done, steps, done * config.num_mini_batches)
 
@@ -104,7 +104,8 @@ class Trials:
         if iteration != self._iteration or not self._columns:
             if part == 0:
                 self.actor.load_state_dict(self._model.state_dict())
-            self._columns, self._iteration = self._collect(iteration), iteration
+            self._iteration = iteration
+            self._columns = self._collect(iteration)
         order = self._drawn(self.num_streams, _ORDER, iteration)
         parts = order.tensor_split(self.config.num_mini_batches * self.ranks.size)
         chosen = parts[part * self.ranks.size + self.ranks.rank]
@@ -112,8 +113,7 @@ class Trials:
         return TrialBatch(*columns, weight=self._weight.repeat(len(chosen), 1))
 
     def tasks_of(self, iteration: int) -> Tensor:
-        """Tasks `[B, task_dim]` of the streams of `iteration`, ordered by task: those of training, unsolvable ones, and
-        other rooms."""
+        """Tasks `[B, task_dim]` of the streams of `iteration`: those of training, unsolvable ones, other rooms."""
         drawn = self._drawn(len(self.tasks), _TASKS, iteration)
         unsolvable = self._unsolvable[drawn[torch.arange(self.config.num_unsolvable) % len(drawn)]]
         rooms = self.tasks[:0]
@@ -153,7 +153,7 @@ class Trials:
         played, log_prob = self.play(iteration)
         played = played.each(lambda column: self.ranks.concatenated(column, 1))
         log_prob = self.ranks.concatenated(log_prob, 1)
-        bonus = self._bonus(self.clock(iteration))
+        bonus = self._bonus(self.clock())
         new = discoveries(spec, played).float() if bonus else torch.zeros_like(played.reward)
         _, group = self.tasks_of(iteration).unique(dim=0, return_inverse=True)
         group *= config.num_streams > 1  # with one of each task, all streams are one group
@@ -175,9 +175,8 @@ class Trials:
 
 
 def context_windows(steps: int, length: int) -> tuple[Tensor, Tensor]:
-    """Steps `[W, C]` of the windows that a context of `length` steps goes through in a trial of `steps`, and
-    their weights, 0 where an earlier window had the step; C is at most `length`. The last window may repeat the last
-    step, without weight."""
+    """Steps `[W, C]` of the windows that a context of `length` >= C steps goes through in a trial of `steps`, and their
+    weights, 0 where an earlier window had the step or the trial is over, which repeats its last step."""
     length, kept = min(steps, length), kept_of(length, _KEPT)
     number = 1 + math.ceil((steps - length) / (length - kept)) if steps > length else 1
     begin, within = torch.arange(number)[:, None] * (length - kept), torch.arange(length)
@@ -222,8 +221,7 @@ def _check_rooms(config: Config, env: TensorEnv) -> None:
 
 
 def rooms_beside(config: Config, env: TensorEnv, hidden: Tensor) -> Family | None:
-    """Family of rooms that trials visit beside `env`, without the goals of the tasks `hidden` `[N, task_dim]`; None
-    without `finetune.num_rooms`."""
+    """Family of rooms that trials visit beside `env`, without the goals of the tasks `hidden` `[N, task_dim]`."""
     options, model = config.finetune, config.model
     if not options.num_rooms:
         return None
