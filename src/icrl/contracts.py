@@ -61,8 +61,7 @@ class Env(Protocol[State]):
         does not depend on the others. The returned `Step` has reward 0 and ends no episode."""
 
     def step(self, state: State, action: Tensor) -> tuple[State, Step]:
-        """Advance every stream by `action` `[B, *action_shape]`; an episode that ends is followed by one on the same
-        task."""
+        """Advance every stream by `action` `[B, *action_shape]`; after an episode comes one on the same task."""
 
     def optimal_action(self, state: State) -> Tensor:
         """Best action in every stream's state, `[B, *action_shape]`; see `EnvSpec.unknown_action`."""
@@ -107,8 +106,7 @@ class Rollout(NamedTuple):
 
 
 class Sample(NamedTuple):
-    """Training batch of a source in one update: W windows of T steps for each of L learners, `[T, L * W]`, ordered by
-    learner."""
+    """Training batch of a source in one update: W windows of T steps for each of L learners in turn, `[T, L * W]`."""
 
     rollout: Rollout
     weight: Tensor  # [L * W] float: weight of each window in its learner's mean loss; 1 by default

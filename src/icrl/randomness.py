@@ -36,8 +36,7 @@ def uniform(seed: Tensor, counter: Tensor | int) -> Tensor:
 
 
 def integers(seed: Tensor, counter: Tensor | int, high: Tensor | int) -> Tensor:
-    """Uniform integers in [0, high), int64, one for each (seed, counter). `high` is far below 2**31, so the modulo's
-    bias is below 2**-31."""
+    """Uniform integers in [0, high), int64, one for each (seed, counter); with `high` < 2**31 the bias is < 2**-31."""
     return _shift_right(mix(seed, counter), 2) % high
 
 
@@ -69,8 +68,7 @@ def seeds_of(noise: Tensor) -> Tensor:
 
 
 def several(noise: Tensor, number: int, purpose: int = 0) -> Tensor:
-    """`number` uniform numbers `[B, number]` from one `noise` `[B]` of a policy, unrelated to it, to each other and to
-    those of another `purpose`."""
+    """Uniform numbers `[B, number]` from one `noise` `[B]`, unrelated to it, to each other and to another `purpose`."""
     seed = mix(seeds_of(noise), purpose)
     return uniform(seed[:, None], torch.arange(number, device=noise.device))
 

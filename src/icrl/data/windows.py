@@ -177,8 +177,7 @@ class Mixture:
 
 
 def moments_of(mixture: Mixture) -> Moments:
-    """Moments over all steps of all selected rows, on the device of the windows. Each step counts once, whatever the
-    shares of the stores are."""
+    """Moments over all steps of all selected rows, each counted once, on the device of the windows."""
 
     def of(name: str, channels: int) -> tuple[Tensor, Tensor]:
         return mean_and_std(

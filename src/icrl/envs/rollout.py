@@ -33,8 +33,7 @@ def start_streams(policy: Policy[Carry], env: Env[State], tasks: Tensor, seeds: 
 def rollout(
     policy: Policy[Carry], env: Env[State], streams: Streams[State, Carry], num_steps: int, noise: Noise
 ) -> tuple[Rollout, Streams[State, Carry]]:
-    """Play `num_steps` steps of every stream; returns `[T, B]` transitions and the streams after them. Two rollouts of
-    n steps equal one of 2n."""
+    """Transitions `[T, B]` of `num_steps` steps, and the streams after them. Two rollouts of n steps are one of 2n."""
     state, step, carry = streams
     played: list[Rollout] = []
     for step_noise in noise.draw(num_steps):
@@ -102,8 +101,7 @@ def is_success(
 
 
 def returns_so_far(value: Column, done: Column, before: Column) -> list[Column]:
-    """Return of the running episode after each of T steps, for rewards and ends of episodes `[T, B]`; `before` `[B]` is
-    that of earlier steps."""
+    """Return of the running episode after each of T steps, for rewards and ends `[T, B]`, and that `before` `[B]`."""
     returns, so_far = list[Column](), before
     for reward, ends in zip(value, done, strict=True):
         returns.append(so_far + reward)

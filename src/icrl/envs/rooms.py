@@ -154,8 +154,7 @@ class RoomFamily(Family):
     has_planner = False
 
     def __init__(self, room: DarkRoom, side: int, corner: int, sizes: tuple[int, int], hidden: Tensor) -> None:
-        """Drawn rooms have between both `sizes` rows, and no goal where the `room` has one of the tasks `hidden`
-        `[N, 1]`."""
+        """Drawn rooms have between both `sizes` rows, and no goal where the tasks `hidden` `[N, 1]` have theirs."""
         self.side, self.num_cells, self.terminate_on_goal = side, side**2, room.terminate_on_goal
         self._room, self._corner, self._sizes = room, corner, sizes
         self._moves, self._closed = moves(), self._in_grid(hidden[:, 0])

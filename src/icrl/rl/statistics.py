@@ -62,8 +62,7 @@ def bootstrap_ratios(above: Floats, below: Floats, num_resamples: int, seed: int
 
 
 def _factors(num_runs: int, splits: Sequence[int]) -> list[list[list[int]]]:
-    """Numbers of the runs of each level of each factor that is drawn: runs by themselves, or splits, and seeds too if
-    all splits have as many runs."""
+    """Numbers of the runs of each level of each factor: runs, or splits, and seeds too if all have as many runs."""
     if not splits:
         return [[[run] for run in range(num_runs)]]
     of_splits = [[run for run, own in enumerate(splits) if own == split] for split in dict.fromkeys(splits)]

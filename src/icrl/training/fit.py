@@ -148,7 +148,8 @@ class Training:
             self._noise = self.noise_scale.measure(updater.model, updater.loss, batch, following, self._ranks)
 
     def log(self, metrics: dict[str, Tensor], batch: AnyBatch) -> None:
-        """Show the `metrics` of the update just made on `batch`, if it is time to. Raises `DivergedError` for NaN."""
+        """Show the `metrics` of the update that was just made on `batch`, if it is time to. Raises `DivergedError` if a
+        number of it is not finite."""
         made, updater = self.run.done + 1, self._updater
         self._logger.progress.advance()
         due = self._logger.due(made)
