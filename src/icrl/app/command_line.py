@@ -29,9 +29,8 @@ _WIDTH = 100  # of help
 
 def run_program(main: Callable[[AnyRoot], object], root: type[AnyRoot], program: str, meaning: str, large: str) -> None:
     """Run `main` of `program` with the configuration of class `root` from the command line; `--help` explains every
-    option. Exits with code 2 and one line on a `PipelineError`, a lack of memory (for which it names the options that
-    are `large`) or an `OSError`. Exits with 130 on an interrupt, 143 after a requested stop, and 141 if an output has
-    lost its reader."""
+    option. Exits with code 2 and one line on a `PipelineError`, an `OSError` or a lack of memory, for which it names
+    the `large` options; with 130 on an interrupt, 143 after a requested stop, 141 if an output has lost its reader."""
     _open_outputs()
     arguments = sys.argv[1:]
     report, threading.excepthook = threading.excepthook, _report_of_thread

@@ -126,8 +126,7 @@ def installation(extra: str) -> str:
 
 
 def command_of(program: str) -> str:
-    """Command of a program: `python -m src.train_gpt` where this process was started so, else that of the installed
-    package, `icrl train-gpt`."""
+    """Command of a program: `python -m src.train_gpt` where this process was started so, else `icrl train-gpt`."""
     started = getattr(sys.modules["__main__"], "__spec__", None)
     if started and started.name.startswith("src."):
         return f"python -m src.{program}"
@@ -154,8 +153,7 @@ def checksums(modules: list[ModuleType]) -> dict[str, str]:
 
 @cache
 def load_plugins() -> None:
-    """Import the extensions, and the modules that installed packages declare in the entry point group
-    `icrl.plugins`."""
+    """Import the extensions, and modules that installed packages declare as entry points `icrl.plugins`."""
     extensions.load_all()
     for point in importlib.metadata.entry_points(group="icrl.plugins"):
         load_module(point.module, f"entry point icrl.plugins, {point.name}")

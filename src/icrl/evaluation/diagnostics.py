@@ -92,8 +92,7 @@ class Filming(Protocol):
         """Write videos of source agents of `tasks` `[G, task_dim]`, after stage one; `played` is `[T, B]`."""
 
     def lives(self, setup: Setup, played: Played, references: Exact) -> Callable[[], object]:
-        """Picklable function that writes videos of an evaluation, of what its models `played`; `references` are the
-        exact ones of the main part."""
+        """Picklable function that writes videos of what models `played`; `references`: exact ones of the main part."""
 
     def guide(self, setup: Setup) -> list[str]:
         """Lines that name the video of an evaluation to look at first."""

@@ -203,8 +203,7 @@ def summary_of(adaptation: Adaptation) -> dict[str, float]:
 def source_adaptation(
     histories: Histories, tasks: Sequence[int], num_streams: int, num_episodes: int
 ) -> tuple[Adaptation, Adaptation]:
-    """First and last `num_episodes` of the source agents in `num_streams` rows of each of the training tasks with the
-    numbers `tasks`."""
+    """First and last `num_episodes` of source agents, in `num_streams` rows of each of the training tasks `tasks`."""
     rows = np.concatenate([np.flatnonzero(histories.row_tasks == task)[:num_streams] for task in tasks])
     enough = (num_episodes + 1) * histories.spec.max_episode_steps  # one more, as the last part may begin mid-episode
 

@@ -68,8 +68,7 @@ def scaled(number: Mapping[str, Any], scale: tuple[float, float]) -> dict[str, A
 
 
 def cells_of(played: Adaptation, exact: Exact, regrets: bool) -> Cells:
-    """Measures by section and name: `curves` of each episode `[R, G, S, E]`, and `final` of each stream `[R, G, S]`, of
-    solved tasks `[R, G, 1]`."""
+    """Measures by section and name: `curves` `[R, G, S, E]`, and `final` `[R, G, S]`, of solved tasks `[R, G, 1]`."""
     random, optimum = (np.array(exact[name]["returns"] if exact else []) for name in ("random", "optimum"))
     curves: dict[str, Values] = {measure: getattr(played, measure) for measure in MEASURES}
     if (paid := optimum > 0).any():
