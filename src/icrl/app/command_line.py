@@ -121,9 +121,7 @@ def help_text(program: str, meaning: str, root: type[AnyRoot], arguments: Sequen
     asked = [group for group in presets if group in arguments]
     if not named and not asked:
         about = {group: "presets of all groups" for group in presets}
-        about |= {
-            name: root.model_fields[name].description or "" for name, value in config if isinstance(value, Options)
-        }
+        about |= {key: root.model_fields[key].description or "" for key, value in config if isinstance(value, Options)}
         return _screen(program, meaning, about, presets, [key for key, _, _ in options if "." not in key])
     lines = [explained(meaning), ""] if "all" in named else []
     for group in asked:

@@ -93,7 +93,7 @@ def compose_config(root: type[AnyRoot], overrides: Iterable[str]) -> AnyRoot:
     """Compose and check the configuration of class `root`, see `load_config`."""
     overrides = list(overrides)
     modules, own = own_modules(overrides), own_presets(overrides)
-    chosen, written = _chosen_and_written(root, overrides, own)
+    chosen, written = _chosen_and_written(root.page, overrides, own)
     kinds, values = dict[str, type[Options]](), dict[str, Any]()
     try:
         presets = root.page, tuple(chosen)
@@ -122,14 +122,12 @@ def compose_config(root: type[AnyRoot], overrides: Iterable[str]) -> AnyRoot:
         raise ConfigError(" ".join(str(error).split("\n")[:2])) from error
 
 
-def _chosen_and_written(
-    root: type[AnyRoot], overrides: Iterable[str], own: Path | None
-) -> tuple[list[str], dict[str, Any]]:
+def _chosen_and_written(page: str, overrides: list[str], own: Path | None) -> tuple[list[str], dict[str, Any]]:
     """The `overrides` that choose a preset, and the values of the others by key."""
     chosen, written = list[str](), dict[str, Any]()
     for override in overrides:
         key, _, value = override.lstrip("+").partition("=")
-        if key not in groups_of(root.page):
+        if key not in groups_of(page):
             written |= _parsed(override)
             continue
         registered = CHOICES[key]() if key in CHOICES else {}

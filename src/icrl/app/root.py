@@ -74,13 +74,9 @@ def rule(conflicts: Rule) -> Rule:
 class Config(RootOptions):
     page: ClassVar[str] = "config"
 
-    name: Name = option(
-        "dark_room-a2c", "name of the run: its folder under histories/, logs/ and videos/", stages="all"
-    )
+    name: Name = option("dark_room-a2c", "name of the run: its folder under histories/, logs/, videos/", stages="all")
     histories: Annotated[list[Name], OneOrMore] = option(
-        ["dark_room-a2c"],
-        "name of the histories that stages two to four read; a list of several is a mixture",
-        stages="2, 3, 4",
+        ["dark_room-a2c"], "histories that stages two to four read; a list of several is a mixture", stages="2, 3, 4"
     )
     run: Name = option("dark_room-a2c", "name of the run whose models are rolled out or fine-tuned", stages="3, 4")
     root: PathName = option(".", "folder of histories/, logs/ and videos/; relative to the project", stages="all")

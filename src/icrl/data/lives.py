@@ -153,9 +153,7 @@ class KeptSteps(NamedTuple):
     shift: Tensor  # of each stretch: number of a step, row * num_steps + time, less its place
 
     @classmethod
-    def of(
-        cls, parts: Sequence[Sequence[Stretches]], keep_every: Sequence[int], num_rows: int, num_steps: int
-    ) -> KeptSteps:
+    def of(cls, parts: list[list[Stretches]], keep_every: Sequence[int], num_rows: int, num_steps: int) -> KeptSteps:
         """Index by k, phase and row. Each of `parts` has the stretches of some rows for each k, in order of rows."""
         row_lengths, lengths, firsts = list[Integers](), list[Integers](), list[Integers]()
         for k, of_k in zip(keep_every, zip(*parts, strict=True), strict=True):

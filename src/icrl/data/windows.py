@@ -39,9 +39,7 @@ class DataConfig(Options):
     keep_every: Annotated[list[Annotated[int, Field(ge=1, le=1000)]], OneOrMore] = option(
         [1, 4, 16], "keep only every k-th episode, so that a window shows more of a history; for each k of a list"
     )
-    kept_steps: int = option(
-        320, "steps to use of the episodes kept for each k, the same number for each (0: all)", ge=0
-    )
+    kept_steps: int = option(320, "steps to use of the episodes kept for each k, as many for each (0: all)", ge=0)
     min_final_success: float = option(
         0.5, "leave out learners whose success over the last tenth of their history is lower", ge=0, le=1
     )

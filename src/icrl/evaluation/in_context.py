@@ -49,9 +49,7 @@ class EvaluationConfig(Options):
     num_train_tasks: int = option(0, "training tasks of the model that are also played, for comparison (0: all)", ge=0)
     sample_probability: float = option(1.0, "probability of sampling at policy.temperature, else greedy", ge=0, le=1)
     temperatures: list[Annotated[float, Field(ge=0)]] = option([0.0, 0.5], "other temperatures to compare (0: greedy)")
-    ablations: bool = option(
-        True, "also play with a context that is blanked, shuffled, wiped or taken from another task"
-    )
+    ablations: bool = option(True, "also play with a context that is blanked, shuffled, wiped or of another task")
     moved_goal: bool = option(
         True,
         "in DarkRoom also move the goal after half of the episodes, with the context kept, to that of the next task",

@@ -70,9 +70,7 @@ class GPTConfig(Options):
     num_layers: int = option(4, "transformer blocks", ge=1, le=1000)
     num_heads: int = option(4, "heads of model.trunk; must divide model.embed_dim", ge=1, le=2**16)
     num_kv_heads: int = option(
-        0,
-        "heads of keys and values in attention, shared by groups of attention heads (0: one for each; 1: multi-query)",
-        ge=0,
+        0, "heads of keys and values, shared by groups of attention heads (0: one for each; 1: multi-query)", ge=0
     )
     ff_dim: int = option(256, "width of the feed-forward layer", ge=1, le=2**20)
     attention_dropout: float = option(0.0, "dropout on attention weights", ge=0, le=0.99)

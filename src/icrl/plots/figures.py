@@ -62,15 +62,13 @@ def adaptation_figure(panels: Sequence[Panel], *, title: str, xlabel: str = "epi
     return figure
 
 
-def write_figures(
-    folder: Path, env: TensorEnv, results: Json, learners: Collection[str], options: CurvesConfig
-) -> None:
+def write_figures(folder: Path, env: TensorEnv, results: Json, beside: Collection[str], options: CurvesConfig) -> None:
     """Write the pictures and curves of the evaluation of a run into `folder`.
 
     Always `adaptation.png` and `goals.png`; `probes.png` if there are other decodings or ablations, and those of
-    diagnostics. Random play, `learners` and the optimum are drawn as references."""
+    diagnostics. Random play, policies `beside` the model and the optimum are drawn as references."""
     clear(folder, anew=True)  # left by an evaluation that was interrupted
-    figures = _curve_figures(env, results, [one for one in learners if one != BEFORE])  # that is drawn as a model
+    figures = _curve_figures(env, results, [one for one in beside if one != BEFORE])  # that is drawn as a model
     no_tasks = torch.empty(0, env.all_tasks().shape[1], dtype=torch.long)
     parts: dict[str, Part] = {part: (no_tasks, []) for part in ("train", "held_out", "development")}
     measure = measure_of(results["curves"])

@@ -199,9 +199,7 @@ def check_continues(config: Config, folder: Path, saved: Json, owner: files.Iden
     if files.has_form(before, {"config": dict, "inputs": {str: str}}):
         files.check_same(config, before["config"], compared(config), str(folder))
         if other := sorted(key for key in inputs if inputs[key] != before["inputs"].get(key)):
-            raise ConfigError(
-                f"{folder} was made with another {' and '.join(other)}: restore it, or give another name="
-            )
+            raise ConfigError(f"{folder} was made with another {' and '.join(other)}: restore it or give another name=")
     check_run(folder, saved, owner)
 
 

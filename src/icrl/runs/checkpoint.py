@@ -45,11 +45,7 @@ class CheckpointsConfig(Options):
     checkpoint_interval: int = option(0, "iterations per checkpoint (both 0: one at the end)", ge=0, may_change=True)
     keep_last: int = option(2, "newest checkpoints to keep", ge=1, may_change=True)
     snapshot_interval: int = option(
-        0,
-        "training windows between snapshots, which are kept and can be evaluated (0: none)",
-        ge=0,
-        may_change=True,
-        stages="2, 3",
+        0, "training windows between snapshots, which are all kept (0: none)", ge=0, may_change=True, stages="2, 3"
     )
 
     former = {"on_crash": NO_EFFECT}

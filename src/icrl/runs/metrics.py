@@ -43,10 +43,7 @@ class CurvesConfig(Options):
 
 class SummariesConfig(CurvesConfig):
     gradient_noise_scale: Literal["none", "alternative", "paper"] = option(
-        "none",
-        "log the gradient noise scale: the batch size up to which larger batches help",
-        may_change=True,
-        stages="2, 3",
+        "none", "log the gradient noise scale: the batch size up to which more helps", may_change=True, stages="2, 3"
     )
     details: bool = option(
         False,
@@ -55,11 +52,9 @@ class SummariesConfig(CurvesConfig):
         may_change=True,
     )
 
-    former = {
-        **dict.fromkeys(("grads_and_vars", "action_distributions", "outputs", "debug"), NO_EFFECT),  # see details
-        **{"summarize_first_interval": NO_EFFECT, "update_counter_every_mini_batch": NO_EFFECT},
-        **{"metric_buffer_size": NO_EFFECT},
-    }
+    former = dict.fromkeys(("grads_and_vars", "action_distributions", "outputs", "debug"), NO_EFFECT)  # see details
+    former |= dict.fromkeys(("summarize_first_interval", "update_counter_every_mini_batch"), NO_EFFECT)
+    former |= {"metric_buffer_size": NO_EFFECT}
 
 
 def check_writers(options: CurvesConfig) -> None:

@@ -65,29 +65,22 @@ class SourceConfig(Options):
         le=1,
     )
     unroll_length: float = option(
-        10.0,
-        "env steps per environment and iteration (n of n-step returns); a fraction is carried over",
-        ge=1,
-        le=10**6,
+        10.0, "env steps per environment and iteration (n of n-step returns); fractions carry over", ge=1, le=10**6
     )
     initial_collect_steps: int = option(0, "env steps per learner before its first update", ge=0)
     num_updates_per_train_iter: int = option(1, "sweeps of updates over an iteration's transitions", ge=1, le=10**6)
     mini_batch_length: int = option(0, "env steps of a training window (0: the unroll, or 1 with a replay)", ge=0)
     mini_batch_size: int = option(0, "windows per learner, task and update (0: all)", ge=0)
     async_unroll: bool = option(False, "collect unrolls in another process while this one learns from earlier unrolls")
-    unroll_queue_size: int = option(
-        2, "iterations by which the parameters that play an unroll lag behind", ge=1, le=10**4
-    )
+    unroll_queue_size: int = option(2, "iterations by which the parameters that play lag behind", ge=1, le=10**4)
     discount: float = option(0.99, "discount factor of the returns", ge=0, le=1)
     evaluate: bool = option(False, "also play evaluation episodes during training (evals.*), and keep the best agents")
     videos_per_task: int = option(
         1, "learners per task that get a video of their own, 16 in all at most (0: none)", ge=0, may_change=True
     )
 
-    former = {
-        **dict.fromkeys(("per_agent_curves", "export", "max_videos", "unroll_step_interval"), NO_EFFECT),
-        **{"unroll_parameter_update_period": 1, "vectorization": NO_EFFECT, "num_workers": NO_EFFECT},
-    }
+    former = dict.fromkeys(("per_agent_curves", "export", "max_videos", "unroll_step_interval"), NO_EFFECT)
+    former |= {"unroll_parameter_update_period": 1, "vectorization": NO_EFFECT, "num_workers": NO_EFFECT}
 
     @model_validator(mode="after")
     def _check(self) -> Self:
@@ -170,9 +163,7 @@ def check_source(source: SourceConfig) -> None:
 class NetworkConfig(SourceConfig):
     """Sources with a network, trained by Adam."""
 
-    hidden_size: int = option(
-        128, "width of the embedding of observations; over vectors, of each hidden layer", ge=1, le=2**16
-    )
+    hidden_size: int = option(128, "width of observation embeddings; over vectors, of hidden layers", ge=1, le=2**16)
     learning_rate: NotNegative = option(0.003, "Adam's learning rate")
     max_gradient_norm: float = option(0.5, "largest norm of a learner's gradient, which is clipped", gt=0)
 

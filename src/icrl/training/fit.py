@@ -133,12 +133,11 @@ class Training:
 
     def _start_evaluation(self) -> None:
         """Called by all ranks, of which rank 0 evaluates. The random numbers of dropout are unaffected."""
-        self.run.before_save()
+        run = self.run
+        run.before_save()
         if self.evaluations:
             with torch.random.fork_rng([self._device] if self._device.type == "cuda" else []):
-                self.evaluations.start(
-                    self.run.done, {"step": self.run.done, "model": self._updater.model.state_dict()}
-                )
+                self.evaluations.start(run.done, {"step": run.done, "model": self._updater.model.state_dict()})
 
     def measure_noise(self, batch: AnyBatch) -> None:
         """Estimate the gradient noise scale on the batch of the next update, if it is asked for."""
@@ -192,10 +191,8 @@ def _services(
     if not (is_writer and config.trainer.evaluate):
         return logger, None
     done = -1 if run.is_fresh else run.done
-    evaluations = EVALUATIONS[-1](
-        folder, "in_context", evaluator, config.evals, done, run.description, config.summaries
-    )
-    return logger, stack.enter_context(evaluations)
+    started = EVALUATIONS[-1](folder, "in_context", evaluator, config.evals, done, run.description, config.summaries)
+    return logger, stack.enter_context(started)
 
 
 def newest(results: Mapping[int, Evaluation]) -> list[str]:
