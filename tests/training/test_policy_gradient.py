@@ -45,6 +45,13 @@ def test_the_streams_of_a_task_are_compared_with_each_other_alone():
         assert torch.allclose(together[:, own], group_advantages(reward[:, own], torch.zeros_like(group[own]), 0.9))
 
 
+def test_streams_that_are_alike_have_no_advantages():
+    """Though a mean of equal numbers may differ from them by a rounding."""
+    for number in (3, 7, 57):
+        reward = torch.linspace(0.1, 1.0, 100)[:, None].repeat(1, number)
+        assert group_advantages(reward, torch.zeros(number, dtype=torch.long), 0.96).abs().max() < 1e-6
+
+
 def test_discoveries_equal_those_of_sets():
     """What was seen before a reset is not new after it, nor is a start; nothing is new from the first success on."""
     trials = random_rollout(12, 40, seed=3)

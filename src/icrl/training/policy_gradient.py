@@ -135,6 +135,7 @@ def numbered_obs(obs: Tensor) -> Tensor:
 def group_advantages(reward: Tensor, group: Tensor, discount: float) -> Tensor:
     """Advantages `[T, B]` of the second and third equation above, from x `[T, B]` and the number of the group that each
     stream is compared with, `group` `[B]` int64."""
+    reward = reward.double()  # dividing by the spread would make a rest of rounding as large as a difference
     never = torch.zeros_like(reward, dtype=torch.bool)
     to_go = n_step_returns(reward, torch.zeros_like(reward), never, never, discount)
     size = group.bincount()
@@ -145,7 +146,7 @@ def group_advantages(reward: Tensor, group: Tensor, discount: float) -> Tensor:
 
     difference = to_go - mean_of(to_go)
     spread = mean_of(difference.square().mean(0, keepdim=True)).sqrt()
-    return difference / spread.clamp(min=1e-6)  # 0 where all streams are alike
+    return (difference / spread.clamp(min=1e-6)).float()  # 0 where all streams are alike
 
 
 def parameters_of(spec: EnvSpec, model: nn.Module, batch: Any) -> Tensor:
