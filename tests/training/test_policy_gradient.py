@@ -128,15 +128,17 @@ def test_the_loss_and_its_gradient_equal_scalar_ones():
     assert metrics["return"] == 1 and objective.weights == {"policy": 1.0, "entropy": -0.25}  # raises entropy
 
 
-def test_illegal_actions_have_no_share_in_any_term():
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16], ids=str)
+def test_illegal_actions_have_no_share_in_any_term(dtype):
     """Flags of legal actions are the last numbers of an observation."""
     spec = discrete_spec(4, 3, (0.0, 1.0), 0, 20, points=(1, 2))
     model, batch = random_batch((2, 4))
+    model = Table(model.logits.detach().to(dtype))
     obs = torch.zeros(2, 4, *spec.obs_shape, dtype=torch.long)
     obs[..., -3:-1] = 1  # the third action is illegal
     batch = batch._replace(obs=obs, action=batch.action % 2)
     terms, _ = PolicyGradient(OPTIONS, spec, HEAD, dict)(model, batch)
-    pi = model.logits[..., :2].softmax(-1)
+    pi = model.logits[..., :2].float().softmax(-1)
     assert terms["entropy"].item() == pytest.approx(-(pi * pi.log()).sum(-1).mean().item(), rel=1e-5)
     (gradient,) = torch.autograd.grad(sum(terms.values()), model.logits)
     assert gradient[..., 2].eq(0).all() and gradient.isfinite().all()

@@ -154,7 +154,7 @@ def parameters_of(spec: EnvSpec, model: nn.Module, batch: Any) -> Tensor:
     improbable. The model is left in evaluation mode: dropout is off and a framed room in its middle, as in the policy
     that played, so that ratios compare like with like."""
     context = context_of(Window.of(batch))
-    return spec.legal_of(model.eval()(context), batch.obs, NEVER).float()
+    return spec.legal_of(model.eval()(context).float(), batch.obs, NEVER)  # float16 cannot hold NEVER
 
 
 class PolicyGradient:
