@@ -26,7 +26,7 @@ from icrl.training.trials import Trials
 ENV = room(size=3, max_episode_steps=5)
 TRIALS = (
     *("finetune.trial_steps=8", "finetune.num_iterations=2", "finetune.num_mini_batches=3"),
-    "checkpoints.keep_last=3",
+    *("checkpoints.keep_last=3", "trainer.gradient_accumulation_steps=1"),
 )
 
 
@@ -128,6 +128,14 @@ def test_a_model_learns_from_one_stream_of_each_task() -> None:
 def test_a_lambda_out_of_range_is_refused() -> None:
     with pytest.raises(ConfigError, match=r"^finetune.gae_lambda=1.5: must be null or float >= 0 and <= 1$"):
         load_config(["finetune.gae_lambda=1.5"])
+
+
+def test_parts_of_a_batch_are_refused() -> None:
+    """Advantages are normalized over the whole batch, which a part does not have."""
+    parts = "trainer.gradient_accumulation_steps=2"
+    with pytest.raises(ConfigError, match=f"^finetune.gae_lambda=0.9 needs .* at once, not {parts}: "):
+        load_config(["finetune.gae_lambda=0.9", parts])
+    load_config([parts])
 
 
 def test_without_the_extension_it_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
