@@ -108,6 +108,10 @@ def test_folders_that_do_not_exist_are_named(finished, monkeypatch, tmp_path):
         (lambda: icrl.load(finished / "logs/tiny", temperature=-1), "temperature=-1: must be None, 0, or "),
         (lambda: icrl.load(finished / "logs/tiny", temperature=math.nan), "temperature=nan: must be"),
         (lambda: icrl.load(finished / "logs/tiny", checkpoint="first"), "checkpoint=first: must be last, best, or"),
+        (
+            lambda: icrl.load(finished / "logs/tiny", temperature="warm"),
+            "temperature=warm: must be None, 0, or at least",
+        ),
         (lambda: icrl.load(finished / "logs/tiny", checkpoint=True), "checkpoint=True: must be last, best, or"),
         (lambda: icrl.load(finished / "logs/tiny", seed=1.5), "seed=1.5: must be an int"),
         (lambda: icrl.load(finished / "logs/tiny", seed=2**70), f"seed={2**70}: must be an int of 64 bits"),

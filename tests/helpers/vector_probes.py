@@ -48,6 +48,11 @@ def remembered(x: Tensor, action: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     return torch.stack([action[:, 0], torch.ones(len(x))], dim=1), paid, ~first
 
 
+def walked(x: Tensor, action: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Each step to a side costs 1."""
+    return torch.stack([x[:, 0], x[:, 1] + 2.0 * action - 1], dim=1), -torch.ones(len(x)), always(x, False)
+
+
 # Reward 1 at each step until the clock ends the episode; the first number is the reward; a button for its sign; the
 # distance of the action to half the first number, to a point beyond the bounds, and of an earlier action.
 ENDLESS = VectorProbe(ARM, lambda x, a: (x, torch.ones(len(x)), always(x, False)), limit=3)
@@ -57,6 +62,7 @@ SIGN = VectorProbe(BUTTONS, lambda x, a: (x, ((x[:, 0] > 0) == (a > 0)).float(),
 NEAR = VectorProbe(ARM, lambda x, a: (x, -(a[:, 0] - x[:, 0] / 2).square(), always(x, True)), varied=True)
 BEYOND = VectorProbe(ARM, lambda x, a: (x, -(a[:, 0] - 5).square(), always(x, True)))
 REMEMBERED = VectorProbe(ARM, remembered)
+WALK = VectorProbe(BUTTONS, walked, limit=10)
 
 
 class PlainLearner:

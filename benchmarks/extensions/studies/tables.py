@@ -145,6 +145,7 @@ _LEVEL_REFERENCES = dict.fromkeys(_LEVELS, ("model before trials", _EXPERT, "ran
 _LITERATURE = {
     "5 arms, 100 pulls": "Gittins index",
     "10 arms, 100 pulls": "Gittins index",
+    "50 arms, 500 pulls": "Gittins index",
     "ten gaussian arms, one fixed": "Thompson sampling",
     "random MDPs, 10 episodes": "UCRL2",
     "random MDPs, 25 episodes": "UCRL2",

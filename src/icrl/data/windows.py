@@ -149,7 +149,7 @@ def _selected_rows(histories: Histories, config: DataConfig, tasks: list[int]) -
         say(f"no agent of {histories.folder} ended with a success, so {why}")
         return np.flatnonzero(of_tasks)
     none = f"no learner of {histories.folder} reaches data.min_final_success={config.min_final_success}"
-    refuse(not len(rows), f"{none}: the best one reaches {best:.3f}")
+    refuse(not len(rows), f"{none}: the best one reaches {best:.3f}; 0 leaves none out")
     return rows
 
 

@@ -5,11 +5,13 @@ Loss of one learner over its W windows of T steps, averaged over the T * W sampl
     L = -log pi(a|s) * (R - V(s)) + value_coefficient * (R - V(s))^2 - entropy_coefficient * H(pi(.|s))
 
 with R the longest n-step return (`rl.returns`) and no gradient through the advantage. Policies and values are those of
-`sources.heads`; over vectors, advantages and errors of values are in running deviations of R. The losses of all
-learners are summed and gradients are clipped per learner, so learner k alone equals learner k among others. The weights
-of samples are not read: an on-policy learner gives all its windows the same weight.
+`sources.heads`; over vectors, advantages and errors of values are in running deviations of R without its last value:
+with it, values would grow with the deviations that scale them. The losses of all learners are summed and gradients are
+clipped per learner, so learner k alone equals learner k among others. The weights of samples are not read: an on-policy
+learner gives all its windows the same weight.
 """
 
+from functools import partial
 from typing import Annotated, Any, Literal
 
 import torch
@@ -20,7 +22,7 @@ from icrl.config.options import OR_ELSEWHERE, OneOf, option
 from icrl.contracts import Rollout, Sample, Step, UpdateResult
 from icrl.nn.networks import StackedAdam
 from icrl.randomness import several
-from icrl.rl.returns import n_step_returns
+from icrl.rl.returns import backward_sums, n_step_returns
 from icrl.sources import source
 from icrl.sources.heads import bodies, heads_of
 from icrl.sources.learners import Learner
@@ -116,24 +118,30 @@ class ActorCritic(Learner):
         sample: Sample,
         actor_loss: Tensor,
         errors: Tensor,
-        returns: Tensor,
         entropies: Tensor,
         metrics: dict[str, Tensor],
     ) -> UpdateResult:
         """One gradient step of every learner on the mean of actor_loss + value_coefficient * errors^2 -
         entropy_coefficient * entropies over its steps. All are `[T, B]` but `metrics` `[L]`, to which others are added;
-        `errors` of the critic, the `returns` less its values, are brought to the unit of the losses."""
+        `errors` of the critic are brought to the unit of the losses."""
         policy_loss = self._per_learner(actor_loss)
         value_loss = self._per_learner(self.heads.scaled(errors).square())
         entropy = self._per_learner(entropies)
         rates = {name: self.rate(name) for name in ("learning_rate", "entropy_coefficient")}
         loss = policy_loss + self.rate("value_coefficient") * value_loss - rates["entropy_coefficient"] * entropy
         norm = self.optimizer.descend(loss, rates["learning_rate"])
-        self.heads.observe(sample.rollout.obs, returns)
+        self.heads.observe(sample.rollout.obs, partial(self._scale, sample))
         self.refresh()
         metrics |= {name: torch.full_like(norm, rate) for name, rate in rates.items()}
         metrics |= {"policy_loss": policy_loss.detach(), "value_loss": value_loss.detach()}
         return UpdateResult(metrics | {"entropy": entropy.detach(), "gradient_norm": norm})
+
+    def _scale(self, sample: Sample) -> Tensor:
+        """Returns `[T, B]` whose deviation is the unit of the losses: of the rewards up to the end of the episode or of
+        the window alone."""
+        rollout = sample.rollout
+        going = (rollout.terminated | rollout.truncated).logical_not()
+        return backward_sums(rollout.reward, self._discount * going)
 
 
 @source("a2c", A2CConfig)
@@ -147,4 +155,4 @@ class A2C(ActorCritic):
         ends = self._next_value(rollout, inputs), rollout.terminated, rollout.truncated
         returns = n_step_returns(rollout.reward, *ends, self._discount)
         actor_loss = -log_prob * self.heads.scaled(returns - value.detach())
-        return self._descend(sample, actor_loss, returns - value, returns, entropies, {})
+        return self._descend(sample, actor_loss, returns - value, entropies, {})

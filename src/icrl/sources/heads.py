@@ -66,8 +66,9 @@ class Heads:
         """See `Learner.outputs`."""
         return {}
 
-    def observe(self, obs: Tensor, returns: Tensor) -> None:
-        """Take in observations `[T, B, ...]` and returns `[T, B]` that the learners have learned from."""
+    def observe(self, obs: Tensor, returns: Callable[[], Tensor]) -> None:
+        """Take in observations `[T, B, ...]` that the learners have learned from, and `returns()` `[T, B]`, in whose
+        deviations they learn."""
 
     def scaled(self, errors: Tensor) -> Tensor:
         """Errors of values, or advantages, `[T, B]` in the unit of the losses."""

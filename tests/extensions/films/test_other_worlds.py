@@ -41,8 +41,8 @@ def test_worlds_that_draw_themselves_are_shown_as_they_draw() -> None:
         made = film(of_stream[:3], env.map_view(env.all_tasks()[0]), "model, episode 9")
         frames = np.stack([*play([made])])
         expected = [np.append(walk.cells, [walk.cells[-1]] * HOLD) for walk in of_stream[:3]]
-        assert frames.shape[1:] == (22 + 20 + 12, 30 + 12, 3)
-        np.testing.assert_array_equal(frames[:, 22 + 16, 21, 0], 40 * np.concatenate(expected))
+        assert frames.shape[1:] == (22 + 7 * 20 + 12, 7 * 30 + 12, 3)  # 7 times as large
+        np.testing.assert_array_equal(frames[:, 22 + 6 + 7 * 10, 6 + 7 * 15, 0], 40 * np.concatenate(expected))
         np.testing.assert_array_equal((frames[:, -1, 0] == REWARDED).all(-1), made.rewarded)
         total = int(steps.reward[: len(of_stream[0].cells) - 1].sum())
         assert made.titles[0] == f"model, episode 1, return {total}"

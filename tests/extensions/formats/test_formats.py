@@ -16,7 +16,7 @@ from refusals import check_refusal
 from icrl.app.compose import compose_config
 from icrl.contracts import ConfigError, PipelineError, Rollout
 from icrl.extensions.formats.files import READERS, WRITERS, Life, read_lives
-from icrl.extensions.formats.imports import checked, complete, evened, spec_of
+from icrl.extensions.formats.imports import check_integers, checked, complete, evened, spec_of
 from icrl.extensions.formats.options import ImportConfig
 from icrl.extensions.formats.programs import import_histories
 from icrl.spaces import EnvSpec
@@ -105,6 +105,13 @@ def test_missing_columns_are_derived(tmp_path):
     assert found["next_obs"].tolist() == [4, 5, 5, 4, 4]  # the last one stays where the file does not say
     parts = checked(life._replace(columns=found), spec_of([found]), 5)
     assert parts["optimal_action"].tolist() == [2] * 5  # unknown
+
+
+def test_integers_that_an_unknown_world_cannot_have_are_refused_by_their_place(tmp_path) -> None:
+    np.savez(tmp_path / "a.npz", obs=[3, 4], action=[1, -1], reward=[0, 1], done=[0, 1])
+    (life,) = read_lives("npz", tmp_path / "a.npz", {})
+    with pytest.raises(ConfigError, match=r"a\.npz.*: column action, step 1: -1 must be from 0 to"):
+        check_integers(life._replace(columns=complete(life)))
 
 
 @pytest.mark.parametrize("dtype", [np.float32, int])

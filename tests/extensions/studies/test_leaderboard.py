@@ -142,5 +142,8 @@ def test_seeds_of_one_recipe_are_one_row_and_runs_that_are_added_again_replace_t
     assert "some have the same seed" in refusal("leaderboard", root, f"add=[{first},{first}]")
     done("leaderboard", root, f"add=[{first},{colder},{second}]")
     assert sorted(row["seeds"] for row in rows(root)) == [[0], [0, 1]]
+    again = Path(shutil.copytree(first, root / "again"))
+    changed(again / "results.json", lambda found: found["config"].update(seed=7))
+    assert "some are evaluations of the same run" in refusal("leaderboard", root, f"add=[{first},{again}]")
     message, before = refusal("leaderboard", root, f"add={second}"), rows(root)
     assert "has a row of 2 runs" in message and f"add=[{first},{second},...]" in message and rows(root) == before

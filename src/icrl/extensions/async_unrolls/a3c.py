@@ -53,7 +53,7 @@ class A3C(ActorCritic):
             "clip_fraction": self._per_learner((ratio > 1).float()),
         }
         actor_loss = -log_prob * self.heads.scaled(advantage)
-        return self._descend(sample, actor_loss, returns - value, returns, entropies, metrics)
+        return self._descend(sample, actor_loss, returns - value, entropies, metrics)
 
 
 def v_trace(

@@ -176,9 +176,11 @@ def film_of_life(walks: Sequence[Walk], view: MapView, name: str, curve: Growing
 
 
 def frame_pictures(pictures: Sequence[NDArray[np.uint8]], rewarded: NDArray[np.bool_], room: int) -> Frames:
-    """Pictures of one size in a wall as around `render_cells`, made smaller until they have at most `room` pixels."""
+    """Pictures of one size in a wall as around `render_cells`, made smaller until they have at most `room` pixels, or
+    larger by a whole number until they are about as large as a small room."""
     height, width = pictures[0].shape[:2]
-    scale = min(1.0, (room - 2 * WALL_PIXELS) / max(height, width))
+    longer = max(height, width)
+    scale = min(float(max(1, round(SIDE / longer))), (room - 2 * WALL_PIXELS) / longer)
     size = (2 * max(1, round(width * scale / 2)), 2 * max(1, round(height * scale / 2)))
     frames = np.empty((len(pictures), size[1] + 2 * WALL_PIXELS, size[0] + 2 * WALL_PIXELS, 3), dtype=np.uint8)
     frames[:] = WALL

@@ -59,6 +59,20 @@ def _wide(mask: np.ndarray, like: np.ndarray) -> np.ndarray:
     return mask.reshape(-1, *[1] * (like.ndim - 1))
 
 
+def check_integers(life: Life) -> None:
+    """Raise `ConfigError`, which names place, column and step, if a complete life has integers that `spec_of` lacks."""
+    for name in (*OBSERVATIONS, "action"):
+        if (column := life.columns[name]).dtype.kind in "iub":
+            valid = ((column >= 0) & (column < LARGEST)).reshape(len(column), -1).all(axis=1)
+            require(
+                life.place,
+                name,
+                column,
+                np.asarray(valid),
+                f"must be from 0 to {LARGEST - 1}, as all integers here are",
+            )
+
+
 def spec_of(lives: Sequence[Arrays]) -> EnvSpec:
     """Spaces that complete lives need: the integers up to the largest, all vectors, images of bytes, actions between
     their extremes and those of known optimal ones; and a table of the rewards, if they are at most 64 numbers."""
@@ -82,11 +96,7 @@ def _space(columns: Sequence[np.ndarray], name: str, bound: float = 0.0) -> Spac
     if kinds <= set("iub"):
         if len(shape) == _IMAGE and all(column.dtype == np.uint8 for column in columns):
             return Box(0, 255, shape, np.uint8)
-        least = min(column.min() for column in columns)
         largest = np.max([column.max(axis=0) for column in columns], axis=0)
-        for number in (least, largest.max()):
-            outside = not 0 <= number < LARGEST
-            refuse(outside, f"column {name}: {number} must be from 0 to {LARGEST - 1}, as all integers here are")
         refuse(len(shape) > 1, f"column {name}: integers of shape {shape} of a step; must be one, a list, or an image")
         return MultiDiscrete(largest.astype(np.int64) + 1) if shape else Discrete(int(largest) + 1)
     shape = shape or (1,)

@@ -10,6 +10,8 @@ observations x:
     h' = (1 - z) * n + z * h,    h = 0 at the start of an episode
 """
 
+from collections.abc import Callable
+
 import torch
 from torch import Generator, Tensor, nn
 
@@ -86,6 +88,6 @@ class RecurrentHeads(VectorHeads):
     def _rows(self, obs: Tensor) -> Tensor:
         return obs
 
-    def observe(self, obs: Tensor, returns: Tensor) -> None:
+    def observe(self, obs: Tensor, returns: Callable[[], Tensor]) -> None:
         self.network.body.observe(super()._rows(obs))
-        self.network.observe(None, returns)
+        self.network.observe(None, returns())

@@ -11,7 +11,7 @@ T * W samples, is
         + value_coefficient * (R - V(s))^2 - entropy_coefficient * H(pi(.|s)),    ratio = pi(a|s) / pi_old(a|s)
 
 With `normalize_advantage`, A has mean 0 and deviation 1 over a learner's samples in an update. Over vectors, advantages
-and errors of values are in running deviations of R.
+and errors of values are in running deviations of R, so unrolls should be about as long as episodes (`sources.a2c`).
 """
 
 from typing import Any, Literal
@@ -70,7 +70,10 @@ class PPO(ActorCritic):
             "clip_fraction": self._per_learner((ratio.detach() != clipped.detach()).float()),
         }
         actor_loss = -torch.min(ratio * advantage, clipped * advantage)
-        return self._descend(sample, actor_loss, returns - value, returns, entropies, metrics)
+        return self._descend(sample, actor_loss, returns - value, entropies, metrics)
+
+    def _scale(self, sample: Sample) -> Tensor:
+        return sample.targets["return"]
 
     def _advantage(self, sample: Sample) -> Tensor:
         """Advantages `[T, B]` of the actor's loss."""

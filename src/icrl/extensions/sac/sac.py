@@ -160,7 +160,7 @@ class SAC(ActorCritic):
         of_temperature = net.log_temperature[:, 0, 0] * mean_weight * excess
         norm = self.optimizer.descend(critic_loss + policy_loss + of_temperature, self.rate("learning_rate"))
         polyak_update(self.target, net.critics, self.rate("target_update_rate"))
-        self.heads.observe(rollout.obs, target)
+        self.heads.observe(rollout.obs, lambda: target)
         self.updates += 1
         td_error = by_stream(error.detach().abs().mean(1), num_steps).mean(0)
         metrics = {"value_loss": critic_loss, "policy_loss": policy_loss, "entropy": entropy, "gradient_norm": norm}

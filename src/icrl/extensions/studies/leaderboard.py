@@ -125,6 +125,8 @@ def rows_of(evaluations: Sequence[Evaluated]) -> list[Json]:
 def _row(group: Sequence[Evaluated]) -> Json:
     config, folders = group[0].config, [one.folder for one in group]
     found = combined(folders, config.evaluation, config.seed)
+    twice = f"add={','.join(map(str, folders))}: some are evaluations of the same run"
+    refuse(len({one.run for one in group}) < len(group), f"{twice}: must be of different ones")
     curves = all_curves(found)
     measure, best, episodes = measure_of(curves), best_of(curves), found["protocol"]["num_episodes"]
 

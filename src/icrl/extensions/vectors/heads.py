@@ -4,7 +4,7 @@ T steps, B streams, L learners, A actions, K numbers in an observation, P parame
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -147,8 +147,8 @@ class VectorHeads(NetworkHeads):
     def value(self, obs: Tensor) -> Tensor:
         return self.network.value(self._rows(obs))
 
-    def observe(self, obs: Tensor, returns: Tensor) -> None:
-        self.network.observe(self._rows(obs), returns)
+    def observe(self, obs: Tensor, returns: Callable[[], Tensor]) -> None:
+        self.network.observe(self._rows(obs), returns())
 
     def scaled(self, errors: Tensor) -> Tensor:
         return self.network.in_deviations(errors)
@@ -166,5 +166,5 @@ class ImageHeads(VectorHeads):
     def _rows(self, obs: Tensor) -> Tensor:
         return self.network.body(obs)
 
-    def observe(self, obs: Tensor, returns: Tensor) -> None:
-        self.network.observe(None, returns)
+    def observe(self, obs: Tensor, returns: Callable[[], Tensor]) -> None:
+        self.network.observe(None, returns())

@@ -15,7 +15,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import PercentFormatter
 
 from icrl.app.root import Config
-from icrl.config.options import refuse
+from icrl.config.options import refuse, replace
 from icrl.evaluation.setup import open_setup
 from icrl.evaluation.trained import changes_of, training_store
 from icrl.extensions.calibration.reliability import calibration
@@ -40,7 +40,8 @@ def main(config: Config) -> Path:
         needs = f"calibration needs Discrete actions, not {spec.action_space}"
         refuse(not isinstance(spec.action_space, Discrete), needs)
         store = training_store(config, about)
-        windows = windows_of(config, [store], tasks, objective, spec, torch.device("cpu"))
+        every = replace(config, data=replace(config.data, min_final_success=0.0))  # also of agents that did not learn
+        windows = windows_of(every, [store], tasks, objective, spec, torch.device("cpu"))
         target = "optimal_action" if objective.name == "dpt" else "action"
         batch, longest = windows.batch(config.seed, 0, NUM_WINDOWS), setup.model.config.context_len
         batch = batch._make(column[:, :longest] for column in batch)  # the context of a model that plans is shorter

@@ -22,7 +22,7 @@ from icrl.envs import make_env
 from icrl.envs.tasks import held_out_region, permuted
 from icrl.extensions.formats.files import Life, read_lives
 from icrl.extensions.formats.imported import ImportedConfig, RecordedConfig
-from icrl.extensions.formats.imports import checked, complete, evened, spec_of
+from icrl.extensions.formats.imports import check_integers, checked, complete, evened, spec_of
 from icrl.extensions.formats.options import ImportConfig
 from icrl.runs.device import prepare
 from icrl.runs.files import Identity, check_owner, digest, identity_of, only_writer
@@ -61,6 +61,8 @@ def world_of(config: Config, lives: list[Life]) -> tuple[EnvSpec, Json]:
     present = list(dict.fromkeys(life.task or 0 for life in lives))
     if isinstance(config.env, RecordedConfig):
         tasks = {"all": [[task] for task in range(max(present) + 1)], "seed": config.tasks.seed}
+        for life in lives:
+            check_integers(life)
         return spec_of([life.columns for life in lives]), tasks | {"train": present, "held_out": list[int]()}
     with closing(make_env(config.env)) as env:
         everything, spec = env.all_tasks().tolist(), env.spec

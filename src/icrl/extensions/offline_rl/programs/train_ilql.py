@@ -42,9 +42,9 @@ def main(config: OfflineConfig) -> Path:
 
     with open_run(config, "train_ilql", folder, groups, inputs) as context:
         if context:
-            mixture = context.windows(UNWEIGHTED, partial(training_rewards, plugin))
             critic = make_critic(config, context.spec(), config.trainer.activation_checkpointing)
             critic = critic.to(context.device, dtype_of(config))
+            mixture = context.windows(UNWEIGHTED, partial(training_rewards, plugin))
             bound = value_bound(config.critic, largest_reward(mixture))
             unbounded = "without a bound: critic.discount_factor below 1 would give one"
             limit = f"at most {bound:g}" if bound < math.inf else unbounded
