@@ -15,18 +15,17 @@ import torch
 
 from icrl.app.root import Config
 from icrl.contracts import ConfigError, Json
-from icrl.data.windows import check_stores, moments_of
+from icrl.data.windows import check_stores
 from icrl.envs import make_env
 from icrl.evaluation.kinds import plain_gpt
 from icrl.evaluation.trained import InContextEvaluator
-from icrl.nn.encoders import set_moments
 from icrl.nn.gpt import make_gpt
 from icrl.runs.checkpoint import open_model
 from icrl.runs.device import dtype_of
 from icrl.runs.files import check_same
 from icrl.training.fit import fit
 from icrl.training.policy_gradient import CRITICS, PolicyGradient
-from icrl.training.program import UNWEIGHTED, compared, open_run
+from icrl.training.program import compared, open_run
 from icrl.training.trials import Trials, check_trials, rooms_beside, trial_context
 
 LARGE = "finetune.num_streams, finetune.trial_steps, model.embed_dim"
@@ -61,8 +60,6 @@ def main(config: Config) -> Path:
                 model = make_gpt(config.model, spec).to(context.device, dtype_of(config))
                 if start:
                     model.load_state_dict(plain_gpt(config, spec, start[0]["model"], context.device).state_dict())
-                elif not spec.is_discrete:
-                    set_moments(model, moments_of(context.windows(UNWEIGHTED)))
                 objective_class = PolicyGradient if options.gae_lambda is None else CRITICS[-1](model)
                 device = config.device
                 short = spec.is_discrete and device.dtype == "float32" and device.amp_dtype in ("auto", "bfloat16")
