@@ -13,7 +13,7 @@ from collections.abc import Callable
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from icrl.config.modules import load_plugins, registrar
+from icrl.config.modules import load_plugins, recorded_options, registrar
 from icrl.config.options import refuse
 
 if TYPE_CHECKING:
@@ -44,3 +44,9 @@ def source_options() -> dict[str, type[SourceConfig]]:
 def _scan() -> None:
     import_module("icrl.sources.a2c")
     load_plugins()
+
+
+def source_of(recorded: Any, where: object) -> SourceConfig:
+    """Options of the source in the configuration that the file or folder `where` records. Raises `PipelineError` if
+    they are not allowed."""
+    return recorded_options(source_class(recorded["source"]["name"]).options, recorded["source"], where, "source")

@@ -12,14 +12,14 @@ import torch
 from torch import Tensor
 
 from icrl.app.root import Config
-from icrl.config.modules import command_of, recorded_options
+from icrl.config.modules import command_of
 from icrl.config.options import refuse, replace
 from icrl.contracts import ConfigError, Json, PipelineError, Policy, Step
 from icrl.envs import make_env
 from icrl.envs.core import EXPERT
 from icrl.runs import checkpoint
 from icrl.runs.files import PROJECT, check_same, has_form
-from icrl.sources import source_class
+from icrl.sources import source_class, source_of
 from icrl.sources.collect import SampledOrGreedy
 from icrl.sources.learners import Learner
 
@@ -141,8 +141,7 @@ def restored(config: Config, opened: Opened, where: str, tasks: Tensor) -> Learn
     state, about = opened
     recorded = about["description"]["config"]
     check_same(config, recorded, ("env", "tasks"), where)
-    kind, device = source_class(recorded["source"]["name"]).options, tasks.device
-    options = recorded_options(kind, recorded["source"], where, "source")
+    options, device = source_of(recorded, where), tasks.device
     with closing(make_env(config.env)) as world:
         seeds = torch.zeros(options.learners_for(len(tasks)), dtype=torch.long, device=device)
         agents: Learner = source_class(options.name)(options, world.spec, seeds, device)

@@ -18,7 +18,6 @@ import torch
 from torch import Tensor
 
 from icrl.app.root import Config
-from icrl.config.modules import recorded_options
 from icrl.config.options import replace
 from icrl.contracts import Rollout
 from icrl.envs.core import TensorEnv
@@ -33,7 +32,7 @@ from icrl.extensions.films.video import write_video
 from icrl.extensions.films.walks import Film, film, film_of_life, play, report, walks_of
 from icrl.extensions.maps.render import not_filmed
 from icrl.runs.processes import progress_bar
-from icrl.sources import source_class
+from icrl.sources import source_of
 from icrl.sources.collect import collect, make_experience, make_learners, make_unroll_worker
 
 NUM_COMPARED = 3  # tasks
@@ -70,9 +69,7 @@ def film_agents(config: Config, env: TensorEnv, tasks: Tensor, played: Rollout) 
 def lives(setup: Setup, played: Played, references: Exact) -> Callable[[], None]:
     config, env, tasks, store = setup.config, setup.env, setup.tasks[setup.main], setup.store
     if store:
-        recorded = store.manifest["config"]["source"]
-        kind = source_class(recorded["name"]).options
-        config = replace(config, source=recorded_options(kind, recorded, store.folder, "source"))
+        config = replace(config, source=source_of(store.manifest["config"], store.folder))
     beside = returns_beside(env, played.episodes, references)
     return partial(write_lives, config, _folder(setup), env, tasks, played.filmed, beside, tasks.device)
 
