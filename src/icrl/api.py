@@ -14,6 +14,7 @@ NumPy, Gymnasium, safetensors and pydantic. `icrl.__version__` is the version of
 
 import math
 import multiprocessing
+from numbers import Real
 from pathlib import Path
 from typing import Any, Literal, get_args
 
@@ -63,8 +64,8 @@ def load(
     own, import it before. Raises `ConfigError` for arguments that name no folder or model, and `PipelineError`, with
     the name of the file, for files that are damaged, were changed, or need a module that was not imported."""
     device, folder = torch.device("cpu"), Path(run_folder).absolute()
-    given = math.nan if isinstance(temperature, str) else temperature
-    sound = given is None or given == 0 or LEAST_TEMPERATURE <= given < math.inf
+    number = 0 if temperature is None else temperature
+    sound = isinstance(number, Real) and (number == 0 or LEAST_TEMPERATURE <= number < math.inf)
     refuse(not sound, f"temperature={temperature}: must be None, 0, or at least {LEAST_TEMPERATURE}")
     known = checkpoint in ("last", "best") or (type(checkpoint) is int and checkpoint >= 0)
     refuse(not known, f"checkpoint={checkpoint}: must be last, best, or the number of an update")

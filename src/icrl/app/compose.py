@@ -64,7 +64,8 @@ def _folder_of(page: str) -> Path:
 
 
 def presets_of(group: str, own: Path | None = None) -> dict[str, Path]:
-    """Files of the presets of a group by name, with those in the folder `own`, which must have other names."""
+    """Files of the presets of a group by name, with those in the folder `own`. Raises `ConfigError` if one of these has
+    the name of another."""
     presets = {path.stem: path for folder in _preset_folders() for path in sorted((folder / group).glob("*.yaml"))}
     for path in sorted((own / group).glob("*.yaml")) if own else ():
         taken = path.stem in presets and presets[path.stem].parent.parent
@@ -74,7 +75,8 @@ def presets_of(group: str, own: Path | None = None) -> dict[str, Path]:
 
 
 def own_presets(overrides: Iterable[str]) -> Path | None:
-    """Folder, which must exist, that `presets=FOLDER` among the `overrides` names relative to the working directory."""
+    """Folder that `presets=FOLDER` among the `overrides` names, relative to the working directory. Raises `ConfigError`
+    if it does not exist."""
     named = [_as_typed(override) for override in overrides if override.lstrip("+").startswith("presets=")]
     if not named or (folder := str(named[-1])) == "none":
         return None

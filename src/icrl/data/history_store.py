@@ -151,7 +151,8 @@ class Histories:
         return checksum_of(self.manifest)
 
     def final_success(self) -> np.ndarray:
-        """Success rate of episodes that end in the last tenth of each learner's life (0: none), `[tasks, learners]`."""
+        """Success rate of the episodes that end in the last tenth of each learner's life, `[train tasks, learners]`;
+        0 if no episode ends there."""
         (num_rows, num_steps), rows = self.columns["reward"].shape, self.manifest["rows"]
         start = max(0, num_steps * 9 // 10 - self.spec.max_episode_steps)  # of an episode open at the tenth, or before
         chunks = row_chunks(num_rows, 8 * bytes_of(self.columns.values(), num_steps - start), rows["num_envs"])

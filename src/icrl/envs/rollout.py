@@ -101,7 +101,8 @@ def is_success(
 
 
 def returns_so_far(value: Column, done: Column, before: Column) -> list[Column]:
-    """Return of the running episode after each of T steps, for rewards and ends `[T, B]`, and that `before` `[B]`."""
+    """Return of the running episode after each of T steps, for rewards and ends of episodes `[T, B]`; `before` `[B]` is
+    that of earlier steps."""
     returns, so_far = list[Column](), before
     for reward, ends in zip(value, done, strict=True):
         returns.append(so_far + reward)

@@ -146,7 +146,8 @@ def open_setup(config: Config, device: torch.device) -> Iterator[Setup]:
 
 
 def jobs_of(setup: Setup) -> list[Job]:
-    """Jobs of an evaluation: the model on each part of the tasks; on the main one probes, others and diagnostics."""
+    """Jobs of an evaluation: the model on each part of the tasks; its probes, the policies beside it and diagnostics on
+    the main part."""
     options, shown = setup.config.evaluation, setup.tasks[setup.main]
     jobs = [job for diagnostic in diagnostics() for job in diagnostic.jobs(setup)]
 

@@ -60,7 +60,8 @@ def _check_trained(config: Config) -> None:
 
 
 def _shared(config: Config, threads: int, program: str) -> tuple[Config, int]:
-    """Options of a training program on `threads` threads, and its number of processes. A single one spares a core."""
+    """Options of a training program on `threads` threads, and its number of processes. One process leaves a core for
+    evaluations and films."""
     size = process_group().size_for(program, config, threads)
     each = threads // size if size > 1 else max(1, threads - 1)
     return replace(config, num_threads=each), size

@@ -113,7 +113,8 @@ class Trials:
         return TrialBatch(*columns, weight=self._weight.repeat(len(chosen), 1))
 
     def tasks_of(self, iteration: int) -> Tensor:
-        """Tasks `[B, task_dim]` of the streams of `iteration`: those of training, unsolvable ones, other rooms."""
+        """Tasks `[B, task_dim]` of the streams of `iteration`, ordered by task: those of training, unsolvable ones, and
+        other rooms."""
         drawn = self._drawn(len(self.tasks), _TASKS, iteration)
         unsolvable = self._unsolvable[drawn[torch.arange(self.config.num_unsolvable) % len(drawn)]]
         rooms = self.tasks[:0]
@@ -221,7 +222,8 @@ def _check_rooms(config: Config, env: TensorEnv) -> None:
 
 
 def rooms_beside(config: Config, env: TensorEnv, hidden: Tensor) -> Family | None:
-    """Family of rooms that trials visit beside `env`, without the goals of the tasks `hidden` `[N, task_dim]`."""
+    """Family of rooms that trials visit beside `env`, without the goals of the tasks `hidden` `[N, task_dim]`; None
+    without `finetune.num_rooms`."""
     options, model = config.finetune, config.model
     if not options.num_rooms:
         return None

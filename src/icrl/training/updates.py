@@ -43,7 +43,8 @@ class TrainerConfig(Options):
 
 
 class Updater:
-    """Updater of `model`, in place, whose other state is in `state_dict`. `after_step` is called after each change."""
+    """Updater of `model`, in place. All state except the model's is in `state_dict`. `after_step` is called after each
+    change of the parameters."""
 
     def __init__(
         self,
@@ -122,7 +123,8 @@ class Updater:
 
     def watched(self, metrics: dict[str, Tensor]) -> dict[str, Tensor]:
         """Results of `update` that must be finite: the loss, its terms and the gradient norm. With float16 an infinite
-        gradient only lowers the loss scale, so its norm is reported as 0, unless the scale is subnormal by now."""
+        gradient only lowers the loss scale, so its norm is reported as 0, unless the scale has become subnormal in half
+        precision."""
         terms = (name for name in self.objective.weights if name in metrics)
         watched = {name: metrics[name] for name in ("loss", *terms, "gradient_norm")}
         if self.scaler.is_enabled():

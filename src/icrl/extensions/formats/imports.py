@@ -61,16 +61,11 @@ def _wide(mask: np.ndarray, like: np.ndarray) -> np.ndarray:
 
 def check_integers(life: Life) -> None:
     """Raise `ConfigError`, which names place, column and step, if a complete life has integers that `spec_of` lacks."""
+    must = f"must be from 0 to {LARGEST - 1}, as all integers here are"
     for name in (*OBSERVATIONS, "action"):
         if (column := life.columns[name]).dtype.kind in "iub":
             valid = ((column >= 0) & (column < LARGEST)).reshape(len(column), -1).all(axis=1)
-            require(
-                life.place,
-                name,
-                column,
-                np.asarray(valid),
-                f"must be from 0 to {LARGEST - 1}, as all integers here are",
-            )
+            require(life.place, name, column, np.asarray(valid), must)
 
 
 def spec_of(lives: Sequence[Arrays]) -> EnvSpec:
