@@ -17,14 +17,14 @@ from torch import Tensor
 
 from icrl.config.options import NO_EFFECT, OneOrMore, Options, option, refuse
 from icrl.contracts import Batch, Json
-from icrl.data.columns import step_dtypes
+from icrl.data.columns import MappedSteps, step_dtypes
 from icrl.data.history_store import DamagedHistoriesError, Histories, open_histories
 from icrl.data.lives import ENDS, FLOATS, KeptSteps, Labels, Rewards, RowColumns
 from icrl.nn.encoders import Moments
 from icrl.randomness import cumulative, draw, integers, mix, uniform
 from icrl.runs.files import check_same, has_form
 from icrl.runs.processes import say
-from icrl.spaces import num_channels
+from icrl.spaces import EnvSpec, num_channels
 
 if TYPE_CHECKING:
     from icrl.app.root import Config
@@ -176,14 +176,29 @@ class Mixture:
 
 def moments_of(mixture: Mixture) -> Moments:
     """Moments over all steps of all selected rows, each counted once, on the device of the windows."""
+    parts = mixture.parts
+    return _moments(parts[0].spec, lambda name: (steps for part in parts for steps in part.split(name, _CHUNK)))
+
+
+def recorded_moments(stores: Sequence[Histories], tasks: list[int]) -> Moments:
+    """Moments over all steps of all rows of `tasks`, those too that are shorter than a window, each counted once."""
+
+    def steps(name: str) -> Iterator[Tensor]:
+        for store in stores:
+            rows = np.flatnonzero(np.isin(store.row_tasks, tasks))
+            for chunk in MappedSteps(store.columns, {}, rows, store.columns[name].shape[1]).chunks(name):
+                yield from torch.from_numpy(np.array(chunk)).flatten(0, 1).split(_CHUNK)
+
+    return _moments(stores[0].spec, steps)
+
+
+def _moments(spec: EnvSpec, steps: Callable[[str], Iterable[Tensor]]) -> Moments:
+    """Moments of a world with `spec`, given all steps of a column, some at a time."""
 
     def of(name: str, channels: int) -> tuple[Tensor, Tensor]:
-        return mean_and_std(
-            lambda: (steps.reshape(-1, channels) for part in mixture.parts for steps in part.split(name, _CHUNK))
-        )
+        return mean_and_std(lambda: (part.reshape(-1, channels) for part in steps(name)))
 
-    obs = of("obs", num_channels(mixture.parts[0].spec.observation_space))
-    return Moments(*obs, of("reward", 1)[1])
+    return Moments(*of("obs", num_channels(spec.observation_space)), of("reward", 1)[1])
 
 
 def mean_and_std(chunks: Callable[[], Iterable[Tensor]]) -> tuple[Tensor, Tensor]:

@@ -15,10 +15,11 @@ import torch
 
 from icrl.app.root import Config
 from icrl.contracts import ConfigError, Json
-from icrl.data.windows import check_stores
+from icrl.data.windows import check_stores, recorded_moments
 from icrl.envs import make_env
 from icrl.evaluation.kinds import plain_gpt
 from icrl.evaluation.trained import InContextEvaluator
+from icrl.nn.encoders import set_moments
 from icrl.nn.gpt import make_gpt
 from icrl.runs.checkpoint import open_model
 from icrl.runs.device import dtype_of
@@ -52,7 +53,8 @@ def main(config: Config) -> Path:
                 check_stores(context.stores, start[1]["description"]["histories"], config.run_folder)
             with closing(make_env(config.env, context.device)) as env, closing(env.in_workers()) as world:
                 split, all_tasks = context.tasks, env.all_tasks().to(context.device)
-                tasks = all_tasks[[task for task in split["train"] if task not in split["development"]]]
+                learned = [task for task in split["train"] if task not in split["development"]]
+                tasks = all_tasks[learned]
                 hidden = all_tasks[[*split["held_out"], *split["development"]]]
                 training = trial_context(context, len(tasks))
                 family = rooms_beside(config, env, hidden)
@@ -60,6 +62,8 @@ def main(config: Config) -> Path:
                 model = make_gpt(config.model, spec).to(context.device, dtype_of(config))
                 if start:
                     model.load_state_dict(plain_gpt(config, spec, start[0]["model"], context.device).state_dict())
+                else:
+                    set_moments(model, recorded_moments(context.stores, learned))
                 objective_class = PolicyGradient if options.gae_lambda is None else CRITICS[-1](model)
                 device = config.device
                 short = spec.is_discrete and device.dtype == "float32" and device.amp_dtype in ("auto", "bfloat16")

@@ -67,6 +67,26 @@ def test_recorded_steps_follow_the_rules_and_improve(recorded: Path) -> None:
     assert len(films) == 6 * FILMED  # one for each task
 
 
+def test_trials_from_random_weights_have_the_moments_of_all_recorded_steps(recorded: Path, tmp_path: Path) -> None:
+    """Of the training tasks that are not set aside, although not one window can be cut from their rows."""
+    shutil.copytree(recorded / "histories", tmp_path / "histories")
+    small = ("num_tasks=2", "num_streams=2", "trial_steps=20", "num_iterations=1", "num_mini_batches=1", "bonus=0")
+    options = ("finetune.start=none", *(f"finetune.{option}" for option in small))
+    options += ("data.keep_every=[7]", "model.context_len=400")
+    done("finetune", tmp_path, *MODEL, *options, preset=ROBOT)
+    state, about = load_newest(tmp_path / "logs/small/finetuned", "last", torch.device("cpu"))
+    store, tasks = open_histories(tmp_path / "histories/small"), about["description"]["tasks"]
+    learned = np.isin(store.row_tasks, [task for task in tasks["train"] if task not in tasks["development"]])
+    obs, reward = store.columns["obs"][learned].reshape(-1, 2), store.rewards(learned).astype(np.float64)
+    expected = {
+        "obs.encoder": (obs.mean(0, np.float64), obs.std(0, np.float64)),
+        "prev_reward.encoder": (0, reward.std()),
+    }
+    for name, (mean, std) in expected.items():
+        np.testing.assert_allclose(state["model"][f"{name}.standardize.mean"].numpy(), mean, rtol=1e-6)
+        np.testing.assert_allclose(state["model"][f"{name}.standardize.std"].numpy(), std, rtol=1e-6)
+
+
 def test_a_killed_model_ends_with_the_same_bits_and_its_own_moments(recorded: Path, tmp_path: Path) -> None:
     """The checkpoint has the mean and deviation of the observations of the rows that it learned from; frozen, it plays
     tasks that it has not seen, beside random play and the optimum."""
