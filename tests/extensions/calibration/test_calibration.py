@@ -61,3 +61,11 @@ def test_it_needs_development_tasks(root) -> None:
     options = ("name=none", "run=none", "histories=tiny", *none)
     done("train_gpt", root, *options)
     assert "needs development tasks" in refusal("calibrate", root, *options)
+
+
+def test_it_is_measured_where_the_agents_of_development_tasks_did_not_learn(root) -> None:
+    """The model learned from successful agents alone, and none of the development tasks has one."""
+    options = ("name=good", "run=good", "histories=tiny", "data.min_final_success=1")
+    done("train_gpt", root, *options)
+    done("calibrate", root, *options)
+    assert (root / "logs/good/evaluation/calibration.json").exists()
