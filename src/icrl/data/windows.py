@@ -37,16 +37,18 @@ class DataConfig(Options):
     )
     history_len: int = option(0, "number of env steps per learner to use, from the start (0: all recorded)", ge=0)
     keep_every: Annotated[list[Annotated[int, Field(ge=1, le=1000)]], OneOrMore] = option(
-        [1, 4, 16], "keep only every k-th episode, so that a window shows more of a history; for each k of a list"
+        [1, 4, 16], "keep only every k-th episode, so that a window shows more of a history; a list: once for each k"
     )
-    kept_steps: int = option(320, "steps to use of the episodes kept for each k, as many for each (0: all)", ge=0)
+    kept_steps: int = option(
+        320, "steps to use of the episodes kept for each k, the same number for every k (0: all)", ge=0
+    )
     min_final_success: float = option(
         0.5, "leave out learners whose success over the last tenth of their history is lower", ge=0, le=1
     )
     num_development_tasks: int = option(
         4,
-        "training tasks that the model does not learn from; recipes and checkpoints are chosen on them (0: none; with "
-        "another data.development than random it only has to be above 0)",
+        "training tasks that the model does not learn from; recipes and checkpoints are chosen on them (0: none; if "
+        "data.development is not random, it only has to be above 0)",
         ge=0,
     )
     development: Literal["random", "region"] = option(

@@ -43,8 +43,8 @@ def regions() -> list[str]:
 class TasksConfig(Options):
     split: Annotated[str, OneOf(_SPLITS, r"\w+", "the name of a rule of an extension, or of yours")] = option(
         "random",
-        "rule of the held-out tasks. random: the last of a seeded permutation; list: tasks.held_out; other names: a "
-        "region of the world",
+        "rule that chooses the held-out tasks. random: the last of a seeded permutation; list: tasks.held_out; "
+        "other names: a region of the world",
     )
     num_train: int = option(57, "tasks with source agents, at least 2 (0: all that are not held out)", ge=0)
     num_held_out: int = option(
