@@ -97,7 +97,7 @@ class Windows:
         self._dtypes = step_dtypes(self.spec) | dict.fromkeys(FLOATS, torch.float32) | dict.fromkeys(ENDS, torch.int64)
         num_envs, num_steps = histories.manifest["rows"]["num_envs"], histories.columns["obs"].shape[1]
         steps = min(config.history_len // num_envs or num_steps, num_steps)
-        least = f"must be at least the {num_envs} environments of a learner in {folder}, a step each, or 0 for all"
+        least = f"must be at least {num_envs}, a step for each environment of a learner in {folder}, or 0 for all"
         refuse(0 < config.history_len < num_envs, f"data.history_len={config.history_len}: {least}")
         rows = objective.rows(histories, _selected_rows(histories, config, tasks), steps)
         self._steps, kept = RowColumns(histories, config, objective, rows, steps, rewards, labels).steps()
@@ -105,8 +105,8 @@ class Windows:
         usable = (lengths := self._kept.row_length.numpy()) >= context_len
         given = f"data.keep_every={config.keep_every} and data.kept_steps={config.kept_steps}"
         longest = f"the longest row of {folder}, {lengths.max(initial=0)} steps with {given}"
-        window = f"a window of {context_len} steps (trainer.mini_batch_length, or where that is 0 model.context_len)"
-        refuse(not usable.any(), f"{window} is longer than {longest}: lower it")
+        window = f"a window of {context_len} steps (trainer.mini_batch_length, or model.context_len if that is 0)"
+        refuse(not usable.any(), f"{window} is longer than {longest}: shorten the window")
         starts, num_windows = (lengths.cumsum() - lengths)[usable], lengths[usable] - context_len + 1
         self.num_windows, self.num_rows = int(num_windows.sum()), int(usable.sum())
         self._row_end = torch.from_numpy(num_windows.cumsum())  # windows before the end of each row
@@ -151,7 +151,7 @@ def _selected_rows(histories: Histories, config: DataConfig, tasks: list[int]) -
         say(f"no agent of {histories.folder} ended with a success, so {why}")
         return np.flatnonzero(of_tasks)
     none = f"no learner of {histories.folder} reaches data.min_final_success={config.min_final_success}"
-    refuse(not len(rows), f"{none}: the best one reaches {best:.3f}; 0 leaves none out")
+    refuse(not len(rows), f"{none}: the best one reaches {best:.3f}; 0 keeps all")
     return rows
 
 

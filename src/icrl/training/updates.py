@@ -61,7 +61,7 @@ class Updater:
     ) -> None:
         self.objective, self.config = objective, config.trainer
         self.optimizer = make_optimizer(model, config.optimizer)
-        alone = f"optimizer.name={config.optimizer.name} cannot share batches with others: it must be one process"
+        alone = f"optimizer.name={config.optimizer.name} cannot share batches: it needs one process"
         refuse(not config.optimizer.is_shared and ranks.size > 1, f"{alone}, not {ranks.size} processes")
         self._step = rules()[config.optimizer.name].step
         self.model, self.optimizer_config, self.after_step = model, config.optimizer, after_step

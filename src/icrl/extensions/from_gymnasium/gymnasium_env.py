@@ -243,7 +243,7 @@ def _check_options(config: GymnasiumConfig) -> None:
     """Rules of the options that need no environment."""
     values, tasks = config.reward_values or [], config.tasks
     both = config.task_visible and config.action_mask
-    refuse(both, "env.task_visible=true and env.action_mask=true both end observations: one must be false")
+    refuse(both, "env.task_visible=true and env.action_mask=true both append to observations: one must be false")
     refuse(not tasks, "env.tasks=[]: must have a mapping for each task")
     refuse(len(set(values)) < len(values), f"env.reward_values={values}: must have no duplicates")
     for number, task in enumerate(tasks):
@@ -267,7 +267,7 @@ def _check_options(config: GymnasiumConfig) -> None:
 def _check_width(config: GymnasiumConfig, obs: Space[Any]) -> None:
     """Refuse a room that the observations do not number."""
     if not isinstance(obs, Discrete):
-        refuse(config.width, f"env.width={config.width}: observations {obs} number no cells; give env.width=0")
+        refuse(config.width, f"env.width={config.width}: observations {obs} do not number cells; give env.width=0")
         return
     side = isqrt(obs.n) if isqrt(obs.n) ** 2 == obs.n else 0
     allowed = f"its square must be the number of observations, which is {obs.n}; 0: no square"
