@@ -202,8 +202,8 @@ WRONG = {  # message: options
     "module=nothing.py: there is no such file, relative to the working directory": ["module=nothing.py"],
     "module=no_such.module: ModuleNotFoundError: No module named 'no_such'": ["module=no_such.module"],
     "module={mine}/raises.py: ZeroDivisionError: division by zero": ["module={mine}/raises.py"],
-    "module={mine}/a-b.py: a-b.py must be named as a module is": ["module={mine}/a-b.py"],
-    "is another module json; rename the file": ["module={mine}/json.py"],
+    "module={mine}/a-b.py: a-b.py must have a name that a module can have": ["module={mine}/a-b.py"],
+    "is another module named json; rename the file": ["module={mine}/json.py"],
     "@world('dark_room') of twice.Twice: there is another world of this name": ["module={mine}/twice.py"],
     "@encoder('cell') of thrice.Thrice: there is another encoder of this name": ["module={mine}/thrice.py"],
     "model.obs_encoding=wave: must be one of cell, coordinates, smooth, framed, waves": [

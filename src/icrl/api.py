@@ -135,7 +135,7 @@ def make_env(preset: str | EnvConfig = "dark_room", *overrides: str) -> TensorEn
     torch.Size([24, 1])
     """
     if isinstance(preset, EnvConfig):
-        refuse(overrides, f"{' '.join(overrides)}: change options of a preset, not those of a model")
+        refuse(overrides, f"{' '.join(overrides)}: these change options of a preset, not of a model")
         return make_world(preset)
     options = [f"env={preset}", "source.num_envs=1", *overrides]  # one long row, so that all lengths fit
     return make_world(extra_module("icrl.app.compose", "icrl.make_env of a preset").load_config(options).env)

@@ -55,7 +55,7 @@ def test_windows_are_exactly_those_listed(data: st.DataObject, num_steps: int, s
     if not expected:
         lengths = (n for n in range(1, context_len) if listed(done, rows, steps, keep_every, n, kept_steps))
         longest = max(lengths, default=0)
-        named = r"\(trainer.mini_batch_length, or where that is 0 model.context_len\)"
+        named = r"\(trainer.mini_batch_length, or model.context_len if that is 0\)"
         message = (
             rf"window of {context_len} steps {named} is longer than the longest row of codes, {longest} steps with"
         )
@@ -124,7 +124,7 @@ def test_learners_below_the_threshold_are_left_out() -> None:
 @pytest.mark.parametrize(
     ("options", "objective", "tasks", "message"),
     [
-        ({"history_len": 1}, "ad", 3, r"data\.history_len=1: must be at least the 2 environments of a .* in codes"),
+        ({"history_len": 1}, "ad", 3, r"data\.history_len=1: must be at least 2, a step for each env.* codes"),
         ({"min_final_success": 0.8}, "ad", 3, r"no learner of .*codes reaches data\.min_final_success=0\.8.*0\.700"),
         ({"min_final_success": 0.8}, "ad", 1, r"0\.500"),  # the best of the tasks that are asked for
         ({}, "dpt", 3, r"objective\.name=dpt: optimal actions are unknown in codes"),

@@ -75,7 +75,9 @@ def test_two_processes_train_what_one_trains(again):
 @needs("scaling")
 def test_processes_that_cannot_share_the_streams_are_refused(root):
     config = load_config([*TINY, *TRIALS, f"root={root}", "finetune.num_streams=3"])
-    with pytest.raises(ConfigError, match="finetune.num_streams=3: each of 2 processes plays as many of the 9 streams"):
+    with pytest.raises(
+        ConfigError, match="finetune.num_streams=3: each of 2 processes plays an equal share of the 9 streams"
+    ):
         process_group().in_ranks(finetune.main, config, 2)
 
 

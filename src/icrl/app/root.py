@@ -89,7 +89,10 @@ class Config(RootOptions):
         stages="all",
     )
     code: dict[str, str] = option(
-        {}, "checksum of each file of your own that an option names; filled in, not set", may_change=True, stages="all"
+        {},
+        "checksum of each file of your own that an option names; filled in, not to be set",
+        may_change=True,
+        stages="all",
     )
     seed: Seed = seed_option("seed of everything random except the split of tasks", "all")
     num_threads: int = option(0, "CPU threads of PyTorch (0: all cores)", ge=0, le=1024, may_change=True, stages="all")

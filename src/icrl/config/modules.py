@@ -34,12 +34,17 @@ def load_module(name: str, given: str) -> ModuleType:
     """Import the module `name`, a dotted name or the path of a Python file; a file that changed since is imported
     again. Raises `ConfigError`, which begins with the option as `given`, if it is missing, fails, or has the name of
     another module, or if a file of a run names it."""
-    refuse(reads_record(), f"{given}: a file of the run names this module, and what a file names is never imported")
+    refuse(
+        reads_record(), f"{given}: a file of the run names this module, and modules named by files are never imported"
+    )
     path = None
     if name.endswith(".py"):
         path = Path(name).resolve()
         refuse(not path.is_file(), f"{given}: there is no such file, relative to the working directory")
-        refuse(not path.stem.isidentifier(), f"{given}: {path.name} must be named as a module is: letters, digits, _")
+        refuse(
+            not path.stem.isidentifier(),
+            f"{given}: {path.name} must have a name that a module can have: letters, digits, _",
+        )
         name = path.stem
         if str(path.parent) not in sys.path:
             sys.path.append(str(path.parent))
@@ -47,7 +52,7 @@ def load_module(name: str, given: str) -> ModuleType:
         module = importlib.import_module(name)
         there = module.__file__ or "built in"
         other = path and Path(there).resolve() != path
-        refuse(other, f"{given}: {there} is another module {name}; rename the file")
+        refuse(other, f"{given}: {there} is another module named {name}; rename the file")
         if path and (checksum := file_checksum(path)) != _checksums.setdefault(name, checksum):
             Path(cache_from_source(str(path))).unlink(missing_ok=True)  # it may have the time and size of the new text
             module, _checksums[name] = importlib.reload(module), checksum

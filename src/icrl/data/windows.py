@@ -37,16 +37,18 @@ class DataConfig(Options):
     )
     history_len: int = option(0, "number of env steps per learner to use, from the start (0: all recorded)", ge=0)
     keep_every: Annotated[list[Annotated[int, Field(ge=1, le=1000)]], OneOrMore] = option(
-        [1, 4, 16], "keep only every k-th episode, so that a window shows more of a history; for each k of a list"
+        [1, 4, 16], "keep only every k-th episode, so that a window shows more of a history; a list: once for each k"
     )
-    kept_steps: int = option(320, "steps to use of the episodes kept for each k, as many for each (0: all)", ge=0)
+    kept_steps: int = option(
+        320, "steps to use of the episodes kept for each k, the same number for every k (0: all)", ge=0
+    )
     min_final_success: float = option(
         0.5, "leave out learners whose success over the last tenth of their history is lower", ge=0, le=1
     )
     num_development_tasks: int = option(
         4,
-        "training tasks that the model does not learn from; recipes and checkpoints are chosen on them (0: none; with "
-        "another data.development than random it only has to be above 0)",
+        "training tasks that the model does not learn from; recipes and checkpoints are chosen on them (0: none; if "
+        "data.development is not random, it only has to be above 0)",
         ge=0,
     )
     development: Literal["random", "region"] = option(
@@ -95,7 +97,7 @@ class Windows:
         self._dtypes = step_dtypes(self.spec) | dict.fromkeys(FLOATS, torch.float32) | dict.fromkeys(ENDS, torch.int64)
         num_envs, num_steps = histories.manifest["rows"]["num_envs"], histories.columns["obs"].shape[1]
         steps = min(config.history_len // num_envs or num_steps, num_steps)
-        least = f"must be at least the {num_envs} environments of a learner in {folder}, a step each, or 0 for all"
+        least = f"must be at least {num_envs}, a step for each environment of a learner in {folder}, or 0 for all"
         refuse(0 < config.history_len < num_envs, f"data.history_len={config.history_len}: {least}")
         rows = objective.rows(histories, _selected_rows(histories, config, tasks), steps)
         self._steps, kept = RowColumns(histories, config, objective, rows, steps, rewards, labels).steps()
@@ -103,8 +105,8 @@ class Windows:
         usable = (lengths := self._kept.row_length.numpy()) >= context_len
         given = f"data.keep_every={config.keep_every} and data.kept_steps={config.kept_steps}"
         longest = f"the longest row of {folder}, {lengths.max(initial=0)} steps with {given}"
-        window = f"a window of {context_len} steps (trainer.mini_batch_length, or where that is 0 model.context_len)"
-        refuse(not usable.any(), f"{window} is longer than {longest}: lower it")
+        window = f"a window of {context_len} steps (trainer.mini_batch_length, or model.context_len if that is 0)"
+        refuse(not usable.any(), f"{window} is longer than {longest}: shorten the window")
         starts, num_windows = (lengths.cumsum() - lengths)[usable], lengths[usable] - context_len + 1
         self.num_windows, self.num_rows = int(num_windows.sum()), int(usable.sum())
         self._row_end = torch.from_numpy(num_windows.cumsum())  # windows before the end of each row
@@ -149,7 +151,7 @@ def _selected_rows(histories: Histories, config: DataConfig, tasks: list[int]) -
         say(f"no agent of {histories.folder} ended with a success, so {why}")
         return np.flatnonzero(of_tasks)
     none = f"no learner of {histories.folder} reaches data.min_final_success={config.min_final_success}"
-    refuse(not len(rows), f"{none}: the best one reaches {best:.3f}; 0 leaves none out")
+    refuse(not len(rows), f"{none}: the best one reaches {best:.3f}; 0 keeps all")
     return rows
 
 

@@ -43,8 +43,8 @@ def regions() -> list[str]:
 class TasksConfig(Options):
     split: Annotated[str, OneOf(_SPLITS, r"\w+", "the name of a rule of an extension, or of yours")] = option(
         "random",
-        "rule of the held-out tasks. random: the last of a seeded permutation; list: tasks.held_out; other names: a "
-        "region of the world",
+        "rule that chooses the held-out tasks. random: the last of a seeded permutation; list: tasks.held_out; "
+        "other names: a region of the world",
     )
     num_train: int = option(57, "tasks with source agents, at least 2 (0: all that are not held out)", ge=0)
     num_held_out: int = option(
@@ -113,7 +113,7 @@ def split_tasks(env: TensorEnv, config: Config) -> Split:
         len(train) < max(options.num_train, 2) or len(held_out) < max(options.num_held_out, 1),
         f"tasks.num_train={options.num_train} and tasks.num_held_out={options.num_held_out}: this environment has "
         f"{len(order)} tasks, and tasks.split={options.split} leaves {len(train)} tasks for training and holds out "
-        f"{len(held_out)}, and there must be as many as you ask for, at least two for training and one held out"
+        f"{len(held_out)}; it must leave what you ask for, and at least two for training and one held out"
         + (f"; give tasks.num_train={number} tasks.num_held_out=0" if helps else ""),
     )
     return Split(train[: options.num_train or None], held_out[-options.num_held_out :])

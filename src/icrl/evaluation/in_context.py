@@ -42,17 +42,17 @@ class EvaluationConfig(Options):
         "last", "checkpoint to roll out: the best in evaluations, the last, or that of an update, such as a snapshot"
     )
     tasks: Literal["test", "development"] = option(
-        "test", "test: held-out tasks, and development tasks beside them; development: these alone, to choose a recipe"
+        "test", "test: held-out tasks, and development tasks too; development: only the latter, to choose a recipe"
     )
     num_episodes: int = option(40, "episodes per stream", ge=2, le=10**6)
     num_streams: int = option(20, "streams per held-out task (or development task)", ge=1, le=10**5)
     num_train_tasks: int = option(0, "training tasks of the model that are also played, for comparison (0: all)", ge=0)
     sample_probability: float = option(1.0, "probability of sampling at policy.temperature, else greedy", ge=0, le=1)
     temperatures: list[Annotated[float, Field(ge=0)]] = option([0.0, 0.5], "other temperatures to compare (0: greedy)")
-    ablations: bool = option(True, "also play with a context that is blanked, shuffled, wiped or of another task")
+    ablations: bool = option(True, "also play with a context that is blanked, shuffled, wiped, or that of another task")
     moved_goal: bool = option(
         True,
-        "in DarkRoom also move the goal after half of the episodes, with the context kept, to that of the next task",
+        "in DarkRoom also move the goal to that of the next task after half of the episodes, keeping the context",
     )
     num_probe_streams: int = option(
         4,
@@ -62,7 +62,7 @@ class EvaluationConfig(Options):
         le=10**5,
     )
     num_bootstrap: int = option(2000, "bootstrap resamples of the intervals", ge=100, le=10**5)
-    videos: bool = option(True, "write the videos of the model beside the source agent", may_change=True)
+    videos: bool = option(True, "write videos of the model next to the source agent", may_change=True)
 
     former = {"calibration": NO_EFFECT, "num_train_streams": NO_EFFECT, "reward_ablations": False, "confidence": 0.95}
 

@@ -128,7 +128,7 @@ def open_setup(config: Config, device: torch.device) -> Iterator[Setup]:
     with closing(make_env(config.env, device)) as env:
         spec, parts = env.spec, trained.tasks_by_part(config, opened.described["tasks"])
         if changes:
-            lacking = "another world than that of the training needs an extension that is not installed"
+            lacking = "evaluation outside the training world needs an extension that is not installed"
             refuse(not trained.OTHER_WORLDS, f"env: {', '.join(changes)} changed, and {lacking}")
             spec, new_tasks = trained.OTHER_WORLDS[-1](config, env, opened.described)
             parts = {"held_out": new_tasks}

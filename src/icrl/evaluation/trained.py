@@ -74,7 +74,10 @@ def open_start(config: Config, trained: TrainedPolicy, spec: EnvSpec, device: to
     if start == "none" or not trained.is_plain:
         return None
     before, about = open_model(config.run_folder / "gpt", "last", "train_gpt", device)
-    refuse(about["state_sha256"] != start, f"{config.run_folder / 'gpt'} is not the model that {trained.folder} tuned")
+    refuse(
+        about["state_sha256"] != start,
+        f"{config.run_folder / 'gpt'} is not the model from which {trained.folder} was fine-tuned",
+    )
     return plain_gpt(config, spec, before["model"], device)
 
 
@@ -94,7 +97,9 @@ def training_store(config: Config, trained: Json) -> Histories:
 def changes_of(config: Config, trained: Json) -> dict[str, Any]:
     """New values of the world's options that differ from the `trained` ones. Raises `ConfigError` for another kind."""
     if (name := config.env.name) != (before := trained["env"]["name"]):
-        raise ConfigError(f"env.name={name}: the model was trained in env.name={before}, and cannot read other kinds")
+        raise ConfigError(
+            f"env.name={name}: the model was trained in env.name={before}, and cannot read other kinds of worlds"
+        )
     given, trained_in = (config.env.modules_in(env) for env in (vars(config.env), trained["env"]))
     other = [*given.values()] != [*trained_in.values()]  # which only a command may name, see `modules`
     told = f"{', '.join(given)}: the model was trained in {', '.join(trained_in)}; the module must be the same"

@@ -51,11 +51,11 @@ class GPTConfig(Options):
     add_env_time: bool = option(True, "add the env time step embedding to another position code, but not to none")
     obs_encoding: Annotated[str, OneOf(OBS_ENCODINGS, r"\w+", "the name of an encoder of yours")] = option(
         "coordinates",
-        "encoding of Discrete observations. cell: one vector per observation (also in worlds without a square room); "
-        "coordinates: the sum of those of row, column and the rest; smooth: the same, but neighbouring rows and "
-        "columns share parts of their vectors; framed: coordinates in a grid of side model.max_size, with the room "
-        "at random places during training and in the middle afterwards, so that larger rooms can be read; "
-        "of any observations: an encoder that a module= of yours registers",
+        "encoding of Discrete observations. cell: one vector per observation (also in worlds without a square "
+        "room); coordinates: the sum of those of row, column and the rest; smooth: the same, but neighbouring rows "
+        "and columns share parts of their vectors; framed: coordinates in a grid of side model.max_size, with the "
+        "room at random places during training and in the middle afterwards, so that larger rooms can be read; for "
+        "any observations: an encoder that your module= registers",
     )
     head: Annotated[str, OneOf(("auto", "gaussian", "binned"), r"\w+", "the name of a head of an extension")] = option(
         "auto",

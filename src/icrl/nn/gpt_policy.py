@@ -27,9 +27,9 @@ if TYPE_CHECKING:
 
 
 class PolicyConfig(Options):
-    model: Name = option("gpt", "acting model: gpt, of stage two; finetuned, of trials; or one of an extension")
+    model: Name = option("gpt", "model that acts: gpt (of stage two), finetuned (of trials), or one of an extension")
     advantage_scale: float = option(
-        0.0, "factor of advantages added to the logits (0: none); needs a critic, which extensions have", ge=0
+        0.0, "factor of advantages added to the logits (0: none); needs a critic from an extension", ge=0
     )
     temperature: float = option(1.0, "sampling temperature of actions", ge=0.001)
     context_kept: float = option(0.75, "fraction of a full context that is kept when it is rebuilt", ge=0.01, le=0.99)

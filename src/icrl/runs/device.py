@@ -29,13 +29,13 @@ class DeviceConfig(Options):
     """Device and precision of a run."""
 
     type: Annotated[Text, "auto, cpu, cuda or cuda:N"] = option(
-        "auto", "where tensors live: auto (a GPU where there is one), cpu, cuda, or cuda:N for GPU N", may_change=True
+        "auto", "where tensors live: auto (a GPU if there is one), cpu, cuda, or cuda:N for GPU N", may_change=True
     )
     dtype: Literal["float32", "float64"] = option("float32", "dtype of parameters", stages="2, 3, 4")
     amp_dtype: Literal["auto", "none", "bfloat16", "float16"] = option(
         "none",
-        "mixed precision: matrix products in bfloat16, or float16 with a loss scaler; auto: in stage two and in trials "
-        "bfloat16 if this machine multiplies it faster, measured at the start, else none",
+        "mixed precision: matrix products in bfloat16, or float16 with a loss scaler; auto: in stage two and in "
+        "trials bfloat16 if a test at the start finds it faster on this machine, else none",
         stages="2, 3",
     )
 

@@ -30,9 +30,11 @@ class EvalTimesConfig(Options):
 class EvalsConfig(EvalTimesConfig):
     num_eval_episodes: int = option(128, "episodes per task (stage one: per learner)", ge=1, le=10**6)
     num_eval_environments: int = option(
-        8, "streams that share the episodes; of each the first ceil(episodes / streams) count", ge=1, le=10**5
+        8, "streams that share the episodes; the first ceil(episodes / streams) of each stream count", ge=1, le=10**5
     )
-    sample_probability: float = option(1.0, "probability of sampling an action, else the most probable one", ge=0, le=1)
+    sample_probability: float = option(
+        1.0, "probability of sampling an action instead of taking the most probable one", ge=0, le=1
+    )
     async_eval: bool = option(True, "evaluate in another process while training continues", may_change=True)
 
     former = {"timeout": NO_EFFECT, "uncertainty": NO_EFFECT}

@@ -43,7 +43,10 @@ class CurvesConfig(Options):
 
 class SummariesConfig(CurvesConfig):
     gradient_noise_scale: Literal["none", "alternative", "paper"] = option(
-        "none", "log the gradient noise scale: the batch size up to which more helps", may_change=True, stages="2, 3"
+        "none",
+        "log the gradient noise scale: the batch size up to which larger batches help",
+        may_change=True,
+        stages="2, 3",
     )
     details: bool = option(
         False,

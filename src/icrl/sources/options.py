@@ -51,8 +51,8 @@ class SourceConfig(Options):
     num_envs: int = option(10, "environments per learner and task; each is one history row", ge=1, le=10**6)
     num_iterations: int = option(
         0,
-        "iterations of unroll and updates (0: as many as source.num_env_steps needs; more: a source with a replay "
-        "goes on learning from it)",
+        "iterations of unroll and updates (0: as many as source.num_env_steps needs; if more, a source with a "
+        "replay buffer keeps learning from it)",
         ge=0,
     )
     num_env_steps: int = option(30000, "env steps per learner in all (0: as many as source.num_iterations make)", ge=0)
@@ -165,7 +165,7 @@ class NetworkConfig(SourceConfig):
 
     hidden_size: int = option(128, "width of observation embeddings; over vectors, of hidden layers", ge=1, le=2**16)
     learning_rate: NotNegative = option(0.003, "Adam's learning rate")
-    max_gradient_norm: float = option(0.5, "largest norm of a learner's gradient, which is clipped", gt=0)
+    max_gradient_norm: float = option(0.5, "norm at which each learner's gradient is clipped", gt=0)
 
     former = {"adam_beta1": 0.9, "adam_beta2": 0.999, "adam_eps": 1e-6}
 

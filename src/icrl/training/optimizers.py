@@ -30,7 +30,7 @@ class OptimizerConfig(Options):
 
     name: str = option("", UPDATE_RULE)
     learning_rate: Annotated[Any, Rate(ge=0)] = option(_RATE, "learning rate of all parameters")
-    max_gradient_norm: Annotated[Any, Rate(gt=0)] = option(1.0, "largest norm of the gradient, which is clipped")
+    max_gradient_norm: Annotated[Any, Rate(gt=0)] = option(1.0, "norm at which the gradient is clipped")
 
     @model_validator(mode="after")
     def _check(self) -> Self:

@@ -47,18 +47,26 @@ class FinetuneConfig(Options):
 
     start: Literal["gpt", "none"] = option("gpt", "gpt: the model of stage two of `run`; none: random weights")
     num_iterations: int = option(
-        110, "iterations: all streams play a trial, and updates on it follow", ge=1, le=10**6, is_budget=True
+        110,
+        "iterations: in each, all streams play a trial, and updates on these trials follow",
+        ge=1,
+        le=10**6,
+        is_budget=True,
     )
     trial_steps: int = option(100, "env steps of a trial, across episodes", ge=2)
     num_tasks: int = option(0, "training tasks of an iteration, drawn anew each time (0: all of them)", ge=0)
     num_unsolvable: int = option(0, "additional tasks without a goal, which pay only the bonus; DarkRoom only", ge=0)
     num_rooms: int = option(
-        0, "tasks in other rooms: size, place, start and goal are drawn, but no held-out goal; DarkRoom only", ge=0
+        0,
+        "tasks in other rooms, whose size, place, start and goal are drawn (never a held-out goal); DarkRoom only",
+        ge=0,
     )
     room_sizes: Annotated[list[Annotated[int, Field(ge=2, le=64)]], Field(min_length=2, max_length=2)] = option(
         [5, 8], "smallest and largest side of the other rooms; at most model.max_size"
     )
-    num_streams: int = option(4, "streams of each task, compared with each other (1: with all)", ge=1, le=10**5)
+    num_streams: int = option(
+        4, "streams of each task, compared with each other (1: with those of all tasks)", ge=1, le=10**5
+    )
     num_mini_batches: int = option(8, "updates of an iteration, each on an equal share of the streams", ge=1, le=10**5)
     discount: float = option(0.96, "discount of a step, across episodes", ge=0, le=1)
     gae_lambda: float | None = option(None, "lambda of generalised advantages; null: no value head", ge=0, le=1)

@@ -191,10 +191,10 @@ def check_trials(config: Config, records: bool = False) -> None:
     check_playable(config.env)
     options = config.finetune
     with closing(make_env(config.env)) as env:
-        many = "an observation of this world is a vector of real numbers, which hardly comes twice"
+        many = "an observation of this world is a vector of real numbers, which hardly ever recurs"
         real = options.bonus and env.spec.obs_dtype == torch.float32
         refuse(real, f"finetune.bonus={options.bonus}: {many}; give finetune.bonus=0")
-        own = f"model.head={config.model.head} has a model of its own, and trials train the plain one: give auto"
+        own = f"model.head={config.model.head} has a model of its own, but trials train the plain one: give auto"
         refuse(make_head(config.model, env.spec).model, own)
         none = f"finetune.num_unsolvable={options.num_unsolvable}: env.name={config.env.name} has no such tasks; give 0"
         refuse(options.num_unsolvable and env.unsolvable(env.all_tasks()[:0]) is None, none)
@@ -236,7 +236,7 @@ def check_streams(options: FinetuneConfig, num_tasks: int, ranks: int = 1) -> in
     """Streams of an iteration on `num_tasks` training tasks. Raises `ConfigError` if these are too few for the
     mini-batches, or cannot be shared by so many `ranks`."""
     number, parts = options.streams_of(num_tasks), options.num_mini_batches
-    played = f"each of {ranks} processes plays as many of the {number} streams of all tasks"
+    played = f"each of {ranks} processes plays an equal share of the {number} streams of all tasks"
     refuse(number % ranks, f"finetune.num_streams={options.num_streams}: {played}; give a multiple of {ranks}")
     most, why = number // ranks, f": {played}" if ranks > 1 else ", the streams of all tasks"
     refuse(parts > most, f"finetune.num_mini_batches={parts}: must be at most {most}{why}")

@@ -28,9 +28,13 @@ class TrainerConfig(Options):
     num_iterations: int = option(2000, "gradient updates", ge=1, is_budget=True)
     mini_batch_size: int = option(32, "windows per update, over all processes and accumulation steps", ge=1)
     mini_batch_length: int = option(0, "env steps in a window (0: model.context_len)", ge=0)
-    gradient_accumulation_steps: int = option(1, "parts of an update's windows, one by one, to save memory", ge=1)
+    gradient_accumulation_steps: int = option(
+        1, "parts into which the windows of an update are split, one after the other, to save memory", ge=1
+    )
     evaluate: bool = option(True, "evaluate in context during training (evals.*), and keep the best checkpoint")
-    activation_checkpointing: bool = option(False, "keep only each block's input, recompute the rest, to save memory")
+    activation_checkpointing: bool = option(
+        False, "keep only the input of each block and recompute the rest, to save memory"
+    )
     compile: bool = option(False, "torch.compile: slower to start, faster to run; needs a C++ compiler")
 
     former = {"seeds": NO_EFFECT, "empty_cache": NO_EFFECT, "parameter_check_interval": NO_EFFECT}
@@ -57,7 +61,7 @@ class Updater:
     ) -> None:
         self.objective, self.config = objective, config.trainer
         self.optimizer = make_optimizer(model, config.optimizer)
-        alone = f"optimizer.name={config.optimizer.name} cannot share batches with others: it must be one process"
+        alone = f"optimizer.name={config.optimizer.name} cannot share batches: it needs one process"
         refuse(not config.optimizer.is_shared and ranks.size > 1, f"{alone}, not {ranks.size} processes")
         self._step = rules()[config.optimizer.name].step
         self.model, self.optimizer_config, self.after_step = model, config.optimizer, after_step

@@ -171,7 +171,7 @@ def test_wrong_options_of_a_teacher_are_refused_before_any_work(tmp_path: Path) 
     for options, message in (
         (("env=dark_room", "source=taught"), "env.name=dark_room has no env.task_visible"),
         ((CART, "source=taught", "source.expert=['source=ppo','source.clipp=1']"), "source.clipp"),
-        ((CART, "source=taught", "source.expert=['source=taught']"), "a teacher must learn by itself"),
+        ((CART, "source=taught", "source.expert=['source=taught']"), "a teacher must not have a teacher of its own"),
         ((CART, "source=noise_distillation", "source.wrong_task=0.5"), "source.wrong_task=0.5 needs a teacher"),
     ):
         assert message in refusal("train_agents", tmp_path, *options, preset=())

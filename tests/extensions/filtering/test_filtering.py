@@ -108,5 +108,5 @@ def test_a_refusal_names_field_value_and_what_is_allowed(_: str, overrides: list
 @needs("offline_rl")
 @pytest.mark.parametrize("program", ["train_ilql", "extract_policy"])
 def test_programs_that_do_not_filter_refuse_it(root: Path, program: str) -> None:
-    told = "objective.name=filtered selects histories for train_gpt alone: give objective=ad"
+    told = "objective.name=filtered selects histories only for train_gpt: give objective=ad"
     assert refusal(program, root, "histories=tiny", "objective=filtered") == told

@@ -146,7 +146,7 @@ def test_vectors_become_float32_and_integers_stay(space: Space, expected: Space)
         ({"action": "whole"}, ["actions Box(0, 5", "a Box of floats"]),
         ({"wrappers": ["Flatten"]}, ["env.wrappers: there is no Flatten", "gymnasium.wrappers"]),
         ({"wrappers": ["FrameStackObservation"]}, ["TypeError", "stack_size"]),
-        ({"width": 2}, ["env.width=2", "number no cells", "give env.width=0"]),
+        ({"width": 2}, ["env.width=2", "do not number cells", "give env.width=0"]),
         ({"tasks": [{}, {"action": "discrete"}]}, ["env.tasks[1]={'action': 'discrete'}", "3 actions", "must agree"]),
         ({"tasks": [{}, {"set.inner.mass": 1.0}]}, ["env.tasks[1]", "set.inner.mass=1.0: type has no attribute mass"]),
         ({"tasks": [{}, {"set.gains": [1.0, 2.0, 3.0]}]}, ["env.tasks[1]", "ValueError"]),

@@ -117,7 +117,7 @@ def test_observations_of_no_square_are_folded_into_rows() -> None:
         ({"tasks": [*LAKES, {}]}, ["env.tasks[3]={}", "16 observations", "env.tasks[0]", "9 observations"]),
         ({"tasks": [LAKES[0], LAKES[1] | {"max_episode_steps": 7}]}, ["env.tasks[1]", "env.max_episode_steps"]),
         ({"tasks": [*LAKES, {}, dict(LAKES[1])]}, ["env.tasks[1]", "env.tasks[4]", "must differ"]),
-        ({"id": "CartPole-v1", "tasks": [{}]}, ["env.width=3", "Box", "number no cells"]),
+        ({"id": "CartPole-v1", "tasks": [{}]}, ["env.width=3", "Box", "do not number cells"]),
         ({"id": TOY, "tasks": [{"first": 1}]}, ["env.tasks[0]={'first': 1}", "from 0"]),
         ({"width": 2}, ["env.width=2", "number of observations, which is 9", "give env.width=3"]),
         ({"reward_values": [0.0, 1.0, 0.0]}, ["env.reward_values=[0.0, 1.0, 0.0]", "no duplicates"]),

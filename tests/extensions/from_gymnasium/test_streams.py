@@ -94,7 +94,7 @@ REPORTED_BY_WORKERS = [toy(fault="step"), toy(fault="die"), replace(toy(fault="d
         (toy(fault="base"), ["env.tasks[0], episode 1, step 3: BaseException: mine"]),
         (
             replace(toy(fault="deaf"), timeout=0.5),
-            ["env.tasks[0], episode 1, step 3: HangError: no answer in 0.5 s, as env.timeout says"],
+            ["env.tasks[0], episode 1, step 3: HangError: no answer in 0.5 s, the limit set by env.timeout"],
         ),
         (shaped(fault="nan", at=2), ["env.tasks[0], episode 1, step 2: ", "not finite"]),
         (shaped(fault="shape", at=2), ["env.tasks[0], episode 1, step 2: ", "its observation"]),

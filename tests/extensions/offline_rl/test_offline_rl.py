@@ -109,13 +109,13 @@ def test_every_preset_trains(root, preset):
 def test_exports_of_critics_are_refused(offline):
     for model in ("gpt", "critic"):
         message = refusal("export_model", offline, f"policy.model={model}", "policy.advantage_scale=1")
-        assert "only a sequence model by itself is exported" in message
+        assert "only a sequence model on its own can be exported" in message
 
 
 def test_extracted_policies_are_loaded_and_critics_are_not(critics: Path) -> None:
     assert icrl.load(critics / "logs/tiny", model="awr").act([4]).shape == (1,)
     for model, told in (
-        ("critic", "a critic acts in `evaluate` alone"),
+        ("critic", "a critic acts only in `evaluate`"),
         ("ilql", "policy.model=ilql .* gpt, finetuned"),
     ):
         with pytest.raises(PipelineError, match=told):

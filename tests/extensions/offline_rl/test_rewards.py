@@ -42,7 +42,7 @@ def test_identity_is_the_recorded_reward_and_plugins_read_one_task_a_row() -> No
     found = rewards.training_rewards(rewards.load_plugin("identity"), lives, [0, 3], 6)
     assert found.dtype == np.float32 and found.tolist() == [[0 if ends else 1 for ends in done[row]] for row in (0, 3)]
     lives.manifest["config"]["source"] = {"task_change": 0.2}
-    with pytest.raises(ConfigError, match=r"critic\.reward_plugin=identity reads one task a row"):
+    with pytest.raises(ConfigError, match=r"critic\.reward_plugin=identity reads one task per row"):
         rewards.training_rewards(rewards.load_plugin("identity"), lives, [0], 6)
 
 

@@ -59,7 +59,7 @@ def test_a_dead_process_or_a_failed_one_is_named(pool: type[Pool]) -> None:
     others = [(str(number), partial(look, number, torch.ones(1))) for number in range(4)]
     with pytest.raises(PipelineError, match="died. Run the same command again, or with num_threads=1"):
         in_parallel([("last", die), *others], 2, "jobs")
-    for job, said in ((die, "looking died; the same command does it"), (partial(fail, 7), "looking failed; .*job 7")):
+    for job, said in ((die, "looking died; run the same command"), (partial(fail, 7), "looking failed; .*job 7")):
         with pytest.raises(PipelineError, match=said), pool().begun(job, "looking") as result:
             result()
 

@@ -86,7 +86,7 @@ def test_a_union_that_is_its_own_shard_is_refused(store: Histories, tmp_path: Pa
     folder = union_of(store, tmp_path / "union", [2, 2])
     shutil.rmtree(folder / "shard-0-of-2")
     (folder / "shard-0-of-2").symlink_to(folder)
-    with pytest.raises(DamagedHistoriesError, match="is that of a shard, but also of a union"):
+    with pytest.raises(DamagedHistoriesError, match="belongs to a shard, but also to a union"):
         open_histories(folder)
 
 

@@ -73,7 +73,7 @@ REFUSED = {
     "a better curve": (lambda found: curve_of(found).append(1.0), "mean of curves, model, training tasks, returns"),
     "choice": (lambda found: found["development_tasks"].append(found["held_out_tasks"][1]), "are training or develop"),
     "another world": (lambda found: found.pop("train_tasks"), "names no training tasks"),
-    "another program": (lambda found: found["owner"].update(program="study"), "must be those of evaluate"),
+    "another program": (lambda found: found["owner"].update(program="study"), "must be results of evaluate"),
     "another run": (lambda found: found["owner"].update(run="beef"), "episodes.npz is from evaluate"),
     "development": (lambda found: found["config"]["evaluation"].update(tasks="development"), "evaluation.tasks=test"),
     "a snapshot": (lambda found: found["config"]["evaluation"].update(checkpoint=4), "unfinished training"),

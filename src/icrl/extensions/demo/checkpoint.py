@@ -27,7 +27,7 @@ def check_room(env: TensorEnv, name: str) -> DarkRoom:
     """`env`, if it is a room that the page can show. Raises `ConfigError` if not; `name` is its `env.name`."""
     if not isinstance(env, DarkRoom):
         raise ConfigError(f"env.name={name}: the page shows rooms with one goal, so it must be dark_room")
-    refuse(env.permute_actions, "env.permute_actions=true: the page shows rooms where it is false")
+    refuse(env.permute_actions, "env.permute_actions=true: the page only shows rooms where it is false")
     return env
 
 

@@ -73,7 +73,10 @@ def run_of_teacher(config: Config, teacher: str, given: list[str]) -> Config:
         source = load_config([*world, *_UNUSED, *given]).source
     except ConfigError as error:
         raise ConfigError(f"source.expert={given}: {error}") from error
-    refuse(getattr(source, "teacher", "none") != "none", f"source.expert={given}: a teacher must learn by itself")
+    refuse(
+        getattr(source, "teacher", "none") != "none",
+        f"source.expert={given}: a teacher must not have a teacher of its own",
+    )
     names = {"name": teacher, "run": teacher, "histories": [teacher]}
     return replace(config, source=source, env=replace(config.env, task_visible=True), **names)
 
@@ -88,7 +91,7 @@ def trained_agents(config: Config, teacher: str, tasks: Tensor) -> Learner:
     `ConfigError` if they do not fit this run."""
     agents, source, where = agents_of_teacher(config, teacher, tasks), config.source, f"source.teacher={teacher}"
     moved = isinstance(agents, Informed) and source.task_change
-    refuse(moved, f"{where} sees the task of a whole stream: give source.task_change=0")
+    refuse(moved, f"{where} sees one task for a whole stream: give source.task_change=0")
     per_task = agents.num_learners // len(tasks) or 1  # one for all tasks
     streams = [("source.num_envs", source.num_envs, "")]
     if source.evaluate:

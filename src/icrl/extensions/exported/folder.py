@@ -34,7 +34,7 @@ def save(policy: InContextPolicy, folder: str | Path) -> Path:
     Raises `ConfigError` if the folder holds anything but a model, `PipelineError` if it cannot be written."""
     folder, model = Path(folder).absolute(), policy.policy.model
     plain = isinstance(model, GPT) and type(model) is (model.head.model or GPT)
-    refuse(not plain, f"{folder}: a {type(model).__name__} is not saved, only a sequence model by itself")
+    refuse(not plain, f"{folder}: a {type(model).__name__} is not saved; only a sequence model on its own can be")
     refuse(folder.exists() and not folder.is_dir(), f"{folder}: is a file; give a folder")
     held = [path.name for path in folder.glob("*")] if not (folder / WEIGHTS).exists() else []
     refuse(held, f"{folder}: holds {', '.join(sorted(held)[:3])}, and no model; give an empty or new folder")
@@ -63,7 +63,9 @@ def read_exported(folder: Path) -> tuple[dict[str, Any], Json, Path]:
     except (PipelineError, OSError) as error:
         raise DamagedCheckpointError(f"{folder} cannot be read: {error}; export the model again") from error
     if not whole:
-        raise DamagedCheckpointError(f"{folder / WEIGHTS} is damaged, or not that of {ABOUT}; export the model again")
+        raise DamagedCheckpointError(
+            f"{folder / WEIGHTS} is damaged, or does not belong to {ABOUT}; export the model again"
+        )
     check_described(about["description"], folder)
     with content_of(folder / WEIGHTS, DamagedCheckpointError):
         return safetensors.torch.load(content), about, folder / ABOUT

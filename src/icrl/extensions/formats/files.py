@@ -138,7 +138,7 @@ def read_lives(form: str, path: Path, names: Mapping[str, str]) -> list[Life]:
     unknown = sorted(set(names) - set(RULES))
     refuse(unknown, f"columns: {', '.join(unknown)}: must be among {', '.join(RULES)}")
     refuse(not path.exists(), f"path={path}: there is no such file or folder, relative to the working directory")
-    refuse(names and form == "minari", "columns: those of format=minari have fixed names; leave it out")
+    refuse(names and form == "minari", "columns: those of format=minari have fixed names; leave columns= out")
     suffixes = _SUFFIXES.get(form, "")
     if form == "minari":
         files = [path] if (path / "data").is_dir() else sorted(one.parent for one in path.rglob("data") if one.is_dir())

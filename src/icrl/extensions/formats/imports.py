@@ -48,7 +48,7 @@ def complete(life: Life) -> Arrays:
     if (found := columns.get("next_obs")) is None:
         columns["next_obs"] = np.where(_wide(going, following), following, columns["obs"])
     else:
-        shapes = f"has the shape {found.shape[1:]} of a step, and obs {following.shape[1:]}"
+        shapes = f"has shape {found.shape[1:]} in a step, and obs {following.shape[1:]}"
         refuse(found.shape != following.shape, f"{life.place}: column next_obs {shapes}; must be the same")
         agrees = (found == following).reshape(length, -1).all(axis=1)
         require(life.place, "next_obs", found, agrees | ~going, "must be the next observation, inside an episode")
@@ -92,7 +92,7 @@ def _space(columns: Sequence[np.ndarray], name: str, bound: float = 0.0) -> Spac
         if len(shape) == _IMAGE and all(column.dtype == np.uint8 for column in columns):
             return Box(0, 255, shape, np.uint8)
         largest = np.max([column.max(axis=0) for column in columns], axis=0)
-        refuse(len(shape) > 1, f"column {name}: integers of shape {shape} of a step; must be one, a list, or an image")
+        refuse(len(shape) > 1, f"column {name}: integers of shape {shape} in a step; must be one, a list, or an image")
         return MultiDiscrete(largest.astype(np.int64) + 1) if shape else Discrete(int(largest) + 1)
     shape = shape or (1,)
     low, high = (
@@ -113,7 +113,7 @@ def checked(life: Life, spec: EnvSpec, steps: int) -> dict[str, torch.Tensor]:
         for name in (name for name in names if name in found):
             column = found[name]
             fits = column[0].size == math.prod(shape)
-            refuse(not fits, f"{life.place}: column {name} has the shape {column.shape[1:]} of a step, not {shape}")
+            refuse(not fits, f"{life.place}: column {name} has shape {column.shape[1:]} in a step, not {shape}")
             found[name] = column = column.reshape(steps, *shape)
             valid = contained(space, column)
             if name == "optimal_action":

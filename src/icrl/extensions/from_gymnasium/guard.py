@@ -42,7 +42,7 @@ def _tick(*_: object) -> None:
     _turn["ticks"] += waited - _turn["waited"] < _turn["seconds"] / _TICKS / 2
     _turn["waited"] = waited
     if _turn["ticks"] > _TICKS:
-        raise HangError(f"no answer in {_turn['seconds']:g} s, as env.timeout says")
+        raise HangError(f"no answer in {_turn['seconds']:g} s, the limit set by env.timeout")
 
 
 class Guard(AbstractContextManager[None]):

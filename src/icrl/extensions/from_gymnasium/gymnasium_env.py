@@ -54,9 +54,9 @@ class GymnasiumConfig(EnvConfig):
     tasks: Annotated[list[Task], BeforeValidator(draw_tasks), "a list of mappings, or the mapping of a draw"] = option(
         [],
         "a mapping for each task: arguments of `gymnasium.make`, `set.NAME` for an attribute of the environment, "
-        "`scale.NAME` for a factor of one, `reset.NAME` for an option of its resets, `reset.seed` for the seed of all "
-        "of them; or {random: {NAME: [LOW, HIGH], ...}, count: n, seed: s}, which draws n tasks, or {spaced: {NAME: "
-        "[LOW, HIGH], ...}, count: n}, n tasks in equal steps",
+        "`scale.NAME` for a factor that multiplies one, `reset.NAME` for an option of its resets, `reset.seed` for "
+        "the seed of all of them; or {random: {NAME: [LOW, HIGH], ...}, count: n, seed: s}, which draws n tasks, or "
+        "{spaced: {NAME: [LOW, HIGH], ...}, count: n}, n tasks in equal steps",
     )
     task_visible: bool = option(False, TASK_VISIBLE)
     wrappers: Annotated[list[Text], OneOrMore, "a list of names"] = option(
@@ -64,13 +64,13 @@ class GymnasiumConfig(EnvConfig):
     )
     reward_values: Annotated[list[float] | None, "null or a list of floats"] = option(
         None,
-        "list of all possible rewards ([]: any number; null: those of the transition tables, without tables [0, 1] if "
-        "observations and actions are single integers, and otherwise any number)",
+        "list of all possible rewards ([]: any number; null: those of the transition tables; without tables, [0, 1] "
+        "if observations and actions are single integers, otherwise any number)",
     )
     success: Literal["reward", "goal", "end", "survival", "return", "final_reward"] = option(
         "goal",
-        "definition of a successful episode. reward: a positive reward; goal: an end with a positive "
-        "reward; end: an end; survival: no end before env.max_episode_steps; return: a return of at least "
+        "definition of a successful episode. reward: a positive reward; goal: a termination with a positive reward; "
+        "end: a termination; survival: no termination before env.max_episode_steps; return: a return of at least "
         "env.success_return; final_reward: a last reward of at least that",
     )
     success_return: float = option(
@@ -78,17 +78,17 @@ class GymnasiumConfig(EnvConfig):
     )
     action_mask: bool = option(
         False,
-        "append `info['action_mask']` to observations, with 1 for each legal action, and take legal actions alone; "
+        "append `info['action_mask']` to observations, with 1 for each legal action, and take only legal actions; "
         "needs Discrete actions, and observations that are integers or vectors",
     )
     expert: Text = option(
         "none",
-        "where an expert that knows the task takes its actions from: `info['expert_action']` of the "
-        "environment (info), of a wrapper right around it (module:Class), or from nowhere (none)",
+        "source of the actions of an expert that knows the task: `info['expert_action']` of the environment (info) "
+        "or of a wrapper directly around it (module:Class); none: there is no expert",
     )
     timeout: float = option(
         SECONDS,
-        "longest time in seconds of a reset or a step; after it the program ends",
+        "longest time in seconds that a reset or a step may take; after that the program ends",
         gt=0,
         le=10**6,
         may_change=True,
@@ -243,7 +243,7 @@ def _check_options(config: GymnasiumConfig) -> None:
     """Rules of the options that need no environment."""
     values, tasks = config.reward_values or [], config.tasks
     both = config.task_visible and config.action_mask
-    refuse(both, "env.task_visible=true and env.action_mask=true both end observations: one must be false")
+    refuse(both, "env.task_visible=true and env.action_mask=true both append to observations: one must be false")
     refuse(not tasks, "env.tasks=[]: must have a mapping for each task")
     refuse(len(set(values)) < len(values), f"env.reward_values={values}: must have no duplicates")
     for number, task in enumerate(tasks):
@@ -267,7 +267,7 @@ def _check_options(config: GymnasiumConfig) -> None:
 def _check_width(config: GymnasiumConfig, obs: Space[Any]) -> None:
     """Refuse a room that the observations do not number."""
     if not isinstance(obs, Discrete):
-        refuse(config.width, f"env.width={config.width}: observations {obs} number no cells; give env.width=0")
+        refuse(config.width, f"env.width={config.width}: observations {obs} do not number cells; give env.width=0")
         return
     side = isqrt(obs.n) if isqrt(obs.n) ** 2 == obs.n else 0
     allowed = f"its square must be the number of observations, which is {obs.n}; 0: no square"

@@ -53,7 +53,7 @@ def lone_critic(config: OfflineConfig, spec: EnvSpec, weights: dict[str, Any], d
 
 def no_policy(config: Config, spec: EnvSpec, weights: dict[str, Any], device: torch.device) -> Guided:
     """Refusal to load a critic by its weights alone."""
-    raise ConfigError("a critic acts in `evaluate` alone: give model=gpt, or another model without a critic")
+    raise ConfigError("a critic acts only in `evaluate`: give model=gpt, or another model without a critic")
 
 
 class CriticKind(Kind):

@@ -68,10 +68,13 @@ class CriticConfig(Options):
         "expectile", "value of the next state. expectile: V, an expectile of Q of the actions taken; max: the largest Q"
     )
     separate_value: bool = option(False, "V has a trunk of its own (IQL)")
-    expectile: float = option(0.8, "expectile of Q that V is. 0.5: the mean; towards 1: the maximum", gt=0, le=0.9999)
+    expectile: float = option(
+        0.8, "expectile of Q that V learns. 0.5: the mean; towards 1: the maximum", gt=0, le=0.9999
+    )
     discount_factor: float = option(0.9, "discount factor of the return", gt=0, le=1)
     horizon: Literal["episode", "across_episodes"] = option(
-        "episode", "episode: the return ends with it; across_episodes: it goes on, so that exploration has value"
+        "episode",
+        "episode: the return ends with the episode; across_episodes: it continues, so that exploration has value",
     )
     return_lambda: float = option(
         0.9, "lambda of the returns. 0: bootstrap after one step; 1: faster, but values the source's policy", ge=0, le=1

@@ -67,7 +67,7 @@ def load_critic(
 def check_rows(config: Config) -> None:
     """Refuse an objective that selects histories, because critics learn from all of them."""
     selects = type(config.objective).rows is not ObjectiveConfig.rows
-    refuse(selects, f"objective.name={config.objective.name} selects histories for train_gpt alone: give objective=ad")
+    refuse(selects, f"objective.name={config.objective.name} selects histories only for train_gpt: give objective=ad")
 
 
 def check_critic(config: Config, critic: Json, other: Json) -> None:

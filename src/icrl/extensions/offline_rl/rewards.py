@@ -81,7 +81,7 @@ def training_rewards(plugin: RewardPlugin, histories: Histories, rows: Rows, num
     shorter. Raises `ConfigError` if the plug-in raises, or returns anything but one finite float32 per step, and for
     streams whose task changed, because a plug-in reads the first one."""
     changed = histories.manifest.get("config", {}).get("source", {}).get("task_change")
-    refuse(changed, f"critic.reward_plugin={plugin.name} reads one task a row; {histories.folder} has several")
+    refuse(changed, f"critic.reward_plugin={plugin.name} reads one task per row, but {histories.folder} has several")
     training_reward = np.empty((len(rows), min(num_steps, histories.columns["reward"].shape[1])), np.float32)
     for index, row in enumerate(rows):
         life = _life(histories, row, num_steps)

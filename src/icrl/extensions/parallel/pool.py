@@ -81,10 +81,10 @@ def _result_of(helper: Worker, what: str) -> Any:
         while answer is None:
             answer = helper.answer(_POLL_SECONDS)
     except (EOFError, OSError) as error:
-        raise PipelineError(f"the process that was {what} died; the same command does it again") from error
+        raise PipelineError(f"the process that was {what} died; run the same command to repeat it") from error
     if isinstance(answer, str):
         why = answer.strip().splitlines()[-1]
-        raise PipelineError(f"{what} failed; the same command does it again. {why}")
+        raise PipelineError(f"{what} failed; run the same command to repeat it. {why}")
     return answer
 
 

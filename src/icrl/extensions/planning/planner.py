@@ -141,7 +141,7 @@ def planned_gpt(config: Config, spec: EnvSpec, weights: dict[str, Any], device: 
     """Loader of a model that plans. Raises `ConfigError` if it did not learn to predict."""
     options, model = config.objective, plain_gpt(config, spec, weights, device)
     if not isinstance(options, PlanningConfig):
-        raise ConfigError(f"policy.model=planned: objective.name={options.name} predicts nothing; must be planning")
+        raise ConfigError(f"policy.model=planned: objective.name={options.name} has no world model; must be planning")
     return Planned(model, options, config.env.max_episode_steps)
 
 

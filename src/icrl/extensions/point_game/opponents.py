@@ -33,9 +33,9 @@ class PointGameConfig(EnvConfig):
     role: Literal["host", "agent"] = option("host", "side of the learner; its opponent plays the other side")
     opponents: Annotated[list[Name], OneOrMore] = option(
         ["tables_100"],
-        "fixed players, each a task. Agents: random, first, last; order_2013 (coordinate 2, else 0, else 1, else 3), "
-        "orders: all of them; table_0 (the same answer to the same subset), tables_100: tables 0 to 99. Or hosts. @0.2 "
-        "after one lets it play at random with probability 0.2",
+        "fixed players, each a task. Agents: random, first, last; order_2013 (coordinate 2, else 0, else 1, else "
+        "3), orders: all of them; table_0 (the same answer to the same subset), tables_100: tables 0 to 99. Or "
+        "hosts. With @0.2 after its name, an opponent plays at random with probability 0.2",
     )
 
     former = {"dimensions": [DIMENSION], "clouds": [{"max_num_points": NUM_POINTS, "max_value": MAX_VALUE}]}

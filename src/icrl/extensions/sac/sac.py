@@ -133,7 +133,7 @@ class SAC(ActorCritic):
 
     @classmethod
     def check_spaces(cls, name: str, spec: EnvSpec) -> None:
-        space, told = spec.action_space, "; source=ppo takes discrete actions, source=dqn too"
+        space, told = spec.action_space, "; source=ppo and source=dqn take discrete actions"
         refuse(not isinstance(space, Box), f"source.name={name} needs continuous actions in a Box, not {space}{told}")
         make_head(GPTConfig(), spec)  # raises
 

@@ -8,7 +8,7 @@ from icrl.app.root import CHOICES, Config
 from icrl.config.options import NO_EFFECT, Choice, Options, Text, group, option, refuse
 from icrl.recording.record import Part
 
-_ENGINE = "engine: processes of this machine, workers of Dask or jobs of Slurm; the preset `launch=` sets it"
+_ENGINE = "engine: processes on this machine, Dask workers or Slurm jobs; the preset `launch=` sets it"
 
 
 class LaunchConfig(Options):
@@ -54,7 +54,7 @@ AnyLaunch = Annotated[LaunchConfig, Choice("launch", CHOICES["launch"])]
 
 
 class ShardConfig(Options):
-    count: int = option(2, "shards of the training tasks, collected on their own and then united", ge=2, le=10**5)
+    count: int = option(2, "shards of the training tasks, collected separately and then joined", ge=2, le=10**5)
     index: int = option(-1, "shard that this run collects, from 0 (-1: all of them, with the engine of launch=)", ge=-1)
 
     @model_validator(mode="after")

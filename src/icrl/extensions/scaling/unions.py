@@ -91,7 +91,7 @@ def _read_shard(folder: Path) -> Json:
     if (path := folder / MANIFEST).exists():
         with content_of(path, DamagedHistoriesError):
             if "shards" in read_json(path):
-                raise DamagedHistoriesError(f"{path} is that of a shard, but also of a union")
+                raise DamagedHistoriesError(f"{path} belongs to a shard, but also to a union")
     return read_manifest(folder)
 
 

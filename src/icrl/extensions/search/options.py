@@ -40,7 +40,7 @@ def _check_space(space: dict[str, Any]) -> dict[str, Any]:
 class SearchConfig(Options):
     program: Name = option(
         "train_agents",
-        "program that a trial runs. train_agents: A2C on one training task; others: the whole program, valued on "
+        "program that a trial runs. train_agents: A2C on one training task; others: the whole program, evaluated on "
         "development tasks",
     )
     space: Annotated[dict[str, Any], AfterValidator(_check_space)] = option(
@@ -50,7 +50,7 @@ class SearchConfig(Options):
     )
     options: list[Text] = option([], "options of each trial of a program that has its own, ['KEY=VALUE', ...]")
     num_trials: int = option(
-        20, "trials in all; a repeated call adds only what is missing", ge=1, le=10**4, may_change=True
+        20, "trials in all; repeating the command adds only the missing ones", ge=1, le=10**4, may_change=True
     )
     num_learners: int = option(8, "learners per trial, averaged (train_agents)", ge=1, le=10**5)
     num_env_steps: int = option(20000, "env steps per learner (train_agents)", ge=1, le=10**8)

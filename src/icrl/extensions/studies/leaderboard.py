@@ -74,10 +74,10 @@ def checked(folder: Path) -> Evaluated:
 def _check_kind(folder: Path, config: Config, program: str, results: Json) -> None:
     """Raise `ConfigError` unless a finished model was evaluated on held-out tasks of the world of its training."""
     options = config.evaluation
-    refuse(program != "evaluate", f"{folder}: {program} wrote these results: must be those of evaluate")
+    refuse(program != "evaluate", f"{folder}: {program} wrote these results: must be results of evaluate")
     tasks = f"{folder}: evaluation.tasks={options.tasks}: must be an evaluation of held-out tasks"
     refuse(options.tasks != "test" or "held_out" not in results["final"], f"{tasks}, evaluation.tasks=test")
-    away = f"{folder}: names no training tasks: must be an evaluation in the world of the training"
+    away = f"{folder}: names no training tasks: must be an evaluation in the training world"
     refuse("train_tasks" not in results, away)
     update = f"{folder}: evaluation.checkpoint={options.checkpoint}: this update may be of an unfinished training"
     refuse(isinstance(options.checkpoint, int), f"{update}: must be last or best")
@@ -126,7 +126,7 @@ def _row(group: Sequence[Evaluated]) -> Json:
     config, folders = group[0].config, [one.folder for one in group]
     found = combined(folders, config.evaluation, config.seed)
     twice = f"add={','.join(map(str, folders))}: some are evaluations of the same run"
-    refuse(len({one.run for one in group}) < len(group), f"{twice}: must be of different ones")
+    refuse(len({one.run for one in group}) < len(group), f"{twice}: must be of different runs")
     curves = all_curves(found)
     measure, best, episodes = measure_of(curves), best_of(curves), found["protocol"]["num_episodes"]
 

@@ -10,7 +10,7 @@ from icrl.extensions.scaling.options import AnyLaunch, LocalLaunch
 
 
 class StudyConfig(Options):
-    question: Text = option("none", "question of the comparison, the title of its picture")
+    question: Text = option("none", "question of the comparison, and title of its plot")
     measure: Literal["success", "returns"] = option("success", "measure that variants are compared by")
     seeds: list[Annotated[int, Field(ge=0, le=10**9)]] = option([0, 1, 2], "seeds of every variant")
     splits: list[Annotated[int, Field(ge=0, le=10**9)]] = option(
@@ -21,11 +21,11 @@ class StudyConfig(Options):
     )
     variants: list[dict[str, Any]] = option(
         [],
-        "what is compared: each a `label`, what it changes (`set`, a list of KEY=VALUE) and, if need be, its place `x` "
-        "(a number or a name) on the axis, `line`, the name of the line through such places, and `test`, the worlds it "
-        "is evaluated in: for each a label and a list of KEY=VALUE ([]: there is nothing to compare); `published`, "
-        "results to show beside ours: a `label`, a `value`, a `source` and a `measure`, total (reward of a life, "
-        "the default), last (return of the last episode) or the number of an episode (its return)",
+        "what is compared: each a `label`, what it changes (`set`, a list of KEY=VALUE) and, if needed, its place "
+        "`x` (a number or a name) on the axis, `line`, the name of the line through such places, and `test`, the "
+        "worlds it is evaluated in: for each a label and a list of KEY=VALUE ([]: there is nothing to compare); "
+        "`published`, results to show beside ours: a `label`, a `value`, a `source` and a `measure`, total (reward "
+        "of a life, the default), last (return of the last episode) or the number of an episode (its return)",
     )
     xlabel: Text = option("variant", "label of the axis of variants")
     scale: float = option(1.0, "factor of trainer.num_iterations", gt=0, le=10**6)
@@ -45,7 +45,7 @@ class LeaderboardConfig(Config):
 
     add: Annotated[list[PathName], OneOrMore] = option(
         [],
-        "folder with an evaluation to check and add, relative to the working directory; a list of several, of which "
-        "those that differ in seed and split alone make one row ([]: print the table)",
+        "folder with an evaluation to check and add, relative to the working directory; in a list of several, those "
+        "that differ only in seed and split make one row ([]: print the table)",
         stages="leaderboard",
     )

@@ -57,7 +57,9 @@ def read_variant(written: dict[str, Any]) -> Variant:
     except ValidationError as error:
         raise ConfigError(in_words(error, Variant, written, where)) from error
     placed = variant.x is not None or variant.line
-    refuse("test" in written and placed, f"{where}`x` and `line` need no `test`, whose labels are places")
+    refuse(
+        "test" in written and placed, f"{where}`x` and `line` cannot be given with `test`, whose labels are the places"
+    )
     slugs = [slug_of(str(label)) for label in variant.test]
     refuse(len({*slugs}) < len(slugs), f"{where}labels of `test` must differ in letters or digits")
     for texts in (variant.set, *variant.test.values()):

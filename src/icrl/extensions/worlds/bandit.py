@@ -30,7 +30,7 @@ class BanditConfig(EnvConfig):
         1100, "bandits in all; arms are drawn uniformly from [0, 1], or from N(0, 1) if gaussian", ge=3, le=10**6
     )
     num_contexts: int = option(
-        1, "contexts, of which each pull observes one; every arm has another mean in each", ge=1, le=1000
+        1, "contexts, one of which is observed before each pull; every arm has a different mean in each", ge=1, le=1000
     )
     num_features: int = option(
         0,

@@ -32,7 +32,7 @@ def main(config: Config) -> Path:
     """Measure, and write numbers and the reliability diagram; returns their folder."""
     with open_setup(config, prepare(config)) as setup:
         about, spec = setup.opened.described, setup.env.spec
-        away = "env: calibration needs the histories of this world, and the model learned from another one's"
+        away = "env: calibration needs the histories of this world, but the model learned from another world"
         refuse(changes_of(config, about["config"]), away)
         tasks = about["tasks"]["development"]
         refuse(not tasks, "calibration needs development tasks: data.num_development_tasks=0 sets none aside")

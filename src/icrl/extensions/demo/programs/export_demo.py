@@ -33,8 +33,8 @@ def main(config: Config) -> Path:
         room = check_room(env, config.env.name)
         opened = policy_kind(config.policy, config.finetune).open(config, device)
         policy = f"policy.model={config.policy.model} and policy.advantage_scale={config.policy.advantage_scale}"
-        refuse(not opened.is_plain, f"{policy}: the page runs one sequence model by itself")
-        other = f"model.head={config.model.head}: the page runs a model with model.head=auto alone"
+        refuse(not opened.is_plain, f"{policy}: the page can run only a sequence model on its own")
+        other = f"model.head={config.model.head}: the page runs only models with model.head=auto"
         refuse(config.model.head != "auto", other)
         last = config.evaluation.checkpoint == "last"
         compared = ("env", "tasks", *opened.compared)

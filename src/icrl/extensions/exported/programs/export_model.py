@@ -28,7 +28,7 @@ def main(config: Config) -> Path:
     device, policy = prepare(config), config.policy
     opened = policy_kind(config.policy, config.finetune).open(config, device)
     given = f"policy.model={policy.model} and policy.advantage_scale={policy.advantage_scale:g}"
-    refuse(not opened.is_plain, f"{given}: only a sequence model by itself is exported")
+    refuse(not opened.is_plain, f"{given}: only a sequence model on its own can be exported")
     suffix = trained.suffix_of(policy_suffixes(config))
     folder = config.folder("logs") / f"export{suffix}"
     about = {"step": opened.step, "state_sha256": opened.checksum, "description": opened.described}

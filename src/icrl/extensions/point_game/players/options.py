@@ -36,7 +36,7 @@ LEAGUE, LEAGUE_SIZE = "league", 4  # opponents: the newest earlier selves of the
 OTHER = {"host": "agent", "agent": "host"}
 SAVED = r"^[^@]*/[^@]*(@(last|best|[0-9]+))?$"  # names a player that an earlier run trained
 _SAVED = (SAVED, "a saved player: logs/NAME (with @best its best checkpoint, with @400 its snapshot of update 400)")
-_PLAYER = "dqn, a network that is trained, or a fixed or saved player, which uses no other option of the group"
+_PLAYER = "dqn, a network that is trained, or a fixed or saved player, which ignores the other options of the group"
 _OPPONENTS = (
     "training opponents: rollouts take them in turn, each in separate games; `%s` is the other side, `league` stands "
     f"for the {LEAGUE_SIZE} newest of its earlier selves"
@@ -47,8 +47,8 @@ class GameConfig(Options):
     # A host's network has an output for each subset of the coordinates, of which there are 2**n.
     dimension: int = option(3, "coordinates of a point", ge=2, le=12)
     max_num_points: int = option(20, "points of a starting position", ge=2, le=1024)
-    max_value: int = option(20, "coordinates of a start are uniform in 0 .. this", ge=1, le=2**20)
-    max_episode_steps: int = option(50, "moves after which a game of training is truncated", ge=1, le=10000)
+    max_value: int = option(20, "coordinates of starting points are uniform in 0 .. this", ge=1, le=2**20)
+    max_episode_steps: int = option(50, "moves after which a training game is truncated", ge=1, le=10000)
     reposition: bool = option(True, "subtract each coordinate's minimum after a move: the same game, smaller numbers")
     scale_observation: bool = option(True, "networks see each position divided by its largest coordinate")
 
@@ -58,12 +58,12 @@ class GameConfig(Options):
 class TrainingConfig(Options):
     num_updates: int = option(
         10000,
-        "gradient updates of each player that learns; a finished run goes on with more of them, if no schedule has "
-        "progress: percent",
+        "gradient updates of each player that learns; a finished run continues if this is raised, unless a schedule "
+        "has progress: percent",
         ge=1,
         may_change=True,
     )
-    league_interval: int = option(1000, "updates after which each player's current self enters its league", ge=1)
+    league_interval: int = option(1000, "updates between two versions of each player that enter its league", ge=1)
     num_games: int = option(256, "games side by side in a rollout", ge=1, le=2**20)
     max_gradient_norm: float = option(10.0, "gradient norm clip of each network", gt=0)
 
@@ -98,7 +98,7 @@ class RoleConfig(Options):
     )
     net_arch: list[dict[str, Any]] = option(
         [{"width": 256, "normalization": "layer"}, {"width": 256}],
-        "hidden layers: each a `width` and, if need be, `normalization` (none, layer, batch), `activation` (relu, "
+        "hidden layers: each a `width` and, if needed, `normalization` (none, layer, batch), `activation` (relu, "
         "tanh, gelu), `residual: true` (two that add to their input) and `repeat`; or a `net_arch` to `repeat`",
     )
 
@@ -168,7 +168,7 @@ class PlayersConfig(RootOptions):
     name: Name = option("point_game", "name of the run: its folder is logs/<name>/players/", stages="players")
     root: PathName = option(".", "folder that holds logs/; relative to the project", stages="players")
     presets: PathName = presets_option("players")
-    seed: Seed = seed_option("seed of all that is random", "players")
+    seed: Seed = seed_option("seed of everything random", "players")
     num_threads: int = option(0, "CPU threads (0: all cores)", ge=0, le=1024, may_change=True, stages="players")
     device: DeviceConfig = group(DeviceConfig, "device of tensors, and precision", "players")
     game: GameConfig = group(GameConfig, "the rules", "players")

@@ -58,7 +58,7 @@ def check_shards(config: ShardedConfig, num_tasks: int) -> None:
     """Raise `ConfigError` if shards of `num_tasks` training tasks cannot have the rows of a run of all tasks."""
     source, count = config.source, config.shard.count
     given, of_all = f"shard.count={count}", "collect them with train_agents"
-    refuse(source.shared, f"{given}: source.shared=true is one learner of all tasks, which has no parts; {of_all}")
+    refuse(source.shared, f"{given}: source.shared=true is one learner of all tasks, which cannot be split; {of_all}")
     most = num_tasks
     if isinstance(source, NetworkConfig) and source.num_learners == 1:
         most //= 2  # products of a single learner are rounded in another way

@@ -156,7 +156,7 @@ def _check_keys(config: SearchedConfig, tried: Any) -> None:
             value = value.get(part)
         of, where = stages[declared], f"search.space: {key} has no effect on search.program={program}"
         alone = program in PROGRAMS or key.startswith("source.")
-        refuse(not alone, f"{where}, which searches source.* alone; give search.program=pipeline")
+        refuse(not alone, f"{where}, which searches only source.*; give search.program=pipeline")
         refuse(not used & {*of.replace(",", "").split()}, f"{where}: it belongs to stage {of}")
 
 
