@@ -95,6 +95,8 @@ def test_wrong_steps_are_refused(finished):
         *_, name = wrong
         with pytest.raises(ConfigError, match=f"{name}=.*must"):
             icrl.evaluate(policy, env, **wrong)
+    with pytest.raises(ConfigError, match=r"^env.spec.observation_space=Discrete\(4\): must be Discrete\(9\)"):
+        icrl.evaluate(policy, icrl.make_env("dark_room", "env.size=2", "env.max_episode_steps=4"), [[1]])
 
 
 def test_folders_that_do_not_exist_are_named(finished, monkeypatch, tmp_path):

@@ -1,4 +1,4 @@
-"""Public front of the library: train a model, load and save it, act with it anywhere, make worlds, play and evaluate.
+"""Public front of the library: train a model, load it, act with it anywhere, make worlds, play and evaluate.
 
 >>> import gymnasium, icrl
 >>> folder = icrl.train("experiment=tour", "seed=1")  # doctest: +SKIP
@@ -26,6 +26,7 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv, VectorEnv
 from icrl.app.root import Config
 from icrl.config.modules import extra_module, load_plugins, recorded_options
 from icrl.config.options import refuse, replace
+from icrl.contracts import ConfigError
 from icrl.data.history_store import open_histories
 from icrl.envs import make_env as make_world
 from icrl.envs.core import EnvConfig, TensorEnv, world
@@ -94,7 +95,8 @@ def load(
         weights, path = state["model"], sidecar_of(folder, about)
     described = about["description"]
     config = recorded_options(Config, described["config"], path)
-    with content_of(path, DamagedCheckpointError):
+    other = model not in (None, "gpt", "finetuned")  # which the run may not be of
+    with content_of(path, ConfigError if other else DamagedCheckpointError):
         network = make(config, EnvSpec.of(described["env"]), weights, device)
         options, is_sampled = config.policy, float(temperature != 0)
         policy = GPTPolicy(network, is_sampled, temperature or options.temperature, options.context_kept)
@@ -170,9 +172,13 @@ def evaluate(
 
     Returns the results of all episodes, `[G, num_streams, num_episodes]` each: `returns`, `success`, `steps_to_goal`,
     `lengths`. In an episode without success, the steps to the goal are its length, also if a pit ended it early. The
-    program `evaluate` adds references, ablations and intervals."""
+    program `evaluate` adds references, ablations and intervals. Raises `ConfigError` for tasks that are not of this
+    world, or a world with other spaces than the model's."""
     for name, number in (("num_episodes", num_episodes), ("num_streams", num_streams)):
         refuse(number < 1, f"{name}={number}: must be at least 1")
+    for name in ("observation_space", "action_space", "width"):
+        own, theirs = getattr(policy.spec, name), getattr(env.spec, name)
+        refuse(own != theirs, f"env.spec.{name}={theirs}: must be {own}, as where the model was trained")
     known = env.all_tasks()
     refuse(0 in np.shape(tasks), "tasks=[]: must have at least one row")
     rows = column_of("tasks", tasks, (*np.shape(tasks)[:1], *known.shape[1:]), known.dtype, "task")

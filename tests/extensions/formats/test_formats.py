@@ -1,6 +1,8 @@
 """Tables of every kind of space through every file format and back, and layouts that other programs write."""
 
+import itertools
 import sys
+import warnings
 from collections.abc import Callable
 from decimal import Decimal
 from pathlib import Path
@@ -114,6 +116,20 @@ def test_integers_that_an_unknown_world_cannot_have_are_refused_by_their_place(t
         check_integers(life._replace(columns=complete(life)))
 
 
+def test_best_integers_of_an_unknown_world_may_go_beyond_those_that_were_taken(tmp_path) -> None:
+    """-1 and NaN are unknown, in whatever type the column has."""
+    table = lives_of("integers")
+    for best in (np.where(table["action"] > 0, 4, -1), np.where(table["action"] > 0, 4, np.nan)):
+        found = stored("npz", written("npz", tmp_path, table | {"optimal_action": best}))
+        spec = spec_of(read_npz(tmp_path, table | {"optimal_action": best}))
+        assert spec.action_space == Discrete(5)
+        np.testing.assert_array_equal(found["optimal_action"], np.where(table["action"] > 0, 4, 5))
+    table["optimal_action"] = np.where(table["action"] > 0, 4, -2)
+    (life, *_) = read_lives("npz", written("npz", tmp_path, table), {})
+    with pytest.raises(ConfigError, match="column optimal_action, step .: -2 must be from 0 to"):
+        check_integers(life)
+
+
 @pytest.mark.parametrize("dtype", [np.float32, int])
 def test_best_actions_of_an_unknown_world_may_go_beyond_those_that_were_taken(tmp_path, dtype):
     table = lives_of("vectors")
@@ -160,7 +176,7 @@ def test_a_wrong_file_is_refused_with_place_column_and_step(tmp_path, message):
     with pytest.raises(ConfigError) as refused:
         for life in read_lives("npz", tmp_path / "wrong.npz", {}):
             checked(life._replace(columns=complete(life)), spec, T)
-    assert message in str(refused.value) and "wrong.npz, row " in str(refused.value)
+    assert message in str(refused.value) and "wrong.npz" in str(refused.value)
 
 
 def filled(value: Any, dtype: Any = None) -> Callable[[np.ndarray], np.ndarray]:
@@ -189,7 +205,7 @@ ALLOWED = {  # as they are the numbers 0, 1 or 1.7, unknown actions, or a column
     "obs": ("parts", "truth", "images", "large integers"),  # next_obs is at fault
     "action": ("parts", "truth"),
     "reward": ("parts", "truth", "large integers"),
-    "optimal_action": ("truth",),
+    "optimal_action": ("truth", "missing"),
     "terminated": ("truth",),
     "truncated": ("truth",),
     "task": ("more axes",),
@@ -294,6 +310,106 @@ def test_columns_by_other_names(tmp_path):
         read_lives("npz", tmp_path / "a.npz", {"o": "seen"})
 
 
+@pytest.mark.parametrize("names", [["done", "terminated", "truncated"], ["dones", "truncations"], ["timeouts", "done"]])
+def test_a_time_limit_is_no_termination_whichever_names_a_file_has(tmp_path, names) -> None:
+    """In any order of the columns; `done` stands for an end of either kind."""
+    table = lives_of("integers")
+    ended = table["terminated"] | table["truncated"]
+    others = {name: table[name] for name in ("obs", "action", "reward", "task")}
+    ends = {name: ended if "done" in name else table["truncated" if "t" in name[:3] else name] for name in names}
+    ends |= {"terminated": table["terminated"]} if "terminated" in names else {}
+    for columns in (ends | others, others | dict(reversed(ends.items()))):
+        np.savez(tmp_path / "a.npz", **columns)
+        found = stored("npz", tmp_path / "a.npz")
+        for name in ("terminated", "truncated"):
+            np.testing.assert_array_equal(found[name], table[name])
+
+
+def test_a_file_of_d4rl(tmp_path) -> None:
+    """One long life with further groups, and ends under names of its own."""
+    h5py = pytest.importorskip("h5py")
+    table = {name: column[0] for name, column in lives_of("vectors").items()}
+    names = {"observations": "obs", "actions": "action", "rewards": "reward", "next_observations": "next_obs"}
+    with h5py.File(tmp_path / "d4.hdf5", "w") as file:
+        for there, here in (names | {"terminals": "terminated", "timeouts": "truncated"}).items():
+            file[there] = table[here]
+        file["infos/qpos"], file["metadata/seed"] = np.zeros((T, 2)), np.zeros(1)
+    found = stored("hdf5", tmp_path / "d4.hdf5")
+    for name in ("obs", "action", "next_obs", "terminated", "truncated"):
+        np.testing.assert_array_equal(found[name][0], table[name])
+    with h5py.File(tmp_path / "d4.hdf5", "a") as file:
+        file.move("terminals", "stops")
+    with pytest.raises(ConfigError, match=r"d4\.hdf5: lacks terminated; it has actions, .*stops, timeouts"):
+        read_lives("hdf5", tmp_path / "d4.hdf5", {})
+
+
+def test_groups_of_several_files_are_tasks_in_order(tmp_path) -> None:
+    h5py = pytest.importorskip("h5py")
+    table = lives_of("integers")
+    for file_name in ("a10", "a2"):
+        with h5py.File(tmp_path / f"{file_name}.hdf5", "w") as file:
+            for group, name in itertools.product("01", _NEEDED):
+                file[f"{group}/{name}"] = table[name]
+    lives = read_lives("hdf5", tmp_path, {})
+    assert [life.task for life in lives] == np.repeat(range(4), N).tolist()
+    assert [life.place.split(",")[0] for life in lives] == ["a2.hdf5"] * 2 * N + ["a10.hdf5"] * 2 * N
+    with h5py.File(tmp_path / "a2.hdf5", "a") as file:
+        file["0/task"] = table["task"]
+    with pytest.raises(ConfigError, match=r"some rows have a task, but not \['a2.hdf5, group 1, row 0'\]"):
+        read_lives("hdf5", tmp_path, {})
+
+
+@pytest.mark.parametrize("last", [[4.0, 5.0, 6.0], None])
+def test_lists_of_other_lengths_and_rows_without_a_number_are_refused(tmp_path, last) -> None:
+    pa, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+    table = {"obs": [[1.0, 2.0], [3.0, 4.0]], "action": [0, 1], "reward": [0.0, 1.0], "terminated": [0, 1]}
+    parquet.write_table(pa.table(table | {"row": [0, None]}), tmp_path / "a.parquet")
+    with pytest.raises(ConfigError, match="a.parquet: column row has lines without a number"):
+        read_lives("parquet", tmp_path / "a.parquet", {})
+    parquet.write_table(pa.table(table | {"obs": [[1.0, 2.0], last]}), tmp_path / "a.parquet")
+    with pytest.raises(ConfigError, match="a.parquet: column obs has lists of lengths .*; must be the same"):
+        read_lives("parquet", tmp_path / "a.parquet", {})
+
+
+def test_images_in_another_order_of_axes_are_refused(tmp_path) -> None:
+    """Of the same size; flat ones fit."""
+    table = lives_of("images")
+    spec = spec_of(read_npz(tmp_path, table))
+    for name, change in {"flat": lambda x: x.reshape(N, -1, 60), "turned": lambda x: np.moveaxis(x, -1, 2)}.items():
+        new = table | {key: change(table[key]) for key in ("obs", "next_obs")}
+        np.savez(tmp_path / "a.npz", **new)
+        life = read_lives("npz", tmp_path / "a.npz", {})[0]
+        life = life._replace(columns=complete(life))
+        if name == "flat":
+            np.testing.assert_array_equal(checked(life, spec, T)["obs"].numpy(), table["obs"][0])
+        else:
+            with pytest.raises(ConfigError, match=r"column obs has shape \(3, 4, 5\) in a step, not \(4, 5, 3\)"):
+                checked(life, spec, T)
+
+
+def test_infos_of_a_foreign_minari_data_set_are_left_alone(tmp_path, monkeypatch) -> None:
+    """They belong to the step before. Folders are in the order of the numbers in their names."""
+    minari, collector = pytest.importorskip("minari"), pytest.importorskip("minari.data_collector")
+    monkeypatch.setenv("MINARI_DATASETS_PATH", str(tmp_path))
+    rewards, spaces = np.arange(T, dtype=np.float32), {"action_space": Discrete(3), "observation_space": Discrete(9)}
+    for number in (10, 2):
+        ends = {"terminations": rewards > T - 2, "truncations": rewards < 0}
+        steps = {"observations": np.zeros(T + 1, int), "actions": np.zeros(T, int), "rewards": rewards + number}
+        infos = {"reward": np.full(T + 1, -9.0), "task": np.full(T + 1, number)}
+        buffer = collector.EpisodeBuffer(id=0, infos=infos, **steps, **ends)
+        with warnings.catch_warnings(action="ignore"):  # about authors and scores
+            minari.create_dataset_from_buffers(f"house-{number}-v0", [buffer], **spaces)
+    lives = read_lives("minari", tmp_path, {})
+    assert [life.task for life in lives] == [2, 10]
+    for life in lives:
+        np.testing.assert_array_equal(life.columns["reward"], rewards + life.task)
+
+
+def test_what_else_an_npz_has_is_not_read(tmp_path) -> None:
+    np.savez(tmp_path / "a.npz", notes=np.array([{}]), **lives_of("integers"))
+    assert len(read_lives("npz", tmp_path / "a.npz", {})) == N
+
+
 def test_rows_are_made_even(tmp_path):
     """Task 1 has one life and task 0 two, of different lengths."""
     for name, (tasks, steps) in {"a": ([0, 1], 5), "b": ([0], 7)}.items():
@@ -313,7 +429,7 @@ def test_files_that_cannot_be_read(tmp_path):
     (tmp_path / "empty").mkdir()
     for path in (tmp_path / "a.npz", tmp_path / "empty"):
         check_refusal(lambda _, path=path: read_lives("npz", path, {}), [], (str(path),))
-    np.savez(tmp_path / "a.npz", obs=np.array([{}], dtype=object))
+    np.savez(tmp_path / "a.npz", **{name: np.array([{}], dtype=object) for name in _NEEDED})
     with pytest.raises(PipelineError, match="cannot be read as npz"):
         read_lives("npz", tmp_path / "a.npz", {})
 

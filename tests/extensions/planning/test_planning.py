@@ -20,7 +20,7 @@ import icrl
 from icrl import extensions
 from icrl.app.compose import load_config
 from icrl.config.options import replace
-from icrl.contracts import Batch, ConfigError, PipelineError
+from icrl.contracts import Batch, ConfigError
 from icrl.envs import make_env
 from icrl.envs.policies import Chance
 from icrl.evaluation.in_context import play_episodes, play_steps
@@ -281,7 +281,7 @@ def test_a_continued_run_ends_with_the_same_bits_and_its_model_plans(root: Path)
     policy, alone = (icrl.load(root / "logs/plans", model=model) for model in ("planned", None))
     assert isinstance(policy.policy.model, Planned) and isinstance(alone.policy.model, GPT)
     assert policy.policy.model.options.horizon == 3 and policy.act([0]).shape == (1,)
-    with pytest.raises(PipelineError, match=r"policy\.model=planned: objective\.name=ad .* must be planning"):
+    with pytest.raises(ConfigError, match=r"policy\.model=planned: objective\.name=ad .* must be planning"):
         icrl.load(root / "logs/tiny", model="planned")
     if "exported" in extensions.NAMES:
         with pytest.raises(ConfigError, match="a Planned is not saved"):

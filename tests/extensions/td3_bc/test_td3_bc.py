@@ -44,9 +44,9 @@ def networks_of(std: float = 0.2) -> ActorAndCritics:
 
 
 def batch_of(window: Window) -> Batch:
-    """The windows, with an episode that terminates and one that is cut off."""
+    """The windows, with an episode that terminates, one that is cut off, and one that terminates with its window."""
     terminated, truncated = torch.zeros(2, *window.reward.shape, dtype=torch.long)
-    terminated[TERMINATED] = truncated[TRUNCATED] = 1
+    terminated[TERMINATED] = truncated[TRUNCATED] = terminated[2, -1] = 1
     ones = torch.ones(window.reward.shape)
     ends = window.timestep, terminated, truncated, window.action
     return Batch(window.obs, window.action, window.reward, window.obs, *ends, ones, window.reward)
@@ -72,7 +72,7 @@ def by_hand(
             cloned += sum((c - a) ** 2 for c, a in zip(chosen, taken, strict=True)) / (NUM * STEPS * 2)
             of_chosen += float(online.critics[0](torch.cat([h[b, t], torch.tensor(chosen)])))
             of_taken += abs(float(online.critics[0](torch.cat([h[b, t], torch.tensor(taken)]))))
-            if (b, t) == TRUNCATED or (t == STEPS - 1 and (b, t) != TERMINATED):
+            if (b, t) == TRUNCATED or t == STEPS - 1:
                 continue
             target = float(batch.reward[b, t]) / STD
             if (b, t) != TERMINATED:

@@ -23,16 +23,18 @@ from icrl.contracts import PipelineError, Rollout
 from icrl.extensions.formats.rules import RULES, check_column
 from icrl.spaces import EnvSpec
 
-ALIASES = {  # names of columns elsewhere, for those that a file does not have under the name here
+ALIASES = {  # names of columns elsewhere, for those that a file does not have under the name here; earlier ones first
     **{"states": "obs", "observations": "obs", "proprio_observation": "obs", "next_observations": "next_obs"},
     **{"actions": "action", "rewards": "reward", "terminations": "terminated", "truncations": "truncated"},
-    **{"dones": "terminated", "done": "terminated", "expert_actions": "optimal_action"},
-    **{"step_num": "timestep", "tasks": "task"},
+    **{"terminals": "terminated", "timeouts": "truncated", "dones": "terminated", "done": "terminated"},
+    **{"expert_actions": "optimal_action", "step_num": "timestep", "tasks": "task"},
 }
+_NEEDED = ("obs", "action", "reward", "terminated")
 Arrays = dict[str, np.ndarray]
 _SUFFIXES = {"npz": ".npz", "hdf5": (".hdf5", ".h5"), "parquet": ".parquet"}
 _CHUNK = 4096  # env steps of a compressed piece of HDF5
 _ID, _MINARI = "icrl/histories-v0", ("main_data.hdf5", "metadata.json")  # an exported Minari data set, and its files
+_FURTHER = ("next_obs", "timestep", "optimal_action")  # columns that Minari does not have
 _ROOT = "MINARI_DATASETS_PATH"  # environment variable with the folder of all data sets
 
 
@@ -42,6 +44,7 @@ class Life(NamedTuple):
     place: str  # in the file, for messages
     task: Any  # number of its task, an int after all checks; None: the file does not say
     columns: Arrays  # `[T, ...]` each, by the names of `Rollout`
+    group: int = 0  # of the file
 
 
 def package(name: str, form: str) -> Any:
@@ -89,11 +92,10 @@ def minari_files(arrays: Arrays, spec: EnvSpec) -> list[bytes]:
     """Data set with one Minari episode for each row, a whole life: episodes of the world end inside it. Columns that
     Minari does not have are in `infos`, whose last entry, after the last step, is a copy."""
     minari, collector = package("minari", "minari"), package("minari.data_collector", "minari")
-    further = ("next_obs", "timestep", "optimal_action")
     buffers = []
     for row, task in enumerate(arrays["task"]):
         life = {name: arrays[name][row] for name in Rollout._fields}
-        infos = {name: np.concatenate([life[name], life[name][-1:]]) for name in further}
+        infos = {name: np.concatenate([life[name], life[name][-1:]]) for name in _FURTHER}
         buffers.append(
             collector.EpisodeBuffer(
                 id=row,
@@ -131,9 +133,9 @@ WRITERS: dict[str, tuple[tuple[str, ...], Callable[[Arrays, EnvSpec], list[bytes
 
 
 def read_lives(form: str, path: Path, names: Mapping[str, str]) -> list[Life]:
-    """Lives in the file `path`; in a folder every file is a task of its own, unless it says which. `names` are those of
-    columns in the file, by the names of `Rollout` or `task`; for others see `ALIASES`. Raises `ConfigError` for a file
-    that is missing, has no rows, or has a column that breaks its rule, and `PipelineError` for one that cannot be
+    """Lives in the file `path`; in a folder every file is a task of its own, unless they say which. `names` are those
+    of columns in the file, by the names of `Rollout` or `task`; for others see `ALIASES`. Raises `ConfigError` for a
+    file that is missing, has no rows, or has a column that breaks its rule, and `PipelineError` for one that cannot be
     read."""
     unknown = sorted(set(names) - set(RULES))
     refuse(unknown, f"columns: {', '.join(unknown)}: must be among {', '.join(RULES)}")
@@ -141,10 +143,10 @@ def read_lives(form: str, path: Path, names: Mapping[str, str]) -> list[Life]:
     refuse(names and form == "minari", "columns: those of format=minari have fixed names; leave columns= out")
     suffixes = _SUFFIXES.get(form, "")
     if form == "minari":
-        files = [path] if (path / "data").is_dir() else sorted(one.parent for one in path.rglob("data") if one.is_dir())
+        files = [path] if (path / "data").is_dir() else _in_order(one.parent for one in path.rglob("data"))
     else:
         files = [path] if path.is_file() else _in_order(one for one in path.iterdir() if one.name.endswith(suffixes))
-    lives: list[Life] = []
+    lives: list[tuple[tuple[int, int], Life]] = []  # by the numbers of file and group
     for number, file in enumerate(files):
         try:
             found = [*READERS[form](file, dict(names))]
@@ -152,10 +154,15 @@ def read_lives(form: str, path: Path, names: Mapping[str, str]) -> list[Life]:
             raise
         except Exception as error:  # readers raise errors of many types
             raise PipelineError(f"{file} cannot be read as {form}: {type(error).__name__}: {error}") from error
-        given = number if len(files) > 1 else None
-        lives += [_checked(one._replace(task=given if one.task is None else one.task)) for one in found]
+        refuse(not found, f"{file}: has no histories in format={form}")
+        lives += [((number, one.group), one) for one in found]
     refuse(not lives, f"path={path}: has no histories in format={form}")
-    return lives
+    silent = [one.place for _, one in lives if one.task is None]
+    some = f"path={path}: some rows have a task, but not {silent[:1]}: give all of them one, or none"
+    refuse(0 < len(silent) < len(lives), some)
+    parts = sorted({part for part, _ in lives})
+    own = [parts.index(part) if silent and len(parts) > 1 else one.task for part, one in lives]
+    return [_checked(one._replace(task=task)) for task, (_, one) in zip(own, lives, strict=True)]
 
 
 def _checked(life: Life) -> Life:
@@ -177,22 +184,24 @@ def _in_order(paths: Iterable[Any]) -> list[Any]:
 
 
 def _renamed(arrays: Mapping[str, Any], names: dict[str, str], place: str) -> Arrays:
-    """Columns of histories among `arrays`, by their names here. Raises `ConfigError` if one that `names` has is
-    missing."""
+    """Columns of histories among `arrays`, by their names here: those of `names`, else a column of the very name, else
+    of an alias. Raises `ConfigError` if one that `names` has, or one that is needed, is missing."""
     for here, there in names.items():
         refuse(there not in arrays, f"columns={{{here}: {there}}}: {place} has {', '.join(arrays)}")
-    known = {there: here for here, there in names.items()}
-    for there in arrays:
-        here = there if there in RULES else ALIASES.get(there)
-        if there not in known and here and here not in known.values():
-            known[there] = here
-    return {here: np.asarray(arrays[there]) for there, here in known.items()}
+    known = dict(names)
+    for there, here in {**{name: name for name in RULES}, **ALIASES}.items():
+        if there in arrays and there not in known.values():
+            known.setdefault(here, there)
+    lacking = [name for name in _NEEDED if name not in known]
+    refuse(lacking, f"{place}: lacks {', '.join(lacking)}; it has {', '.join(arrays) or 'none'} (see columns=)")
+    columns = {here: np.asarray(arrays[there]) for here, there in known.items()}
+    if known["terminated"] in ("done", "dones") and "truncated" in columns:  # which may mean ends of both kinds
+        columns["terminated"] = columns["terminated"] * (1 - columns["truncated"])
+    return columns
 
 
-def _rows(arrays: Mapping[str, Any], names: dict[str, str], place: str, task: int | None = None) -> Iterator[Life]:
+def _rows(columns: Arrays, place: str, group: int = 0) -> Iterator[Life]:
     """Lives of columns `[N, T, ...]`, or of one life `[T, ...]`."""
-    columns = _renamed(arrays, names, place)
-    refuse("reward" not in columns, f"{place}: lacks a column reward; it has {', '.join(arrays)}")
     if columns["reward"].ndim < 2:  # one life
         check_column(place, "reward", columns["reward"])
         columns = {name: column[None] for name, column in columns.items()}
@@ -202,13 +211,13 @@ def _rows(arrays: Mapping[str, Any], names: dict[str, str], place: str, task: in
         refuse(rows != number, f"{place}: column {name} has {rows} rows, and reward has {number}")
     refuse(tasks is not None and tasks.size != number, f"{place}: column task must have one number for each row")
     for row in range(number):
-        of_row = task if tasks is None else tasks.ravel()[row]
-        yield Life(f"{place}, row {row}", of_row, {name: column[row] for name, column in columns.items()})
+        task = None if tasks is None else tasks.ravel()[row]
+        yield Life(f"{place}, row {row}", task, {name: column[row] for name, column in columns.items()}, group)
 
 
 def read_npz(path: Path, names: dict[str, str]) -> Iterator[Life]:
-    with np.load(path, allow_pickle=False) as arrays:
-        yield from _rows({name: arrays[name] for name in arrays.files}, names, path.name)
+    with np.load(path, allow_pickle=False) as arrays:  # which are read when they are used
+        yield from _rows(_renamed(arrays, names, path.name), path.name)
 
 
 def read_hdf5(path: Path, names: dict[str, str]) -> Iterator[Life]:
@@ -224,14 +233,15 @@ def read_hdf5(path: Path, names: dict[str, str]) -> Iterator[Life]:
                 groups.setdefault(group, {})[leaf] = item
 
         file.visititems(keep)
-        order = _in_order(groups)
-        parts = [_renamed(groups[group], names, f"{path.name}, group {group}") for group in order]
-        if len(order) > 1 and all(part.get("reward", np.zeros((1, 1))).ndim == 1 for part in parts):
-            yield from _rows(_joined(parts), {}, path.name)
+        columns = {*RULES, *ALIASES, *names.values()}
+        order = _in_order(group for group, arrays in groups.items() if columns & arrays.keys())  # others tell of these
+        places = [f"{path.name}, group {group}" if group else path.name for group in order]
+        parts = [_renamed(groups[group], names, place) for group, place in zip(order, places, strict=True)]
+        if len(order) > 1 and all(part["reward"].ndim == 1 for part in parts):
+            yield from _rows(_joined(parts), path.name)
             return
-        for number, (group, part) in enumerate(zip(order, parts, strict=True)):
-            task = number if len(order) > 1 else None
-            yield from _rows(part, {}, f"{path.name}, group {group}" if group else path.name, task)
+        for number, (part, place) in enumerate(zip(parts, places, strict=True)):
+            yield from _rows(part, place, number)
 
 
 def _joined(parts: list[Arrays]) -> Arrays:
@@ -246,9 +256,12 @@ def read_parquet(path: Path, names: dict[str, str]) -> Iterator[Life]:
     arrays, shapes = dict[str, np.ndarray](), json.loads((table.schema.metadata or {}).get(b"shapes", b"{}"))
     for name in table.column_names:
         column = table[name].combine_chunks()
-        if hasattr(column.type, "value_type"):  # lists of equal length
+        if hasattr(column.type, "value_type"):
             flat = column.flatten().to_numpy(zero_copy_only=False)
-            arrays[name] = flat.reshape(len(column), *shapes.get(name, [len(flat) // max(1, len(column))]))
+            lengths = set(package("pyarrow.compute", "parquet").list_value_length(column).to_pylist())
+            uneven = len(lengths - {None}) > 1 or None in lengths
+            refuse(uneven, f"{path.name}: column {name} has lists of lengths {lengths}; must be the same")
+            arrays[name] = flat.reshape(len(column), *shapes.get(name, lengths))
         else:
             arrays[name] = column.to_numpy(zero_copy_only=False)
     columns = _renamed(arrays, names, path.name)
@@ -257,6 +270,8 @@ def read_parquet(path: Path, names: dict[str, str]) -> Iterator[Life]:
     if "task" in columns:
         check_column(path.name, "task", columns["task"])
     of = arrays.get("row", columns.get("task", np.zeros(table.num_rows, int)))
+    nameless = of.dtype.kind == "f" and np.isnan(of).any()
+    refuse(nameless, f"{path.name}: column row has lines without a number; must have one in each")
     order = np.argsort(of, kind="stable")
     for lines in np.split(order, np.flatnonzero(of[order][1:] != of[order][:-1]) + 1):
         life = {name: column[lines] for name, column in columns.items()}
@@ -279,7 +294,8 @@ def read_minari(path: Path, names: dict[str, str]) -> Iterator[Life]:
         if "task" not in infos:
             parts.append(columns)
             continue
-        columns |= {name: infos[name][:steps] for name in Rollout._fields if name in infos}
+        if data.spec.dataset_id == _ID:  # other infos of a step are those before it
+            columns |= {name: infos[name][:steps] for name in _FURTHER}
         yield Life(f"{path.name}, episode {episode.id}", infos["task"][0], columns)
     if parts:
         yield Life(path.name, None, _joined(parts))

@@ -18,7 +18,6 @@ from icrl.extensions.formats.files import Arrays, Life
 from icrl.extensions.formats.rules import require
 from icrl.spaces import EnvSpec
 
-_NEEDED = ("obs", "action", "reward", "terminated")
 _MOST_REWARDS = 64  # distinct ones that a table lists
 _IMAGE = 3  # dimensions of an observation of uint8 that is one
 
@@ -26,11 +25,9 @@ _IMAGE = 3  # dimensions of an observation of uint8 that is one
 def complete(life: Life) -> Arrays:
     """All columns of a life but unknown optimal actions. What is missing is derived: `truncated` is false; `timestep`
     counts from 0 after each end; `next_obs` is the next observation, or at an end, where the file has none, the last
-    one again. Raises `ConfigError`, which names place, column and step, if a column is missing, lengths differ, the
-    first step does not begin an episode, or columns contradict each other."""
+    one again. Raises `ConfigError`, which names place, column and step, if lengths differ, the first step does not
+    begin an episode, or columns contradict each other."""
     columns = dict(life.columns)
-    lacking = [name for name in _NEEDED if name not in columns]
-    refuse(lacking, f"{life.place}: lacks {', '.join(lacking)}; it has {', '.join(columns) or 'none'} (see columns=)")
     length = len(columns["reward"])
     refuse(not length, f"{life.place}: has no steps")
     for name, column in columns.items():
@@ -62,24 +59,28 @@ def _wide(mask: np.ndarray, like: np.ndarray) -> np.ndarray:
 def check_integers(life: Life) -> None:
     """Raise `ConfigError`, which names place, column and step, if a complete life has integers that `spec_of` lacks."""
     must = f"must be from 0 to {LARGEST - 1}, as all integers here are"
-    for name in (*OBSERVATIONS, "action"):
-        if (column := life.columns[name]).dtype.kind in "iub":
-            valid = ((column >= 0) & (column < LARGEST)).reshape(len(column), -1).all(axis=1)
+    for name in (*OBSERVATIONS, *ACTIONS):
+        column = life.columns.get(name, life.columns["action"])
+        if life.columns["action" if name in ACTIONS else name].dtype.kind in "iub":
+            least = -1 if name == "optimal_action" else 0  # one that is unknown, as is NaN
+            valid = ((column >= least) & (column < LARGEST) | np.isnan(column)).reshape(len(column), -1).all(axis=1)
             require(life.place, name, column, np.asarray(valid), must)
 
 
 def spec_of(lives: Sequence[Arrays]) -> EnvSpec:
-    """Spaces that complete lives need: the integers up to the largest, all vectors, images of bytes, actions between
-    their extremes and those of known optimal ones; and a table of the rewards, if they are at most 64 numbers."""
+    """Spaces that complete lives need: the integers up to the largest, all vectors, images of bytes, actions up to the
+    extremes of those taken and of known optimal ones; and a table of the rewards, if they are at most 64 numbers."""
     obs = [life[name] for life in lives for name in OBSERVATIONS]
     rewards = np.unique(np.concatenate([np.unique(life["reward"].astype(np.float32)) for life in lives]))
     values = tuple(float(str(value)) for value in rewards) if len(rewards) <= _MOST_REWARDS else ()
     longest = 1 + max(int(life["timestep"].max()) for life in lives)
     actions = [life["action"] for life in lives]
-    for life in lives:  # of integers, the largest may stand for an unknown one
-        action, best = life["action"], life.get("optimal_action")
-        if best is not None and action.dtype.kind == "f" and best.size == action.size:
-            actions.append(best.reshape(action.shape))
+    for life in lives:
+        action, best = life["action"], life.get("optimal_action", life["action"])
+        if best.size == action.size:
+            best = best.reshape(action.shape)
+            whole = action.dtype.kind != "f"
+            actions.append(np.where(best >= 0, best, action).astype(action.dtype) if whole else best)
     return EnvSpec(_space(obs, "obs", math.inf), _space(actions, "action"), values, 0, longest)
 
 
@@ -112,12 +113,14 @@ def checked(life: Life, spec: EnvSpec, steps: int) -> dict[str, torch.Tensor]:
     ):
         for name in (name for name in names if name in found):
             column = found[name]
-            fits = column[0].size == math.prod(shape)
+            axes = [[size for size in each if size > 1] for each in (column.shape[1:], shape)]
+            fits = column[0].size == math.prod(shape) and (axes[0] == axes[1] or min(map(len, axes)) < 2)
             refuse(not fits, f"{life.place}: column {name} has shape {column.shape[1:]} in a step, not {shape}")
             found[name] = column = column.reshape(steps, *shape)
             valid = contained(space, column)
             if name == "optimal_action":
-                valid |= unknown(spec, column)
+                valid |= (absent := unknown(spec, column))
+                found[name] = np.where(_wide(absent, column), spec.unknown_action(torch.zeros(1)).numpy(), column)
             require(life.place, name, column, valid, f"must be in {space}")
     legal = spec.legal(torch.from_numpy(found["obs"].astype(np.float32)))
     if legal is not None:
@@ -152,9 +155,11 @@ def contained(space: Space[Any], column: np.ndarray) -> np.ndarray:
 
 
 def unknown(spec: EnvSpec, column: np.ndarray) -> np.ndarray:
-    """Mask of the steps of a column of optimal actions `[T, ...]` that stand for an unknown one, `[T]` bool."""
+    """Mask of the steps of a column of optimal actions `[T, ...]` that stand for an unknown one, `[T]` bool: NaN, and
+    of integers -1, or the mark of a store."""
     flat = column.reshape(len(column), -1)
-    return np.asarray((np.isnan(flat) if isinstance(spec.action_space, Box) else flat == spec.num_actions).all(axis=1))
+    whole = not isinstance(spec.action_space, Box)
+    return np.asarray((np.isnan(flat) | (whole & ((flat == -1) | spec.is_unknown(flat)))).all(axis=1))
 
 
 def evened(lives: Sequence[Life], train: Sequence[int], say: Callable[[str], object]) -> tuple[list[Life], int]:

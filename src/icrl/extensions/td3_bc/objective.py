@@ -87,7 +87,7 @@ class TD3BC:
         least = slow.q(hidden, (chosen + noise).clamp(-1, 1)).amin(0)
         ahead = F.pad(least[:, 1:], (0, 1)).masked_fill(batch.terminated.bool(), 0.0)
         known = (batch.terminated | (1 - batch.truncated)).float()
-        known[:, -1] = batch.terminated[:, -1]
+        known[:, -1] = 0  # after a termination too: to use it only then would select steps by their outcome
         return batch.training_reward / self.reward_std + self.config.discount * ahead, known
 
     def logits(self, model: nn.Module, batch: Batch) -> Tensor:

@@ -6,7 +6,8 @@ python -m src.export_histories format=txt [KEY=VALUE ...]      histories/<histor
 file of all columns; `minari`: a data set in the folder minari. Large histories give several files, each of some rows,
 because a file is made in memory. `src.import_histories` reads all of them but `txt`.
 `test_tasks.txt` lists the held-out tasks, `README.md` says what the histories are.
-Rewards are values, in `txt` the shortest decimals that read back exactly; all other columns are integers as recorded.
+Rewards are values, in `txt` the shortest decimals that read back exactly; all other columns are as recorded, but for
+-1 as an optimal action that is unknown.
 `export.json` has the checksums of the histories and of each exported file.
 """
 
@@ -48,7 +49,7 @@ _MEANINGS = {
     "timestep": "env steps since the start of the episode, before the action",
     "terminated": "1 if the action ended the episode",
     "truncated": "1 if the time limit ended it",
-    "optimal_action": "best action according to a planner or a teacher, or a mark where none is known",
+    "optimal_action": "best action according to a planner or a teacher; -1 or NaN where none is known",
 }
 
 
@@ -177,6 +178,9 @@ def whole_files(histories: Histories, form: str) -> dict[str, Callable[[], bytes
 
 
 def exported_columns(histories: Histories, rows: slice) -> dict[str, Any]:
-    """Columns of these rows, `[rows, time]` or `[rows, time, K]`, with rewards as float64 values."""
-    columns = {name: histories.columns[name][rows] for name in Rollout._fields}
-    return columns | {"reward": exact_rewards(histories.spec, histories.rewards(rows))}
+    """Columns of these rows, `[rows, time]` or `[rows, time, K]`, with rewards as float64 values, and -1 for unknown
+    optimal actions that are integers."""
+    columns, spec = {name: histories.columns[name][rows] for name in Rollout._fields}, histories.spec
+    best = columns["optimal_action"]
+    marked = best if best.dtype.kind == "f" else np.where(spec.is_unknown(best), -1, best.astype(np.int64))
+    return columns | {"reward": exact_rewards(spec, histories.rewards(rows)), "optimal_action": marked}
