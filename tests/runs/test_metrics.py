@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 import torch
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+from tensorboard.summary.writer.event_file_writer import EventFileWriter
 from tensorboard.summary.writer.record_writer import RecordWriter
 
 from icrl.contracts import ConfigError, PipelineError
@@ -61,6 +62,16 @@ def test_a_full_disk_is_reported_unless_training_failed(tmp_path, monkeypatch, e
     with pytest.raises(expected, match=match), logger:
         if error:
             raise error
+
+
+@pytest.mark.parametrize("call", ["__init__", "add_event"])
+def test_a_disk_that_is_full_at_the_start_is_reported(tmp_path, monkeypatch, call):
+    """When the file is made, and when a picture is the first thing written to it."""
+    full = OSError(errno.ENOSPC, "No space left on device")
+    logger = MetricLogger(tmp_path, 0) if call == "add_event" else None
+    monkeypatch.setattr(EventFileWriter, call, Mock(side_effect=full))
+    with pytest.raises(PipelineError, match=f"write curves in {tmp_path}: No space left"):
+        logger.image("goals", np.zeros((4, 6, 3), np.uint8), 2) if logger else MetricLogger(tmp_path, 0)
 
 
 def test_a_clock_that_was_set_back_is_warned_of(tmp_path, capsys):

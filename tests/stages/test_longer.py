@@ -62,6 +62,18 @@ def test_the_schedule_in_the_way_is_named(finished):
     assert "give trainer.num_iterations=6 here too, or another name=" in message
 
 
+def test_a_refused_extension_leaves_a_finished_run_as_it_was(fresh):
+    done("train_gpt", fresh, SHORTER, *CONSTANT)
+    evaluations, finished = (fresh / FOLDER / name for name in ("evaluations.json", "finished.json"))
+    whole, before = evaluations.read_bytes(), finished.read_bytes()
+    evaluations.write_bytes(whole[:-1])
+    assert "evaluations.json" in refusal("train_gpt", fresh, LONGER, *CONSTANT)
+    assert finished.read_bytes() == before
+    evaluations.write_bytes(whole)
+    done("train_gpt", fresh, LONGER, *CONSTANT)
+    assert steps_of(fresh / FOLDER)[-1] == 6
+
+
 def test_models_before_and_after_are_evaluated_each_in_its_own_folder(fresh):
     done("train_gpt", fresh, SHORTER, *CONSTANT)
     done("evaluate", fresh, SHORTER, *CONSTANT, "evaluation.checkpoint=last")

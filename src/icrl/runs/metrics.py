@@ -90,7 +90,8 @@ class MetricLogger(AbstractContextManager["MetricLogger"]):
         self._writers = list[Writer]()
         if folder:
             folder.mkdir(parents=True, exist_ok=True)
-            self._writers = [writer_classes()[name](folder, done) for name in dict.fromkeys(options.writer)]
+            with self._reported():
+                self._writers = [writer_classes()[name](folder, done) for name in dict.fromkeys(options.writer)]
 
     def scalars(self, prefix: str, values: dict[str, float], step: int) -> None:
         """Add a point to each curve."""
@@ -102,19 +103,21 @@ class MetricLogger(AbstractContextManager["MetricLogger"]):
         """Add a distribution to each tag; numbers that are not finite are left out."""
         for tag, numbers in values.items():
             finite = numbers[numbers.isfinite()]
-            if finite.numel():
-                for writer in self._writers:
+            with self._reported():
+                for writer in self._writers if finite.numel() else ():
                     writer.histogram(tag, finite.float(), step)
 
     def image(self, tag: str, pixels: np.ndarray, step: int) -> None:
         """Add an image from RGB `pixels` `[H, W, 3]` uint8."""
-        for writer in self._writers:
-            writer.image(tag, pixels, step)
+        with self._reported():
+            for writer in self._writers:
+                writer.image(tag, pixels, step)
 
     def describe(self, config: Options) -> None:
         """Add the options of the run."""
-        for writer in self._writers:
-            writer.describe({key: value for key, value, _ in walk(config)})
+        with self._reported():
+            for writer in self._writers:
+                writer.describe({key: value for key, value, _ in walk(config)})
 
     def flush(self) -> None:
         """Write all points to disk. Called before a checkpoint, so that a crash leaves no gap before it."""

@@ -81,6 +81,8 @@ def opened(
         for name, part in {"generators": Generators(device, ranks), **(parts or {})}.items():
             run.restore(name, part)
         stack.enter_context(run)
+        if ranks.is_writer:
+            (run.folder / FINISHED).unlink(missing_ok=True)  # of a run that is extended, when nothing can refuse it
         yield training
         if training.evaluations:
             run.finish(training.evaluations.wait)
@@ -186,7 +188,6 @@ def _services(
     logger = MetricLogger(folder if is_writer else None, run.done, config.summaries, run.total, progress)
     run.loggers.append(stack.enter_context(logger))
     if is_writer:
-        (folder / FINISHED).unlink(missing_ok=True)  # of a run that is extended
         record_session(config, folder, owner, run.done)
         logger.describe(config)
     if not (is_writer and config.trainer.evaluate):

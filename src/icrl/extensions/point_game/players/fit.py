@@ -46,7 +46,6 @@ def fit_players(config: PlayersConfig, evaluate: Evaluate, device: torch.device)
         check_run(folder, run.resumed_from, owner)
     elif (folder / FINISHED).exists():
         raise ConfigError(f"{folder} is finished but has no checkpoints: restore them, or remove it")
-    (folder / FINISHED).unlink(missing_ok=True)  # from now on the run may be longer than it says
     match_due = Interval(evaluation.num_evals, evaluation.eval_interval, total, end=True)
     saved = SavedNetworks(config, run, learners)
     with ExitStack() as stack:
@@ -65,6 +64,7 @@ def fit_players(config: PlayersConfig, evaluate: Evaluate, device: torch.device)
         run.before_save = lambda: finite.check(run.done)
         iteration_done = stack.enter_context(INSPECTORS[-1].profiled(folder, options.profiled_iterations))
         stack.enter_context(run)
+        (folder / FINISHED).unlink(missing_ok=True)  # from now on the run may be longer than it says
         for update in range(run.done, total + 1):
             run.done = update
             if not run.is_saved and match_due.due(update):
