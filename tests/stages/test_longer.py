@@ -66,8 +66,8 @@ def test_a_refused_extension_leaves_a_finished_run_as_it_was(fresh):
     done("train_gpt", fresh, SHORTER, *CONSTANT)
     evaluations, finished = (fresh / FOLDER / name for name in ("evaluations.json", "finished.json"))
     whole, before = evaluations.read_bytes(), finished.read_bytes()
-    evaluations.write_bytes(whole[:-1])
-    assert "evaluations.json" in refusal("train_gpt", fresh, LONGER, *CONSTANT)
+    evaluations.write_bytes(whole[:-9])
+    assert "evaluations.json" in run("train_gpt", fresh, LONGER, *CONSTANT).refusal
     assert finished.read_bytes() == before
     evaluations.write_bytes(whole)
     done("train_gpt", fresh, LONGER, *CONSTANT)
