@@ -11,7 +11,7 @@ from icrl.app.compose import CONF
 TESTS = Path(__file__).resolve().parent.parent
 _TESTED = {path.name for path in (TESTS / "extensions").glob("[a-z]*") if path.is_dir()}
 _RUN = [re.search(r"run\(\"\w+\", \"(\w+)\"\)", path.read_text()) for path in (TESTS.parent / "src").glob("*.py")]
-INDUCTION = [False, *[True] * ("induction" in extensions.NAMES)]  # values of `model.induction`
+INDUCTION = [0, *[2] * ("induction" in extensions.NAMES)]  # values of `model.induction`
 ASYNC = [False, *[True] * ("async_evaluations" in extensions.NAMES)]  # values of `evals.async_eval`
 NOISE_SCALE = "alternative" if "noise_scale" in extensions.NAMES else "none"
 EVALUATED_AGENTS = "source_evaluations" in extensions.NAMES  # value of `source.evaluate`

@@ -157,5 +157,7 @@ def test_muon_updates_the_matrices_of_blocks() -> None:
     splits = {name: found[id(parameter)] for name, parameter in model.named_parameters() if found[id(parameter)]}
     block = {"attention.qkv": (8, 4, 4), "attention.out": (8,), "widen": (config.ff_dim,), "narrow": (8,)}
     expected = {f"transformer.blocks.{i}.{name}.weight": rows for i in range(2) for name, rows in block.items()}
-    induction = {"query": (8,), "key_value": (8, 8), "out": (8,)} if config.induction else {}
-    assert splits == expected | {f"induction.{name}.weight": rows for name, rows in induction.items()}
+    lookups = {"query": (8,), "key_value": (8, 8), "out": (8,)} if config.induction else {}
+    places = ("", "further.0.") if config.induction == 2 else ()
+    expected |= {f"induction.{place}{name}.weight": rows for place in places for name, rows in lookups.items()}
+    assert splits == expected | ({"induction.reached.0.weight": (8,)} if places else {})

@@ -20,7 +20,7 @@ from typing import Annotated, Any, Literal, NamedTuple, Self
 import torch
 import torch.nn.functional as F
 from gymnasium.spaces import Discrete
-from pydantic import model_validator
+from pydantic import BeforeValidator, model_validator
 from torch import Tensor, nn
 
 from icrl.config.modules import load_plugins
@@ -64,7 +64,9 @@ class GPTConfig(Options):
     )
     num_bins: int = option(64, "bins of each number of an action if model.head is binned", ge=2, le=4096)
     max_size: int = option(17, "largest side of a room that the model can read by rows and columns", ge=2, le=64)
-    induction: bool = option(False, "add a first layer that looks up the outcomes of earlier visits to the observation")
+    induction: Annotated[int, BeforeValidator(lambda given: given * 1 if isinstance(given, bool) else given)] = option(
+        0, "first layers that look up what followed earlier visits, each a step further ahead (0: none)", ge=0, le=64
+    )
     context_len: int = option(160, "env steps in the context, across episodes", ge=2, le=10**6)
     embed_dim: int = option(64, "width of the residual stream", ge=1, le=2**16)
     num_layers: int = option(4, "transformer blocks", ge=1, le=1000)
@@ -114,10 +116,10 @@ def check_heads(name: str, heads: int, width: int, position: str) -> None:
 def check_spaces(config: GPTConfig, spec: EnvSpec) -> None:
     """Refuse options that the spaces of a world do not allow."""
     obs_encoder(config, spec)  # raises
-    space, off = spec.observation_space, "give model.induction=false"
-    lacking = f"model.induction=true needs a layer of an extension that is not installed: {off}"
+    space, off = spec.observation_space, "give model.induction=0"
+    lacking = f"model.induction={config.induction} needs a layer of an extension that is not installed: {off}"
     refuse(config.induction and not INDUCTION, lacking)
-    numbered = f"model.induction=true needs Discrete observations, and these are in {space}: {off}"
+    numbered = f"model.induction={config.induction} needs Discrete observations, and these are in {space}: {off}"
     refuse(config.induction and not isinstance(space, Discrete), numbered)
     make_head(config, spec)  # raises, too
 

@@ -9,11 +9,11 @@ from torch import Tensor
 
 from icrl.app.compose import load_config
 from icrl.config.options import replace
-from icrl.extensions.induction.layer import Induction
+from icrl.extensions.induction.layer import Induction, Lookup
 from icrl.nn.gpt import Window, context_of
 
 WIDTH, HEADS, HEAD_DIM = 16, 2, 8
-CONFIG = replace(load_config().model, context_len=12, embed_dim=WIDTH, num_heads=HEADS)
+CONFIG = replace(load_config().model, context_len=12, embed_dim=WIDTH, num_heads=HEADS, induction=1)
 
 
 def test_initial_weights_have_the_spread_of_gpt2() -> None:
@@ -23,7 +23,7 @@ def test_initial_weights_have_the_spread_of_gpt2() -> None:
     assert induction.no_visit.std().item() == pytest.approx(0.02, rel=0.25) and not induction.recency.any()
 
 
-def induced(induction: Induction, x: Tensor, outcome: Tensor, obs: Tensor) -> Tensor:
+def induced(induction: Lookup, x: Tensor, outcome: Tensor, obs: Tensor) -> Tensor:
     """One stream, step by step and head by head; step j + 1 shows the outcome of step j."""
     query = induction.query(induction.norm(x))
     key, value = induction.key_value(induction.outcome_norm(outcome)).split(WIDTH, dim=-1)
@@ -45,15 +45,25 @@ def induced(induction: Induction, x: Tensor, outcome: Tensor, obs: Tensor) -> Te
     return torch.stack(rows)
 
 
-def test_outputs_and_gradients_equal_loops() -> None:
-    induction, generator = outspoken(Induction(CONFIG), 0.5).eval(), torch.Generator().manual_seed(9)
+def looked_up(induction: Induction, x: Tensor, outcome: Tensor, obs: Tensor) -> Tensor:
+    """All layers of one stream, each of which reads the tokens that those before have left in the step it finds."""
+    after = x + induced(induction, x, outcome, obs)
+    for reached, further in zip(induction.reached, induction.further, strict=True):
+        after = after + induced(further, after, outcome + reached(after), obs)
+    return after - x
+
+
+@pytest.mark.parametrize("number", [1, 3])
+def test_outputs_and_gradients_equal_loops(number: int) -> None:
+    induction = outspoken(Induction(replace(CONFIG, induction=number)), 0.5).eval()
+    generator = torch.Generator().manual_seed(9)
     obs = torch.randint(3, (2, 9), generator=generator)  # with many matches
     context = context_of(Window(obs, obs, obs.float(), obs))
     x, outcome, weight = torch.randn(3, 2, 9, WIDTH, generator=generator)
     got = induction(x, outcome, context, None)
-    expected = torch.stack([induced(induction, *columns) for columns in zip(x, outcome, obs, strict=True)])
-    assert torch.allclose(got, expected, atol=1e-5)
+    expected = torch.stack([looked_up(induction, *columns) for columns in zip(x, outcome, obs, strict=True)])
+    assert torch.allclose(got, expected, atol=1e-4)
     parameters = list(induction.parameters())
     ours, theirs = (torch.autograd.grad((output * weight).sum(), parameters) for output in (got, expected))
     for mine, reference in zip(ours, theirs, strict=True):
-        assert torch.allclose(mine, reference, atol=1e-4) and mine.abs().max() > 1e-3
+        assert torch.allclose(mine, reference, atol=1e-3) and mine.abs().max() > 1e-3

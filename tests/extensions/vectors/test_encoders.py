@@ -143,7 +143,7 @@ def test_options_that_the_spaces_do_not_allow_are_refused() -> None:
     for spec, form, message in (
         (WORLDS["vector to arm"], {"obs_encoding": "framed"}, "model.obs_encoding=framed needs Discrete observations"),
         (WORLDS["image to number"], {"obs_encoding": "cell"}, "give model.obs_encoding=coordinates"),
-        (WORLDS["integers to integers"], {"induction": True}, "model.induction=true needs Discrete observations"),
+        (WORLDS["integers to integers"], {"induction": 1}, "model.induction=1 needs Discrete observations"),
     ):
         with pytest.raises(ConfigError, match=message):
             GPT(replace(CONFIG, **form), spec)

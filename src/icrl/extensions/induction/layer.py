@@ -1,8 +1,9 @@
-"""Induction layer, which reads what followed earlier visits to the current observation.
+"""Induction layers, which read what followed earlier visits to the current observation, so many steps ahead as there
+are layers.
 
-It is an n-gram layer (Akyurek et al., 2024; for algorithm distillation Zisman et al., 2024, arXiv 2411.01958) that
-matches observations exactly, in one hop. With x the token an action is predicted from, e[j] = action[j] + reward[j] +
-obs[j + 1] embedded, n and m layer norms:
+The first is an n-gram layer (Akyurek et al., 2024; for algorithm distillation Zisman et al., 2024, arXiv 2411.01958)
+that matches observations exactly, in one hop. With x the token an action is predicted from, e[j] = action[j] +
+reward[j] + obs[j + 1] embedded, n and m layer norms:
 
     J(t) = {j < t : obs[j] = obs[t]}
     x[t] += O (p[0] v[0] + sum over j in J(t) of p[j] V m(e[j]))
@@ -10,9 +11,15 @@ obs[j + 1] embedded, n and m layer norms:
 
 c(j, t) counts the visits in J(t) from j on: 1 for the newest. k[0] and v[0] are learned and stand for "no visit"; r is
 learned too, so that a head can prefer the newest visits however long ago they were.
+
+A layer after it reads e[j] + C x[j + 1] in place of e[j], where x[j + 1] is the token of the step after j as the layers
+before have left it. That holds what had followed obs[j + 1] until then, so the layers look ahead as many steps as there
+are of them, like sweeps of value iteration along what was experienced.
 """
 
 from __future__ import annotations
+
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -26,8 +33,8 @@ from icrl.nn.transformer import initialize_linear
 NO_VISIT = -1
 
 
-class Induction(nn.Module):
-    """The layer of the equation above."""
+class Lookup(nn.Module):
+    """One layer of the equations above."""
 
     def __init__(self, config: GPTConfig) -> None:
         super().__init__()
@@ -40,31 +47,63 @@ class Induction(nn.Module):
         self.recency = nn.Parameter(torch.zeros(self.num_heads, 1, 1))
         self.attention_dropout, self.dropout = config.attention_dropout, nn.Dropout(config.residual_dropout)
 
-    @staticmethod
-    def new_cache(config: GPTConfig, num_streams: int, like: Tensor) -> KVCache:
-        """An empty cache for a whole context, with keys and values as the parameter `like`, and the visits."""
-        shape = (1, num_streams, config.num_heads, config.context_len, config.head_dim)
-        visited = like.new_empty(1, num_streams, 1, config.context_len, 1, dtype=torch.long)
-        return KVCache(like.new_empty(shape), like.new_empty(shape), visited)
-
-    def forward(self, x: Tensor, outcome: Tensor, context: Context, cache: KVCache | None) -> Tensor:
-        """The layer's addition to the tokens `x` `[B, T, D]` of the steps of a `context`. `outcome` `[B, T, D]` is what
-        followed the step before each, as the step itself shows it. With a cache the T steps continue it."""
-        obs, visited = context.obs, context.prev_obs.masked_fill(context.first, NO_VISIT)
+    def project(self, x: Tensor, outcome: Tensor) -> tuple[Tensor, ...]:
+        """Queries of the tokens `x` `[B, T, D]`, and keys and values of outcomes, `[B, H, T, Dh]` each."""
         parts = (self.query(self.norm(x)), *self.key_value(self.outcome_norm(outcome)).chunk(2, dim=-1))
-        query, key, value = (
-            part.unflatten(-1, (self.num_heads, -1)).transpose(1, 2) for part in parts
-        )  # [B, H, T, Dh]
-        visited, before = visited[:, None, :, None], cache.length if cache else 0
-        if cache:
-            key, value, visited = cache.append(0, key, value, visited)
-            cache.length += obs.shape[1]
-        step = torch.arange(visited.shape[2], device=obs.device)  # step i shows the visit of j = i - 1
-        matches = (obs[:, None, :, None] == visited.mT) & (step <= step[before:, None])  # [B, 1, T, S]
-        count = matches.flip(-1).cumsum(-1).flip(-1).clamp(min=1)
-        bias = (-self.recency * count.log()).masked_fill(~matches, -torch.inf)  # [B, H, T, S]
-        no_visit = self.no_visit[:, None].expand(-1, len(x), -1, -1, -1)
+        return tuple(part.unflatten(-1, (self.num_heads, -1)).transpose(1, 2) for part in parts)
+
+    def read(self, query: Tensor, key: Tensor, value: Tensor, age: Tensor) -> Tensor:
+        """What the queries `[B, H, T, Dh]` find in the visits `[B, H, S, Dh]`, `[B, T, D]`; `age` `[B, 1, T, S]` is
+        log c, or -1 where there is no visit to the observation."""
+        bias = (-self.recency * age).masked_fill(age < 0, -torch.inf)  # [B, H, T, S]
+        no_visit = self.no_visit[:, None].expand(-1, len(query), -1, -1, -1)
         key, value = (torch.cat([none, some], dim=2) for none, some in zip(no_visit, (key, value), strict=True))
         dropout = self.attention_dropout if self.training else 0.0
         mixed = F.scaled_dot_product_attention(query, key, value, F.pad(bias, (1, 0)), dropout)
         return self.dropout(self.out(mixed.transpose(1, 2).flatten(2)))
+
+
+class Induction(Lookup):
+    """The first layer, and `model.induction` - 1 `further` ones."""
+
+    def __init__(self, config: GPTConfig) -> None:
+        super().__init__(config)
+        further, width = range(config.induction - 1), config.embed_dim
+        self.further = nn.ModuleList(Lookup(config) for _ in further)
+        self.reached = nn.ModuleList(nn.Linear(width, width) for _ in further)  # C
+        self.reached.apply(initialize_linear)
+
+    @staticmethod
+    def new_cache(config: GPTConfig, num_streams: int, like: Tensor) -> KVCache:
+        """An empty cache for a whole context, with keys and values as the parameter `like`, and the visits."""
+        shape = (config.induction, num_streams, config.num_heads, config.context_len, config.head_dim)
+        visited = like.new_empty(config.induction, num_streams, 1, config.context_len, 1, dtype=torch.long)
+        return KVCache(like.new_empty(shape), like.new_empty(shape), visited)
+
+    def forward(self, x: Tensor, outcome: Tensor, context: Context, cache: KVCache | None) -> Tensor:
+        """The layers' addition to the tokens `x` `[B, T, D]` of the steps of a `context`. `outcome` `[B, T, D]` is what
+        followed the step before each, as the step itself shows it. With a cache the T steps continue it."""
+        layers: list[Any] = [self, *self.further]
+        visits, before = context.prev_obs.masked_fill(context.first, NO_VISIT), cache.length if cache else 0
+        added, seen, age = x.new_zeros(()), outcome, None
+        for number, layer in enumerate(layers):
+            query, key, value = layer.project(x + added, seen)
+            visited = visits[:, None, :, None]
+            if cache:
+                key, value, visited = cache.append(number, key, value, visited)
+            age = ages(context.obs, visited, before) if age is None else age
+            added = added + layer.read(query, key, value, age)
+            if number < len(self.further):
+                seen = outcome + self.reached[number](x + added)
+        if cache:
+            cache.length += context.obs.shape[1]
+        return added
+
+
+def ages(obs: Tensor, visited: Tensor, before: int) -> Tensor:
+    """log c of each visit for each of the observations `[B, T]` after `before` steps, or -1 where the observation
+    `visited` `[B, 1, S, 1]` is another one or of a later step: `[B, 1, T, S]`."""
+    step = torch.arange(visited.shape[2], device=obs.device)  # step i shows the visit of j = i - 1
+    matches = (obs[:, None, :, None] == visited.mT) & (step <= step[before:, None])
+    count = matches.flip(-1).cumsum(-1).flip(-1).clamp(min=1)
+    return count.log().masked_fill(~matches, -1.0)

@@ -22,7 +22,7 @@ def _in_point_game(config: Config) -> Iterator[str]:
     for key, needed, reason in (
         ("source.videos_per_task", 0, "there is no room to film"),
         ("evaluation.videos", False, "there is no room to film"),
-        ("model.induction", False, "no position is seen twice"),
+        ("model.induction", 0, "no position is seen twice"),
         ("objective.name", "ad", "nobody knows what is optimal"),
     ):
         if attrgetter(key)(config) != needed:
