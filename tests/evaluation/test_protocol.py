@@ -138,15 +138,15 @@ def test_intervals_stay_within_what_is_possible() -> None:
     references = exact([0.0, 0.0], [2.0, 2.0])
     good, bad = Adaptation(*(np.full((2, 2, 8), value) for value in (2.0, 1, 3, 3))), solving(0, 2)
     runs = {0: {"held_out": good}, 1: {"held_out": bad}}
-    possible = {"steps_to_goal": (0.0, 20.0), "returns": (0.0, 20.0)}
-    for bound, steps, returns in ((False, (0, 20), (0, 20)), (True, (3, 20), (0, 2))):
+    possible = {"steps_to_goal": (0.0, 20.0), "returns": (0.0, 10.0)}
+    for bound, steps, returns in ((False, (0, 20), (0, 10)), (True, (3, 20), (0, 2))):
         setting = Setting({"held_out": references}, "1", False, possible, bound)
         numbers = summarise(runs, setting, OPTIONS, 0)
         for section in (numbers["final"]["held_out"], numbers["curves"]["model, held-out tasks"]):
             for name, limits in (("steps_to_goal", steps), ("success", (0, 1)), ("returns", returns)):
                 assert np.ravel([section[name]["low"], section[name]["high"]])[[0, -1]] == pytest.approx(limits)
     assert numbers["final"]["held_out"]["fraction_of_optimum"]["high"] == 1
-    assert numbers["protocol"]["possible"] == {"steps_to_goal": [0, 20], "returns": [0, 20]}
+    assert numbers["protocol"]["possible"] == {"steps_to_goal": [0, 20], "returns": [0, 10]}
     once = paying(np.ones((2, 1, 8)))  # in a world whose episodes end with the first reward
     unbound = replace(setting, optimum_is_bound=False)
     found = summarise({0: {"held_out": once}}, unbound, OPTIONS, 0)["final"]["held_out"]
@@ -312,3 +312,24 @@ def test_the_lines_below_the_table() -> None:
     assert numbers()[-1] == ["12", "9", "15", "99%"]
     del last["fraction_solved_90"]  # earlier versions did not measure it
     assert numbers()[0] == ["50%", "2"]
+
+
+def test_steps_and_areas_of_tasks_that_are_all_solved_leave_room_for_others() -> None:
+    """Each in the fewest steps of its own: of other tasks, up to 0.1482 may take all 20, and gain nothing."""
+    steps = np.arange(1.0, 24.0) % 8 + 1
+    one = np.ones((23, 2, 8))
+    played = Adaptation(one, one, one * steps[:, None, None], one * 20)
+    given = {"success": [1.0] * 23, "steps_to_goal": steps.tolist(), "returns": [1.0] * 23}
+    references = {"optimum": given, "random": given | {"returns": [0.2] * 23}}
+    possible = {"steps_to_goal": (1.0, 20.0), "returns": (0.0, 20.0)}
+    setting = Setting({"held_out": references}, "1", False, possible, True)
+    found = summarise({0: {"held_out": played}}, setting, OPTIONS, 0)["final"]["held_out"]
+    mean, part = steps.mean(), 1 - 0.8518
+    assert found["success"]["low"] == pytest.approx(1 - part, abs=5e-5)
+    assert found["steps_to_goal"]["high"] == pytest.approx(mean + (20 - mean) * part, abs=2e-3)
+    assert found["area"]["low"] == pytest.approx(1 - (1 + 0.2 / 0.8) * part, abs=5e-4)
+
+
+def test_one_draw_tells_nothing_of_others() -> None:
+    found = final(solving(1, 1, num_streams=1), references=exact([0], [1]))
+    assert (found["success"]["low"], found["success"]["mean"], found["success"]["high"]) == (0, 1, 1)

@@ -71,7 +71,25 @@ def test_splits_that_share_their_seeds_cover_the_truth():
         low, high = percentile_interval(resampled, 0.95)
         assert (3 - low, high - 3) == pytest.approx([4.303 * (7 / 3) ** 0.5] * 2, rel=0.06)
     few = bootstrap_means(walks[:4], 500, 0, splits[:4]) - 2.5  # of the second split there is one run
-    np.testing.assert_allclose(few, bootstrap_means(np.array([3.0, 1.0])[:, None, None], 500, 0, [0, 1]) - 2)
+    one_each = bootstrap_means(np.array([3.0, 1.0])[:, None, None], 500, 0, [0, 1]) - 2
+    np.testing.assert_allclose(few, one_each * ((9 / 16 + 1 / 16) / (1 / 2)) ** 0.5)
+
+
+def test_a_split_with_most_of_the_runs_does_not_make_the_interval_narrow():
+    rng, splits = np.random.default_rng(0), [0] * 10 + [1, 2, 3, 4]
+    runs = rng.normal(size=(5, 600))[splits] + 0.1 * rng.normal(size=(14, 600))
+    low, high = percentile_interval(bootstrap_means(runs[:, None, None], 400, 0, splits), 0.95)
+    assert ((low < 0) & (high > 0)).mean() >= 0.9
+
+
+@pytest.mark.parametrize(("number", "t"), [(2, 12.706), (3, 4.303), (5, 2.776), (31, 2.042)])
+def test_the_interval_of_runs_is_that_of_students_distribution(number, t):
+    """On both sides, whatever the seed: ends do not depend on a draw."""
+    values = np.arange(number, dtype=np.float64)[:, None, None]
+    half = t * values.std(ddof=1) / number**0.5
+    for seed in range(3):
+        low, high = percentile_interval(bootstrap_means(values, 2000, seed), 0.95)
+        assert (values.mean() - low, high - values.mean()) == pytest.approx((half, half), rel=0.005)
 
 
 @pytest.mark.parametrize("num_runs", [1, 3])

@@ -40,6 +40,7 @@ from benchmarks.extensions.studies.tables import (
 )
 from benchmarks.measure import RESULTS
 from icrl.contracts import Json
+from icrl.evaluation.measures import tail_of
 from icrl.evaluation.protocol import PARTS, shown_part
 from icrl.evaluation.tables import interval_text
 from icrl.extensions.studies.programs import study
@@ -163,7 +164,8 @@ def _add_published(figures: dict[str, dict[str, str]], row: Json) -> None:
 def _late(curves: Json) -> dict[str, str]:
     """Means over the last quarter of the episodes, of a policy that has no intervals."""
     means = {column: curves[measure]["mean"] for column, (measure, _) in _MEASURES.items() if measure in curves}
-    return {column: f"{np.mean(mean[-len(mean) // 4 :]):.{_MEASURES[column][1]}f}" for column, mean in means.items()}
+    late = {column: np.mean(mean[-tail_of(len(mean)) :]) for column, mean in means.items()}
+    return {column: f"{number:.{_MEASURES[column][1]}f}" for column, number in late.items()}
 
 
 def _early(curves: Json) -> dict[str, str]:

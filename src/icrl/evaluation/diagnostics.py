@@ -22,7 +22,7 @@ from icrl.rl.statistics import Floats
 
 if TYPE_CHECKING:
     from icrl.app.root import Config
-    from icrl.evaluation.measures import Exact
+    from icrl.evaluation.measures import Bounds, Exact
     from icrl.evaluation.setup import Played, Setup
 
 OF_DIAGNOSTIC = ": "  # between the name of a diagnostic and that of a policy
@@ -41,6 +41,7 @@ class Runs(NamedTuple):
     arrays: Sequence[Arrays]  # of each run
     exact: Mapping[str, Mapping[str, Floats]] = {}  # `[R or 1, G]` on the main part, by exact reference and measure
     num_different: Mapping[str, int] = {}  # tasks by part, where splits may share some
+    bounds: Bounds = {}  # on the main part
 
 
 class Diagnostic(Protocol):

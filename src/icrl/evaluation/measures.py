@@ -28,7 +28,8 @@ NEAR, SMOOTHED = 0.9, 3  # fraction of the optimum to reach, and the number of e
 _ROUNDING = 1e-9
 Exact = Mapping[str, Mapping[str, Sequence[float]]]  # by policy (random, optimum) and measure: one number per task
 Cells = dict[tuple[str, str], Values]  # by section and measure
-Bounds = Mapping[str, tuple[float, float]]  # by measure: its least and its largest possible mean
+Limit = float | Floats  # of a mean; if it is one for each task, `[R or 1, G]`, of theirs
+Bounds = Mapping[str, tuple[Limit, Limit]]  # by measure: the least and the largest that is possible
 
 
 def tail_of(num_episodes: int) -> int:
@@ -132,18 +133,26 @@ def intervals(
             continue
         numbers[name] = interval(values, resampled)
         if limits := (bounds or {}).get(name):
+            low, high = ends = means_of(limits)
             reachable = optimum_is_bound or name != "returns"
-            if section == "final" and reachable and 0 < limits[1] - limits[0] < math.inf:
+            if math.prod(values.shape[:3]) == 1 and high - low < math.inf:  # one draw tells nothing of others
+                numbers[name] |= {"low": np.full(values.shape[3:], low), "high": np.full(values.shape[3:], high)}
+            if section == "final" and reachable and 0 < high - low < math.inf:
                 scores, tasks = values.mean(2), num_drawn(values.shape[1], splits, num_different)
                 widen(numbers[name], scores, limits, tasks, exact=name in _SOLVED)
-            clip(numbers[name], limits)
+            clip(numbers[name], ends)
         if section == "final" and name in (*MEASURES, "regret") and not splits:
             numbers[f"{name}_per_task"] = values.mean((0, 2)).tolist()
     return written
 
 
+def means_of(limits: tuple[Limit, Limit]) -> tuple[float, float]:
+    """Least and largest possible mean over tasks."""
+    return float(np.mean(limits[0])), float(np.mean(limits[1]))
+
+
 def widen(
-    number: dict[str, Any], scores: Floats, limits: tuple[float, float], num_tasks: int, exact: bool = False
+    number: dict[str, Any], scores: Floats, limits: tuple[Limit, Limit], num_tasks: int, exact: bool = False
 ) -> None:
     """Widen the interval of `number`, of which tasks have `scores` `[R, G]` within `limits` (NaN: none), where
     resamples of the tasks cannot tell how many others fail.
@@ -152,9 +161,10 @@ def widen(
     share; if all are as near to the other limit, the high end is at least that of 0 of n. A task is one draw, in
     however many runs it was played, so n are the `num_tasks` drawn, or those of them with a score. An `exact`
     number is a share of tasks, and has the exact interval, with several runs the wider of both."""
-    low, high = limits
     tasks = int(num_tasks * (~np.isnan(scores)).mean() + _ROUNDING)
-    reached, ends = (scores - low) / (high - low), (number["low"], number["high"])
+    span = np.subtract(limits[1], limits[0])
+    reached = np.divide(scores - limits[0], span, out=np.full(scores.shape, np.nan), where=span > 0)
+    (low, high), ends = means_of(limits), (number["low"], number["high"])
     if exact:
         exact_ends = statistics.proportion_interval(tasks * number["mean"], tasks)
         ends = exact_ends if len(scores) == 1 else (min(ends[0], exact_ends[0]), max(ends[1], exact_ends[1]))

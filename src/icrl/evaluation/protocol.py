@@ -40,19 +40,21 @@ class Setting:
     references: Mapping[str, measures.Exact]  # by part; empty without a planner
     decoding: str  # default decoding, see `decoding_name`
     regrets: bool  # whether regret is measured
-    possible: measures.Bounds = field(default_factory=dict)  # of an episode
+    possible: Mapping[str, tuple[float, float]] = field(default_factory=dict)  # of an episode
     optimum_is_bound: bool = False  # whether no episode has a higher return or fewer steps than the exact optimum
     splits: Sequence[int] = ()  # of each run, if there are several
     num_different: Mapping[str, int] = field(default_factory=dict)  # tasks by part, where splits may share some
 
     def bounds(self, part: str) -> measures.Bounds:
-        """Least and largest possible means of measures on the tasks of `part`."""
-        limits = measures.SHARES | dict(self.possible)
+        """Least and largest possible values of measures on the tasks of `part`."""
+        limits: dict[str, Any] = {**measures.SHARES, **self.possible}
         if self.optimum_is_bound:
-            best = {key: float(self.exact(part, "optimum")[key].mean()) for key in ("returns", "steps_to_goal")}
-            limits["returns"] = limits["returns"][0], best["returns"]
+            best, random = self.exact(part, "optimum"), self.exact(part, "random")["returns"]
+            (worst, _), room = limits["returns"], best["returns"] > random
+            least = (worst - random[room]) / (best["returns"] - random)[room]
+            limits["returns"] = worst, best["returns"]
             limits["steps_to_goal"] = best["steps_to_goal"], limits["steps_to_goal"][1]
-            limits |= {"fraction_of_optimum": (0.0, 1.0), "area": (-np.inf, 1.0)}
+            limits |= {"fraction_of_optimum": (0.0, 1.0), "area": (float(least.mean()) if room.any() else 0.0, 1.0)}
         return limits
 
     def exact(self, part: str, policy: str) -> dict[str, Floats]:
@@ -162,7 +164,8 @@ def summarise(
         "decodings": {key: measured[name] for key, name in ({setting.decoding: shown} | others).items()},
         "ablations": {name: measured[name] for name in ABLATIONS if name in measured},
     }
-    all_runs = Runs(config, seed, setting.splits, setting.possible, episodes, arrays, exact, setting.num_different)
+    ends, alike = setting.bounds(shown), setting.num_different
+    all_runs = Runs(config, seed, setting.splits, setting.possible, episodes, arrays, exact, alike, ends)
     for diagnostic in diagnostics():
         diagnostic.add(results, all_runs)
     return results

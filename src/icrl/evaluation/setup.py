@@ -204,7 +204,7 @@ def setting_of(setup: Setup) -> protocol.Setting:
     """Setting of an evaluation. In rooms with one start nothing is drawn, so no episode is better than the optimum."""
     env, rewards, num_steps = setup.env, setup.env.spec.reward_values, setup.env.spec.max_episode_steps
     computed = references.is_computed(env)
-    possible = {"steps_to_goal": (0.0, float(num_steps))}
+    possible = {"steps_to_goal": (1.0, float(num_steps))}
     possible |= {"returns": (min(0.0, *rewards) * num_steps, max(0.0, *rewards) * num_steps)} if rewards else {}
     return protocol.Setting(
         {part: references.exact_references(env, tasks) for part, tasks in setup.tasks.items()},

@@ -5,12 +5,14 @@ R runs (seeds), N tasks, S streams per task, B resamples; further axes (`...`, s
 A resample draws N tasks with replacement, the same for all runs, then S streams of each drawn task in each run. Runs
 are not drawn, because a few runs drawn with replacement spread too little. Instead each resample of R > 1 runs is moved
 by t * sqrt(variance of the runs' own values / R), with the unbiased variance and one t per resample from Student's
-distribution with R - 1 degrees of freedom. For values that vary between runs alone this is the t interval.
+distribution with R - 1 degrees of freedom: B equally likely quantiles in random order, because draws would leave an
+error of a tenth at the ends of few runs. For values that vary between runs alone this is the t interval.
 
 Runs on several `splits` of the tasks, one number for each run, have tasks of their own. Those of one split share these
-and are no independent draws, so the mean of a split is one number. If all splits have as many runs, the k-th runs share
-a seed, and the mean of a seed is one number too. Each resample is moved by one t for the splits and by another for the
-seeds. What a split and a seed make together is counted in both, so the interval is rather too wide.
+and are no independent draws, so the mean of a split is one number. It weighs as much as its share w of the runs, and
+the sum of w^2 takes the place of 1 / R. If all splits have as many runs, the k-th runs share a seed, and the mean of a
+seed is one number too. Each resample is moved by one t for the splits and by another for the seeds. What a split and a
+seed make together is counted in both, so the interval is rather too wide.
 
 Where all tasks are solved, no resample holds one that is not, so such an interval has no width. `proportion_interval`
 is exact there.
@@ -39,7 +41,7 @@ def bootstrap_means(values: Values, num_resamples: int, seed: int, splits: Seque
     means = of_runs.mean(0) if splits else _resampled_means(values, num_resamples, seed)
     for factor, levels in enumerate(_factors(len(of_runs), splits)):
         of_levels = np.stack([of_runs[level].mean(0) for level in levels])
-        means = means + _offsets(of_levels, num_resamples, seed, factor)
+        means = means + _offsets(of_levels, [*map(len, levels)], num_resamples, seed, factor)
     return means
 
 
@@ -53,7 +55,7 @@ def bootstrap_ratios(above: Floats, below: Floats, num_resamples: int, seed: int
     for factor, levels in enumerate(_factors(len(of_runs), splits)):
         own = np.stack([of_runs[level].sum(0) for level in levels])
         of_levels = _quotient(own[..., 0], own[..., 1])
-        offsets = _offsets(of_levels, num_resamples, seed, factor)
+        offsets = _offsets(of_levels, [*map(len, levels)], num_resamples, seed, factor)
         if splits and not factor:  # one that has a value alone tells nothing of the others
             alone = (~np.isnan(of_levels)).sum(0) == 1
             offsets[::2, alone], offsets[1::2, alone] = -_FAR, _FAR
@@ -92,16 +94,32 @@ def _resampled_means(values: Values, num_resamples: int, seed: int) -> Floats:
     return means.reshape(num_resamples, *values.shape[3:])
 
 
-def _offsets(of_runs: Floats, num_resamples: int, seed: int, factor: int) -> Floats:
+def _offsets(of_levels: Floats, sizes: Sequence[int], num_resamples: int, seed: int, factor: int) -> Floats:
     """The t * standard error by which each resample is moved, `[B, ...]`, given the own value of each run, split or
-    seed, `[R, ...]`; one whose value is NaN has none. Each `factor` has a t of its own."""
-    flat = of_runs.reshape(len(of_runs), -1)
-    num_runs, offsets = (~np.isnan(flat)).sum(axis=0), np.zeros((num_resamples, flat.shape[1]))
-    for number in np.unique(num_runs[num_runs > 1]).tolist():
-        columns = num_runs == number
-        t = np.random.default_rng((seed, number, factor)).standard_t(number - 1, size=num_resamples)
-        offsets[:, columns] = t[:, None] * np.sqrt(np.nanvar(flat[:, columns], axis=0, ddof=1) / number)
-    return offsets.reshape(num_resamples, *of_runs.shape[1:])
+    seed, `[R, ...]`, and of how many runs it is; one whose value is NaN has none. Each `factor` has a t of its own."""
+    flat = of_levels.reshape(len(of_levels), -1)
+    known = ~np.isnan(flat)
+    weights = known * np.array(sizes, np.float64)[:, None]
+    spread = (weights**2).sum(0) / np.maximum(weights.sum(0), 1) ** 2
+    num_levels, offsets = known.sum(axis=0), np.zeros((num_resamples, flat.shape[1]))
+    for number in np.unique(num_levels[num_levels > 1]).tolist():
+        columns = num_levels == number
+        t = np.random.default_rng((seed, number, factor)).permutation(_student_quantiles(num_resamples, number - 1))
+        variance = np.nanvar(flat[:, columns], axis=0, ddof=1)
+        offsets[:, columns] = t[:, None] * np.sqrt(variance * spread[columns])
+    return offsets.reshape(num_resamples, *of_levels.shape[1:])
+
+
+@cache
+def _student_quantiles(count: int, freedom: int) -> Floats:
+    """Quantiles i / (count - 1) of Student's distribution, as `percentile_interval` reads them, by the trapezoid rule:
+    the angle arctan(t / sqrt(v)) has a density in proportion to cos^(v - 1) for `freedom` v. The first and the last one
+    stand a little inside, and are finite."""
+    angle = np.linspace(-math.pi / 2, math.pi / 2, 2**15 + 1)
+    density = np.cos(angle) ** (freedom - 1)
+    below = np.append(0.0, (density[1:] + density[:-1]).cumsum())
+    share = (np.arange(count) / max(1, count - 1)).clip(0.25 / count, 1 - 0.25 / count)
+    return math.sqrt(freedom) * np.tan(np.interp(share, below / below[-1], angle))
 
 
 def percentile_interval(resampled: Values, confidence: float = CONFIDENCE) -> tuple[Floats, Floats]:

@@ -71,7 +71,7 @@ def test_differences_are_those_of_each_task() -> None:
 )
 def test_alike_differences_have_no_narrow_intervals(ours: list[float], walk: list[float], expected: tuple) -> None:
     keys = ("success", "returns", "steps_to_goal")
-    played, other = ({key: np.array([each]) for key in keys} for each in (ours, walk))
+    played, other = ({key: np.array([each])[..., None] for key in keys} for each in (ours, walk))
     number = differences.differences(played, {"walk": other}, OPTIONS, 0)["walk"]["success"]
     assert (number["low"], number["high"]) == pytest.approx(expected, abs=0.03 if expected[1] == 1 else 5e-5)
 
@@ -88,3 +88,29 @@ def test_differences_over_splits_have_the_t_interval_of_the_runs() -> None:
     found = summarise(runs, setting, options, 0)["differences"]["covering plan"]["steps_to_goal"]
     ends = [3 - 4.303 * (7 / 3) ** 0.5, 3 + 4.303 * (7 / 3) ** 0.5]
     assert [found["low"], found["high"]] == pytest.approx(ends, abs=0.5) and found["mean"] == 3
+
+
+def test_streams_count_in_differences() -> None:
+    """A difference from a constant is as uncertain as what it is taken from, with one task or with more."""
+    rng = np.random.default_rng(0)
+    for num_tasks in (1, 4):
+        ours = Adaptation(*4 * [(rng.random((num_tasks, 12, 8)) < 0.5).astype(float)])
+        setting = Setting({"held_out": exact([1.0] * num_tasks)}, "1", False)
+        found = summarise({0: {"held_out": ours}}, setting, OPTIONS, 0)
+        number, difference = found["final"]["held_out"]["success"], found["differences"]["optimum"]["success"]
+        for end in ("low", "mean", "high"):
+            assert difference[end] == pytest.approx(number[end] - 1, abs=1e-9)
+
+
+def test_differences_stay_within_what_is_possible_and_wide_enough() -> None:
+    """All tasks as fast as the optimum: of others up to 0.1482 may fail. Of runs that differ much, no end is beyond."""
+    ours = Adaptation(*(np.ones((23, 2, 8)) * value for value in (1.0, 1.0, 3.0, 20.0)))
+    possible = {"steps_to_goal": (1.0, 20.0), "returns": (0.0, 20.0)}
+    setting = Setting({"held_out": exact([1.0] * 23)}, "1", False, possible, True)
+    found = summarise({0: {"held_out": ours}}, setting, OPTIONS, 0)["differences"]["optimum"]
+    for key, low, high in (("success", -0.1482, 0), ("returns", -0.1482, 0), ("steps_to_goal", 0, 17 * 0.1482)):
+        assert (found[key]["low"], found[key]["high"]) == pytest.approx((low, high), abs=2e-3), key
+    worse = Adaptation(*(np.ones((23, 2, 8)) * value for value in (0.0, 0.0, 20.0, 20.0)))
+    found = summarise({0: {"held_out": ours}, 1: {"held_out": worse}}, setting, OPTIONS, 0)["differences"]["optimum"]
+    for key, ends in (("success", (-1, 0)), ("returns", (-1, 0)), ("steps_to_goal", (0, 17))):
+        assert (found[key]["low"], found[key]["high"]) == pytest.approx(ends), key

@@ -88,9 +88,10 @@ def guide(setup: Setup) -> list[str]:
     longest = _folder(setup) / f"{env.label(tasks[compared_tasks(env, tasks)[-1]])}.mp4"
     if not longest.exists():
         return []
+    which = "the task that takes longest" if exact_references(env, tasks) else "one task"
     return [
         f"start with    {longest}",
-        "              One life on the task that takes longest; below it, the return of each episode. On the left",
+        f"              One life on {which}; below it, the return of each episode. On the left",
         "              the model, which should search first and go straight later. On the right the source agent",
         "              of that task, if there is one, which learns by its own algorithm. Green walls mean a reward",
         "              or a success.",

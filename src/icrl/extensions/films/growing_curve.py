@@ -1,5 +1,6 @@
 """Curve of a life that grows below its film, episode by episode. Drawn without matplotlib, which takes far longer."""
 
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
@@ -32,13 +33,16 @@ class GrowingCurve(NamedTuple):
         draw = ImageDraw.Draw(image)
         low, high = self.bounds if self.bounds[0] < self.bounds[1] else (self.bounds[0] - 0.5, self.bounds[0] + 0.5)
 
+        font, end = ImageFont.load_default(_LETTERS), width - _RIGHT
+        end -= math.ceil(max((font.getlength(name) for name in self.references), default=0))  # names are beside it
+
         def across(episode: int) -> float:
-            return _LEFT + (episode - 1) / max(size - 1, 1) * (width - _LEFT - _RIGHT)
+            return _LEFT + (episode - 1) / max(size - 1, 1) * (end - _LEFT)
 
         def up(value: float) -> float:
             return _TOP + (high - value) / (high - low) * (height - _TOP - _BOTTOM)
 
-        left, right, bottom = 2 * (_LEFT - 4), 2 * (width - _RIGHT + 4), 2 * (height - _BOTTOM + 4)
+        left, right, bottom = 2 * (_LEFT - 4), 2 * (end + 4), 2 * (height - _BOTTOM + 4)
         draw.line([(left, 2 * (_TOP - 6)), (left, bottom), (right, bottom)], GRID, 3)
         for value in self.references.values():
             for start in range(left, right, _DASH + _GAP):
@@ -50,9 +54,9 @@ class GrowingCurve(NamedTuple):
         for point in points:
             draw.circle(point, 5, AGENT)
         image = image.resize((width, height), Image.Resampling.BOX)
-        write, font = ImageDraw.Draw(image), ImageFont.load_default(_LETTERS)
-        for place, text, anchor in self._labels(width, height, up):
-            write.text(place, text, WALL if anchor != "rb" else _GREY, font, anchor=anchor)
+        write = ImageDraw.Draw(image)
+        for place, text, anchor in self._labels(end, height, up):
+            write.text(place, text, WALL if anchor != "lm" else _GREY, font, anchor=anchor)
         return np.asarray(image)
 
     @property
@@ -60,13 +64,13 @@ class GrowingCurve(NamedTuple):
         return -(-len(self.returns) // _SINGLE)
 
     def _labels(
-        self, width: int, height: int, up: Callable[[float], float]
+        self, end: int, height: int, up: Callable[[float], float]
     ) -> Iterator[tuple[tuple[float, float], str, str]]:
         """Place, text and anchor of all words."""
         yield (2, 2), "return" if self._window == 1 else f"return, mean of {self._window}", "lt"
         for value in {*self.bounds}:
             yield (_LEFT - 7, up(value)), f"{value:.3g}", "rm"
         yield (_LEFT, height - 2), "1", "mb"
-        yield (width - _RIGHT + 4, height - 2), f"episode {len(self.returns)}", "rb"
+        yield (end + 4, height - 2), f"episode {len(self.returns)}", "rb"
         for name, value in self.references.items():
-            yield (width - _RIGHT + 4, up(value) - 3), name, "rb"
+            yield (end + 6, up(value)), name, "lm"

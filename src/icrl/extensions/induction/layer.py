@@ -53,8 +53,8 @@ class Lookup(nn.Module):
         return tuple(part.unflatten(-1, (self.num_heads, -1)).transpose(1, 2) for part in parts)
 
     def read(self, query: Tensor, key: Tensor, value: Tensor, age: Tensor) -> Tensor:
-        """What the queries `[B, H, T, Dh]` find in the visits `[B, H, S, Dh]`, `[B, T, D]`; `age` `[B, 1, T, S]` is
-        log c, or -1 where there is no visit to the observation."""
+        """Sums of equation two for the queries `[B, H, T, Dh]`, given keys and values of visits `[B, H, S, Dh]`:
+        `[B, T, D]`. `age` `[B, 1, T, S]` is log c, or -1 where there is no visit to the observation."""
         bias = (-self.recency * age).masked_fill(age < 0, -torch.inf)  # [B, H, T, S]
         no_visit = self.no_visit[:, None].expand(-1, len(query), -1, -1, -1)
         key, value = (torch.cat([none, some], dim=2) for none, some in zip(no_visit, (key, value), strict=True))

@@ -7,15 +7,20 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import numpy as np
+
 from icrl.contracts import Json
 from icrl.evaluation.diagnostics import Diagnostic, Runs
 from icrl.evaluation.in_context import Adaptation, EvaluationConfig
 from icrl.evaluation.measures import (
     MEASURES,
+    SHARES,
     SURE,
+    Bounds,
     Cells,
     clip,
     intervals,
+    means_of,
     measure_of,
     num_drawn,
     tail_heading,
@@ -39,11 +44,12 @@ class Differences(Diagnostic):
 
     def add(self, results: Json, runs: Runs) -> None:
         main = shown_part(results["final"])
-        others = {name: task_means(runs.episodes[name]) for name in COMPARED if name in runs.episodes}
-        others |= {name: one for name, one in runs.exact.items() if name == "optimum"}
+        others = {name: late_means(runs.episodes[name]) for name in COMPARED if name in runs.episodes}
+        exact = {name: one for name, one in runs.exact.items() if name == "optimum"}
+        others |= {name: {key: values[..., None] for key, values in one.items()} for name, one in exact.items()}
         given = results["protocol"]["optimum_is_bound"], runs.num_different.get(main, 0)
-        ours = task_means(runs.episodes[main])
-        if found := differences(ours, others, runs.options, runs.seed, runs.splits, *given):
+        ours = late_means(runs.episodes[main])
+        if found := differences(ours, others, runs.options, runs.seed, runs.splits, runs.bounds, *given):
             results["differences"] = found
 
     def tables(self, results: Json) -> list[str]:
@@ -54,10 +60,10 @@ class Differences(Diagnostic):
         return [differences_table(found, num_episodes, measure)]
 
 
-def task_means(played: Adaptation) -> dict[str, Floats]:
-    """Means of each task over the last quarter of the episodes, `[R, G]`, by measure."""
+def late_means(played: Adaptation) -> dict[str, Floats]:
+    """Means of each stream over the last quarter of the episodes, `[R, G, S]`, by measure."""
     tail = tail_of(played.success.shape[-1])
-    return {key: getattr(played, key)[..., -tail:].mean((2, 3)) for key in MEASURES}
+    return {key: getattr(played, key)[..., -tail:].mean(-1) for key in MEASURES}
 
 
 def differences(
@@ -66,30 +72,43 @@ def differences(
     config: EvaluationConfig,
     seed: int,
     splits: Sequence[int] = (),
+    bounds: Bounds | None = None,
     optimum_is_bound: bool = False,
     num_different: int = 0,
 ) -> dict[str, Any]:
-    """Paired differences of the model from others on the same tasks, by policy and measure, given `task_means` of all.
-    `num_different`: as in `intervals`.
+    """Paired differences of the model from others on the same tasks, by policy and measure, given `late_means` of all,
+    which lie within `bounds`; an exact reference has one stream. `num_different`: as in `intervals`.
 
-    If the success of no task differs by more than 1 - `SURE`, resamples cannot tell how many others do: the interval is
-    at least that of other tasks of which 0 of n were drawn, won or lost. If all differ by nearly 1, see `widen`."""
-    names = list(others)
-    cells: Cells = {(name, key): (ours[key] - others[name][key])[..., None] for name in names for key in MEASURES}
-    numbers = intervals(cells, config, seed, splits, {"success": (-1.0, 1.0)}, num_different)
+    If no task differs by more than 1 - `SURE` of what is possible, resamples cannot tell how many others do: the
+    interval is at least that of other tasks of which 0 of n were drawn, won or lost. If all differ by nearly as much as
+    is possible, see `widen`. Returns are widened only if the optimum is their bound, as in `intervals`."""
+    names, keys = list(others), MEASURES if optimum_is_bound else ("success", "steps_to_goal")
+    limits = {
+        key: (-size, size) for key, ends in (SHARES | dict(bounds or {})).items() if (size := np.ptp(means_of(ends)))
+    }
+    cells: Cells = {(name, key): paired(ours[key], others[name][key]) for name in names for key in MEASURES}
+    numbers = intervals(cells, config, seed, splits, limits, num_different)
     tasks = num_drawn(ours["success"].shape[1], splits, num_different)
     _, most = statistics.proportion_interval(0, tasks)
-    for name in names:
-        difference, number = ours["success"] - others[name]["success"], numbers[name]["success"]
-        if (abs(difference) <= 1 - SURE + _ROUNDING).all():
-            number |= {"low": min(number["low"], -most), "high": max(number["high"], most)}
+    for name, key in ((name, key) for name in names for key in keys if key in limits):
+        difference, number, size = cells[name, key].mean(2), numbers[name][key], limits[key][1]
+        if (abs(difference) <= (1 - SURE) * size + _ROUNDING).all():
+            number |= {"low": min(number["low"], -most * size), "high": max(number["high"], most * size)}
         else:
-            widen(number, difference, (-1.0, 1.0), tasks)
+            widen(number, difference, limits[key], tasks)
     if optimum_is_bound and "optimum" in numbers:
-        clip(numbers["optimum"]["success"], (-1.0, 0.0))
-        clip(numbers["optimum"]["returns"], (-math.inf, 0.0))
-        clip(numbers["optimum"]["steps_to_goal"], (0.0, math.inf))
+        for key in MEASURES:  # fewer steps are better
+            worse, better = limits.get(key, (-math.inf, math.inf))
+            clip(numbers["optimum"][key], (0.0, better) if key == "steps_to_goal" else (worse, 0.0))
     return numbers
+
+
+def paired(ours: Floats, others: Floats) -> Floats:
+    """Differences `[R, G, S]` of means of streams; streams are put together to as many groups in both, unless the
+    others have one number for a task, which is exact."""
+    number = math.gcd(ours.shape[2], others.shape[2]) if others.shape[2] > 1 else ours.shape[2]
+    mine, theirs = (x.reshape(*x.shape[:2], -1, max(1, x.shape[2] // number)).mean(-1) for x in (ours, others))
+    return mine - theirs
 
 
 def differences_table(differences: Json, num_episodes: int, measure: str = "success") -> str:
