@@ -69,7 +69,7 @@ def record_session(config: Any, folder: Path, owner: files.Identity, step: int, 
         diff = next(name for name in names if not (folder / name).exists())
         files.write_atomically(folder / diff, git["diff"].encode())
     session = {
-        "started": datetime.now(UTC).isoformat(timespec="seconds"),
+        "started": datetime.now(UTC).isoformat(timespec="milliseconds"),
         "command": sys.orig_argv,
         "config": config.model_dump(),
         "git": git | {"diff": diff},
@@ -79,6 +79,14 @@ def record_session(config: Any, folder: Path, owner: files.Identity, step: int, 
         | {"gpus": [torch.cuda.get_device_name(index) for index in range(torch.cuda.device_count())]},
     }
     files.write_owned(path, owner, step, {"sessions": [*sessions, session]})
+
+
+def record_end(folder: Path, owner: files.Identity, step: int) -> None:
+    """Add to the newest session in `folder`/run.json that it ended now, after `step`, unless that file is damaged."""
+    with suppress(PipelineError):
+        *before, newest = read_sessions(folder / "run.json", owner)
+        newest["ended"] = datetime.now(UTC).isoformat(timespec="milliseconds")
+        files.write_owned(folder / "run.json", owner, step, {"sessions": [*before, newest]})
 
 
 def read_sessions(path: Path, owner: files.Identity) -> list[Json]:

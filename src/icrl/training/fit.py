@@ -18,7 +18,7 @@ from icrl.runs.evaluations import EVALUATIONS, Evaluation, Evaluations, Evaluato
 from icrl.runs.files import Identity, write_owned
 from icrl.runs.metrics import INSPECTORS, MetricLogger, shown
 from icrl.runs.processes import Progress
-from icrl.runs.record import record_session
+from icrl.runs.record import record_end, record_session
 from icrl.runs.run_state import Generators, RunState, Stateful
 from icrl.training.program import RunContext
 from icrl.training.updates import Updater
@@ -87,7 +87,9 @@ def opened(
         if training.evaluations:
             run.finish(training.evaluations.wait)
     if ranks.is_writer:
-        write_owned(run.folder / FINISHED, Identity.of(context.description), total, {"updates": total})
+        owner = Identity.of(context.description)
+        record_end(run.folder, owner, total)
+        write_owned(run.folder / FINISHED, owner, total, {"updates": total})
 
 
 class Training:

@@ -239,10 +239,10 @@ def model_folder(folder: Path, *started: float) -> Path:
     folder.mkdir(parents=True)
     small_models.finish(folder, 100)
     write_json(folder / "last-000000100.json", {"state_sha256": f"{folder.parent.name} {folder.name}"})
-    end = (folder / "finished.json").stat().st_mtime
-    times = [datetime.fromtimestamp(end - seconds, UTC).isoformat() for seconds in started]
+    times = [datetime.fromtimestamp(1e9 - seconds, UTC).isoformat() for seconds in (*started, 0)]
     git = {"revision": f"{len(started)}ab", "dirty": len(started) > 1}
-    sessions = [{"started": time, "git": git} for time in times]
+    sessions = [{"started": time, "git": git} for time in times[:-1]]
+    sessions[-1]["ended"] = times[-1]  # whenever these files were written or copied
     write_owned(folder / "run.json", Identity("train_gpt", small_models.RUN), 0, {"sessions": sessions})
     return folder
 

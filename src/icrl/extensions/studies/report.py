@@ -154,14 +154,16 @@ def sessions_of(folder: Path) -> list[Json]:
 
 def training_seconds(parts: Sequence[Path]) -> float | None:
     """Training time of the models in the folders `parts` together; None if one was interrupted, because some of its
-    work was done twice."""
+    work was done twice, or does not say when it ended."""
     seconds = 0.0
     for folder in parts:
         sessions = sessions_of(folder)
         if len(sessions) > 1:
             return None
-        end = (folder / "finished.json").stat().st_mtime
-        seconds += end - datetime.fromisoformat(sessions[0]["started"]).timestamp()
+        started, ended = (sessions[0].get(name) for name in ("started", "ended"))
+        if not ended:  # of an earlier version
+            return None
+        seconds += (datetime.fromisoformat(ended) - datetime.fromisoformat(started)).total_seconds()
     return seconds
 
 
