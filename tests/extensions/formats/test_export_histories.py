@@ -1,6 +1,7 @@
 """Exports hold the values of the columns, and are made of complete histories alone."""
 
 import shutil
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -14,7 +15,7 @@ from icrl import extensions
 from icrl.app.compose import compose_config
 from icrl.contracts import ConfigError, Rollout
 from icrl.data.history_store import DamagedHistoriesError, Histories, open_histories
-from icrl.extensions.formats.files import read_lives
+from icrl.extensions.formats.files import PACKAGES, read_lives
 from icrl.extensions.formats.options import ExportConfig
 from icrl.extensions.formats.programs import export_histories
 from icrl.extensions.formats.programs.export_histories import main, text_content
@@ -141,6 +142,14 @@ def test_unusable_histories_are_refused(root, tmp_path):
     with pytest.raises(ConfigError, match="train-agents"):
         main(config_of(tmp_path / "empty"))
     assert not (tmp_path / "empty").exists()
+
+
+@pytest.mark.parametrize(("form", "name"), PACKAGES.items())
+def test_without_its_package_a_format_leaves_no_folder(root, monkeypatch, form, name):
+    monkeypatch.setitem(sys.modules, name, None)
+    with pytest.raises(ConfigError, match=f"format={form} needs the package {name}"):
+        main(config_of(root, f"format={form}"))
+    assert not (store_of(root) / "export").exists()
 
 
 @pytest.mark.parametrize("form", ["npz", "hdf5"])

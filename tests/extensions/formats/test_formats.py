@@ -17,13 +17,12 @@ from refusals import check_refusal
 
 from icrl.app.compose import compose_config
 from icrl.contracts import ConfigError, PipelineError, Rollout
-from icrl.extensions.formats.files import READERS, WRITERS, Life, read_lives
+from icrl.extensions.formats.files import PACKAGES, READERS, WRITERS, Life, read_lives
 from icrl.extensions.formats.imports import check_integers, checked, complete, evened, spec_of
 from icrl.extensions.formats.options import ImportConfig
 from icrl.extensions.formats.programs import import_histories
 from icrl.spaces import EnvSpec
 
-EXTRAS = {"hdf5": "h5py", "parquet": "pyarrow", "minari": "minari"}
 N, T, HORIZON = 3, 12, 4
 COLUMNS = {  # observations and actions of a step
     "integers": (lambda g: g.integers(0, 9, (N, T + 1)), lambda g: g.integers(0, 3, (N, T))),
@@ -75,8 +74,8 @@ def read_npz(folder: Path, table: dict[str, np.ndarray]) -> list[Any]:
 @pytest.mark.parametrize("kind", COLUMNS)
 @pytest.mark.parametrize("form", READERS)
 def test_every_format_gives_back_what_was_written(tmp_path, form, kind):
-    if form in EXTRAS:
-        pytest.importorskip(EXTRAS[form])
+    if form in PACKAGES:
+        pytest.importorskip(PACKAGES[form])
     table = lives_of(kind)
     found = stored(form, written(form, tmp_path, table))
     for name, column in table.items():
@@ -252,8 +251,8 @@ def spoil(form: str, path: Path, table: dict[str, np.ndarray], name: str, column
 @pytest.mark.parametrize("name", [*Rollout._fields, "task"])
 @pytest.mark.parametrize("form", READERS)
 def test_a_malformed_column_is_refused_with_its_name_and_nothing_is_written(tmp_path, form, name):
-    if form in EXTRAS:
-        pytest.importorskip(EXTRAS[form])
+    if form in PACKAGES:
+        pytest.importorskip(PACKAGES[form])
     table = lives_of("integers") | {"reward": np.ones((N, T))}
     table |= {"obs": np.zeros((N, T), int), "next_obs": np.zeros((N, T), int)}
     path = written(form, tmp_path, table)
@@ -441,7 +440,7 @@ def test_a_table_without_lines_has_no_histories(tmp_path):
         read_lives("parquet", tmp_path / "a.parquet", {})
 
 
-@pytest.mark.parametrize(("form", "name"), EXTRAS.items())
+@pytest.mark.parametrize(("form", "name"), PACKAGES.items())
 def test_an_extra_that_is_missing_is_named(tmp_path, monkeypatch, form, name):
     for module in (name, f"{name}.parquet"):
         monkeypatch.setitem(sys.modules, module, None)

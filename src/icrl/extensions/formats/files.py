@@ -31,6 +31,7 @@ ALIASES = {  # names of columns elsewhere, for those that a file does not have u
 }
 _NEEDED = ("obs", "action", "reward", "terminated")
 Arrays = dict[str, np.ndarray]
+PACKAGES = {"hdf5": "h5py", "parquet": "pyarrow", "minari": "minari"}
 _SUFFIXES = {"npz": ".npz", "hdf5": (".hdf5", ".h5"), "parquet": ".parquet"}
 _CHUNK = 4096  # env steps of a compressed piece of HDF5
 _ID, _MINARI = "icrl/histories-v0", ("main_data.hdf5", "metadata.json")  # an exported Minari data set, and its files

@@ -29,7 +29,7 @@ from icrl.data.windows import open_stores
 from icrl.envs import make_env
 from icrl.envs.core import TensorEnv
 from icrl.envs.rollout import exact_rewards
-from icrl.extensions.formats.files import WRITERS
+from icrl.extensions.formats.files import PACKAGES, WRITERS, package
 from icrl.extensions.formats.options import ExportConfig
 from icrl.runs.device import prepare
 from icrl.runs.files import only_writer, read_json, sha256, write_atomically, write_json
@@ -56,6 +56,8 @@ _MEANINGS = {
 def main(config: ExportConfig) -> list[Path]:
     """Export complete histories; returns the folder of each export."""
     prepare(config)
+    if name := PACKAGES.get(config.format):
+        package(name, config.format)  # which raises before a folder is made
     with closing(make_env(config.env)) as env:
         folders = [export(store, config.format, env) for store in open_stores(config)]
     for folder in folders:
