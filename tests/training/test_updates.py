@@ -193,7 +193,7 @@ def learned(model: GPT, changes: dict[str, Any]) -> tuple[Tensor, Tensor, int]:
 
 RECOMPUTED = {"device": {"amp_dtype": "bfloat16"}, "trainer": {"gradient_accumulation_steps": 4}}
 FORMS = [
-    ({}, {"tokens": "transition", "induction": INDUCTION[-1]}),
+    ({}, {"tokens": "transition", "induction": min(1, INDUCTION[-1])}),  # a layer that is not recomputed
     (RECOMPUTED, {"tokens": "interleaved"}),
     *((changes, {"tokens": "cross", "obs_encoding": "framed"}) for changes in ({}, *OPTIMIZERS)),
 ]
