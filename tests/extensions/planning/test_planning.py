@@ -103,23 +103,25 @@ class Street(nn.Module):
 
 
 @pytest.mark.parametrize(
-    ("house", "timestep", "horizon", "beams", "expected"),
+    ("house", "timestep", "clock", "horizon", "beams", "expected"),
     [
-        (3, 0, 1, 1, (0.0, 1.0)),
-        (2, 0, 1, 1, (0.0, 0.0)),
-        (2, 0, 2, 1, (0.0, 0.5)),  # a reward in the second step
-        (3, 0, 9, 1, (0.0, 1.0)),  # nothing after the end of the task; after a step back the policy goes further back
-        (3, 0, 3, 2, (0.25, 1.0)),  # but not all continuations do
-        (1, 0, 3, 1, (0.0, 0.0)),
-        (1, 0, 3, 4, (0.0, 0.25)),
-        (2, 8, 3, 4, (0.0, 0.5)),
-        (2, 9, 3, 4, (0.0, 0.0)),  # the episode ends by its length
+        (3, 0, 0, 1, 1, (0.0, 1.0)),
+        (2, 0, 0, 1, 1, (0.0, 0.0)),
+        (2, 0, 0, 2, 1, (0.0, 0.5)),  # a reward in the second step
+        (3, 0, 0, 9, 1, (0.0, 1.0)),  # nothing after the end of the task; after a step back the policy goes on back
+        (3, 0, 0, 3, 2, (0.25, 1.0)),  # but not all continuations do
+        (1, 0, 0, 3, 1, (0.0, 0.0)),
+        (1, 0, 0, 3, 4, (0.0, 0.25)),
+        (2, 8, 0, 3, 4, (0.0, 0.5)),
+        (2, 9, 0, 3, 4, (0.0, 0.0)),  # the episode ends by its length
+        (2, 8, 10, 3, 4, (0.0, 0.5)),
+        (2, 8, 9, 3, 4, (0.0, 0.0)),  # or by a clock that is shorter than that of the training
     ],
 )
 def test_values_of_a_street_by_hand(
-    house: int, timestep: int, horizon: int, beams: int, expected: tuple[float, float]
+    house: int, timestep: int, clock: int, horizon: int, beams: int, expected: tuple[float, float]
 ) -> None:
-    planned = Planned(Street(), PlanningConfig(horizon=horizon, beams=beams, discount=0.5))
+    planned = Planned(Street(), PlanningConfig(horizon=horizon, beams=beams, discount=0.5), clock)
     window = Window.empty(Street.spec, 1, 1, torch.device("cpu"))
     context = context_of(window._replace(obs=torch.tensor([[house]]), timestep=torch.tensor([[timestep]])))
     found = planned.model.head.split(planned.model(context)[:, -1])
@@ -129,16 +131,6 @@ def test_values_of_a_street_by_hand(
     best = [value == max(expected) for value in expected]
     logits = planned(context)[0, 0].tolist()
     assert logits == [plain if good else -math.inf for plain, good in zip((1.0, 0.0), best, strict=True)]
-
-
-def test_nothing_is_imagined_after_a_clock_that_is_shorter_than_that_of_the_training() -> None:
-    """From house 2 the reward is two steps away, and the episode has one or two steps left."""
-    for clock, expected in ((9, [0.0, 0.0]), (10, [0.0, 0.5]), (0, [0.0, 0.5])):
-        planned = Planned(Street(), PlanningConfig(horizon=3, beams=4, discount=0.5), clock)
-        obs, timestep = torch.tensor([2]), torch.tensor([8])
-        window = Window.empty(Street.spec, 1, 1, torch.device("cpu"))._replace(obs=obs[None], timestep=timestep[None])
-        found = planned.model.head.split(planned.model(context_of(window))[:, -1])
-        assert planned.values(found, obs, timestep, planned.new_cache(1)).tolist() == [expected]
 
 
 def test_a_model_plans_by_the_clock_of_the_world_that_it_plays_in(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
