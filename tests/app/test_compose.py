@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from installed import ABSENT
 from omegaconf import OmegaConf
-from refusals import check_refusal, check_table, refusals
+from refusals import PLAIN, check_refusal, check_table, refusals
 
 from docs.options_page import page
 from icrl.app.compose import groups_of, load_config, presets_of
@@ -32,19 +32,6 @@ PACKAGES = {  # of worlds by how the names of their presets begin
     **{"minigrid": "minigrid", "ml1": "metaworld"},
 }
 DEFAULT = load_config()
-# All that the rules are about, so that other defaults do not change them.
-PLAIN = (
-    *("env.max_episode_steps=20", "tasks.num_train=57", "source.num_learners=10", "source.num_envs=10"),
-    *("source.unroll_length=10", "source.num_iterations=0", "source.num_env_steps=30000"),
-    *("source.history_steps=30000", "source.videos_per_task=1", "source.mini_batch_length=0"),
-    *("source.mini_batch_size=0", "data.history_len=0", "data.kept_steps=0", "data.num_development_tasks=6"),
-    *("model.embed_dim=64", "model.num_heads=4", "model.context_len=160", "model.max_size=17"),
-    *("model.position=learned", "model.add_env_time=true", "model.obs_encoding=coordinates"),
-    *("trainer.mini_batch_size=32", "evals.num_evals=8", "evals.num_eval_episodes=256"),
-    *("evals.num_eval_environments=16", "checkpoints.num_checkpoints=10", "summaries.num_summaries=100"),
-    *("evaluation.num_episodes=40", "evaluation.checkpoint=best"),
-    "policy.advantage_scale=0",
-)
 
 
 @pytest.mark.parametrize(("section", "overrides", "named"), refusals(Path(__file__).with_name("refusals.txt")))
