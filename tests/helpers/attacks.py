@@ -5,16 +5,13 @@ import os
 import random
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from harness import Outcome, ended, results_of
+from harness import Outcome, ended, python, results_of
 from kin import all_gone, family
-
-from icrl.runs.files import PROJECT
 
 NUM_KILLS = int(os.environ.get("ICRL_KILLS", "1"))  # of each program by each signal; 20 before a release
 SIGNALS = (signal.SIGKILL, signal.SIGTERM)
@@ -51,14 +48,7 @@ class Program(NamedTuple):
 def start(program: Program, root: Path, setting: str = "") -> subprocess.Popen[str]:
     """Start a program in a process of its own, after the statements of `setting`."""
     begin = f"import sys; sys.argv[1:1] = ['{program.name}']; {setting}\nfrom icrl.__main__ import main\nmain()"
-    return subprocess.Popen(
-        [sys.executable, "-c", begin, *program.options, f"root={root}"],
-        cwd=PROJECT,
-        env=os.environ | {"OMP_NUM_THREADS": "1"},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
+    return python("-c", begin, *program.options, f"root={root}")
 
 
 def begun(program: Program, root: Path) -> subprocess.Popen[str]:

@@ -211,8 +211,13 @@ def run_without_privileges(stage: str, root: Path) -> Outcome:
 
 def start(stage: str, root: Path, *options: str) -> subprocess.Popen[str]:
     """Start a stage in a process of its own."""
+    return python("-m", f"src.{stage}", *TINY, f"root={root}", *options)
+
+
+def python(*arguments: str) -> subprocess.Popen[str]:
+    """Start Python in the folder of the project."""
     return subprocess.Popen(
-        [sys.executable, "-m", f"src.{stage}", *TINY, f"root={root}", *options],
+        [sys.executable, *arguments],
         cwd=PROJECT,
         env=os.environ | {"OMP_NUM_THREADS": "1"},
         stdout=subprocess.PIPE,
