@@ -12,7 +12,7 @@ from icrl.contracts import Rollout, Step
 from icrl.envs.core import TensorEnv
 from icrl.envs.rollout import rollout, start_streams
 from icrl.envs.steps import step_of
-from icrl.nn.gpt import GPT, Window, context_of
+from icrl.nn.gpt import GPT, Context, Window, context_of
 from icrl.nn.gpt_policy import Acting, GPTCarry, GPTPolicy
 from icrl.randomness import Noise, stream_seeds
 from icrl.spaces import EnvSpec
@@ -62,6 +62,18 @@ def slow_logits(model: GPT | Acting, played: Rollout, num_kept: int) -> list[Ten
 def assert_slow(policy: Recorded, played: Rollout, num_kept: int = 3) -> None:
     for got, expected in zip(policy.noted, slow_logits(policy.model, played, num_kept), strict=True):
         torch.testing.assert_close(got, expected, atol=1e-4, rtol=1e-4)
+
+
+@torch.no_grad()
+def assert_steps_equal_one_forward(model: GPT, context: Context, atol: float) -> None:
+    """Outputs through the cache, step by step and in pieces, are those of one forward."""
+    expected, total = model(context), context.obs.shape[1]
+    for lengths in ([1] * total, [5, 1, total - 8, 2]):
+        cache, start = model.new_cache(len(context.obs)), 0
+        for length in lengths:
+            got = model(Context(*(column[:, start : start + length] for column in context)), cache)
+            assert torch.allclose(got, expected[:, start : start + length], atol=atol)
+            start += length
 
 
 def assert_slow_past_full_contexts(env: TensorEnv, **form: Any) -> None:

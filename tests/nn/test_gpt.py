@@ -6,12 +6,13 @@ import pytest
 import torch
 from installed import INDUCTION
 from models import outspoken
+from policies import assert_steps_equal_one_forward
 from torch import Tensor
 
 from icrl.app.compose import load_config
 from icrl.config.options import replace
 from icrl.nn.encoders import draw_corners
-from icrl.nn.gpt import GPT, Context, Window, context_of
+from icrl.nn.gpt import GPT, Window, context_of
 from icrl.spaces import discrete_spec
 
 SPEC = discrete_spec(num_obs=25, num_actions=5, reward_values=(0.0, 1.0), width=5, max_episode_steps=7)
@@ -61,16 +62,8 @@ def logits_of(model: GPT, columns: dict[str, Tensor]) -> Tensor:
 
 
 @every_form
-@torch.no_grad()
 def test_steps_through_the_cache_equal_one_forward(form: dict) -> None:
-    model, columns = gpt(**form), window()
-    context, expected = context_of(Window(**columns)), logits_of(model, columns)
-    for lengths in ([1] * LENGTH, [5, 1, 4, 2]):
-        cache, start = model.new_cache(3), 0
-        for length in lengths:
-            got = model(Context(*(column[:, start : start + length] for column in context)), cache)
-            assert torch.allclose(got, expected[:, start : start + length], atol=1e-5)
-            start += length
+    assert_steps_equal_one_forward(gpt(**form), context_of(Window(**window())), atol=1e-5)
 
 
 @every_form

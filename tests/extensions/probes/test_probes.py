@@ -10,13 +10,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from installed import INDUCTION
 from models import outspoken
+from policies import play
 from torch import Tensor
 
 from icrl.app.compose import load_config
 from icrl.app.root import Config
-from icrl.contracts import Policy, Rollout, Step
+from icrl.contracts import Rollout, Step
 from icrl.envs import make_env
-from icrl.envs.rollout import rollout, start_streams
 from icrl.evaluation.in_context import play_steps
 from icrl.evaluation.trained import policy_of
 from icrl.extensions.probes.probes import Blanked, OtherLife, Rewritten, Wiped, probes_of, shuffled
@@ -52,11 +52,6 @@ class Spied(GPTPolicy):
         return super().choose(logits, obs, noise)
 
 
-def play(policy: Policy[Any], num_steps: int = NUM_STEPS) -> Rollout:
-    streams = start_streams(policy, ENV, ENV.all_tasks()[:NUM_STREAMS], stream_seeds(0, NUM_STREAMS))
-    return rollout(policy, ENV, streams, num_steps, Noise(stream_seeds(1, NUM_STREAMS)))[0]
-
-
 @torch.no_grad()
 def check_logits(policy: Spied, played: Rollout, past: Past, reward_scale: int = 1) -> None:
     """Each step of each stream by one forward over its list of transitions, which `past` replaces where an episode
@@ -83,7 +78,7 @@ def test_a_wiped_context_is_that_of_a_fresh_policy(form: str, context_len: int) 
     """Which starts with each episode of each stream; also where an episode is longer than the context."""
     length = f"model.context_len={context_len}"
     policy = Spied(length, form)
-    played = play(Wiped(policy), 14)
+    played = play(Wiped(policy), ENV, 14, NUM_STREAMS)
     ends = played.terminated | played.truncated
     assert (ends.any(dim=1) & ~ends.all(dim=1)).any()
     if context_len == 4:
@@ -109,12 +104,12 @@ def in_order(context: list[list[int]], noise: float) -> list[list[int]]:
 @pytest.mark.parametrize("form", FORMS)
 def test_a_shuffled_context_and_blanked_rewards(form: str) -> None:
     policy = Spied(form)
-    played = play(Rewritten(policy, shuffled))
+    played = play(Rewritten(policy, shuffled), ENV, NUM_STEPS, NUM_STREAMS)
     ends = played.terminated | played.truncated
     assert played.terminated.any() and (ends.any(dim=1) & ~ends.all(dim=1)).any()  # at different times
     check_logits(policy, played, in_order)
     policy = Spied(form)
-    blanked = play(Blanked(policy))
+    blanked = play(Blanked(policy), ENV, NUM_STEPS, NUM_STREAMS)
     check_logits(policy, blanked, lambda context, noise: context, reward_scale=0)
     assert played.reward.sum() > 0 and blanked.reward.sum() > 0
 

@@ -9,7 +9,7 @@ from continued import check_continues
 from harness import done
 from installed import INDUCTION
 from models import outspoken
-from policies import assert_slow_past_full_contexts
+from policies import assert_slow_past_full_contexts, assert_steps_equal_one_forward
 from refusals import check_refusal, refusals
 from space_worlds import HORIZON, WORLDS, window_of
 from torch import Tensor
@@ -18,7 +18,7 @@ from icrl import extensions
 from icrl.app.compose import load_config
 from icrl.config.options import replace
 from icrl.envs import make_env
-from icrl.nn.gpt import GPT, Context, Window, context_of
+from icrl.nn.gpt import GPT, Window, context_of
 from icrl.runs.files import read_json
 from icrl.spaces import EnvSpec, discrete_spec
 from icrl.training.optimizers import make_optimizer
@@ -44,16 +44,9 @@ def gpt(spec: EnvSpec, **form) -> GPT:
 
 @every_trunk
 @every_form
-@torch.no_grad()
 def test_steps_through_the_cache_equal_one_forward(form: dict, spec: EnvSpec, trunk: str) -> None:
-    model, context = gpt(spec, trunk=trunk, **form), context_of(window_of(spec, 3, LENGTH))
-    expected = model(context)
-    for lengths in ([1] * LENGTH, [5, 1, 4, 2]):
-        cache, start = model.new_cache(3), 0
-        for length in lengths:
-            got = model(Context(*(column[:, start : start + length] for column in context)), cache)
-            assert torch.allclose(got, expected[:, start : start + length], atol=1e-4)
-            start += length
+    context = context_of(window_of(spec, 3, LENGTH))
+    assert_steps_equal_one_forward(gpt(spec, trunk=trunk, **form), context, atol=1e-4)
 
 
 @every_trunk
