@@ -8,11 +8,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+from adaptations import OPTIONS, adaptation, exact, solving
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from worlds import room
 
-from icrl.app.compose import load_config
 from icrl.evaluation import protocol, references
 from icrl.evaluation.in_context import Adaptation
 from icrl.evaluation.protocol import Setting, decoding_name, summarise
@@ -29,24 +29,10 @@ def _alone(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(protocol, "diagnostics", list)
 
 
-OPTIONS = load_config(["evaluation.num_bootstrap=200"]).evaluation
 SPEC = discrete_spec(1, 2, (0.0, 1.0), 0, 1)
 
 
-def exact(random: list[float], optimum: list[float]) -> dict[str, dict[str, list[float]]]:
-    """References with these returns; their success and steps do not matter."""
-    rest = {"success": [1.0] * len(random), "steps_to_goal": [3.0] * len(random)}
-    return {"random": {"returns": random, **rest}, "optimum": {"returns": optimum, **rest}}
-
-
 EXACT = exact([0.5, 0.0], [6.0, 1.0])  # of the two tasks below
-
-
-def adaptation() -> Adaptation:
-    """Two tasks, three streams, eight episodes: task 0 is solved from episode 4 on, which pays 5, task 1 never."""
-    success = np.zeros((2, 3, 8))
-    success[0, :, 3:] = 1
-    return Adaptation(success * 5, success, np.where(success > 0, 4, 20).astype(float), np.full_like(success, 20))
 
 
 def paying(returns: Any) -> Adaptation:
@@ -80,14 +66,6 @@ def test_curves_and_final_results_by_hand() -> None:
     assert last["success_per_task"] == [1.0, 0.0] and last["steps_to_goal"]["mean"] == 12
     assert last["fraction_of_optimum"]["mean"] == pytest.approx(5 / 12)
     assert final(paying([[[0, 0, 0, 0, 0, 0, 8, 4]]]), references=exact([0], [8]))["returns"]["mean"] == 6
-
-
-def solving(num_solved: int, num_tasks: int, num_streams: int = 2) -> Adaptation:
-    """The first tasks are solved in each of eight episodes, in 4 steps, the others never, in 20."""
-    success = np.zeros((num_tasks, num_streams, 8))
-    success[:num_solved] = 1
-    steps = np.where(success > 0, 4.0, 20.0)
-    return Adaptation(success, success, steps, steps)
 
 
 @pytest.mark.parametrize(

@@ -6,16 +6,14 @@ from typing import Any
 
 import numpy as np
 import pytest
+from adaptations import OPTIONS, adaptation
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from icrl.app.compose import load_config
 from icrl.evaluation.in_context import Adaptation
 from icrl.evaluation.protocol import Setting, summarise
 from icrl.extensions.first_success.diagnostic import FirstSuccess, at_risk, first_success_figure, first_success_table
 from icrl.extensions.first_success.measures import LAGS, expected, measures_of
-
-OPTIONS = load_config(["evaluation.num_bootstrap=200"]).evaluation
 
 
 def found_in(success: Any) -> dict[str, dict[str, Any]]:
@@ -89,13 +87,6 @@ def test_expected_curves_are_means_over_all_outcomes() -> None:
 
 
 # ---- beside the curves of an evaluation
-
-
-def adaptation() -> Adaptation:
-    """Two tasks, three streams, eight episodes: task 0 is solved from episode 4 on, task 1 never."""
-    success = np.zeros((2, 3, 8))
-    success[0, :, 3:] = 1
-    return Adaptation(success * 5, success, np.where(success > 0, 4, 20).astype(float), np.full_like(success, 20))
 
 
 def report(success: list[float], *runs: Adaptation, **others: Adaptation) -> dict[str, Any]:

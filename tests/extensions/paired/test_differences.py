@@ -2,34 +2,18 @@
 
 import numpy as np
 import pytest
+from adaptations import OPTIONS, exact, solving
 
-from icrl.app.compose import load_config
 from icrl.evaluation.in_context import Adaptation
 from icrl.evaluation.protocol import Setting, summarise
 from icrl.extensions.paired import differences
 from icrl.extensions.paired.differences import differences_table
-
-OPTIONS = load_config(["evaluation.num_bootstrap=200"]).evaluation
 
 
 @pytest.fixture(autouse=True)
 def _compared(monkeypatch: pytest.MonkeyPatch) -> None:
     """The same policies, whatever other extensions are installed."""
     monkeypatch.setattr(differences, "COMPARED", ["persistent walk with goal memory", "covering plan"])
-
-
-def exact(optimum: list[float]) -> dict[str, dict[str, list[float]]]:
-    """References with these returns of the optimum, which takes 3 steps, and none of random play."""
-    rest = {"success": [1.0] * len(optimum), "steps_to_goal": [3.0] * len(optimum)}
-    return {"random": {"returns": [0.0] * len(optimum), **rest}, "optimum": {"returns": optimum, **rest}}
-
-
-def solving(num_solved: int, num_tasks: int) -> Adaptation:
-    """The first tasks are solved in each of eight episodes, in 4 steps, the others never, in 20."""
-    success = np.zeros((num_tasks, 2, 8))
-    success[:num_solved] = 1
-    steps = np.where(success > 0, 4.0, 20.0)
-    return Adaptation(success, success, steps, steps)
 
 
 def test_differences_are_those_of_each_task() -> None:
@@ -40,7 +24,7 @@ def test_differences_are_those_of_each_task() -> None:
     ours = Adaptation(success, success, steps, steps)
     walk = ours._replace(steps_to_goal=steps + np.array([1.0, 2.0, 3.0])[:, None, None])
     names = {"persistent walk with goal memory": walk, "covering plan": ours, "searcher": walk}
-    references = {"held_out": exact([1.0] * 3)}
+    references = {"held_out": exact([0.0] * 3, [1.0] * 3)}
     setting = Setting(references, "1", False, {"returns": (0.0, 20.0), "steps_to_goal": (0.0, 20.0)}, True)
     numbers = summarise({0: {"held_out": ours, **names}}, setting, OPTIONS, 0)
     found = numbers["differences"]
@@ -78,7 +62,7 @@ def test_alike_differences_have_no_narrow_intervals(ours: list[float], walk: lis
 
 def test_differences_over_splits_have_the_t_interval_of_the_runs() -> None:
     """Of 1, 2 and 6 steps the mean is 3 and its standard error sqrt(7 / 3); t with 2 degrees of freedom is 4.303."""
-    references, runs = {"held_out": exact([1.0] * 2)}, {}
+    references, runs = {"held_out": exact([0.0] * 2, [1.0] * 2)}, {}
     for seed, more in enumerate((1.0, 2.0, 6.0)):
         walk = solving(2, 2)
         ours = walk._replace(steps_to_goal=walk.steps_to_goal + more)
@@ -95,7 +79,7 @@ def test_streams_count_in_differences() -> None:
     rng = np.random.default_rng(0)
     for num_tasks in (1, 4):
         ours = Adaptation(*4 * [(rng.random((num_tasks, 12, 8)) < 0.5).astype(float)])
-        setting = Setting({"held_out": exact([1.0] * num_tasks)}, "1", False)
+        setting = Setting({"held_out": exact([0.0] * num_tasks, [1.0] * num_tasks)}, "1", False)
         found = summarise({0: {"held_out": ours}}, setting, OPTIONS, 0)
         number, difference = found["final"]["held_out"]["success"], found["differences"]["optimum"]["success"]
         for end in ("low", "mean", "high"):
@@ -106,7 +90,7 @@ def test_differences_stay_within_what_is_possible_and_wide_enough() -> None:
     """All tasks as fast as the optimum: of others up to 0.1482 may fail. Of runs that differ much, no end is beyond."""
     ours = Adaptation(*(np.ones((23, 2, 8)) * value for value in (1.0, 1.0, 3.0, 20.0)))
     possible = {"steps_to_goal": (1.0, 20.0), "returns": (0.0, 20.0)}
-    setting = Setting({"held_out": exact([1.0] * 23)}, "1", False, possible, True)
+    setting = Setting({"held_out": exact([0.0] * 23, [1.0] * 23)}, "1", False, possible, True)
     found = summarise({0: {"held_out": ours}}, setting, OPTIONS, 0)["differences"]["optimum"]
     for key, low, high in (("success", -0.1482, 0), ("returns", -0.1482, 0), ("steps_to_goal", 0, 17 * 0.1482)):
         assert (found[key]["low"], found[key]["high"]) == pytest.approx((low, high), abs=2e-3), key
