@@ -1,8 +1,7 @@
-"""Filtered histories: utilities and copies worked out by hand, the rows that are drawn, and a model of them."""
+"""Filtered histories: utilities and copies worked out by hand, and the rows that are drawn."""
 
 from collections import Counter
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -12,17 +11,13 @@ from harness import refusal
 from installed import needs
 from lives import ALIKE, CONFIG, CPU, NUM_ROWS, TRAIN, histories_of, random_done
 from refusals import check_refusal, refusals
-from small_models import CONFIG as SMALL
-from small_models import LENGTH
 
 from icrl.app.compose import load_config
 from icrl.config.options import replace
 from icrl.data import columns
 from icrl.data.history_store import Histories
-from icrl.data.windows import Mixture, Windows
+from icrl.data.windows import Windows
 from icrl.extensions.filtering.plugin import copies_of, reward_curves, utilities
-from icrl.nn.gpt import GPT, Window, context_of
-from icrl.objectives.imitation import AlgorithmDistillation
 
 FILTERED = replace(load_config(["objective=filtered"]).objective, weighting="none")
 NUM_STEPS = 40
@@ -71,28 +66,6 @@ def test_windows_are_of_the_better_learners_and_of_every_task_alike() -> None:
     once = Windows(histories, replace(CONFIG, keep_every=[1, 2]), ALIKE, TRAIN[:2], 3, CPU)
     every = Counter(once.at(torch.arange(once.num_windows)).obs[:, 0].tolist())
     assert all(number == 2 * every[row] for row, number in drawn.items())
-
-
-def first_action(objective: Any) -> torch.Tensor:
-    """Probabilities of the first action, of a model that learned from the histories of two kinds of learners."""
-    histories = two_kinds()
-    histories.columns["obs"] = np.zeros_like(histories.columns["obs"])
-    mixture = Mixture([Windows(histories, CONFIG, objective, TRAIN, LENGTH, CPU)], [])
-    torch.manual_seed(0)
-    model = GPT(SMALL.model, histories.spec)
-    optimizer, distilled = torch.optim.Adam(model.parameters(), 0.01), AlgorithmDistillation(objective, histories.spec)
-    for update in range(40):
-        optimizer.zero_grad()
-        terms, _ = distilled(model, mixture.batch(0, update, 16))
-        terms["imitation"].backward()
-        optimizer.step()
-    with torch.no_grad():
-        return model(context_of(Window.of(mixture.batch(0, 99, 1))))[0, 0].softmax(-1)
-
-
-def test_a_model_of_filtered_histories_acts_as_the_better_learners_do() -> None:
-    assert first_action(FILTERED)[1] > 0.9
-    assert first_action(ALIKE)[3] > 0.1
 
 
 def test_a_continued_run_ends_with_the_same_bits(root: Path) -> None:
