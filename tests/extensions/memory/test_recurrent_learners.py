@@ -6,7 +6,7 @@ import pytest
 import torch
 from installed import worlds
 from probes import check_alone_and_among_others, learn_world, learners_of
-from stage_one import joined, live
+from stage_one import check_goes_on
 from torch import Tensor, nn
 from vector_probes import BUTTONS, VectorProbe
 
@@ -118,14 +118,7 @@ def test_a_run_goes_on_with_the_same_bits(world: str) -> None:
     options = [f"env={world}", "source=ppo", "source.body=gru", "source.hidden_size=8"]
     options += ["source.num_learners=1", "source.num_envs=2", "source.unroll_length=8", "source.mini_batch_length=4"]
     config = load_config([*options, "source.num_env_steps=1200", "source.history_steps=1200"])
-    env = make_env(config.env)
-    tasks = env.all_tasks()[:2]
-    learner, whole, _ = live(config, env, tasks, 6)
-    _, first, saved = live(config, env, tasks, 2)
-    again, rest, _ = live(config, env, tasks, 6, saved)
-    lived, relived = joined([t for t, _, _ in whole]), joined([t for t, _, _ in first + rest])
-    assert all(torch.equal(*pair) for pair in zip(lived, relived, strict=True))
-    assert all(torch.equal(p, q) for (_, p), (_, q) in zip(learner.parameters(), again.parameters(), strict=True))
+    check_goes_on(config, make_env(config.env), 6)
 
 
 @pytest.mark.parametrize(
