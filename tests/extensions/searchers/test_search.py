@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from harness import done, kill_late
+from continued import check_continues
 from installed import needs
 from pipelines import check_pipeline, options_of
 
@@ -64,12 +64,4 @@ def test_pipeline(tmp_path: Path) -> None:
 def test_memories_are_in_the_checkpoint(tmp_path: Path) -> None:
     """A run that continues from the middle records the same histories."""
     options = options_of("dark_room_permuted", "searcher", "source.videos_per_task=0", "checkpoints.num_checkpoints=3")
-
-    def record() -> dict[str, bytes]:
-        done("train_agents", tmp_path, *options, preset=())
-        return {path.name: path.read_bytes() for path in (tmp_path / "histories/small").glob("*.npy")}
-
-    expected, logs = record(), tmp_path / "logs/small/source"
-    kill_late(logs, 23)
-    assert list(logs.glob("last-*.json"))
-    assert record() == expected
+    check_continues("train_agents", tmp_path, "logs/small/source", *options, step=23, preset=())
