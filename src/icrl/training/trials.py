@@ -225,7 +225,7 @@ def rooms_beside(config: Config, env: TensorEnv, hidden: Tensor) -> Family | Non
     """Family of rooms that trials visit beside `env`, without the goals of the tasks `hidden` `[N, task_dim]`; None
     without `finetune.num_rooms`."""
     options, model = config.finetune, config.model
-    if not options.num_rooms:
+    if not options.num_rooms or not env.spec.width:
         return None
     corner = ObsEmbedding(model, env.spec).slack // 2
     least, most = options.room_sizes

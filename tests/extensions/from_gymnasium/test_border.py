@@ -167,4 +167,6 @@ def test_a_world_of_ones_own_without_success_and_pictures_is_told_by_its_returns
     said = refusal("finetune", tmp_path, *source, *trials, preset=OWN)
     assert "finetune.bonus=0.25" in said and "give finetune.bonus=0" in said
     plain = ("finetune.bonus=0", "evaluation.ablations=false", "evaluation.temperatures=[]")
+    rooms = refusal("finetune", tmp_path, *source, *trials, *plain, "finetune.num_rooms=2", preset=OWN)
+    assert "env.name=gymnasium has no other rooms" in rooms
     done("finetune", tmp_path, *source, *trials, *plain, preset=OWN)
