@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 from functools import partial
+from multiprocessing import get_context
 from pathlib import Path
 
 import pytest
@@ -30,6 +31,14 @@ def fail(number: int) -> None:
     raise ValueError(f"job {number}")
 
 
+def start_another() -> int:
+    context = get_context("forkserver")
+    process = context.Process(target=os.getpid)
+    process.start()
+    process.join()
+    return process.exitcode
+
+
 def die() -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 
@@ -51,6 +60,8 @@ def test_an_exception_is_that_of_the_job() -> None:
 def test_one_job_runs_beside_other_work(pool: type[Pool]) -> None:
     with pool().begun(partial(look, 3, torch.ones(1)), "looking") as result:
         assert (result()[2] == os.getpid()) == (pool is Pool)
+    with pool().begun(start_another, "starting another process, as environments have them") as result:
+        assert result() == 0
 
 
 def test_a_dead_process_or_a_failed_one_is_named(pool: type[Pool]) -> None:

@@ -26,7 +26,8 @@ class Worker:
         """torch's threads may hold locks when this process is forked, so a server without threads starts the other."""
         context: Any = get_context(START_METHOD)
         self._connection, theirs = context.Pipe()
-        self.process: BaseProcess = context.Process(target=_serve, args=(theirs, function, idle, loaded()), daemon=True)
+        # Not a daemon, which could start no processes of environments. All end with their parent in any case.
+        self.process: BaseProcess = context.Process(target=_serve, args=(theirs, function, idle, loaded()))
         with without_signals():
             self.process.start()
         self._kill = killed_at_the_end([self.process])
