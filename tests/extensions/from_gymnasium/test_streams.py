@@ -89,7 +89,7 @@ REPORTED_BY_WORKERS = [toy(fault="step"), toy(fault="die"), replace(toy(fault="d
         (toy(fault="reset"), ["env.tasks[0]", "LookupError: no such thing"]),
         (toy(fault="step"), [TOY, "env.tasks[0]", "Unpicklable: cannot go on"]),
         (toy(fault="obs"), ["env.tasks[0]", "observation", "Discrete(5)"]),
-        (toy(reward=0.7, slip=0), ["env.reward_values=[0.0, 1.0]", "lacks 0.7"]),
+        (toy(reward=0.7, slip=0), ["env.reward_values=[0.0, 1.0]", "lacks 0.7", "env.reward_values=[] if"]),
         (toy(fault="die"), ["env.tasks[0], episode 1, step 3: SystemExit: os._exit(0)"]),
         (toy(fault="base"), ["env.tasks[0], episode 1, step 3: BaseException: mine"]),
         (

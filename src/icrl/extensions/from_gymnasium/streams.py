@@ -266,6 +266,6 @@ def reward_indices(values: NDArray[np.float64], spec: EnvSpec) -> NDArray[np.int
     unknown = values[~np.isclose(values, known[index], rtol=1e-6, atol=1e-9)]  # accepts float32 rewards
     if unknown.size:
         more = f"give env.reward_values={sorted([*spec.reward_values, float(unknown[0])])}".replace(", ", ",")
-        known_ones = [*spec.reward_values]
-        raise ConfigError(f"env.reward_values={known_ones}: lacks {unknown[0]:g}, a reward of this world: {more}")
+        lacking = f"env.reward_values={[*spec.reward_values]}: lacks {unknown[0]:g}, a reward of this world"
+        raise ConfigError(f"{lacking}: {more}, or env.reward_values=[] if rewards may be any numbers")
     return index
