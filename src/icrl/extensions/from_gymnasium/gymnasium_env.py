@@ -95,7 +95,7 @@ class GymnasiumConfig(EnvConfig):
     )
     num_workers: int = option(
         0,
-        "worker processes that step the environments of stage one (0: the process that trains steps them)",
+        "worker processes that step the environments of stage one and of trials (0: the training process steps them)",
         ge=0,
         le=10**4,
         may_change=True,
