@@ -11,7 +11,7 @@ import pytest
 import torch
 from harness import results_of
 from point_learners import CPU, run
-from toy import curves
+from toy import curves, events_of
 
 from icrl.contracts import ConfigError, PipelineError
 from icrl.extensions.as_gymnasium.environments import stream_seeds as seeds_of_envs
@@ -102,10 +102,15 @@ def test_a_run_leaves_results_curves_and_a_checkpoint(root, capsys):
     for name in ("host/loss", "agent/loss", "agent/replay_fill", "agent/moves"):
         assert [step for step, _ in shown[name]] == [2, 4, 6, 8, 10, 12]
     assert [float(at) for _, at in shown["host/epsilon"]] == pytest.approx([0.9, 0.7, 0.5, 0.3, 0.1, 0.0], abs=1e-6)
-    amid = read_json(folder / "matches.json")["matches"]
+    amid, events = read_json(folder / "matches.json")["matches"], events_of(folder)
     rho = {int(update): found["host_vs_agent"]["rho"]["value"] for update, found in amid.items()}
     points = [(step, float(value)) for step, value in shown["matches/host_vs_agent/rho"]]
     assert points == [(step, pytest.approx(rho[step])) for step in (4, 8, 12)]
+    for pair, found in amid["12"].items():  # all moves of its 20 games
+        drawn = (
+            events.Histograms(tag)[-1] for tag in events.Tags()["histograms"] if f"/{pair}/" in tag and "len" in tag
+        )
+        assert sum(last.histogram_value.sum for last in drawn if last.step == 12) == 20 * found["mean_length"]
     assert [path.name for path in sorted(folder.glob("last-*.pt"))] == ["last-000000008.pt", "last-000000012.pt"]
     (folder / "results.json").unlink()  # who are trained are still there to play again
     assert run(root, *TRAINED) == folder

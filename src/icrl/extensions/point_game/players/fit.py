@@ -186,6 +186,8 @@ class PlayerCurves:
             rho = {"rho": found["rho"]["value"], "rho_low": found["rho"]["low"], "rho_high": found["rho"]["high"]}
             scalars = rho | {key: value for key, value in found.items() if isinstance(value, float)}
             self._logger.scalars(f"matches/{pair}", scalars, update)
-            counts = {key: torch.tensor(value) for key, value in found.items() if isinstance(value, list)}
-            drawn = {f"matches/{pair}/{key}": torch.arange(len(n)).repeat_interleave(n) for key, n in counts.items()}
+            drawn = {}
+            for key, counts in ((key, torch.tensor(value)) for key, value in found.items() if isinstance(value, list)):
+                first = 1 if key.endswith("lengths") else 0  # the value that the first count is of
+                drawn[f"matches/{pair}/{key}"] = (torch.arange(len(counts)) + first).repeat_interleave(counts)
             self._logger.histograms(drawn, update)
