@@ -11,6 +11,7 @@ from PIL import Image
 from icrl.extensions.point_game import point_pictures as pictures
 from icrl.extensions.point_game.fixed_players import AGENTS, HOSTS, first_agent, random_agent, random_pair, zeillinger
 from icrl.extensions.point_game.point_pictures import MAX_PANELS, draw_position, play_moves, strip_figure
+from icrl.extensions.point_game.programs import train_players
 from icrl.extensions.point_game.rollout import PointGame, PointGameOptions, match, measure, play
 from icrl.plots.style import new_panels
 from icrl.randomness import stream_seeds
@@ -100,3 +101,10 @@ def test_match_figure_shows_the_numbers(tmp_path: Path) -> None:
         shares = [bar.get_height() for bar in coordinates.containers[index]]
         assert shares == pytest.approx((played.agent_actions / played.agent_actions.sum()).tolist())
     assert (tmp_path / "match.png").exists()
+
+
+def test_each_pair_of_a_run_has_a_colour_of_its_own_and_moves_are_whole_numbers(tmp_path: Path) -> None:
+    pairs = {f"{one}_vs_{other}": (random_pair, random_agent) for one, other in train_players._AMID}
+    _, survival, *_ = pictures.write_match_plot(tmp_path / "match.png", measure(game(3), pairs, 5, 20, 0), "").axes
+    assert len({line.get_color() for line in survival.lines}) == len(pairs)
+    assert all(tick == int(tick) for tick in survival.get_xticks())

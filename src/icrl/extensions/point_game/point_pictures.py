@@ -22,7 +22,18 @@ from icrl.extensions.films.video import write_video
 from icrl.extensions.point_game.fixed_players import Agent, Host
 from icrl.extensions.point_game.rollout import PointGame
 from icrl.extensions.point_game.rules import reduce, reposition, shift, subset_of, subsets
-from icrl.plots.style import PALETTE, Frame, Handles, figure_to_array, legend_below, new_panels, save_figure, tidy
+from icrl.plots.style import (
+    COLORS,
+    PALETTE,
+    Frame,
+    Handles,
+    episode_axis,
+    figure_to_array,
+    legend_below,
+    new_panels,
+    save_figure,
+    tidy,
+)
 from icrl.randomness import stream_seeds
 
 Points = NDArray[np.float64]
@@ -192,7 +203,7 @@ def write_match_plot(path: Path, results: Json, title: str) -> Figure:
     names = names if len(names) <= MAX_NAMED else [*map(str, range(len(names)))]
     lines: Handles = {}
     for row, (name, result) in enumerate(results.items()):
-        color = PALETTE[row % len(PALETTE)]
+        color = COLORS[row % len(COLORS)]
         rho, finished = result["rho"], np.cumsum([0, *result["finished_lengths"]])
         rho_axes.hlines(row, rho["low"], rho["high"], color=color, linewidth=2.5)
         rho_axes.plot(rho["value"], row, "o", color=color, markersize=8, clip_on=False)
@@ -206,7 +217,7 @@ def write_match_plot(path: Path, results: Json, title: str) -> Figure:
     rho_axes.set_xlim(left=0)
     tidy(rho_axes, "rho: games finished per move", "")
     survival.set(xlim=(0, None), ylim=(0, 1.02))
-    tidy(survival, "moves", "share of games that go on")
+    episode_axis(survival, "moves", "share of games that go on")
     for axes, label, ticks in ((hosts, "host's subset", names), (agents, "agent's coordinate", range(dimension))):
         axes.set_xticks(range(len(ticks)), [*map(str, ticks)])
         tidy(axes, label, "share of moves")
