@@ -1,5 +1,6 @@
 """Strips and videos of a game show the moves that are played; staircases by hand; panels of a match's numbers."""
 
+import itertools
 from pathlib import Path
 
 import imageio_ffmpeg
@@ -108,3 +109,14 @@ def test_each_pair_of_a_run_has_a_colour_of_its_own_and_moves_are_whole_numbers(
     _, survival, *_ = pictures.write_match_plot(tmp_path / "match.png", measure(game(3), pairs, 5, 20, 0), "").axes
     assert len({line.get_color() for line in survival.lines}) == len(pairs)
     assert all(tick == int(tick) for tick in survival.get_xticks())
+
+
+@pytest.mark.parametrize("dimension", [4, 5])
+def test_names_of_actions_do_not_overlap(tmp_path: Path, dimension: int) -> None:
+    pairs = {"one": (random_pair, random_agent)}
+    figure = pictures.write_match_plot(tmp_path / "match.png", measure(game(dimension), pairs, 5, 8, 0), "")
+    for axes in figure.axes[2:]:
+        low, high = axes.get_xlim()
+        shown = (label for label in axes.get_xticklabels() if low <= label.get_position()[0] <= high)
+        boxes = [label.get_window_extent() for label in shown]
+        assert len(boxes) > 3 and all(one.x1 < other.x0 for one, other in itertools.pairwise(boxes))

@@ -44,7 +44,7 @@ MARGIN = 1.15  # of the axes beyond the largest coordinate
 POINT_COLOR, REMOVED_COLOR = PALETTE[:2]
 REGION_COLOR, EDGE_COLOR = "#DCE9F3", "#7F93A3"
 SURFACE_COLORS, CUT_COLORS = ("#A9C8DF", "#C6DBEA", "#E1ECF5"), ("#E6E6E6", "#EEEEEE", "#F6F6F6")  # by axis
-MAX_NAMED = 11  # names of more subsets do not fit the axis, so they are numbered
+MAX_NAMED = 12  # names of more actions do not fit the axis, which has some of their numbers then
 ISOMETRIC = np.array([[-np.sqrt(0.75), -0.5], [np.sqrt(0.75), -0.5], [0.0, 1.0]])  # [3, 2]: directions of the axes
 
 
@@ -200,7 +200,6 @@ def write_match_plot(path: Path, results: Json, title: str) -> Figure:
     figure, (rho_axes, survival, hosts, agents) = new_panels(title, 2, 2, (12.0, 9.0))
     dimension, width = len(next(iter(results.values()))["agent_actions"]), 0.8 / len(results)
     names = ["".join(str(int(i)) for i in subset.nonzero()[:, 0]) for subset in subsets(dimension)]
-    names = names if len(names) <= MAX_NAMED else [*map(str, range(len(names)))]
     lines: Handles = {}
     for row, (name, result) in enumerate(results.items()):
         color = COLORS[row % len(COLORS)]
@@ -215,12 +214,14 @@ def write_match_plot(path: Path, results: Json, title: str) -> Figure:
     rho_axes.set_yticks(range(len(results)), list(results))
     rho_axes.invert_yaxis()
     rho_axes.set_xlim(left=0)
+    rho_axes.locator_params(axis="x", nbins=6)
     tidy(rho_axes, "rho: games finished per move", "")
     survival.set(xlim=(0, None), ylim=(0, 1.02))
     episode_axis(survival, "moves", "share of games that go on")
     for axes, label, ticks in ((hosts, "host's subset", names), (agents, "agent's coordinate", range(dimension))):
-        axes.set_xticks(range(len(ticks)), [*map(str, ticks)])
-        tidy(axes, label, "share of moves")
+        episode_axis(axes, label, "share of moves")
+        if len(ticks) <= MAX_NAMED:
+            axes.set_xticks(range(len(ticks)), [*map(str, ticks)])
     legend_below(figure, lines)
     save_figure(path, figure)
     return figure
