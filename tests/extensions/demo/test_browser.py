@@ -148,6 +148,21 @@ def test_it_plays_by_itself_and_says_what_to_try_after_three_straight_walks(brow
     page.close()
 
 
+def test_the_dashed_star_is_seen_while_the_other_life_is_in_the_memory(opened: Opened) -> None:
+    page, star = opened.page, "document.querySelector('#map .ghost').getAttribute('visibility')"
+    opened.step_until("page.life.episodes.length >= 2")
+    before = opened.state("page.place")
+    page.click("#swap")
+    opened.settle()
+    assert opened.state(star) == "visible"
+    page.fill("#scrub", str(before - 1))
+    opened.settle()
+    assert opened.state(star) == "hidden", "it was not swapped yet"
+    page.click("#newest")
+    opened.step_until("page.life.context.steps.every(({ episode }) => episode >= 0)")
+    assert opened.state(star) == "hidden", "it has left the memory"
+
+
 def test_it_is_served_and_fits_a_phone(browser: Any, folder: Path) -> None:
     with pages.serve(folder) as server:
         Thread(target=server.serve_forever, daemon=True).start()

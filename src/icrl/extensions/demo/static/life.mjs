@@ -55,6 +55,7 @@ export class Life {
     this.success = false; // in the present episode
     this.total = 0; // its rewards
     this.stepsToGoal = null;
+    this.ghost = null; // goal of the other life whose past is in the context
   }
 
   get goal() {
@@ -83,6 +84,7 @@ export class Life {
       timestep: this.room.timestep,
       cell: this.room.cell,
       goal: this.goal,
+      ghost: this.ghost,
       logits,
       attention,
       context: this.context.shown(),
@@ -183,6 +185,7 @@ export class Life {
     }
     const own = this.ownSteps();
     this.context.replace([...past.slice(Math.min(own.length - kept, -1)), ...own].slice(-length));
+    this.ghost = goal;
     this.show(await this.context.read(), true);
   }
 }

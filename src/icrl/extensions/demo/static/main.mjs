@@ -125,7 +125,6 @@ export class Page {
       const random = randomNumbers(this.seed++);
       $("blank").checked = false;
       this.events = [];
-      this.ghost = null;
       this.film.clear();
       this.life = new Life(this.checkpoint, this.network, { goal, random, temperature: this.temperature });
       await this.life.start();
@@ -256,7 +255,6 @@ export class Page {
 
   forget() {
     return this.intervene(async () => {
-      this.ghost = null;
       await this.life.forget();
       this.say("All before this episode is forgotten.");
     }, "forgot");
@@ -267,7 +265,6 @@ export class Page {
       this.say("Another life is lived first …");
       const goal = this.heldOutGoal();
       await this.life.swapPast(goal);
-      this.ghost = goal;
       this.say("Its memory is now that of a life with the goal at the dashed star.");
     }, "swapped");
   }
@@ -345,7 +342,7 @@ export class Page {
       chances: frame.ended ? null : chances,
       cell: frame.cell,
       goal: frame.goal,
-      ghost: this.ghost,
+      ghost: seeing.context.some(({ episode }) => episode === -1) ? seeing.ghost : null,
       isFound: frame.cell === frame.goal,
     });
     this.renderChances(chances, seeing.action);
