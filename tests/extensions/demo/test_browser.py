@@ -163,6 +163,18 @@ def test_the_dashed_star_is_seen_while_the_other_life_is_in_the_memory(opened: O
     assert opened.state(star) == "hidden", "it has left the memory"
 
 
+@pytest.mark.parametrize("name", ["runtime.js", "checkpoint.js"])
+def test_a_page_with_a_damaged_file_says_so(browser: Any, folder: Path, tmp_path: Path, name: str) -> None:
+    for path in folder.iterdir():
+        content = path.read_bytes()
+        (tmp_path / path.name).write_bytes(content[: len(content) // 2] if path.name == name else content)
+    page = browser.new_page()
+    page.goto((tmp_path / "index.html").as_uri())
+    page.wait_for_selector("#status:not(:empty)")
+    assert "missing or damaged" in page.text_content("#status") and page.text_content("#where") == ""
+    page.close()
+
+
 def test_it_is_served_and_fits_a_phone(browser: Any, folder: Path) -> None:
     with pages.serve(folder) as server:
         Thread(target=server.serve_forever, daemon=True).start()

@@ -439,6 +439,7 @@ export class Page {
 export async function main() {
   const { CHECKPOINT: checkpoint, RUNTIME: runtime, ort } = globalThis;
   try {
+    if (!checkpoint || !ort) throw new Error("a file of it is missing or damaged");
     ort.env.wasm.numThreads = 1;
     ort.env.wasm.wasmBinary = (await unpacked(runtime)).buffer;
     const network = await Network.open(ort, checkpoint.network, await unpacked(checkpoint.network.content));
@@ -447,7 +448,8 @@ export async function main() {
     document.body.classList.remove("loading");
     globalThis.page.setPlaying(!prefersStill());
   } catch (error) {
-    $("status").textContent = `This page cannot start: ${error.message}. It needs a browser of 2023 or newer.`;
+    $("where").textContent = "";
+    $("status").textContent = `This page cannot start: ${error.message}. Load it again, in a browser of 2023 or newer.`;
     throw error;
   }
 }
