@@ -175,12 +175,13 @@ def test_a_page_with_a_damaged_file_says_so(browser: Any, folder: Path, tmp_path
     page.close()
 
 
-def test_it_is_served_and_fits_a_phone(browser: Any, folder: Path) -> None:
+@pytest.mark.parametrize("width", [375, 320])
+def test_it_is_served_and_fits_a_phone(browser: Any, folder: Path, width: int) -> None:
     with pages.serve(folder) as server:
         Thread(target=server.serve_forever, daemon=True).start()
-        opened = Opened(browser, f"http://127.0.0.1:{server.server_address[1]}/", width=375)
+        opened = Opened(browser, f"http://127.0.0.1:{server.server_address[1]}/", width=width)
         opened.play_until("page.life.episodes.length >= 2")
-        assert opened.state("document.documentElement.scrollWidth") == 375
+        assert opened.state("document.documentElement.scrollWidth") == width
         controls = "[...document.querySelectorAll('button, input, select')]"
         named = "(element) => element.labels?.length || element.textContent.trim() || element.ariaLabel"
         assert opened.state(f"{controls}.every({named})")
