@@ -2,6 +2,8 @@
 curve."""
 
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,6 +15,7 @@ from icrl.envs import make_env
 from icrl.envs.core import MapView
 from icrl.envs.policies import Chance
 from icrl.envs.rooms import STAY, UP
+from icrl.evaluation import protocol
 from icrl.evaluation.in_context import play_episodes
 from icrl.extensions.films import films, walks
 from icrl.extensions.films.films import film_agents, write_lives
@@ -156,6 +159,26 @@ def test_the_model_is_shown_beside_a_source_agent(tmp_path: Path, monkeypatch, s
             assert view == env.map_view(tasks[index]) and curve.references == {"random": beside["random"][index]}
             assert len(curve.returns) == 7 and (len(walked) == 7 if name == "model" else len(walked) > 7)
             assert curve.returns == [float(walk.rewarded.sum()) for walk in walked[:7]]
+
+
+@pytest.mark.parametrize("has_trials", [False, True])
+def test_the_guide_names_all_lives_of_a_video(tmp_path: Path, has_trials: bool) -> None:
+    config = load_config([f"root={tmp_path}"])
+    env = make_env(config.env)
+    tasks = env.all_tasks()[[1, 0]]
+    video = config.folder("videos") / "in_context" / f"{env.label(tasks[1])}.mp4"
+    video.parent.mkdir(parents=True)
+    video.touch()
+    setup: Any = SimpleNamespace(
+        config=config,
+        env=env,
+        tasks={"held_out": tasks},
+        main="held_out",
+        suffix="",
+        start=object() if has_trials else None,
+    )
+    first, *others = films.guide(setup)
+    assert first.endswith(str(video)) and (protocol.BEFORE in "".join(others)) == has_trials
 
 
 class Split:

@@ -24,6 +24,7 @@ from icrl.envs.core import TensorEnv
 from icrl.evaluation.diagnostics import Episodes
 from icrl.evaluation.in_context import seeds_of_play
 from icrl.evaluation.measures import Exact
+from icrl.evaluation.protocol import BEFORE
 from icrl.evaluation.references import exact_references
 from icrl.evaluation.report import source_label
 from icrl.evaluation.setup import Played, Setup
@@ -89,12 +90,14 @@ def guide(setup: Setup) -> list[str]:
     if not longest.exists():
         return []
     which = "the task that takes longest" if exact_references(env, tasks) else "one task"
+    middle = [f"              In the middle the {BEFORE}."] if setup.start else []
     return [
         f"start with    {longest}",
-        f"              One life on {which}; below it, the return of each episode. On the left",
-        "              the model, which should search first and go straight later. On the right the source agent",
-        "              of that task, if there is one, which learns by its own algorithm. Green walls mean a reward",
-        "              or a success.",
+        f"              Lives on {which}; below them, the return of each episode. On the left",
+        "              the model, which should search first and go straight later.",
+        *middle,
+        "              On the right the source agent of that task, if there is one, which learns by its own",
+        "              algorithm. Green walls mean a reward or a success.",
     ]
 
 
