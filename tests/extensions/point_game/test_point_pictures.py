@@ -58,6 +58,22 @@ def test_strip_by_panels() -> None:
         assert titles == ["start", *map(str, shown)] and len(titles) <= MAX_PANELS
 
 
+def test_a_point_that_the_last_move_removes_is_seen_beside_the_one_that_is_left() -> None:
+    one = game(reposition=True)
+    ends = [
+        moves
+        for seed in range(9)
+        if (~(moves := list(play_moves(one, zeillinger, random_agent, seed)))[-1].stays).sum() == 1
+    ]
+    assert ends
+    for moves in ends:
+        figure = strip_figure(moves[-2:], "a game")
+        figure.draw_without_rendering()
+        axes = figure.axes[-1]
+        left, removed = (axes.transData.transform(line.get_xydata())[0] for line in axes.lines[-2:])
+        assert np.hypot(*(left - removed)) > 10  # pixels
+
+
 def test_staircase_in_the_plane_by_hand() -> None:
     """The border in the order it is drawn, with a point above it that does not count."""
     axes = new_panels("")[1][0]

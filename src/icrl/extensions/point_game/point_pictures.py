@@ -40,7 +40,9 @@ Points = NDArray[np.float64]
 
 NUM_COLUMNS, MAX_PANELS = 5, 20
 FRAMES_PER_SECOND, GLIDE, HOLD = 12, 7, 9  # frames in which points move, and in which they rest
-MARGIN = 1.15  # of the axes beyond the largest coordinate
+# Of the axes beyond the largest coordinate. They differ, because else a point with all the largest coordinates, such as
+# the one that the last move removes, would be seen where the origin is.
+MARGIN = np.array([1.15, 1.25, 1.4])
 POINT_COLOR, REMOVED_COLOR = PALETTE[:2]
 REGION_COLOR, EDGE_COLOR = "#DCE9F3", "#7F93A3"
 SURFACE_COLORS, CUT_COLORS = ("#A9C8DF", "#C6DBEA", "#E1ECF5"), ("#E6E6E6", "#EEEEEE", "#F6F6F6")  # by axis
@@ -128,7 +130,7 @@ def _frames(moves: list[Move], title: str) -> Iterator[Frame]:
 
 def _limits(points: Points) -> Points:
     """Upper ends of the axes, `[n]`."""
-    return MARGIN * np.maximum(points.max(0), 1.0)
+    return MARGIN[: points.shape[1]] * np.maximum(points.max(0), 1.0)
 
 
 def draw_position(axes: Axes, points: Points, removed: Points, limits: Points, title: str) -> None:
