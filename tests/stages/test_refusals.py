@@ -94,6 +94,12 @@ def test_earlier_stages(root, stage, options, remove, part):
     assert part in refusal(stage, root, *options)
 
 
+def test_training_says_why_there_are_more_rows_than_recorded(root):
+    for every, thinned in (("[1]", ""), ("[1, 2]", ", thinned by data.keep_every=[1, 2],")):
+        out = run("train_gpt", root, f"name=rows-{every[-2]}", "histories=tiny", f"data.keep_every={every}").out
+        assert f" rows{thinned} of {root / 'histories/tiny'}" in out
+
+
 def test_a_finished_training_is_found_whatever_model_acts(root, capsys):
     before = files_of(root / "logs")
     train_gpt.main(load_config([*TINY, f"root={root}", "policy.model=finetuned"]))

@@ -59,8 +59,10 @@ class RunContext(NamedTuple):
         self.ranks.check_divides(self.config.trainer.mini_batch_size, self.config.trainer.gradient_accumulation_steps)
         learned = [task for task in self.tasks["train"] if task not in self.tasks["development"]]
         mixture = windows_of(self.config, self.stores, learned, objective, self.spec(), self.device, rewards)
+        thinned = f", thinned by data.keep_every={every}," if (every := self.config.data.keep_every) != [1] else ""
         for store, part, share in zip(self.stores, mixture.parts, mixture.shares, strict=True):
-            what = f"{part.num_windows:,} windows of {part.length} steps from {part.num_rows:,} rows of {store.folder}"
+            what = f"{part.num_windows:,} windows of {part.length} steps from {part.num_rows:,} rows{thinned}"
+            what += f" of {store.folder}"
             announce(what + (f", drawn with probability {share:.3f}" if len(self.stores) > 1 else ""), self.ranks)
         return mixture
 
