@@ -60,7 +60,7 @@ def main(config: PlayersConfig) -> Path:
     for one in hosts:
         rhos = (f"{found['rho']['value']:.4f}" if (found := results.get(f"{one}_vs_{name}")) else "" for name in agents)
         print(f"{one:26}" + "".join(f"{rho:>{max(10, len(name) + 2)}}" for name, rho in zip(agents, rhos, strict=True)))
-    print(f"all {updates} updates of {config.name} are done: {folder}")
+    print(f"all {f'{updates} updates' if config.learning else 'matches'} of {config.name} are done: {folder}")
     return folder
 
 
