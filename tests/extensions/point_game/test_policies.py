@@ -1,6 +1,10 @@
 """Policies in the point game, whose observations are point sets and whose actions are not always legal: A2C, A3C, PPO,
 and models."""
 
+import subprocess
+import sys
+from pathlib import Path
+
 import numpy as np
 import pytest
 import torch
@@ -11,10 +15,12 @@ from probes import CPU, check_alone_and_among_others, learn_from, learners_of, s
 from stage_one import play
 from torch import Tensor
 
+from icrl import extensions
 from icrl.envs.rollout import OpenEpisodes, finished_episodes, rollout, start_streams
 from icrl.evaluation.references import references_of
 from icrl.extensions.point_game.points import PointHeads
 from icrl.randomness import Noise, stream_seeds, uniform
+from icrl.runs.files import PROJECT
 from icrl.sources.collect import SampledOrGreedy
 
 WORLDS = {
@@ -94,3 +100,26 @@ def test_a_host_learns_to_win_sooner_than_the_best_players_that_do_not_know_the_
 )
 def test_a_model_has_the_logits_of_a_slow_reference_past_full_contexts(world: str, position: str, tokens: str) -> None:
     assert_slow_past_full_contexts(WORLDS[world], tokens=tokens, position=position)
+
+
+@pytest.mark.skipif("async_unrolls" not in extensions.NAMES, reason="needs the extension async_unrolls")
+def test_another_process_plays(tmp_path: Path) -> None:
+    """It has to load the world, whose options are in another module. (Processes of tests have loaded it.)"""
+    sizes = (
+        "source.num_learners=1",
+        "source.num_env_steps=800",
+        "source.history_steps=800",
+        "model.context_len=20",
+        f"root={tmp_path}",
+    )
+    command = [
+        sys.executable,
+        "-m",
+        "src.train_agents",
+        "experiment=point_game",
+        "source=a3c",
+        f"root={tmp_path}",
+        *sizes,
+    ]
+    ended = subprocess.run(command, cwd=PROJECT, capture_output=True, text=True, check=False, timeout=300)
+    assert ended.returncode == 0, ended.stderr

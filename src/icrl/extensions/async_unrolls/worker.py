@@ -30,6 +30,7 @@ from icrl.envs import make_env
 from icrl.envs.core import State
 from icrl.envs.rollout import Streams
 from icrl.extensions.parallel.children import end_with_parent, killed_at_the_end, without_signals
+from icrl.extensions.parallel.worker import load_again, loaded
 from icrl.randomness import Noise
 from icrl.sources.collect import UnrollWorker, make_learners
 from icrl.sources.learners import Learner
@@ -49,11 +50,13 @@ def version_of(source: SourceConfig, unroll: int) -> int:
     return max(0, unroll - source.unroll_queue_size)
 
 
-def set_up(trainer: Connection, alone: bool = True) -> None:
-    """Set up the process or thread in which `AsyncUnrollWorker` plays until `trainer` closes its end."""
+def set_up(trainer: Connection, modules: list[str] | None) -> None:
+    """Set up the process in which `AsyncUnrollWorker` plays until `trainer` closes its end, with what the `modules`
+    register, or (if `modules` is None) the thread."""
     _here["trainer"] = trainer
-    if alone:
+    if modules is not None:
         end_with_parent()  # even during a step of an environment
+        load_again(modules)
         torch.set_num_threads(1)
         Finalize(None, _end, exitpriority=1)
 
@@ -136,9 +139,9 @@ class AsyncUnrollWorker(UnrollWorker):
         given = [tasks, self._noise.seeds], self._streams.state, self._streams.step
         start = [_arrays(fields) for fields in given]
         if self._in_thread:
-            pool = ThreadPoolExecutor(1, initializer=set_up, initargs=(self._theirs, False))
+            pool = ThreadPoolExecutor(1, initializer=set_up, initargs=(self._theirs, None))
         else:
-            pool = ProcessPoolExecutor(1, _SPAWN, set_up, (self._theirs,))
+            pool = ProcessPoolExecutor(1, _SPAWN, set_up, (self._theirs, loaded()))
         self._pool = pool
         with without_signals():
             self._request(self._done, (self._config, start))
