@@ -87,3 +87,9 @@ def test_a_damaged_runtime_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(page, "_SHA256", dict.fromkeys(page._SHA256, "0" * 64))
     with pytest.raises(ValueError, match=r"ort\.wasm\.bundle\.min\.mjs is damaged; restore the file"):
         page.runtime_script()
+
+
+@pytest.mark.parametrize("arguments", [[], ["no.js", "folder"], ["one", "two", "three"]])
+def test_wrong_arguments_are_answered_by_the_usage(arguments: list[str]) -> None:
+    with pytest.raises(SystemExit, match="CHECKPOINT FOLDER"):
+        page.main(arguments)

@@ -83,6 +83,8 @@ class _Handler(SimpleHTTPRequestHandler):
 
 def main(arguments: Sequence[str]) -> None:
     """Write the page to a folder, serve and open it until an interrupt."""
+    if len(arguments) != 2 or not Path(arguments[0]).is_file():
+        sys.exit(f"usage: python {Path(__file__).name} CHECKPOINT FOLDER, with a file checkpoint.js of src.export_demo")
     checkpoint, folder = map(Path, arguments)
     folder.mkdir(parents=True, exist_ok=True)
     for name, content in page_files(checkpoint.read_bytes()).items():
