@@ -105,21 +105,8 @@ def test_a_model_has_the_logits_of_a_slow_reference_past_full_contexts(world: st
 @pytest.mark.skipif("async_unrolls" not in extensions.NAMES, reason="needs the extension async_unrolls")
 def test_another_process_plays(tmp_path: Path) -> None:
     """It has to load the world, whose options are in another module. (Processes of tests have loaded it.)"""
-    sizes = (
-        "source.num_learners=1",
-        "source.num_env_steps=800",
-        "source.history_steps=800",
-        "model.context_len=20",
-        f"root={tmp_path}",
-    )
-    command = [
-        sys.executable,
-        "-m",
-        "src.train_agents",
-        "experiment=point_game",
-        "source=a3c",
-        f"root={tmp_path}",
-        *sizes,
-    ]
+    sizes = ("source.num_learners=1", "source.num_env_steps=800", "source.history_steps=800", "model.context_len=20")
+    options = ["experiment=point_game", "source=a3c", *sizes, f"root={tmp_path}"]
+    command = [sys.executable, "-m", "src.train_agents", *options]
     ended = subprocess.run(command, cwd=PROJECT, capture_output=True, text=True, check=False, timeout=300)
     assert ended.returncode == 0, ended.stderr
