@@ -92,7 +92,6 @@ _MEASURES = {  # column: measure, digits
     AFTER: ("success_after_first", 3),
 }
 _PICTURES = {  # of the first run of a study
-    "trials": ("adaptation", "coverage"),
     "search": ("adaptation", "coverage", "moved_goal"),
     "terminating": ("adaptation", "coverage"),
     "vectors": ("adaptation",),

@@ -154,6 +154,9 @@ _LITERATURE = {
 }
 
 
+_COPY = "linear bandit, from Thompson sampling"
+
+
 class Rank(NamedTuple):
     """A row of the leaderboard: runs of one study, what is measured, and the policy to reach."""
 
@@ -180,6 +183,7 @@ RANKS = [
     Rank("Bernoulli bandit, 200 pulls", "world_trials", "bandit", REGRET, "Thompson sampling"),
     Rank("contextual bandit, 200 pulls", "world_trials", "contextual bandit", REGRET, "Thompson sampling"),
     Rank("linear bandit, 200 pulls", "world_trials", "linear bandit", REGRET, "Thompson sampling"),
+    Rank("the same, a copy of Thompson sampling", "worlds", _COPY, REGRET, "Thompson sampling"),
     Rank("garnet", "mdp_trials", "garnet", RETURN_END, "PSRL"),
     Rank("AnyMDP, 10 states", "mdp_trials", "AnyMDP", SUCCESS_END, "PSRL"),
     Rank("AnyMDP, 16 states", "mdp_trials", "AnyMDP, 16 states", SUCCESS_END, "PSRL"),
