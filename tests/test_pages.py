@@ -1,19 +1,23 @@
 """Code and commands of the documentation: blocks run as they stand, and commands have options that exist."""
 
+import math
 import re
 import shlex
 import subprocess
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 from harness import done
-from installed import ABSENT, needs
-from pages import PAGES, blocks, check_command, commands, run_blocks
+from installed import ABSENT, needs, worlds
+from pages import PAGES, blocks, check_command, commands, rows_of, run_blocks
 
 from icrl import extensions
 from icrl.app import compose
 from icrl.app.compose import compose_config
 from icrl.app.root import Config
+from icrl.envs import make_env
+from icrl.envs.tasks import split_tasks
 from icrl.runs.files import PROJECT
 
 # Budgets of a few updates, which leave the worlds, recipes and names of the pages as they are
@@ -29,6 +33,7 @@ TRIALS = (
     *("finetune.trial_steps=40", "model.context_len=60"),
 )
 FILE = r"\b(?:src|tests|benchmarks|docs|examples)/[\w/]+\.(?:py|yaml|md)\b"
+WORLDS = {name: row for row in rows_of("worlds.md", "# Worlds") for name in worlds(*re.findall(r"`(\w+)`", row[0]))}
 EXTRAS = ("locomotion", "minigrid", "meta_world", "Taxi", "gymnasium_pendulum")  # their packages are not in CI
 
 
@@ -43,6 +48,16 @@ def test_commands_have_options_that_exist(command: str, monkeypatch: pytest.Monk
 def test_wrong_commands_are_found() -> None:
     found = commands()
     assert len(found) > 60 and "src.pipeline experiment=quick" in found
+
+
+@pytest.mark.parametrize("name", WORLDS)
+def test_worlds_have_as_many_tasks_as_the_page_says(name: str) -> None:
+    _, tasks, split, *_ = WORLDS[name]
+    config = compose_config(Config, [f"env={name}"])
+    with closing(make_env(config.env)) as env:
+        train, held_out = split_tasks(env, config)
+        assert len(env.all_tasks()) == math.prod(map(int, re.findall(r"^\d+|(?<=goals x )\d+", tasks)))
+        assert f"{len(train)} / {len(held_out)}" == split
 
 
 @pytest.fixture(scope="module")
