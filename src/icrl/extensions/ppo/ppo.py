@@ -40,6 +40,10 @@ class PPOConfig(ActorCriticConfig):
         yield from super().conflicts()
         yield self.unroll_length % 1, "$unroll_length: $name learns on-policy, so it must be a whole number"
         yield self.async_unroll, "$async_unroll plays with an older policy, but $name learns on-policy"
+        length = self.mini_batch_length or self.unroll_length
+        steps = length * (self.mini_batch_size or self.num_envs * (self.unroll_length // length))  # of a learner
+        alone = "$normalize_advantage makes the advantage of an update on a single step 0: give false, or more steps"
+        yield self.normalize_advantage and steps == 1 and not self.shared, alone
 
 
 @source("ppo", PPOConfig)
