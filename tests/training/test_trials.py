@@ -9,11 +9,12 @@ from trial_models import MODEL, OPTIONS, learned
 from worlds import room
 
 from icrl.config.options import replace
+from icrl.contracts import ConfigError
 from icrl.nn.gpt import GPT
 from icrl.nn.gpt_policy import GPTPolicy
 from icrl.runs.distributed import Ranks
 from icrl.training.policy_gradient import TrialBatch, parameters_of
-from icrl.training.trials import Trials
+from icrl.training.trials import Trials, check_streams
 
 ENV = room(size=3, max_episode_steps=5)
 
@@ -176,3 +177,11 @@ def test_trials_visit_other_rooms_in_the_coordinates_of_the_model(encoding, corn
     assert not (
         (played.reward[:, 12:] > 0) & torch.isin(played.next_obs[:, 12:], family.translated(hidden)[:, 0])
     ).any()
+
+
+def test_a_single_stream_which_has_none_to_be_compared_with_is_refused():
+    """With values a stream of each task is enough, if there are several tasks."""
+    options = replace(OPTIONS, num_streams=1, gae_lambda=0.9, num_mini_batches=1, num_unsolvable=0)
+    assert check_streams(options, 2) == 2
+    with pytest.raises(ConfigError, match="finetune.num_streams=1"):
+        check_streams(replace(options, num_tasks=1), 2)

@@ -233,9 +233,10 @@ def rooms_beside(config: Config, env: TensorEnv, hidden: Tensor) -> Family | Non
 
 
 def check_streams(options: FinetuneConfig, num_tasks: int, ranks: int = 1) -> int:
-    """Streams of an iteration on `num_tasks` training tasks. Raises `ConfigError` if these are too few for the
-    mini-batches, or cannot be shared by so many `ranks`."""
+    """Streams of an iteration on `num_tasks` training tasks. Raises `ConfigError` if it is one, too few
+    for the mini-batches, or cannot be shared by so many `ranks`."""
     number, parts = options.streams_of(num_tasks), options.num_mini_batches
+    refuse(number < 2, "finetune.num_streams=1: a single stream has none to be compared with; give 2 or more")
     played = f"each of {ranks} processes plays an equal share of the {number} streams of all tasks"
     refuse(number % ranks, f"finetune.num_streams={options.num_streams}: {played}; give a multiple of {ranks}")
     most, why = number // ranks, f": {played}" if ranks > 1 else ", the streams of all tasks"
