@@ -243,6 +243,13 @@ def test_extreme_parameters_have_finite_gradients() -> None:
             assert log_prob.isfinite().all() and gradient.isfinite().all()
 
 
+def test_a_number_without_a_choice_has_probability_1() -> None:
+    both, parameters = Box(np.array([-2.0, 1.0], np.float32), np.array([2.0, 1.0], np.float32)), torch.randn(6, 4)
+    action = torch.tensor([[-2.0, 1.0], [2.0, 1.0], [0.3, 1.0]]).repeat(2, 1)
+    alone = ClippedGaussian(Box(-2.0, 2.0, (1,))).log_prob(parameters[:, ::2], action[:, :1])
+    assert torch.equal(ClippedGaussian(both).log_prob(parameters, action), alone)
+
+
 def test_actions_of_any_shape() -> None:
     policy, flat = ClippedGaussian(Box(-1.0, 1.0, (2, 3))), ClippedGaussian(Box(-1.0, 1.0, (6,)))
     parameters, noise = torch.randn(4, 12), torch.rand(4, 6)

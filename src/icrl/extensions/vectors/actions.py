@@ -202,6 +202,7 @@ class ClippedGaussian(Head):
         log pi(a) = log Phi(z)     at the lower bound,     Phi: distribution function of the standard normal
                     log Phi(-z)    at the upper bound
                     log N(a; mean, deviation^2)    between them
+                    0              if both bounds are the same number
 
     It is a function of the clipped action alone, so nothing else has to be recorded, and its gradient has a smaller
     variance than that of the density before the clip."""
@@ -233,7 +234,7 @@ class ClippedGaussian(Head):
         at_low, at_high = flat <= self.low, flat >= self.high
         z = ((flat - self.middle) / self.unit - mean) * (-log_std).exp()
         inside = -0.5 * z.square() - log_std - _HALF_LOG_TWO_PI
-        at_bound = torch.special.log_ndtr(torch.where(at_high, -z, z))
+        at_bound = torch.special.log_ndtr(torch.where(at_high, -z, z)).masked_fill(at_low & at_high, 0.0)
         return torch.where(at_low | at_high, at_bound, inside).sum(-1)
 
     def entropy(self, parameters: Tensor) -> Tensor:
