@@ -8,13 +8,14 @@ from torch import Tensor
 from trial_models import MODEL, OPTIONS, learned
 from worlds import room
 
+from icrl.app.compose import load_config
 from icrl.config.options import replace
 from icrl.contracts import ConfigError
 from icrl.nn.gpt import GPT
 from icrl.nn.gpt_policy import GPTPolicy
 from icrl.runs.distributed import Ranks
 from icrl.training.policy_gradient import TrialBatch, parameters_of
-from icrl.training.trials import Trials, check_streams
+from icrl.training.trials import Trials, check_streams, check_trials
 
 ENV = room(size=3, max_episode_steps=5)
 
@@ -185,3 +186,12 @@ def test_a_single_stream_which_has_none_to_be_compared_with_is_refused():
     assert check_streams(options, 2) == 2
     with pytest.raises(ConfigError, match="finetune.num_streams=1"):
         check_streams(replace(options, num_tasks=1), 2)
+
+
+def test_trials_that_would_leave_positions_untrained_are_refused():
+    """With a vector of its own for each position, from random weights, as shorter windows are in stage two."""
+    options = ["model.context_len=160", "finetune.bonus=0", "finetune.num_rooms=0", "finetune.trial_steps=159"]
+    for allowed in ("model.position=env_time", "finetune.start=gpt", "finetune.trial_steps=160"):
+        check_trials(load_config([*options, "finetune.start=none", "model.position=learned", allowed]))
+    with pytest.raises(ConfigError, match="finetune.trial_steps=159 leaves positions untrained"):
+        check_trials(load_config([*options, "finetune.start=none", "model.position=learned"]))

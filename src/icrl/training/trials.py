@@ -189,13 +189,16 @@ def check_trials(config: Config, records: bool = False) -> None:
     """Raise `ConfigError` for options of trials that the world or the model does not allow; needs no histories. Those
     that a command `records` itself have the split of its options, so their number of streams is known."""
     check_playable(config.env)
-    options = config.finetune
+    options, model = config.finetune, config.model
+    short = options.start == "none" and options.trial_steps < model.context_len and model.position == "learned"
+    untrained = f"leaves positions untrained with model.position=learned and model.context_len={model.context_len}"
+    refuse(short, f"finetune.trial_steps={options.trial_steps} {untrained}: give as many, or model.position=env_time")
     with closing(make_env(config.env)) as env:
         many = "an observation of this world is a vector of real numbers, which hardly ever recurs"
         real = options.bonus and env.spec.obs_dtype == torch.float32
         refuse(real, f"finetune.bonus={options.bonus}: {many}; give finetune.bonus=0")
-        own = f"model.head={config.model.head} has a model of its own, but trials train the plain one: give auto"
-        refuse(make_head(config.model, env.spec).model, own)
+        own = f"model.head={model.head} has a model of its own, but trials train the plain one: give auto"
+        refuse(make_head(model, env.spec).model, own)
         none = f"finetune.num_unsolvable={options.num_unsolvable}: env.name={config.env.name} has no such tasks; give 0"
         refuse(options.num_unsolvable and env.unsolvable(env.all_tasks()[:0]) is None, none)
         if options.num_rooms:
