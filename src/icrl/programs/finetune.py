@@ -64,7 +64,8 @@ def main(config: Config) -> Path:
                     model.load_state_dict(plain_gpt(config, spec, start[0]["model"], context.device).state_dict())
                 else:
                     set_moments(model, recorded_moments(context.stores, learned))
-                objective_class = PolicyGradient if options.gae_lambda is None else CRITICS[-1](model)
+                valued = options.gae_lambda is not None
+                objective_class = CRITICS[-1](model, context.ranks) if valued else PolicyGradient
                 device = config.device
                 short = spec.is_discrete and device.dtype == "float32" and device.amp_dtype in ("auto", "bfloat16")
                 trials = Trials(options, world, tasks, model, config.seed, context.ranks, family, short)

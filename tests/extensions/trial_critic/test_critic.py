@@ -6,9 +6,11 @@ from pathlib import Path
 import pytest
 import torch
 from continued import check_continues
-from harness import done
+from harness import TINY, done
+from installed import needs
 from models import outspoken
 from safetensors.torch import load_file
+from toy import weights_of
 from trial_models import MODEL, OPTIONS, learned
 from worlds import room
 
@@ -19,6 +21,8 @@ from icrl.config.options import replace
 from icrl.contracts import ConfigError
 from icrl.extensions.trial_critic.critic import VALUE_WEIGHT, generalised, with_values
 from icrl.nn.gpt import GPT, Trunk, Window, context_of
+from icrl.programs import finetune
+from icrl.runs.distributed import process_group
 from icrl.training import trials
 from icrl.training.policy_gradient import parameters_of
 from icrl.training.trials import Trials
@@ -142,6 +146,18 @@ def test_without_the_extension_it_is_refused(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(trials, "CRITICS", [])
     with pytest.raises(ConfigError, match="^finetune.gae_lambda=0.9 needs an extension .*; give null$"):
         trials.check_trials(load_config(["finetune.gae_lambda=0.9"]))
+
+
+@needs("scaling")
+def test_two_processes_learn_what_one_learns(root: Path) -> None:
+    """Up to rounding: advantages are normalized over the streams of both."""
+    found = []
+    for name, size in (("alone", 1), ("shared", 2)):
+        options = ("finetune.start=none", "finetune.gae_lambda=0.9", "device.amp_dtype=none", f"name={name}")
+        given = (*TINY, *TRIALS, *options, f"root={root}", "histories=tiny", "run=tiny")
+        process_group().in_ranks(finetune.main, load_config(given), size)
+        found.append(weights_of(root / "logs" / name / "finetuned"))
+    torch.testing.assert_close(*found, rtol=0, atol=1e-5)
 
 
 def test_a_continued_run_ends_with_the_same_bits_and_its_model_acts(root: Path) -> None:

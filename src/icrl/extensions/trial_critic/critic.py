@@ -26,26 +26,28 @@ from torch import Tensor, nn
 from icrl.extensions.ppo.ppo import gae
 from icrl.nn.gpt import GPT
 from icrl.nn.networks import in_float32
+from icrl.runs.distributed import Ranks
 from icrl.training.policy_gradient import BESIDE, PolicyGradient, TrialBatch
 
 VALUE_WEIGHT = 0.5
 
 
-def with_values(model: GPT) -> Callable[..., PolicyGradient]:
+def with_values(model: GPT, ranks: Ranks | None = None) -> Callable[..., PolicyGradient]:
     """Add a value head to the model; returns the constructor of an objective that trains it, with the arguments of
-    `PolicyGradient`."""
+    `PolicyGradient`. Each of the `ranks` has an equal share of every batch."""
     value_head = nn.Linear(model.config.embed_dim, 1).to(model.policy_head.weight)
     for parameter in value_head.parameters():
         nn.init.zeros_(parameter)
     model.add_module(BESIDE, value_head)
-    return partial(ValuedPolicyGradient, model.policy_head, value_head)
+    return partial(ValuedPolicyGradient, model.policy_head, value_head, ranks or Ranks())
 
 
 class ValuedPolicyGradient(PolicyGradient):
     """Objective with the loss above."""
 
-    def __init__(self, policy_head: nn.Module, value_head: nn.Module, *given: Any) -> None:
+    def __init__(self, policy_head: nn.Module, value_head: nn.Module, ranks: Ranks, *given: Any) -> None:
         super().__init__(*given)
+        self._ranks = ranks
         self.weights["value"] = VALUE_WEIGHT
         self._value_head, self._error = value_head, torch.zeros(())
         policy_head.register_forward_pre_hook(self._read)
@@ -63,8 +65,8 @@ class ValuedPolicyGradient(PolicyGradient):
         self._error = (batch.weight * (batch.advantage - value).square()).mean()
         weight, rates = batch.weight.T, (self.config.discount, self.config.gae_lambda or 0.0)
         found = generalised(batch.advantage.T, value.detach().T, weight, *rates)
-        found = found - (weight * found).mean()
-        return (found / (weight * found.square()).mean().sqrt().clamp(min=1e-6)).T
+        found = found - self._ranks.average((weight * found).mean())
+        return (found / self._ranks.average((weight * found.square()).mean()).sqrt().clamp(min=1e-6)).T
 
 
 def generalised(relative: Tensor, value: Tensor, weight: Tensor, discount: float, gae_lambda: float) -> Tensor:
