@@ -168,9 +168,12 @@ def test_options_of_every_program_are_searched(tmp_path, program, before, space,
     ],
 )
 def test_a_trial_whose_options_are_not_allowed_is_the_worst(tmp_path, capsys, program, space, said):
-    main(tiny(tmp_path, f"search.program={program}", f"search.space={space}"))
+    for _ in range(2):  # the second time, trials are read
+        with pytest.raises(PipelineError, match=r"all 3 trials .* search\.space"):
+            main(tiny(tmp_path, f"search.program={program}", f"search.space={space}"))
     assert said in capsys.readouterr().out
-    assert {trial["value"] for trial in read_json(tmp_path / "logs/tiny/search/results.json")["trials"]} == {0.0}
+    results = read_json(tmp_path / "logs/tiny/search/results.json")
+    assert [trial["value"] for trial in results["trials"]] == [None] * 3 and "best" not in results
 
 
 def test_the_searched_task_is_the_training_task_that_is_hardest_by_chance(tmp_path):
@@ -200,10 +203,14 @@ def test_score_tells_learning_from_not_learning(tmp_path):
     assert score(replace(far, source=short), torch.device("cpu")) == 0
 
 
-def test_a_trial_that_diverges_counts_0(tmp_path, monkeypatch):
-    monkeypatch.setattr(search_params, "score", Mock(side_effect=[0.5, DivergedError("too fast"), 0.25]))
-    results = read_json(main(tiny(tmp_path)) / "results.json")
-    assert [trial["value"] for trial in results["trials"]] == [0.5, 0.0, 0.25]
+def test_a_trial_that_diverges_is_never_the_best(tmp_path, monkeypatch):
+    """Where all values are negative, 0 would be the best one."""
+    values = Mock(side_effect=[DivergedError("too fast"), -0.5, DivergedError("too fast"), -0.25])
+    monkeypatch.setattr(search_params, "score", values)
+    main(tiny(tmp_path))
+    results = read_json(main(tiny(tmp_path, "search.num_trials=4")) / "results.json")
+    assert [trial["value"] for trial in results["trials"]] == [None, -0.5, None, -0.25]
+    assert results["value"] == -0.25 and results["best"].items() <= results["trials"][3].items()
 
 
 @pytest.mark.long

@@ -24,7 +24,7 @@ import optuna
 import torch
 from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution, IntDistribution
 from optuna.samplers import TPESampler
-from optuna.trial import create_trial
+from optuna.trial import TrialState, create_trial
 from pydantic import ValidationError
 from torch import Tensor
 from tqdm import tqdm
@@ -32,7 +32,7 @@ from tqdm import tqdm
 from icrl.app.root import Config
 from icrl.config.options import refuse, replace, walk
 from icrl.config.schedules import nearest
-from icrl.contracts import ConfigError, Stopped
+from icrl.contracts import ConfigError, PipelineError, Stopped
 from icrl.envs import make_env
 from icrl.envs.core import TensorEnv
 from icrl.envs.rollout import OpenEpisodes, finished_episodes
@@ -79,13 +79,17 @@ def main(config: SearchedConfig) -> Path:
                 # Seeded for each trial, so that an interrupted search samples the same trials as an undisturbed one.
                 study.sampler = TPESampler(seed=config.seed + number)
                 trial = study.ask(space)
-                study.tell(trial, _value(config, number, trial.params, [one.value for one in study.trials], device))
+                value = _value(config, number, trial.params, device)
+                study.tell(trial, value, state=_state_of(value))
                 trials = [{"value": one.value, **one.params} for one in study.trials]
                 times = [[str(one.datetime_start), str(one.datetime_complete)] for one in study.trials]
-                content = {"best": study.best_params, "value": study.best_value, "trials": trials, "times": times}
-                write_owned(path, owner, len(trials), content)
+                best = {"best": study.best_params, "value": study.best_value} if _has_value(study) else {}
+                write_owned(path, owner, len(trials), best | {"trials": trials, "times": times})
                 progress.advance()
-                progress.tell(f"best {study.best_value:.3f}")
+                progress.tell(f"best {best['value']:.3f}" if best else "none has a value")
+        if not _has_value(study):
+            every = f"all {len(study.trials)} trials diverged or are impossible"
+            raise PipelineError(f"{every}: give other ranges in search.space, under another name=")
         value = PROGRAMS[program][2] if program in PROGRAMS else _A2C
         write_search_plots(folder, study, value)
     best = " ".join(f"{name}={shown(found)}" for name, found in study.best_params.items())
@@ -165,33 +169,40 @@ def _restored(path: Path, owner: Identity, space: dict[str, BaseDistribution]) -
     study = optuna.create_study(direction="maximize")
     if not path.exists():
         return study
-    found, run, _ = read_owned(path, {"trials": [{"value": float}], "times": [[str]]})
+    found, run, _ = read_owned(path, {"trials": [{"value": (float, type(None))}], "times": [[str]]})
     check_owner(path, run, owner)
     for params, times in zip(found["trials"], found["times"], strict=True):
-        trial = create_trial(value=params.pop("value"), params=params, distributions=space)
+        value = params.pop("value")
+        trial = create_trial(state=_state_of(value), value=value, params=params, distributions=space)
         trial.datetime_start, trial.datetime_complete = map(datetime.fromisoformat, times)
         study.add_trial(trial)
     return study
 
 
-def _value(
-    config: SearchedConfig, number: int, params: dict[str, Any], others: list[float | None], device: torch.device
-) -> float:
-    """Value of a trial. If it diverges or its options conflict, it is as bad as the worst of the `others`, or 0."""
+def _state_of(value: float | None) -> TrialState:
+    """State of a trial. The sampler takes one without a value for worse than all others; it is never the best."""
+    return TrialState.PRUNED if value is None else TrialState.COMPLETE
+
+
+def _has_value(study: optuna.Study) -> bool:
+    return any(one.value is not None for one in study.trials)
+
+
+def _value(config: SearchedConfig, number: int, params: dict[str, Any], device: torch.device) -> float | None:
+    """Value of a trial; None if it diverges or its options conflict."""
     program = config.search.program
     try:
         trial = trial_of(config, number, params) if program in PROGRAMS else _with(config, params)
     except (ValidationError, ConfigError) as error:
-        return _worst(others, error)
+        return _without_value(error)
     try:
         return value_of(program, trial) if program in PROGRAMS else score(trial, device)
     except DivergedError as error:
-        return _worst(others, error)
+        return _without_value(error)
 
 
-def _worst(others: list[float | None], error: Exception) -> float:
-    tqdm.write(f"a trial diverged or is impossible, and gets the worst value: {' '.join(str(error).split())}")
-    return min([0.0, *(value for value in others if value is not None)])
+def _without_value(error: Exception) -> None:
+    tqdm.write(f"a trial diverged or is impossible, and counts as the worst: {' '.join(str(error).split())}")
 
 
 def _with(config: SearchedConfig, tried: dict[str, Any]) -> SearchedConfig:
