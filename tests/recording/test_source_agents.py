@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from types import SimpleNamespace
+from unittest.mock import Mock
 
 import torch
 from toy import events_of
@@ -14,8 +15,10 @@ from icrl.config.options import replace
 from icrl.contracts import Rollout
 from icrl.envs import make_env
 from icrl.envs.rooms import NUM_ACTIONS, STAY, UP
+from icrl.programs import evaluate
 from icrl.programs.train_agents import print_results
 from icrl.recording.source_agents import SourceCurves, examine
+from icrl.runs import writers
 from icrl.spaces import discrete_spec
 
 LEARNERS, ENVS, LENGTH = 3, 2, 5  # one learner for each of 3 tasks; an unroll is an episode of each environment
@@ -117,3 +120,15 @@ def test_who_did_not_solve_its_task_is_told_of_ten(capsys) -> None:
     *lines, last = capsys.readouterr().out.splitlines()[:13]
     assert lines == ["8 of 20 training tasks solved by all their agents", *named, "  ... and 2 more"]
     assert last.startswith("histories ")
+
+
+def test_only_curves_for_tensorboard_are_shown_with_it(tmp_path: Path, monkeypatch, capsys) -> None:
+    monkeypatch.setitem(writers._classes, "own", writers.Writer)
+    monkeypatch.setattr(evaluate, "filming", tuple)
+    for name in ("tensorboard", "own"):
+        config = load_config([f"root={tmp_path}", f"summaries.writer={name}"])
+        print_results(config, {"num_tasks": 20, "unsolved": []})
+        guide = evaluate._guide(Mock(config=config, folder=tmp_path, main="held_out"))
+        for told in (capsys.readouterr().out, guide):
+            *_, last = told.splitlines()
+            assert last.endswith(f" {config.folder('logs')}") and ("tensorboard --logdir" in last) == (name != "own")

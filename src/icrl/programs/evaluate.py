@@ -87,4 +87,4 @@ def _guide(setup: Setup) -> str:
         lines += films.guide(setup)
     lines += [f"all numbers   {folder / RESULTS}"]
     lines += [f"all videos    {config.folder('videos')}"] if config.folder("videos").exists() else []
-    return "\n".join([*lines, f"all curves    tensorboard --logdir {config.folder('logs')}"])
+    return "\n".join([*lines, f"all curves    {config.summaries.shown(config.folder('logs'))}"])

@@ -52,4 +52,4 @@ def print_results(config: Config, results: Json) -> None:
     print(f"histories  {config.folder('histories')}")
     if (videos := config.folder("videos") / "source").exists():
         print(f"videos     {videos}")
-    print(f"curves     tensorboard --logdir {config.folder('logs')}")
+    print(f"curves     {config.summaries.shown(config.folder('logs'))}")

@@ -40,6 +40,10 @@ class CurvesConfig(Options):
             refuse(getattr(self, name, 0) and len(INSPECTORS) == 1, lacking)
         return self
 
+    def shown(self, folder: Path) -> str:
+        """Command that shows the curves below `folder`, or `folder` itself if they are not written for TensorBoard."""
+        return f"tensorboard --logdir {folder}" if "tensorboard" in self.writer else str(folder)
+
 
 class SummariesConfig(CurvesConfig):
     gradient_noise_scale: Literal["none", "alternative", "paper"] = option(
