@@ -144,6 +144,7 @@ def test_a_crash_ends_all_runs_and_a_signal_stops_them_with_a_checkpoint(
     ("options", "message"),
     [
         (("seeds=[1,1]",), "seeds=[1, 1]: must be one seed, or several different ones"),
+        (("seed=7",), "seed=7: each model has its own seed, from seeds=[4, 0, 7]"),
         (("model.residual_dropout=0.1",), "seeds=[4, 0, 7] needs a model without dropout"),
         (("trainer.gradient_accumulation_steps=2",), "needs trainer.gradient_accumulation_steps=1"),
         pytest.param(

@@ -48,6 +48,8 @@ def check_together(config: SeedsConfig, spec: EnvSpec) -> None:
     trainer, model, given = config.trainer, config.model, f"seeds={config.seeds}"
     distinct = config.seeds and len({*config.seeds}) == len(config.seeds)
     refuse(not distinct, f"{given}: must be one seed, or several different ones")
+    other = config.seed != Config.model_fields["seed"].default
+    refuse(other, f"seed={config.seed}: each model has its own seed, from {given}; leave seed out")
     needs = {
         "trainer.gradient_accumulation_steps=1": trainer.gradient_accumulation_steps > 1,
         "trainer.compile=false": trainer.compile,
