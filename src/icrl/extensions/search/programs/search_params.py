@@ -52,6 +52,7 @@ OPTIONS = SearchedConfig
 LARGE = "search.num_learners, source.num_envs"
 
 _NEVER = ("name", "root", "num_threads", "presets", "launch")  # compared between two calls of a search
+_FIXED = {"name", "root", "presets", "trainer.evaluate", "evaluation.tasks"}  # set or needed by the search
 _A2C = "mean success over all episodes of a life"
 
 
@@ -150,7 +151,9 @@ def _check_keys(config: SearchedConfig, tried: Any) -> None:
     stages = {key: field.stages for key, _, field in walk(tried)}
     values = {key: value for key, value, _ in walk(tried)}
     used = {*PROGRAMS[program][1].split(), "all"} if program in PROGRAMS else {"1"}
+    fixed = _FIXED | ({"histories", "run"} if program == "pipeline" else set())
     for key in config.search.space:
+        refuse(key in fixed, f"search.space: {key}: this option cannot be searched; leave it out")
         declared = next((name for name in stages if f"{key}.".startswith(f"{name}.")), "")  # of it or its schedule
         refuse(not declared, f"search.space: {key}: there is no such option{nearest(key, stages)}")
         value = values[declared]
