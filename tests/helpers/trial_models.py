@@ -8,6 +8,7 @@ from icrl.app.compose import load_config
 from icrl.config.options import replace
 from icrl.envs.core import TensorEnv
 from icrl.nn.gpt import GPT
+from icrl.runs.distributed import Ranks
 from icrl.training.optimizers import AdamWConfig, make_optimizer
 from icrl.training.policy_gradient import CRITICS, FinetuneConfig, PolicyGradient
 from icrl.training.trials import Trials
@@ -22,7 +23,7 @@ def learned(
     """Model that trials have trained from random weights, and the metrics of each update."""
     torch.manual_seed(0)
     model, history = GPT(replace(MODEL, **form), env.spec), []
-    made = PolicyGradient if options.gae_lambda is None else CRITICS[-1](model)
+    made = PolicyGradient if options.gae_lambda is None else CRITICS[-1](model, Ranks())
     trials = Trials(options, env, env.all_tasks(), model, seed=0)
     objective = made(options, env.spec, model.head, dict)
     optimizer = make_optimizer(model, AdamWConfig(learning_rate=rate))

@@ -152,8 +152,6 @@ _LITERATURE = {
     "treasure rooms, values from 0": "First-Explore",
     "treasure rooms, values from -4": "First-Explore",
 }
-
-
 _COPY = "linear bandit, from Thompson sampling"
 
 

@@ -37,7 +37,7 @@ from icrl.spaces import EnvSpec
 _RATE: dict[str, Any] = {"kind": "linear", "progress": "percent", "points": [[0, 3e-3], [1, 2e-4]]}
 _ENTROPY: dict[str, Any] = {"kind": "linear", "progress": "percent", "points": [[0, 0.03], [1, 0.003]]}
 CLIP_RANGE = 0.2  # largest change of the probability ratio that the loss rewards
-CRITICS: list[Any] = []  # of an extension: adds a module `BESIDE` to a model of ranks; returns its objective
+CRITICS: list[Any] = []  # of an extension: (model, ranks) -> objective, with a module `BESIDE` added to the model
 BESIDE = "value_head"  # name of what is trained and saved beside a model, and that the model does without when it acts
 NEVER = -1e9  # logit of an illegal action: its probability is 0, and 0 times it is not NaN as with -inf
 

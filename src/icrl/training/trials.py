@@ -226,7 +226,7 @@ def _check_rooms(config: Config, env: TensorEnv) -> None:
 
 def rooms_beside(config: Config, env: TensorEnv, hidden: Tensor) -> Family | None:
     """Family of rooms that trials visit beside `env`, without the goals of the tasks `hidden` `[N, task_dim]`; None
-    without `finetune.num_rooms`."""
+    without `finetune.num_rooms`, or in a world without a map."""
     options, model = config.finetune, config.model
     if not options.num_rooms or not env.spec.width:
         return None

@@ -22,7 +22,7 @@ from icrl.contracts import ConfigError
 from icrl.extensions.trial_critic.critic import VALUE_WEIGHT, generalised, with_values
 from icrl.nn.gpt import GPT, Trunk, Window, context_of
 from icrl.programs import finetune
-from icrl.runs.distributed import process_group
+from icrl.runs.distributed import Ranks, process_group
 from icrl.training import trials
 from icrl.training.policy_gradient import parameters_of
 from icrl.training.trials import Trials
@@ -59,7 +59,7 @@ def test_the_loss_and_its_gradient_equal_scalar_ones(context_len: int) -> None:
     """The value in its error trains the trunk, the value in the advantage does not."""
     options = replace(OPTIONS, gae_lambda=0.8, num_mini_batches=1, entropy_coefficient=0.0)
     model = GPT(replace(MODEL, context_len=context_len), ENV.spec)
-    made = with_values(model)
+    made = with_values(model, Ranks())
     outspoken(model)
     batch = Trials(options, ENV, ENV.all_tasks(), model, seed=5).batch_at(0)
     objective = made(options, ENV.spec, model.head, dict)
@@ -91,7 +91,7 @@ def test_a_value_head_leaves_the_policy_as_it_is():
     """The cached actor has the probabilities of the update, and those of the model without a value head."""
     model, plain = (GPT(MODEL, ENV.spec) for _ in range(2))
     plain.load_state_dict(outspoken(model).state_dict())
-    made = with_values(model)
+    made = with_values(model, Ranks())
     ours, theirs = (Trials(OPTIONS, ENV, ENV.all_tasks(), one, seed=5).batch_at(0) for one in (model, plain))
     assert all(map(torch.equal, ours, theirs))
     objective = made(replace(OPTIONS, gae_lambda=0.9), ENV.spec, model.head, dict)

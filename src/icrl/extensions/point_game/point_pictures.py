@@ -40,8 +40,8 @@ Points = NDArray[np.float64]
 
 NUM_COLUMNS, MAX_PANELS = 5, 20
 FRAMES_PER_SECOND, GLIDE, HOLD = 12, 7, 9  # frames in which points move, and in which they rest
-# Of the axes beyond the largest coordinate. They differ, because else a point with all the largest coordinates, such as
-# the one that the last move removes, would be seen where the origin is.
+# Of the axes beyond the largest coordinate. They differ: otherwise a point with all the largest coordinates, such as
+# the one that the last move removes, would be drawn where the origin is.
 MARGIN = np.array([1.15, 1.25, 1.4])
 POINT_COLOR, REMOVED_COLOR = PALETTE[:2]
 REGION_COLOR, EDGE_COLOR = "#DCE9F3", "#7F93A3"

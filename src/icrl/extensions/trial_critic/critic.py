@@ -32,14 +32,14 @@ from icrl.training.policy_gradient import BESIDE, PolicyGradient, TrialBatch
 VALUE_WEIGHT = 0.5
 
 
-def with_values(model: GPT, ranks: Ranks | None = None) -> Callable[..., PolicyGradient]:
+def with_values(model: GPT, ranks: Ranks) -> Callable[..., PolicyGradient]:
     """Add a value head to the model; returns the constructor of an objective that trains it, with the arguments of
     `PolicyGradient`. Each of the `ranks` has an equal share of every batch."""
     value_head = nn.Linear(model.config.embed_dim, 1).to(model.policy_head.weight)
     for parameter in value_head.parameters():
         nn.init.zeros_(parameter)
     model.add_module(BESIDE, value_head)
-    return partial(ValuedPolicyGradient, model.policy_head, value_head, ranks or Ranks())
+    return partial(ValuedPolicyGradient, model.policy_head, value_head, ranks)
 
 
 class ValuedPolicyGradient(PolicyGradient):
