@@ -7,13 +7,14 @@ import numpy as np
 import pytest
 import torch
 from continued import check_continues
-from harness import refusal
+from harness import done, refusal
 from installed import needs
 from lives import ALIKE, CONFIG, CPU, NUM_ROWS, TRAIN, histories_of, random_done
 from refusals import check_refusal, refusals
 
 from icrl.app.compose import load_config
 from icrl.config.options import replace
+from icrl.contracts import ConfigError
 from icrl.data import columns
 from icrl.data.history_store import Histories
 from icrl.data.windows import Windows
@@ -68,8 +69,14 @@ def test_windows_are_of_the_better_learners_and_of_every_task_alike() -> None:
     assert all(number == 2 * every[row] for row, number in drawn.items())
 
 
+def test_one_learner_on_each_task_is_refused() -> None:
+    with pytest.raises(ConfigError, match="objective.name=filtered.*2 or more"):
+        FILTERED.rows(two_kinds(), np.arange(NUM_ROWS).reshape(-1, 4)[:, :2].flatten(), NUM_STEPS)
+
+
 def test_a_continued_run_ends_with_the_same_bits(root: Path) -> None:
-    options = ("name=filtered", "histories=tiny", "run=filtered", "objective=filtered")
+    options = ("name=filtered", "source.num_learners=2", "objective=filtered")
+    done("train_agents", root, *options)
     check_continues("train_gpt", root, "logs/filtered/gpt", *options)
 
 

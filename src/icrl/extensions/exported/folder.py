@@ -83,7 +83,6 @@ def _card(described: Json, step: int, num_parameters: int, results: Json | None)
         "tasks": f"{len(tasks['train'])} for training, {len(tasks['held_out'])} held out of {len(tasks['all'])}",
         "observations, actions": f"`{spec.observation_space}`, `{spec.action_space}`",
         "histories": ", ".join(f"`{one['name']}` (SHA-256 {one['sha256'][:12]})" for one in described["histories"]),
-        "source": f"`source.name={config['source']['name']}`",
         "objective": f"`objective.name={config['objective']['name']}`",
         "model": f"{num_parameters:,} parameters, trunk `{model['trunk']}`, context {model['context_len']} steps",
         "training": f"{step} updates, seed {config['seed']}",

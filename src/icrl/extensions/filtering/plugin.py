@@ -18,7 +18,7 @@ from typing import Literal
 
 import numpy as np
 
-from icrl.config.options import option
+from icrl.config.options import option, refuse
 from icrl.data.columns import Floats, row_chunks
 from icrl.data.history_store import Histories
 from icrl.objectives import objective
@@ -37,8 +37,9 @@ class FilteredConfig(ObjectiveConfig):
         num_envs = histories.manifest["rows"]["num_envs"]
         by_learner = rows.reshape(-1, num_envs)
         tasks, curves = histories.row_tasks[by_learner[:, 0]], reward_curves(histories, by_learner, num_steps)
-        copies = np.zeros(len(by_learner), np.int64)
-        for task in np.unique(tasks):
+        copies, (numbers, counts) = np.zeros(len(by_learner), np.int64), np.unique(tasks, return_counts=True)
+        refuse(counts.max() < 2, "objective.name=filtered: the histories have one learner on each task; give 2 or more")
+        for task in numbers:
             copies[tasks == task] = copies_of(curves[tasks == task])
         return by_learner.repeat(copies, 0).flatten()
 
