@@ -42,6 +42,7 @@ def run_jobs(
     run = partial(run_unit, folder=str(folder), program=program, num_processes=options.num_processes)
     total = sum(job.updates for job in jobs)
     engine = ENGINES[options.name](options, folder, run)
+    say(f"progress of each job: {folder}/NAME.log")
     with _signals(), engine as (submit, width), Progress(label, total, 0, "update") as progress:
         launch = _Launch(jobs, submit, width, progress)
         while launch.goes_on:
