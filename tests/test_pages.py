@@ -2,8 +2,10 @@
 
 import math
 import re
+import runpy
 import shlex
 import subprocess
+import sys
 from contextlib import closing
 from pathlib import Path
 
@@ -97,6 +99,13 @@ def tuned(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_the_example_of_the_readme(tuned: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture) -> None:
     run_blocks("README.md", tuned, monkeypatch)
     assert re.match(r"\[\[[01.\s]+\]\]", capsys.readouterr().out)
+
+
+@pytest.mark.parametrize("script", [pytest.param("act.py", marks=needs("as_gymnasium")), "read_histories.py"])
+def test_examples_read_what_make_run_left(script: str, tuned: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tuned)
+    monkeypatch.setattr(sys, "argv", [script])
+    runpy.run_path(str(PROJECT / "examples" / script), run_name="__main__")
 
 
 def test_the_script_that_trains(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture) -> None:
