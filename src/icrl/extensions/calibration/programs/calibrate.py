@@ -1,6 +1,6 @@
 """Calibration of a trained model: is an action of probability p right with frequency p?
 
-python -m src.calibrate [KEY=VALUE ...]      logs/<run>/gpt/ -> logs/<name>/evaluation/: calibration.json, .png
+python -m src.calibrate [KEY=VALUE ...]      logs/<run>/<policy.model>/ -> logs/<name>/evaluation.../: calibration.*
 
 Measured on windows of the development tasks, of the histories that the model learned from. `policy.model` and
 `evaluation.checkpoint` choose the model, as for `src.evaluate`.

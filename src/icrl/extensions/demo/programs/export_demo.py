@@ -1,6 +1,6 @@
 """Export a trained model of a dark room as a page in the browser, in which it learns live.
 
-python -m src.export_demo [KEY=VALUE ...]      logs/<run>/gpt -> logs/<name>/demo/
+python -m src.export_demo [KEY=VALUE ...]      logs/<run>/<policy.model>/ -> logs/<name>/demo/
 
 Open `logs/<name>/demo/index.html`. The folder needs no network, and any web server can serve it. Give the options of
 the training. The model is that of `evaluation.checkpoint` and `policy.model`; curves of its source are there if

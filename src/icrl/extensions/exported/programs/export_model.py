@@ -1,10 +1,10 @@
 """Export a model to a folder with all that is needed to act, which `icrl.load` reads anywhere.
 
-python -m src.export_model [KEY=VALUE ...]      logs/<run>/gpt/ -> logs/<name>/export/
+python -m src.export_model [KEY=VALUE ...]      logs/<run>/<policy.model>/ -> logs/<name>/export.../
 
 `model.safetensors` has the weights, `config.json` every option of the training, and `README.md` is a model card with
-the results of `src.evaluate`, if there are any. `policy.model` chooses another model, such as `finetuned`, and
-`evaluation.checkpoint` another checkpoint than the last.
+the results of `src.evaluate`, if there are any. `policy.model` and `evaluation.checkpoint` choose the model, as for
+`src.evaluate`; that of `policy.model=finetuned` is in logs/<name>/export-policy=finetuned/.
 """
 
 from contextlib import suppress

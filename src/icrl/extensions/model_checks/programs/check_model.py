@@ -1,6 +1,6 @@
 """Two checks of a trained model: do its own mistakes harm it, and is it worse than random play in unfamiliar tasks?
 
-python -m src.check_model [KEY=VALUE ...]      logs/<run>/gpt/ -> logs/<name>/evaluation/: checks.json, checks.png
+python -m src.check_model [KEY=VALUE ...]      logs/<run>/<policy.model>/ -> logs/<name>/evaluation.../: checks.*
 
 Its own mistakes: in the first half of a life a share of its actions is replaced by random ones, which it reads as its
 own. The second half is compared, stream by stream, with that of an undisturbed life, and with as many episodes from an
