@@ -85,8 +85,8 @@ class MapView(NamedTuple):
 
 class TensorEnv:
     """World with a clock and auto-reset; see `contracts.Env`. A subclass sets `spec`, `task_columns` and `starts`, and
-    gives `all_tasks`, `outcomes`, `label`, `map_view`, and `optimal_action` unless it sets `has_planner = False`. All
-    else has defaults."""
+    gives `all_tasks`, `outcomes`, `label`, `map_view` for pictures, and `optimal_action` unless it sets
+    `has_planner = False`. All else has defaults."""
 
     spec: EnvSpec
     task_columns: tuple[str, ...]  # meaning of the numbers of a task; they are cells if the world is a room

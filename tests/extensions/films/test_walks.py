@@ -12,7 +12,7 @@ import torch
 from icrl import extensions
 from icrl.app.compose import load_config
 from icrl.envs import make_env
-from icrl.envs.core import MapView
+from icrl.envs.core import MapView, TensorEnv
 from icrl.envs.policies import Chance
 from icrl.envs.rooms import STAY, UP
 from icrl.evaluation import protocol
@@ -219,6 +219,18 @@ def test_some_agents_of_each_task_are_filmed(tmp_path: Path, monkeypatch, videos
     film_agents(config, env, tasks, play_episodes(Split(), env, tasks, 4, 10, 0)[1])
     expected = expected | ({"all_agents": 6} if videos else {})
     assert written == {name: 3 * (frames + HOLD) for name, frames in expected.items()}
+
+
+def test_a_world_without_a_map_has_no_videos(tmp_path: Path, monkeypatch, capsys) -> None:
+    config = load_config(["env.size=3", "env.max_episode_steps=5", f"root={tmp_path}", *SHORT])
+    env = make_env(config.env)
+    tasks, played = env.all_tasks()[[1, 6]], play_episodes(Split(), env, env.all_tasks()[[1, 6]], 4, 10, 0)[1]
+    monkeypatch.setattr(type(env), "map_view", TensorEnv.map_view)
+    films.tell(config, env)
+    assert "map_view" in capsys.readouterr().out
+    film_agents(config, env, tasks, played)
+    write_lives(config, tmp_path, env, tasks, {"model": played}, {}, torch.device("cpu"))
+    assert not [*tmp_path.iterdir()]
 
 
 @pytest.mark.parametrize(("num_clips", "rows", "columns"), [(1, 1, 1), (2, 1, 2), (5, 2, 3)])

@@ -79,6 +79,8 @@ def caption(frames: Frames, text: str, height: int = 22) -> Frames:
 def not_filmed(env: TensorEnv) -> str:
     """Reason why a world can be shown neither by pictures of its own nor as a map, which it gives as `not_filmed`;
     empty if it can."""
+    if type(env).map_view is TensorEnv.map_view:
+        return f"{type(env).__name__} has no method map_view"
     return getattr(env, "not_filmed", "")
 
 
