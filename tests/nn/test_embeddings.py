@@ -11,7 +11,7 @@ from gymnasium.spaces import Discrete
 from icrl.app.compose import load_config
 from icrl.config.options import replace
 from icrl.contracts import ConfigError
-from icrl.nn.encoders import ObsEmbedding, SmoothTable, draw_corners, rows_of
+from icrl.nn.encoders import ObsEmbedding, draw_corners, rows_of
 from icrl.nn.gpt import check_spaces
 from icrl.nn.transformer import sinusoids
 from icrl.spaces import discrete_spec
@@ -62,9 +62,9 @@ def test_vectors_of_row_column_and_layer_are_added(obs_encoding: str, width: int
 
 def test_near_rows_of_a_smooth_table_are_alike() -> None:
     """By the equation, number by number."""
-    smooth = SmoothTable(6, 16)
-    for row in range(6):
-        shares = [math.exp(-abs(row - other) / 3) for other in range(6)]
+    smooth = embedding("smooth").tables[0]
+    for row in range(8):
+        shares = [math.exp(-abs(row - other) / 3) for other in range(8)]
         expected = sum(share * vector for share, vector in zip(shares, smooth.weight, strict=True))
         expected = expected / math.sqrt(sum(share**2 for share in shares))
         torch.testing.assert_close(smooth(torch.tensor([[row]]))[0, 0], expected)

@@ -14,6 +14,7 @@ from legal_world import LEGAL, MASKS, Fixed, batch_of, context_in, masks
 from small_models import CONFIG, SPEC
 from small_models import batch_of as windows
 
+from icrl.nn.heads import make_head
 from icrl.objectives.imitation import AlgorithmDistillation, DecisionPretraining
 from icrl.spaces import EnvSpec
 
@@ -21,7 +22,7 @@ TARGETS = {AlgorithmDistillation: "action", DecisionPretraining: "optimal_action
 
 
 def objective(kind: type = AlgorithmDistillation, spec: EnvSpec = LEGAL) -> AlgorithmDistillation:
-    return kind(CONFIG.objective, spec)
+    return kind(CONFIG.objective, spec, make_head(CONFIG.model, spec))
 
 
 def by_hand(logits: list[float], action: int) -> tuple[float, list[float]]:

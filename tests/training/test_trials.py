@@ -1,5 +1,7 @@
 """Trials that policy gradients learn from: who plays them, in which order they are learned from, what is learned."""
 
+from types import SimpleNamespace
+
 import pytest
 import torch
 from installed import needs
@@ -15,7 +17,7 @@ from icrl.nn.gpt import GPT
 from icrl.nn.gpt_policy import GPTPolicy
 from icrl.runs.distributed import Ranks
 from icrl.training.policy_gradient import TrialBatch, parameters_of
-from icrl.training.trials import Trials, check_streams, check_trials
+from icrl.training.trials import Trials, check_streams, check_trials, rooms_beside
 
 ENV = room(size=3, max_episode_steps=5)
 
@@ -162,8 +164,8 @@ def test_a_model_learns_in_context_from_random_weights():
 def test_trials_visit_other_rooms_in_the_coordinates_of_the_model(encoding, corner):
     """They come last, are drawn anew for each iteration, and change no trial on the training tasks."""
     hidden, form = ENV.all_tasks()[:2], replace(MODEL, obs_encoding=encoding)
-    family = ENV.family(MODEL.max_size, corner, (2, 4), hidden)
-    options, tasks = replace(OPTIONS, num_rooms=2), ENV.all_tasks()[2:]
+    options, tasks = replace(OPTIONS, num_rooms=2, room_sizes=[2, 4]), ENV.all_tasks()[2:]
+    family = rooms_beside(SimpleNamespace(finetune=options, model=form), ENV, hidden)
     model, plain = (outspoken(GPT(form, spec)) for spec in (family.spec, ENV.spec))
     plain.load_state_dict(model.state_dict())
     trials = Trials(options, ENV, tasks, model, 5, family=family)
