@@ -70,6 +70,12 @@ def test_splits_that_share_their_seeds_cover_the_truth():
     for resampled in (bootstrap_means(walks, 40_000, 0, splits), bootstrap_ratios(walks, walks**0, 40_000, 0, splits)):
         low, high = percentile_interval(resampled, 0.95)
         assert (3 - low, high - 3) == pytest.approx([4.303 * (7 / 3) ** 0.5] * 2, rel=0.06)
+    grid = np.add.outer([1.0, 2.0, 6.0], [0.0, 0.0, 0.0]), np.add.outer([0.0, 0.0, 0.0], [1.0, 2.0, 6.0])
+    one, other, both = (  # effects of splits and of seeds, and of both, which do not fall together
+        np.ptp(percentile_interval(bootstrap_means(runs.reshape(9, 1, 1), 40_000, 0, splits[:9])))
+        for runs in (*grid, sum(grid))
+    )
+    assert one == pytest.approx(other) and 1.2 * one < both < 1.8 * one
     few = bootstrap_means(walks[:4], 500, 0, splits[:4]) - 2.5  # of the second split there is one run
     one_each = bootstrap_means(np.array([3.0, 1.0])[:, None, None], 500, 0, [0, 1]) - 2
     np.testing.assert_allclose(few, one_each * ((9 / 16 + 1 / 16) / (1 / 2)) ** 0.5)

@@ -84,7 +84,8 @@ def test_observations_of_several_numbers_are_new_as_those_of_one_number_are(shap
     drawn = torch.randint(0, 256, (9, *shape), generator=torch.Generator().manual_seed(1)).to(torch.uint8)
     several = trials._replace(obs=drawn[trials.obs], next_obs=drawn[trials.next_obs])
     assert torch.equal(discoveries(SPEC, several), discoveries(SPEC, trials))
-    assert len(numbered_obs(drawn[None])[0].unique()) == 9
+    every = torch.cartesian_prod(*[torch.arange(2)] * math.prod(shape)).view(1, -1, *shape)
+    assert numbered_obs(every).unique().numel() == every.shape[1]
 
 
 class Table(nn.Module):

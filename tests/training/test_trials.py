@@ -143,12 +143,14 @@ def test_unsolvable_tasks_are_played_last_and_pay_the_bonus_alone():
     assert permuted.unsolvable(tasks)[:, 0].eq(9).all() and torch.equal(permuted.unsolvable(tasks)[:, 1], tasks[:, 1])
 
 
-def test_a_bonus_is_paid_by_its_schedule():
-    falling = {"kind": "linear", "progress": "iterations", "points": [[0, 1.0], [1, 0.0]]}
+@pytest.mark.parametrize("clock", [("percent", 0.25), ("iterations", 1), ("env_steps", 240), ("updates", 3)])
+def test_a_bonus_is_paid_by_its_schedule(clock):
+    """It falls to 0 within the first of four iterations, of 12 trials of 20 steps and three updates."""
+    falling = {"kind": "linear", "progress": clock[0], "points": [[0, 1.0], [clock[1], 0.0]]}
     model = model_of()
-    paid, plain = (trials_of(model, bonus=bonus, num_mini_batches=1) for bonus in (falling, 0.0))
+    paid, plain = (trials_of(model, bonus=bonus) for bonus in (falling, 0.0))
     assert not torch.equal(paid.batch_at(0).advantage, plain.batch_at(0).advantage)
-    assert torch.equal(paid.batch_at(1).advantage, plain.batch_at(1).advantage)
+    assert torch.equal(paid.batch_at(3).advantage, plain.batch_at(3).advantage)
     assert paid.metrics["discoveries"] == 0
 
 
@@ -183,9 +185,10 @@ def test_trials_visit_other_rooms_in_the_coordinates_of_the_model(encoding, corn
 
 
 def test_a_single_stream_which_has_none_to_be_compared_with_is_refused():
-    """With values a stream of each task is enough, if there are several tasks."""
+    """With values a stream of each task is enough, if there are several tasks: they are compared with each other."""
     options = replace(OPTIONS, num_streams=1, gae_lambda=0.9, num_mini_batches=1, num_unsolvable=0)
     assert check_streams(options, 2) == 2
+    assert Trials(options, ENV, ENV.all_tasks(), model_of(), seed=5).batch_at(0).advantage.ne(0).any(1).all()
     with pytest.raises(ConfigError, match="finetune.num_streams=1"):
         check_streams(replace(options, num_tasks=1), 2)
 
