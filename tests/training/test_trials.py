@@ -136,10 +136,15 @@ def test_unsolvable_tasks_are_played_last_and_pay_the_bonus_alone():
     assert played.reward.shape == (20, 20) and len(batch.obs) == trials.num_streams == 20
     assert played.reward[:, :12].any() and not played.reward[:, 12:].any() and not played.terminated[:, 12:].any()
     assert batch.advantage.ne(0).any(dim=1).all()
-    one, two = (trials.metrics[name] for name in ("return", "first_success"))
-    assert torch.equal(one, played.reward[:, :12].sum(0).float().mean()) and two > 0
+    reward, ends = played.reward[:, :12], (played.terminated | played.truncated)[:, :12]
+    assert torch.equal(trials.metrics["return"], reward.sum(0).mean())
+    for name, number in (("first_success", 1), ("last_success", 4)):
+        rate = reward[ends & (ends.cumsum(0) == number)].mean().item()
+        assert trials.metrics[name].item() == pytest.approx(rate) and rate > 0
     permuted = room(size=3, permute_actions=True)
     tasks = permuted.all_tasks()
+    trials = Trials(replace(OPTIONS, num_unsolvable=2), permuted, tasks, model_of(), seed=5)
+    assert not torch.equal(*(trials.tasks_of(iteration)[12:] for iteration in (0, 1)))
     assert permuted.unsolvable(tasks)[:, 0].eq(9).all() and torch.equal(permuted.unsolvable(tasks)[:, 1], tasks[:, 1])
 
 
