@@ -8,6 +8,7 @@ import torch
 from probes import random_rollout
 from torch import Tensor, nn
 
+from icrl.config.schedules import Clock
 from icrl.nn.heads import Categorical
 from icrl.spaces import discrete_spec
 from icrl.training.policy_gradient import (
@@ -26,12 +27,11 @@ OPTIONS, HEAD = FinetuneConfig(entropy_coefficient=0.25), Categorical(3)
 
 def test_advantages_by_hand():
     """Rewards after a reset count, discounted by one half a step; the other task does not."""
-    reward = torch.tensor([[0.0, 0, 0, 0], [0, 1, 0, 0], [1, 0, 0, 0]])
-    to_go = torch.tensor([[0.25, 0.5], [0.5, 1.0], [1.0, 0.0]])
-    difference = to_go - torch.tensor([[0.375], [0.75], [0.5]])
-    spread = math.sqrt((2 * 0.125**2 + 2 * 0.25**2 + 2 * 0.5**2) / 6)
-    found = group_advantages(reward, torch.tensor([0, 0, 1, 1]), 0.5)
-    assert torch.allclose(found[:, :2], difference / spread) and found[:, 2:].eq(0).all()
+    reward = torch.tensor([[0.0, 0, 0, 0, 0], [0, 1, 0, 0, 0], [1, 0, 0, 0, 0]])
+    difference = torch.tensor([[0.0, 0.25, -0.25], [0.0, 0.5, -0.5], [2 / 3, -1 / 3, -1 / 3]])
+    spread = math.sqrt((2 * 0.25**2 + 2 * 0.5**2 + 2 / 3) / 9)
+    found = group_advantages(reward, torch.tensor([0, 0, 0, 1, 1]), 0.5)
+    assert torch.allclose(found[:, :3], difference / spread) and found[:, 3:].eq(0).all()
 
 
 def test_the_streams_of_a_task_are_compared_with_each_other_alone():
@@ -111,7 +111,10 @@ def random_batch(size: tuple[int, int], seed: int = 0) -> tuple[Table, TrialBatc
 def test_the_loss_and_its_gradient_equal_scalar_ones():
     """Ratios beyond the range in the direction of the advantage have no gradient."""
     model, batch = random_batch((4, 6))
-    objective = PolicyGradient(OPTIONS, SPEC, HEAD, lambda: {"return": torch.ones(())})
+    falling = {"kind": "linear", "progress": "iterations", "points": [[0, 1.0], [4, 0.0]]}
+    options, clocks = OPTIONS.model_copy(update={"entropy_coefficient": falling}), iter([0, 3])
+    made = SPEC, HEAD, lambda: {"return": torch.ones(())}, lambda: Clock(0.0, next(clocks), 0, 0)
+    objective = PolicyGradient(options, *made)
     terms, metrics = objective(model, batch)
     policy, entropy, clipped = [], [], []
     for b, t in itertools.product(range(4), range(6)):

@@ -16,7 +16,7 @@ from icrl.contracts import ConfigError
 from icrl.nn.gpt import GPT
 from icrl.nn.gpt_policy import GPTPolicy
 from icrl.runs.distributed import Ranks
-from icrl.training.policy_gradient import TrialBatch, parameters_of
+from icrl.training.policy_gradient import TrialBatch, discoveries, parameters_of
 from icrl.training.trials import Trials, check_streams, check_trials, rooms_beside
 
 ENV = room(size=3, max_episode_steps=5)
@@ -88,12 +88,16 @@ def test_the_actor_is_the_model_at_the_start_of_the_iteration():
     assert not torch.allclose(now[0], same.log_prob, atol=0.1) and torch.allclose(now[1], new.log_prob, atol=1e-6)
 
 
-def test_the_updates_of_an_iteration_read_every_stream_once():
+def test_the_updates_of_an_iteration_read_every_stream_once_in_an_order_of_its_own():
     trials = trials_of(model_of())
-    parts = [trials.batch_at(part).log_prob for part in range(3)]
-    assert [len(part) for part in parts] == [4, 4, 4]
-    read, (_, played) = torch.cat(parts), trials.play(0)
-    assert not torch.equal(read, played.T) and torch.equal(read.sort(dim=0).values, played.T.sort(dim=0).values)
+    orders = [torch.arange(12)]
+    for iteration in (0, 1):
+        parts = [trials.batch_at(3 * iteration + part).log_prob for part in range(3)]
+        assert [len(part) for part in parts] == [4, 4, 4]
+        same = (torch.cat(parts)[:, None] == trials.play(iteration)[1].T).all(-1)
+        assert same.sum(0).eq(1).all() and same.sum(1).eq(1).all()
+        orders.append(same.int().argmax(1))
+    assert len({tuple(order.tolist()) for order in orders}) == 3
 
 
 def test_ranks_play_parts_of_the_streams_and_get_equal_shares_of_each_batch():
@@ -138,6 +142,8 @@ def test_unsolvable_tasks_are_played_last_and_pay_the_bonus_alone():
     assert batch.advantage.ne(0).any(dim=1).all()
     reward, ends = played.reward[:, :12], (played.terminated | played.truncated)[:, :12]
     assert torch.equal(trials.metrics["return"], reward.sum(0).mean())
+    new = discoveries(ENV.spec, played)[:, :12]
+    assert trials.metrics["discoveries"].item() == pytest.approx(new.sum().item() / 12)
     for name, number in (("first_success", 1), ("last_success", 4)):
         rate = reward[ends & (ends.cumsum(0) == number)].mean().item()
         assert trials.metrics[name].item() == pytest.approx(rate) and rate > 0
