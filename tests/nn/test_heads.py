@@ -26,13 +26,16 @@ def test_log_probabilities_and_entropies_equal_torch() -> None:
     reference = Reference(logits=logits(7, 3))
     torch.testing.assert_close(head.log_prob(logits(7, 3), action), reference.log_prob(action))
     torch.testing.assert_close(head.entropy(logits(7, 3)), reference.entropy())
+    half = logits(7, 3).bfloat16()  # which has too few digits for results
+    torch.testing.assert_close(head.log_prob(half, action), head.log_prob(half.float(), action))
+    torch.testing.assert_close(head.entropy(half), head.entropy(half.float()))
 
 
 @pytest.mark.parametrize("temperature", [1.0, 0.5])
 def test_frequencies_are_those_of_the_logits_and_the_mode_is_the_most_probable(temperature: float) -> None:
-    head, parameters, noise = Categorical(5), logits(), torch.arange(NUMBER)[:, None] / NUMBER
+    head, parameters, noise = Categorical(5), logits().bfloat16(), torch.arange(NUMBER)[:, None] / NUMBER
     drawn = head.sample(parameters.expand(NUMBER, -1), noise, temperature)
-    expected = (parameters / temperature).softmax(-1)
+    expected = (parameters.float() / temperature).softmax(-1)
     torch.testing.assert_close(drawn.bincount(minlength=5) / NUMBER, expected, atol=1e-3, rtol=0)
     assert head.mode(parameters) == expected.argmax()
 
