@@ -103,6 +103,7 @@ def test_runs_on_the_same_tasks_are_no_further_draws_and_splits_are() -> None:
         (Setting(references, "1", False, splits=[0, 0, 1, 1], num_different={"held_out": 23}), 0.8518),
     ):
         found = summarise(runs, setting, OPTIONS, 0)["final"]["held_out"]
+        assert ("success_per_task" in found) == (not setting.splits)  # a task of one split is another in the next
         for name in ("success", "fraction_solved"):
             assert found[name]["low"] == pytest.approx(low, abs=5e-5) and found[name]["high"] == 1
     mixed = {0: {"held_out": solving(23, 23)}, 1: {"held_out": solving(22, 23)}}
