@@ -164,18 +164,21 @@ def _in_lengths(config: Config) -> Iterator[str]:
         return
     if data.history_len > source.history_steps:
         yield "$data.history_len is more than $source.history_steps: give data.history_len=0 for all of them"
-    if length > (row_len := (data.history_len or source.history_steps) // source.num_envs):
+    horizon, steps = config.env.max_episode_steps, source.history_steps // source.num_envs
+    row_len = (data.history_len or source.history_steps) // source.num_envs
+    if config.policy.model != "finetuned" or config.finetune.start == "gpt":  # windows of kept episodes are learned
+        row_len = min(row_len, -(-row_len // min(data.keep_every)) * horizon)  # at most
+    if length > row_len:
         yield (
             f"${key} is longer than a history: {row_len} steps per row, from $data.history_len or "
-            f"$source.history_steps, and $source.num_envs: give {key}={max(2, row_len)}, or more steps"
+            f"$source.history_steps, $source.num_envs and $data.keep_every: give {key}={max(2, row_len)}, or more steps"
         )
-    horizon, steps = config.env.max_episode_steps, source.history_steps // source.num_envs
     if (needed := (config.evaluation.num_episodes + 1) * horizon) > steps:
         enough = int(round(math.ceil(needed / source.unroll_length) * source.unroll_length, 6)) * source.num_envs
         longer = f"source.num_env_steps={enough} source.history_steps={enough}"
         other = f"evaluation.num_episodes={steps // horizon - 1}" if steps // horizon > 2 else longer
         yield (
-            f"$evaluation.num_episodes needs {needed} steps per row for the episodes of the source, but "
+            f"$evaluation.num_episodes needs {needed} steps per row, $env.max_episode_steps for each episode, but "
             f"$source.history_steps gives {steps}: give {other}"
         )
 
