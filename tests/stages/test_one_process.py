@@ -49,6 +49,14 @@ def test_the_pipeline_leaves_what_its_programs_leave(finished: Path, tmp_path: P
     assert "source.num_learners" in refusal("pipeline", tmp_path, "source.num_learners=2")
 
 
+def test_a_checkpoint_beyond_the_training_is_refused_before_it(tmp_path: Path) -> None:
+    tuned = ("policy.model=finetuned", "finetune.num_iterations=2", "finetune.num_mini_batches=2")
+    for options, last in ((), 6), (tuned, 4):
+        said = refusal("pipeline", tmp_path, *options, f"evaluation.checkpoint={last + 1}")
+        assert f"evaluation.checkpoint={last + 1}" in said and f"1 to {last}" in said
+    assert not [*tmp_path.iterdir()]
+
+
 def test_agents_are_examined_by_whoever_comes_next(finished: Path, tmp_path: Path, monkeypatch) -> None:
     """The run ends in stage two: its agents were not examined, or were; the same command goes on."""
     with monkeypatch.context() as broken:

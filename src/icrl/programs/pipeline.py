@@ -49,7 +49,8 @@ def main(config: Config) -> Path:
 
 
 def _check_trained(config: Config) -> None:
-    """Raise `ConfigError` if the policy needs a training that is not finished and no stage of this program."""
+    """Raise `ConfigError` if the policy needs a training that is not finished and no stage of this program, or an
+    update that the training does not reach."""
     policy = f"policy.model={config.policy.model} with policy.advantage_scale={config.policy.advantage_scale:g}"
     learned = f"objective.name={config.objective.name} is learned by {command_of(config.objective.program)}"
     refuse(config.objective.program != "train_gpt", f"{learned}, which src.pipeline does not run")
@@ -57,6 +58,12 @@ def _check_trained(config: Config) -> None:
         trained = program in ("train_gpt", "finetune") or (config.run_folder / folder / FINISHED).exists()
         how = f"{command_of(program)}, which src.pipeline does not run: run each stage by its own program"
         refuse(not trained, f"{policy} needs {how}")
+    update, key, last = config.evaluation.checkpoint, "trainer.num_iterations", config.trainer.num_iterations
+    if config.policy.model == "finetuned":
+        options = config.finetune
+        key, last = "finetune.num_iterations", options.num_iterations * options.num_mini_batches
+    beyond = config.run == config.name and isinstance(update, int) and not 0 < update <= last
+    refuse(beyond, f"evaluation.checkpoint={update}: must be best, last, or 1 to {last}, the updates of {key}")
 
 
 def _shared(config: Config, threads: int, program: str) -> tuple[Config, int]:
