@@ -124,6 +124,8 @@ class SourceConfig(Options):
         if not self.learns:
             of_learning = ("async_", "initial_", "num_updates_", "mini_")
             yield from self.unused(of_learning, "has no effect: $name learns nothing")
+        if not self.async_unroll:
+            yield from self.unused(("unroll_queue_",), "has no effect with $async_unroll")
         yield self.shared and self.num_learners > 1, "$shared is one learner for all tasks: give source.num_learners=1"
         yield self.shared and not self.learns, NEWEST_ALONE
         yield self.task_change and self.async_unroll, "$task_change needs source.async_unroll=false"
