@@ -122,7 +122,7 @@ class SourceConfig(Options):
         given = f"$initial_collect_steps leaves no steps to train: source.num_env_steps is {made}"
         yield self.initial_collect_steps >= made, given
         if not self.learns:
-            of_learning = ("async_", "initial_", "num_updates_", "mini_")
+            of_learning = ("async_", "initial_", "num_updates_", "mini_", "discount")
             yield from self.unused(of_learning, "has no effect: $name learns nothing")
         if not self.async_unroll:
             yield from self.unused(("unroll_queue_",), "has no effect with $async_unroll")
