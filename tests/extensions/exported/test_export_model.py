@@ -4,7 +4,7 @@ import gymnasium
 import numpy as np
 import pytest
 import torch
-from harness import DAMAGES, TINY, done, refusal
+from harness import DAMAGES, TINY, done, file_size_limit, files_of, refusal, run
 from installed import needs
 from safetensors.torch import load_file
 
@@ -12,7 +12,7 @@ import icrl
 from icrl.contracts import ConfigError, PipelineError
 from icrl.extensions.exported.folder import save
 from icrl.runs.checkpoint import load_newest
-from icrl.runs.files import read_json, sha256, write_atomically, write_json
+from icrl.runs.files import only_writer, read_json, sha256, write_atomically, write_json
 
 ROOM = {"goal": (0, 1), "size": 3, "max_episode_steps": 4}
 
@@ -58,6 +58,17 @@ def test_refused(root, options):
     assert options[0].split("=")[0] in told or "no finished training" in told
 
 
+def test_an_export_that_cannot_be_written_leaves_the_one_before(root):
+    done("export_model", root)
+    before = files_of(root / "logs/tiny/export")
+    with file_size_limit(500):
+        refused = run("export_model", root, "evaluation.checkpoint=last").refusal
+    assert "model.safetensors" in refused and files_of(root / "logs/tiny/export") == before
+    with only_writer(root / "logs/tiny"):
+        assert "another run is writing to" in run("export_model", root).refusal
+    icrl.load(root / "logs/tiny/export")
+
+
 @pytest.mark.parametrize("name", ["config.json", "model.safetensors"])
 def test_damaged_files_are_refused(root, name):
     done("export_model", root)
@@ -87,6 +98,8 @@ def test_weights_that_are_no_file_of_weights_are_one_error(root):
 
 def test_a_loaded_policy_is_saved(finished, tmp_path):
     policy = icrl.load(finished / "logs/tiny", seed=3)
+    (tmp_path / "saved").mkdir()
+    (tmp_path / "saved/model.safetensors.partial").touch()  # of a save that was killed
     folder = save(policy, tmp_path / "saved")
     assert {path.name for path in folder.iterdir()} == {"model.safetensors", "config.json", "README.md"}
     again = icrl.load(folder, seed=3)

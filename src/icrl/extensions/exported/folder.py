@@ -20,7 +20,7 @@ from icrl.evaluation import tables
 from icrl.nn.gpt import GPT
 from icrl.nn.gpt_policy import InContextPolicy
 from icrl.runs.checkpoint import DamagedCheckpointError, check_described
-from icrl.runs.files import content_of, read_json, sha256, write_atomically, write_json
+from icrl.runs.files import content_of, read_json, write_atomically, write_json
 from icrl.spaces import EnvSpec
 
 WEIGHTS, ABOUT, CARD = "model.safetensors", "config.json", "README.md"
@@ -36,7 +36,8 @@ def save(policy: InContextPolicy, folder: str | Path) -> Path:
     plain = isinstance(model, GPT) and type(model) is (model.head.model or GPT)
     refuse(not plain, f"{folder}: a {type(model).__name__} is not saved; only a sequence model on its own can be")
     refuse(folder.exists() and not folder.is_dir(), f"{folder}: is a file; give a folder")
-    held = [path.name for path in folder.glob("*")] if not (folder / WEIGHTS).exists() else []
+    begun = f"{WEIGHTS}.partial"  # by a save that was killed
+    held = [path.name for path in folder.glob("*") if path.name != begun] if not (folder / WEIGHTS).exists() else []
     refuse(held, f"{folder}: holds {', '.join(sorted(held)[:3])}, and no model; give an empty or new folder")
     write_exported(folder, model.state_dict(), policy.about, None)
     return folder
@@ -44,11 +45,10 @@ def save(policy: InContextPolicy, folder: str | Path) -> Path:
 
 def write_exported(folder: Path, weights: dict[str, Tensor], about: Json, results: Json | None) -> None:
     """Write a model of stage two with the sidecar `about` of its checkpoint; `results` of its evaluation, if there was
-    one, go into the card. The description is written last, so a folder without one is incomplete."""
-    (folder / ABOUT).unlink(missing_ok=True)
+    one, go into the card. The description is written last: until then it is missing, or not that of the weights."""
     own = {name: weight.detach().cpu().contiguous().clone() for name, weight in weights.items()}  # tied ones apart
-    write_atomically(folder / WEIGHTS, content := safetensors.torch.save(own, {"format": "pt"}))
     numbers = sum(weight.numel() for weight in own.values())
+    write_atomically(folder / WEIGHTS, content := safetensors.torch.save(own, {"format": "pt"}))
     write_atomically(folder / CARD, _card(about["description"], about["step"], numbers, results).encode())
     write_json(folder / ABOUT, {**about, "weights_sha256": hashlib.sha256(content).hexdigest()})
 
@@ -59,7 +59,7 @@ def read_exported(folder: Path) -> tuple[dict[str, Any], Json, Path]:
     try:
         about = read_json(folder / ABOUT, _FORM)
         content = (folder / WEIGHTS).read_bytes()
-        whole = sha256(folder / WEIGHTS) == about["weights_sha256"]
+        whole = hashlib.sha256(content).hexdigest() == about["weights_sha256"]
     except (PipelineError, OSError) as error:
         raise DamagedCheckpointError(f"{folder} cannot be read: {error}; export the model again") from error
     if not whole:

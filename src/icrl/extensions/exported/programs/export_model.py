@@ -18,6 +18,7 @@ from icrl.evaluation.kinds import policy_kind, policy_suffixes
 from icrl.evaluation.report import read_results
 from icrl.extensions.exported.folder import write_exported
 from icrl.runs.device import prepare
+from icrl.runs.files import only_writer
 from icrl.spaces import EnvSpec
 
 LARGE = "model.num_layers, model.embed_dim"
@@ -33,7 +34,8 @@ def main(config: Config) -> Path:
     folder = config.folder("logs") / f"export{suffix}"
     about = {"step": opened.step, "state_sha256": opened.checksum, "description": opened.described}
     model = opened.make(config, EnvSpec.of(opened.described["env"]), device)
-    write_exported(folder, model.state_dict(), about, _results(config, suffix, opened.checksum))
+    with only_writer(folder.parent):  # so that a folder to be taken along has no lock
+        write_exported(folder, model.state_dict(), about, _results(config, suffix, opened.checksum))
     print(f'exported to {folder}\nuse it anywhere: icrl.load("{folder}")')
     return folder
 
