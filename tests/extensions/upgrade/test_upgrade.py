@@ -6,11 +6,12 @@ import shutil
 import tarfile
 from functools import partial
 from pathlib import Path
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
 import torch
-from harness import done, files_of, flip, refusal
+from harness import Exploit, done, files_of, flip, refusal
 from shards import union_of
 
 from icrl import extensions
@@ -20,7 +21,7 @@ from icrl.contracts import ConfigError, PipelineError
 from icrl.data.history_store import open_histories, read_manifest
 from icrl.extensions.upgrade._versions import present_config
 from icrl.extensions.upgrade.programs import upgrade
-from icrl.runs.files import read_json, write_json
+from icrl.runs.files import read_json, sha256, write_json
 
 A2C = (  # the options of the runs in the archive, as they are called today
     *("experiment=four_layers", "name=a2c", "device=cpu", "num_threads=1"),
@@ -172,11 +173,21 @@ def test_one_run_alone_is_converted(copy, conversion):
         upgrade.main(copy, "nobody")
 
 
-def set_option(path: Path, option: str, value: object) -> None:
-    """Change an option of the model in a sidecar."""
+def set_option(path: Path, option: str | None, value: object) -> None:
+    """Change an option of the model in a sidecar; None: all options of the run."""
     about = read_json(path)
-    about["description"]["config"]["model"][option] = value
+    if option:
+        about["description"]["config"]["model"][option] = value
+    else:
+        about["description"]["config"] = value
     write_json(path, about)
+
+
+def hold_code(sidecar: Path) -> None:
+    """Put an object that would run code into the state beside a sidecar, with the right checksum."""
+    state = sidecar.with_suffix(".pt")
+    torch.save({"model": Exploit(state.with_name("code_ran"))}, state)
+    write_json(sidecar, read_json(sidecar) | {"state_sha256": sha256(state)})
 
 
 last_bit = partial(flip, position=-1)
@@ -189,6 +200,8 @@ GPT_SIDECAR = "logs/a2c/gpt/last-000000006.json"
         ("logs/a2c/gpt/last-000000006.pt", last_bit, "missing, damaged or renamed"),
         ("logs/a2c/source/finished.json", lambda path: path.write_text("{}"), "finished.json is damaged"),
         (GPT_SIDECAR, lambda path: set_option(path, "unheard_of", 1), "model.unheard_of: this version has no"),
+        (GPT_SIDECAR, hold_code, "last-000000006.pt cannot be used"),
+        (GPT_SIDECAR, lambda path: set_option(path, None, {}), "last-000000006.json cannot be used: KeyError"),
         ("histories/a2c/reward.npy", last_bit, "reward.npy is missing or damaged"),
         ("histories/a2c/manifest.json", last_bit, "manifest.json"),
         ("logs/a2c/old-evaluation", Path.mkdir, "old-evaluation exists already"),
@@ -216,6 +229,25 @@ def test_an_interrupted_conversion_is_completed(copy, conversion, monkeypatch):
     monkeypatch.undo()
     assert all(line.endswith(": nothing to convert") for line in upgrade.main(copy))
     assert checksums_of(copy) == conversion[1]
+
+
+def test_a_conversion_is_not_started_beside_another_and_is_interrupted_in_one_line(
+    copy, conversion, monkeypatch, capsys
+):
+    staged = upgrade.write_json
+
+    def second(path: Path, content: dict) -> None:
+        with pytest.raises(PipelineError, match="another run is writing to"):
+            upgrade.main(copy)
+        staged(path, content)
+
+    monkeypatch.setattr(upgrade, "write_json", second)
+    upgrade.main(copy)
+    assert checksums_of(copy) == conversion[1]
+    monkeypatch.setattr(upgrade, "finish", Mock(side_effect=KeyboardInterrupt))
+    with pytest.raises(SystemExit, match="130"):
+        upgrade.command([f"root={copy}"])
+    assert capsys.readouterr().err.count("\n") == 1
 
 
 def test_files_of_this_version_stay_as_they_are(root):

@@ -26,7 +26,17 @@ from icrl.data import history_store
 from icrl.extensions.upgrade._versions import present_config, program_of, rebuild_state
 from icrl.recording import record as stage_one
 from icrl.runs.checkpoint import saved_step
-from icrl.runs.files import PROJECT, Identity, identity_of, only_writer, read_json, sha256, write_atomically, write_json
+from icrl.runs.files import (
+    PROJECT,
+    Identity,
+    content_of,
+    identity_of,
+    only_writer,
+    read_json,
+    sha256,
+    write_atomically,
+    write_json,
+)
 from icrl.spaces import EnvSpec
 from icrl.training.program import compared
 
@@ -46,15 +56,17 @@ STAGING, MOVED = ".upgrade", "upgraded.json"  # in the root: converted files; ch
 def main(root: Path, name: str = "") -> list[str]:
     """Convert the runs under `root`, or the run `name` alone; returns a line for each. Raises `PipelineError`, and
     changes nothing, if a file is damaged or cannot be converted."""
-    finish(root)
-    shutil.rmtree(root / STAGING, ignore_errors=True)
-    names = sorted({path.name for kind in ("histories", "logs") for path in (root / kind).glob("*") if path.is_dir()})
+    kinds = [root / kind for kind in ("histories", "logs") if (root / kind).is_dir()]
+    names = sorted({path.name for kind in kinds for path in kind.glob("*") if path.is_dir()})
     if name not in ("", *names):
         raise ConfigError(f"name={name}: no such run in {root}; its runs are {', '.join(names) or 'none'}")
-    conversion = Conversion(root, [one for one in names if name in ("", one)])
     with ExitStack() as locks:
-        for lock in [*root.glob("histories/*/.lock"), *root.glob("logs/*/*/.lock")]:
-            locks.enter_context(only_writer(lock.parent))
+        locked = [lock.parent for lock in [*root.glob("histories/*/.lock"), *root.glob("logs/*/*/.lock")]]
+        for folder in [*kinds, *locked]:  # against another conversion, and against programs that write to these runs
+            locks.enter_context(only_writer(folder))
+        finish(root)
+        shutil.rmtree(root / STAGING, ignore_errors=True)
+        conversion = Conversion(root, [one for one in names if name in ("", one)])
         for sidecar in sorted(root.glob(f"logs/*/*/{SIDECARS}")):  # of all runs, because a run names its input states
             conversion.convert_state(sidecar)
         done = {one: conversion.convert(one) for one in conversion.names}
@@ -88,11 +100,13 @@ class Conversion:
 
     def convert_state(self, sidecar: Path) -> None:
         """Check a checkpoint, and bring its state into the present layout."""
-        about, path, buffer = read_json(sidecar, FORM), sidecar.with_suffix(".pt"), io.BytesIO()
-        if not path.exists() or sha256(path) != about["state_sha256"] or saved_step(sidecar) != about["step"]:
-            raise PipelineError(f"{path} is missing, damaged or renamed: put it back, or delete it and its .json")
-        state = torch.load(path, map_location="cpu", weights_only=True)
-        rebuilt = rebuild_state(about["description"]["program"], state, about["step"])
+        path, buffer = sidecar.with_suffix(".pt"), io.BytesIO()
+        with content_of(path, PipelineError):
+            about = read_json(sidecar, FORM)
+            if not path.exists() or sha256(path) != about["state_sha256"] or saved_step(sidecar) != about["step"]:
+                raise PipelineError(f"{path} is missing, damaged or renamed: put it back, or delete it and its .json")
+            state = torch.load(path, map_location="cpu", weights_only=True)
+            rebuilt = rebuild_state(about["description"]["program"], state, about["step"])
         if rebuilt is not state:
             torch.save(rebuilt, buffer)
             self.moved[about["state_sha256"]] = hashlib.sha256(buffer.getvalue()).hexdigest()
@@ -108,10 +122,12 @@ class Conversion:
                 source = owner if folder.name == "source" else source
                 done += [f"{folder.name}: {changed} files converted"] if changed else []
             elif (path := folder / "results.json").exists() and not folder.name.startswith("old-"):
-                about = read_json(path)
-                config = read_json(folder / "config.json") if (folder / "config.json").exists() else about["config"]
-                config.pop("owner", None)
-                if present_config(config)[1] != config or self._with_moved(about) != about:
+                with content_of(path, PipelineError):
+                    about = read_json(path)
+                    config = read_json(folder / "config.json") if (folder / "config.json").exists() else about["config"]
+                    config.pop("owner", None)
+                    older = present_config(config)[1] != config or self._with_moved(about) != about
+                if older:
                     if (kept := folder.with_name(f"old-{folder.name}")).exists():
                         raise PipelineError(f"{kept} exists already: remove or rename it")
                     self.aside.append(str(folder.relative_to(self.root)))
@@ -122,7 +138,10 @@ class Conversion:
 
     def _convert_part(self, folder: Path, sidecars: list[Path]) -> tuple[Identity, int]:
         """Convert the sidecars and the files beside them; returns the run, and the number of changed files."""
-        found, changed = [self._described(read_json(path)["description"]) for path in sidecars], 0
+        found, changed = list[tuple[Identity, Json, Json]](), 0
+        for path in sidecars:
+            with content_of(path, PipelineError):
+                found.append(self._described(read_json(path)["description"]))
         owner, record, _ = found[-1]
         for path, (*_, description) in zip(sidecars, found, strict=True):
             changed += self._stage(path, self._with_moved(read_json(path) | {"description": description}))
@@ -140,8 +159,9 @@ class Conversion:
         for name, column in manifest["columns"].items() if manifest["complete"] else ():
             if not (file := path.with_name(f"{name}.npy")).exists() or sha256(file) != column["sha256"]:
                 raise PipelineError(f"{file} is missing or damaged: its checksum is not the one in {path}")
-        manifest["env"] = EnvSpec.of(manifest["env"]).to_json()
-        manifest["config"] = present_config(manifest["config"])[1]
+        with content_of(path, PipelineError):
+            manifest["env"] = EnvSpec.of(manifest["env"]).to_json()
+            manifest["config"] = present_config(manifest["config"])[1]
         manifest["owner"] = owner._asdict() if owner else manifest["owner"]
         return self._stage(path, manifest)
 
@@ -186,3 +206,6 @@ def command(arguments: Sequence[str]) -> None:
     except (PipelineError, OSError) as error:
         print(f"error: {' '.join(str(error).splitlines())}", file=sys.stderr)
         sys.exit(2)
+    except KeyboardInterrupt:
+        print("interrupted: the same command continues", file=sys.stderr)
+        sys.exit(130)
