@@ -142,6 +142,17 @@ def test_an_older_checkpoint_replaces_a_damaged_one(expected, root, stage):
     assert str(folder) in message and "remove" in message
 
 
+def test_without_a_manifest_recorded_steps_are_not_overwritten(expected, root):
+    """Once it is back, the run continues."""
+    kill_late(root / SOURCE, 4)
+    manifest = root / HISTORIES / "manifest.json"
+    aside = manifest.rename(root / "aside.json")
+    assert "restore them" in refusal("train_agents", root)
+    aside.rename(manifest)
+    done("train_agents", root)
+    check_same_results(root, expected, [])
+
+
 DROPPED = object()
 ALSO = {("config", "data"): DROPPED, ("description", "run"): "x"}  # options of a source, a checkpoint of another run
 OTHERS = (DROPPED, None, "x", -1, 10**30, 1e400, float("nan"), [], {}, [[[]]], True)

@@ -20,7 +20,7 @@ from icrl.envs.tasks import Split, changing, development_of, split_tasks
 from icrl.evaluation.diagnostics import filming
 from icrl.recording.source_agents import SourceCurves, examine
 from icrl.runs import files
-from icrl.runs.checkpoint import FINISHED, check_run, load_newest
+from icrl.runs.checkpoint import FINISHED, check_run, load_newest, sidecars
 from icrl.runs.device import device_of, prepare
 from icrl.runs.evaluations import SOURCE_EVALUATIONS
 from icrl.runs.metrics import INSPECTORS, check_writers
@@ -67,7 +67,7 @@ def record_part(config: Config, part: Part = WHOLE) -> None:
         with files.only_writer(histories):
             if (histories / "manifest.json").exists():
                 files.check_same(config, read_manifest(histories)["config"], compared(config), str(histories))
-            elif (folder / FINISHED).exists():
+            elif (folder / FINISHED).exists() or sidecars(folder, "last"):  # a new store would overwrite the columns
                 raise ConfigError(f"{folder} belongs to histories missing from {histories}: restore them, or remove it")
             if not (folder / FINISHED).exists():
                 # An asynchronous unroll has its own environments; those here only start the streams.
