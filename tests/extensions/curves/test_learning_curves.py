@@ -246,9 +246,10 @@ def test_half_a_line_at_the_end_of_a_table_is_no_point(tmp_path: Path, torn: str
 
 
 def test_a_damaged_table_and_a_full_disk_are_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / CSV).write_text("step,tag,value\nfirst,train/loss,1\n")
-    with pytest.raises(PipelineError, match=r"scalars\.csv is damaged .* remove it"):
-        MetricLogger(tmp_path, 3, BOTH)
+    for damage in (b"first,train/loss,1\n", b"1,train/l\xefss,1\n"):
+        (tmp_path / CSV).write_bytes(b"step,tag,value\n" + damage)
+        with pytest.raises(PipelineError, match=r"scalars\.csv is damaged .* remove it"):
+            MetricLogger(tmp_path, 3, BOTH)
     (tmp_path / CSV).unlink()
     logger = MetricLogger(tmp_path, 0, CurvesConfig(writer=["csv"]))
     (tmp_path / CSV).symlink_to("/dev/full")

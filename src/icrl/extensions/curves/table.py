@@ -31,8 +31,8 @@ class Table(Writer):
         if not self._path.exists():
             return
         last = math.inf if done is None else done or -1
-        lines = self._path.read_text(encoding="utf-8").splitlines(keepends=True)
         try:  # a killed process may leave half a line
+            lines = self._path.read_text(encoding="utf-8").splitlines(keepends=True)
             kept = [line for line in lines[1:] if line.endswith("\n") and int(line.partition(",")[0]) <= last]
         except ValueError as error:
             raise PipelineError(f"{self._path} is damaged ({error}): remove it, and its curves begin here") from error
