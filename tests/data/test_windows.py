@@ -2,6 +2,8 @@
 
 import itertools
 from collections import Counter
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -210,15 +212,27 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Histories:
 
 @pytest.mark.parametrize(("options", "objective", "plugin"), KINDS)
 def test_rows_are_prepared_a_few_at_a_time(store: Histories, options, objective, plugin, monkeypatch) -> None:
-    """With the batches of those that are prepared at once. The mean weight is 1 but for clipping; on disk nothing is
-    left behind."""
+    """With the batches of those that are prepared at once. The mean weight is 1 but for clipping."""
     at_once = mixture_of(store, options, objective, plugin)
     for part in at_once.parts if objective.weighting != "none" else ():
         assert torch.cat([*part.split("weight", 1000)]).float().mean().item() == pytest.approx(1, abs=0.05)
     monkeypatch.setattr(columns, "_CHUNK", 40_000)
     monkeypatch.setattr(lives, "_AT_ONCE", 10_000)
     assert_same_batches(at_once, mixture_of(store, options, objective, plugin))
-    assert not [*store.folder.glob(".scratch*")]
+
+
+def test_an_array_on_disk_has_no_name_from_the_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """So that nothing of it is left when the process is killed while its space is reserved."""
+    reserved, names = columns.reserve, list[Path]()
+
+    def reserve(*arguments: Any) -> None:
+        reserved(*arguments)
+        names.extend(tmp_path.iterdir())
+
+    monkeypatch.setattr(columns, "reserve", reserve)
+    array = columns.scratch(tmp_path, (2, 3), np.float32)
+    array[:] = 1
+    assert array.sum() == 6 and names == []
 
 
 class Unread:

@@ -82,9 +82,10 @@ def test_reserve_gives_space_or_is_an_error(tmp_path, monkeypatch, way):
     path.write_bytes(b"head")
     if way == "by writing":
         monkeypatch.delattr(os, "posix_fallocate")
-    with file_size_limit(10_000), pytest.raises(PipelineError, match=r"cannot reserve 0\.1 MB for .*/file"):
-        files.reserve(path, 100_000)
-    files.reserve(path, 100_000)
+    with path.open("r+b") as file:
+        with file_size_limit(10_000), pytest.raises(PipelineError, match=r"cannot reserve 0\.1 MB for .*/file"):
+            files.reserve(file, 100_000, path)
+        files.reserve(file, 100_000, path)
     assert path.read_bytes() == b"head" + bytes(99_996)
     if way == "posix_fallocate":
         assert path.stat().st_blocks * 512 >= 100_000  # real space, no hole

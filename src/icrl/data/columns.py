@@ -4,7 +4,7 @@ import math
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from tempfile import NamedTemporaryFile
+from tempfile import TemporaryFile, gettempdir
 from typing import Any
 
 import numpy as np
@@ -74,9 +74,9 @@ def scratch(folder: Path, shape: tuple[int, ...], dtype: Any) -> np.ndarray:
     may only be read. Raises `PipelineError` if there is no room."""
     where = folder if os.access(folder, os.W_OK) else None
     try:
-        with NamedTemporaryFile(dir=where, prefix=".scratch-") as file:
-            reserve(Path(file.name), max(1, math.prod(shape) * np.dtype(dtype).itemsize))
-            return np.memmap(file.name, dtype, "r+", shape=shape)
+        with TemporaryFile(dir=where) as file:  # without a name, so a killed process leaves nothing
+            reserve(file, max(1, math.prod(shape) * np.dtype(dtype).itemsize), where or Path(gettempdir()))
+            return np.memmap(file, dtype, "r+", shape=shape)
     except OSError as error:
         raise PipelineError(f"cannot write to {where or 'TMPDIR'}: {error.strerror}; set TMPDIR") from error
 

@@ -257,7 +257,8 @@ class HistoryWriter:
                 np.lib.format.open_memmap(path, "w+", np.dtype(dtype), whole, version=(2, 0))
             except OSError as error:
                 raise PipelineError(f"cannot write {path}: {error.strerror}") from error
-            reserve(path, path.stat().st_size)
+            with path.open("r+b") as file:
+                reserve(file, path.stat().st_size, path)
             columns[name] = {"dtype": dtype, "shape": list(whole), "sha256": None}
         return columns
 

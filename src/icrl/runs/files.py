@@ -11,7 +11,7 @@ import re
 from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, NamedTuple, Self
+from typing import IO, Any, NamedTuple, Self
 
 from icrl.config.modules import describe_error
 from icrl.config.options import Options, quoted, walk, without_former
@@ -102,17 +102,18 @@ def sha256(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def reserve(path: Path, size: int) -> None:
-    """Allocate `size` bytes on disk for `path`; on a full disk a write through a memory map would kill the process."""
+def reserve(file: IO[bytes], size: int, path: Path) -> None:
+    """Allocate `size` bytes on disk for the open `file` (errors name `path`); on a full disk a write through a memory
+    map would kill the process."""
     try:
-        with path.open("r+b") as file:
-            if hasattr(os, "posix_fallocate"):
-                os.posix_fallocate(file.fileno(), 0, size)
-            else:  # macOS: write the missing bytes
-                file.seek(0, os.SEEK_END)
-                while (missing := size - file.tell()) > 0:
-                    file.write(bytes(min(missing, 1 << 24)))
-            os.fsync(file.fileno())
+        if hasattr(os, "posix_fallocate"):
+            os.posix_fallocate(file.fileno(), 0, size)
+        else:  # macOS: write the missing bytes
+            file.seek(0, os.SEEK_END)
+            while (missing := size - file.tell()) > 0:
+                file.write(bytes(min(missing, 1 << 24)))
+            file.flush()
+        os.fsync(file.fileno())
     except OSError as error:
         raise PipelineError(f"cannot reserve {size / 1e6:.1f} MB for {path}: {error.strerror}") from error
 
