@@ -51,7 +51,6 @@ def test_a_union_reads_as_the_whole_store(store: Histories, union: Histories) ->
 def test_batches_of_a_union_are_those_of_the_whole_store(
     store: Histories, union: Histories, options, objective, plugin
 ) -> None:
-    """On disk nothing is left behind."""
     assert_same_batches(*(mixture_of(one, options, objective, plugin) for one in (store, union)))
 
 
