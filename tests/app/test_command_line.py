@@ -1,6 +1,7 @@
 """How an entry point runs: its help, what it says to wrong options, and where it computes."""
 
 import os
+import re
 import runpy
 import signal
 from collections.abc import Callable
@@ -17,7 +18,7 @@ from icrl import extensions
 from icrl.__main__ import PROGRAMS
 from icrl.app.command_line import description, help_text, run_program
 from icrl.app.compose import CONF, compose_config, load_config, presets_of
-from icrl.app.root import Config
+from icrl.app.root import CHOICES, Config
 from icrl.config.options import walk
 from icrl.contracts import ConfigError, Stopped
 from icrl.programs import evaluate
@@ -50,6 +51,8 @@ def test_help_is_short_and_explains_what_is_named() -> None:
             assert not key.startswith(shown) or option.allowed.split()[0] in text
     text = help_text("train_agents", "meaning", Config, ["source"])
     assert all(f"  {name}" in text for name in presets_of("source")) and "source.value_coefficient" in text
+    of_name = help_text("train_agents", "meaning", Config, ["source.name"])
+    assert all(re.search(rf"\b{name}\b", of_name) for name in CHOICES["source"]())
     with pytest.raises(ConfigError, match=r"--help sorce: .*did you mean source\?"):
         help_text("train_agents", "", Config, ["sorce"])
 

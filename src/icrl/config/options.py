@@ -111,8 +111,7 @@ def group_class(root: type[Options], group: str, values: Any) -> type[Options] |
     """Class of the `group` of a root with the recorded `values`; None for a plain option or an unknown choice."""
     if (field := root.model_fields.get(group)) is None or field.default_factory is None:
         return None
-    choice = next((mark for mark in field.metadata if isinstance(mark, Choice)), None)
-    if choice is None:
+    if (choice := _choice_of(field)) is None:
         return field.default_factory  # pyrefly: ignore
     return choice.choices().get(str(values.get("name"))) if isinstance(values, Mapping) else None
 
@@ -194,6 +193,10 @@ class Choice:
         return kind.model_validate(value)
 
 
+def _choice_of(field: FieldInfo) -> Choice | None:
+    return next((mark for mark in field.metadata if isinstance(mark, Choice)), None)
+
+
 def _check_text(value: Any, pattern: str = "(?s:.+)") -> str:
     if not isinstance(value, (str, int, float)) or "\0" in str(value) or not re.fullmatch(pattern, str(value)):
         raise ValueError
@@ -233,16 +236,19 @@ class Declared(NamedTuple):
     stages: str  # that use it
 
 
-def walk(config: Options, prefix: str = "", stages: str = "") -> Iterator[tuple[str, Any, Declared]]:
-    """Every option as (dotted key, value, declaration), in order of declaration."""
+def walk(
+    config: Options, prefix: str = "", stages: str = "", choice: Choice | None = None
+) -> Iterator[tuple[str, Any, Declared]]:
+    """Every option as (dotted key, value, declaration), in order of declaration. `config` is one of `choice`."""
     for name, field in type(config).model_fields.items():
         value, about = getattr(config, name), dict[str, Any](field.json_schema_extra or {})  # pyrefly: ignore
         # A group of a program that is no stage belongs to that program alone.
         used = stages if stages.isalpha() and stages != "all" else about["stages"] or stages
         if isinstance(value, Options):
-            yield from walk(value, f"{prefix}{name}.", used)
+            yield from walk(value, f"{prefix}{name}.", used, _choice_of(field))
         else:
-            declared = Declared(field.description or "", allowed(field), about["may_change"], about["is_budget"], used)
+            words = f"one of {', '.join(sorted(choice.choices()))}" if choice and name == "name" else allowed(field)
+            declared = Declared(field.description or "", words, about["may_change"], about["is_budget"], used)
             yield f"{prefix}{name}", value, declared
 
 
