@@ -162,6 +162,10 @@ def test_what_is_left_of_a_goal_that_moved() -> None:
     assert "success_10_after_move" not in short["moved_goal"]["model"]["final"]
     header, _, row = diagnostic.moved_table(short["moved_goal"]).splitlines()  # four episodes come after the move
     assert header.split()[7:11] == ["4", "5", "6", "7-8"] and row.split()[-2:] == ["-", "-"]
+    shorter = {"model": {"curves": {"success": {"mean": [0.0, 0.5, 1.0]}}, "final": {"success": {"mean": 1.0}}}}
+    header, _, row = diagnostic.moved_table(shorter).splitlines()  # episode 3 is the last quarter
+    assert header.split()[7:] == ["1", "2", "3", "old", "first", "2", "old", "first", "3"]
+    assert row.split() == ["model", "0.000", "0.500", "1.000", "-", "-"]
 
 
 def test_a_moved_goal_has_two_panels_and_a_line_at_the_move() -> None:

@@ -169,11 +169,12 @@ def moved_table(moved: Mapping[str, Any]) -> str:
     num_episodes = len(next(iter(moved.values()))["curves"]["success"]["mean"])
     before, last = move_of(num_episodes), tail_heading(num_episodes)
     after = [later for later in _SHOWN if before + later <= num_episodes]
-    header = [f"goal moves after episode {before}, success at", *(str(before + later) for later in (0, *after)), last]
-    rows = [[*header, *(f"old first {before + later}" for later in after)]]
+    rows = list[dict[str, str]]()  # by heading, so an episode that is the whole last quarter is shown once
     for name, numbers in moved.items():
         success, old = numbers["curves"]["success"], numbers["curves"].get(VISITS)
-        shown = [at(success, before + later) for later in (0, *after)]
-        end = f"{numbers['final']['success']['mean']:.3f}"
-        rows.append([name, *shown, end, *(at(old, before + later) for later in after)])
-    return aligned(rows)
+        row = {f"goal moves after episode {before}, success at": name}
+        row |= {f"{before + later}": at(success, before + later) for later in (0, *after)}
+        row[last] = f"{numbers['final']['success']['mean']:.3f}"
+        row |= {f"old first {before + later}": at(old, before + later) for later in after}
+        rows.append(row)
+    return aligned([[*rows[0]], *([*row.values()] for row in rows)])
