@@ -37,6 +37,10 @@ def test_rotary_positions_of_a_critic_need_attention() -> None:
     check_refusal(load, ["model.trunk=delta", "encoder.position=rope"], ("encoder.position=rope", "model.trunk=delta"))
 
 
+def test_an_unknown_option_is_answered_with_a_longer_one_of_its_group_before_one_of_another_group() -> None:
+    check_refusal(load, ["critic.discount=0.9"], ["did you mean critic.discount_factor?"])
+
+
 @pytest.mark.parametrize("line", Path(__file__).with_name("allowed.txt").read_text().splitlines())
 def test_options_that_only_nearly_conflict_are_allowed(line: str) -> None:
     load([*RULES, *re.split(r" (?=[\w.]+=)", line)])
