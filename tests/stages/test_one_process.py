@@ -57,6 +57,13 @@ def test_a_checkpoint_beyond_the_training_is_refused_before_it(tmp_path: Path) -
     assert not [*tmp_path.iterdir()]
 
 
+def test_a_run_whose_own_histories_or_models_are_not_used_is_refused_before_any_work(tmp_path: Path) -> None:
+    for option in ("histories=other", "run=other"):
+        said = refusal("pipeline", tmp_path, "name=own", option)
+        assert option in said and "name=own" in said
+    assert not [*tmp_path.iterdir()]
+
+
 def test_agents_are_examined_by_whoever_comes_next(finished: Path, tmp_path: Path, monkeypatch) -> None:
     """The run ends in stage two: its agents were not examined, or were; the same command goes on."""
     with monkeypatch.context() as broken:

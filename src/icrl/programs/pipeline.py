@@ -49,8 +49,12 @@ def main(config: Config) -> Path:
 
 
 def _check_trained(config: Config) -> None:
-    """Raise `ConfigError` if the policy needs a training that is not finished and no stage of this program, or an
-    update that the training does not reach."""
+    """Raise `ConfigError` if a stage would read another run than this one, or if the policy needs a training that is
+    not finished and no stage of this program, or an update that the training does not reach."""
+    for key, names in (("histories", config.histories), ("run", [config.run])):
+        what = f"must include name={config.name}, which src.pipeline records and trains"
+        how = "leave it out, or run each stage by its own program"
+        refuse(config.name not in names, f"{key}={','.join(names)}: {what}; {how}")
     policy = f"policy.model={config.policy.model} with policy.advantage_scale={config.policy.advantage_scale:g}"
     learned = f"objective.name={config.objective.name} is learned by {command_of(config.objective.program)}"
     refuse(config.objective.program != "train_gpt", f"{learned}, which src.pipeline does not run")
@@ -62,7 +66,7 @@ def _check_trained(config: Config) -> None:
     if config.policy.model == "finetuned":
         options = config.finetune
         key, last = "finetune.num_iterations", options.num_iterations * options.num_mini_batches
-    beyond = config.run == config.name and isinstance(update, int) and not 0 < update <= last
+    beyond = isinstance(update, int) and not 0 < update <= last
     refuse(beyond, f"evaluation.checkpoint={update}: must be best, last, or 1 to {last}, the updates of {key}")
 
 
