@@ -86,6 +86,8 @@ def test_wrong_steps_are_refused(finished):
     assert next_step.metadata["autoreset_mode"] == AutoresetMode.NEXT_STEP
     with pytest.raises(ConfigError, match="SAME_STEP"):
         icrl.rollout(policy, next_step, num_episodes=1)
+    with pytest.raises(ConfigError, match=r"action_space=Discrete\(4\): must be Discrete\(5\)"):
+        icrl.rollout(policy, gymnasium.make("FrozenLake-v1"), num_episodes=1)
     env = icrl.make_env(policy.config.env)
     for tasks, said in (([[0.5]], "tasks has 0.5: must be whole numbers"), ([1], r"shape \(1,\): must be \(1, 1\)")):
         with pytest.raises(ValueError, match=said):

@@ -21,6 +21,7 @@ from typing import Any, Literal, get_args
 import gymnasium
 import numpy as np
 import torch
+from gymnasium.spaces import Box
 from gymnasium.vector import AutoresetMode, SyncVectorEnv, VectorEnv
 
 from icrl.app.root import Config
@@ -148,11 +149,15 @@ def rollout(
 ) -> np.ndarray[Any, np.dtype[np.float64]]:
     """Play `num_episodes` episodes of every stream of a Gymnasium environment from an empty context.
 
-    Returns the returns `[B, num_episodes]`. Raises `ConfigError` if a vector environment is not in SAME_STEP mode."""
+    Returns the returns `[B, num_episodes]`. Raises `ConfigError` for foreign actions, and modes but SAME_STEP."""
     refuse(num_episodes < 1, f"num_episodes={num_episodes}: must be at least 1")
     same_step = AutoresetMode.SAME_STEP
     batch = env if isinstance(env, VectorEnv) else SyncVectorEnv([lambda: env], autoreset_mode=same_step)
     refuse(batch.metadata.get("autoreset_mode") != same_step, f"autoreset_mode of the environments must be {same_step}")
+    known, actions = policy.spec.action_space, batch.single_action_space
+    if isinstance(actions, Box):
+        actions = Box(actions.low.astype(np.float32), actions.high.astype(np.float32))
+    refuse(actions != known, f"env.action_space={actions}: must be {known}, as where the model was trained")
     policy.reset(batch.num_envs)
     obs, _ = batch.reset(seed=seed)
     returns, number = np.zeros((batch.num_envs, num_episodes)), np.zeros(batch.num_envs, dtype=int)
