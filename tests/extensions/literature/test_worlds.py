@@ -42,6 +42,8 @@ def test_steps_follow_the_tables() -> None:
     assert reward.mean() == pytest.approx(float(env.means[0, 2, 1]), abs=0.025)
     assert reward.std() == pytest.approx(1, abs=0.02) and not ended.any()
     assert abs(np.corrcoef(after == 0, reward)[0, 1]) < 0.02
+    later, paid, _ = env.move(state._replace(episode=zero + 1), zero + 1)
+    assert max(abs(np.corrcoef(pair)[0, 1]) for pair in ((after == 0, later == 0), (reward, paid))) < 0.02
 
 
 def test_the_planner_is_backward_induction() -> None:
@@ -68,6 +70,62 @@ def test_memory_equals_a_scalar_count(name: str) -> None:
             total[b, obs, action] += float(played.reward[t, b])
     np.testing.assert_array_equal(streams.carry.count, count)
     np.testing.assert_allclose(streams.carry.total, total, rtol=1e-5)
+
+
+def experience(size: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """Transitions `[B, 3, 2, 3]` and sums of rewards `[B, 3, 2]` that all streams have met; one action never."""
+    generator = torch.Generator().manual_seed(2)
+    count = torch.randint(6, (3, 2, 3), generator=generator).float()
+    count[1, 0] = 0
+    total = 3 * torch.randn(3, 2, generator=generator) * (count.sum(-1) > 0)
+    return count.expand(size, -1, -1, -1), total.expand(size, -1, -1)
+
+
+@pytest.mark.parametrize("name", ["PSRL", "OPSRL"])
+def test_drawn_mdps_have_the_distribution_of_the_posterior(name: str) -> None:
+    size, rng, (count, total) = 20_000, np.random.default_rng(0), experience(20_000)
+    probability, reward, radius = references_of(mdps(num_states=3, num_actions=2))[name].likely(
+        count, total, stream_seeds(0, size)
+    )
+    assert radius is None
+    for state, action in itertools.product(range(3), range(2)):
+        seen = count[0, state, action].numpy()
+        mean, deviation = (1 + float(total[0, state, action])) / (1 + seen.sum()), (1 + seen.sum()) ** -0.5
+        means = rng.normal(mean, deviation, size)
+        means = np.maximum(means, mean) if name == "OPSRL" else means
+        rows = rng.dirichlet(1 + seen, size)
+        pairs = [(reward[:, state, action], means), *zip(probability[:, state, action].T, rows.T, strict=True)]
+        for ours, theirs in pairs:
+            assert abs(float(ours.mean()) - theirs.mean()) < 6 * theirs.std() * (2 / size) ** 0.5
+            assert float(ours.std()) == pytest.approx(theirs.std(), rel=0.05)
+
+
+def test_means_and_bounds_by_the_formulas() -> None:
+    """Of greedy planning and of UCRL2, action by action."""
+    policies, (count, total) = references_of(mdps(num_states=3, num_actions=2)), experience(1)
+    bounded, greedy = (policies[name].likely(count, total, torch.zeros(1)) for name in ("UCRL2", "greedy planning"))
+    steps = float(count.sum())
+    for at in itertools.product([0], range(3), range(2)):
+        seen, paid = count[at], float(total[at])
+        number = max(float(seen.sum()), 1)
+        mean, expected = (paid / number, (seen / number).tolist()) if seen.any() else (1, [1 / 3] * 3)
+        assert bounded[0][at].tolist() == pytest.approx(expected)
+        assert float(bounded[1][at]) == pytest.approx(mean + 0.1 * (2 * np.log(2 * 3 * 2 * steps) / number) ** 0.5)
+        assert float(bounded[2][at]) == pytest.approx(0.1 * (14 * 3 * np.log(2 * 2 * steps) / number) ** 0.5)
+        assert greedy[0][at].tolist() == pytest.approx(((1 + seen) / (3 + seen.sum())).tolist())
+        assert float(greedy[1][at]) == pytest.approx((1 + paid) / (1 + seen.sum()))
+
+
+@pytest.mark.parametrize("name", ["PSRL", "UCRL2", "greedy planning"])
+def test_with_all_known_the_plan_is_the_optimum(name: str) -> None:
+    env = mdps(num_states=3, num_actions=2, num_tasks=20)
+    policy, probability, means = references_of(env)[name], env._probability.float(), env.means.float()
+    empty, (_, start) = policy.initial_carry(20), env.reset(env.all_tasks(), stream_seeds(0, 20))
+    known = empty._replace(count=1e7 * probability, total=1e7 * means)
+    plan = policy.act(known, start, Noise(stream_seeds(1, 20)).draw(1)[0])[1].plan
+    for timestep, state in itertools.product(range(4), range(3)):
+        where = State(env.all_tasks(), *torch.zeros(2, 20).long(), torch.tensor(state), torch.tensor(timestep))
+        assert (plan[:, timestep, state] == env.optimal_action(where)).float().mean() > 0.9  # the others are close
 
 
 @pytest.mark.long
