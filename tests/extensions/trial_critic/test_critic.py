@@ -94,6 +94,7 @@ def test_a_value_head_leaves_the_policy_as_it_is():
     made = with_values(model, Ranks())
     ours, theirs = (Trials(OPTIONS, ENV, ENV.all_tasks(), one, seed=5).batch_at(0) for one in (model, plain))
     assert all(map(torch.equal, ours, theirs))
+    assert not any(one.any() for one in model.value_head.parameters())  # values begin as 0
     objective = made(replace(OPTIONS, gae_lambda=0.9), ENV.spec, model.head, dict)
     found = model.head.log_prob(objective.logits(model, ours), ours.action)
     assert torch.allclose(found, ours.log_prob, atol=1e-5)
