@@ -156,15 +156,16 @@ def test_coverage_of_several_runs() -> None:
 def test_the_search_off_a_plan_is_compared_with_a_blind_replay() -> None:
     """Stream by stream; the second run has none for the walk of another version, so only what all have is there."""
     luck = np.random.default_rng(0).random((1, 6, 3)) / 2
-    run = {"coverage": {"plan": luck}, "off_plan": {"plan": luck + 0.1}, "blind_replay": {"plan": luck}}
+    more = np.array([0.1, 0.2, 0.3])
+    run = {"coverage": {"plan": luck}, "off_plan": {"plan": luck + more}, "blind_replay": {"plan": luck}}
     found = exploration.exploration_numbers([run], OPTIONS, 0)
     assert list(found) == ["coverage", "off_plan", "blind_replay", "off_plan_gain"]
     gain = found["off_plan_gain"]["plan"]
-    assert all(gain[name] == pytest.approx([0.1] * 3) for name in ("mean", "low", "high"))
+    assert all(gain[name] == pytest.approx(more) for name in ("mean", "low", "high"))
     header, _, row = exploration.off_plan_table(found).splitlines()
     assert header.split()[-6:] == ["2", "3", "4", "blind", "replay", "difference"]
-    expected = [*(f"{share:.3f}" for share in (luck + 0.1).mean((0, 1))), f"{luck.mean((0, 1))[-1]:.3f}"]
-    assert row.split() == ["plan", *expected, "0.100", "[0.100,", "0.100]"]
+    expected = [*(f"{share:.3f}" for share in (luck + more).mean((0, 1))), f"{luck.mean((0, 1))[-1]:.3f}"]
+    assert row.split() == ["plan", *expected, "0.300", "[0.300,", "0.300]"]
     assert list(exploration.exploration_numbers([run, {"coverage": {"plan": luck}}], OPTIONS, 0)) == ["coverage"]
 
 
