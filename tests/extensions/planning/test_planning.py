@@ -54,7 +54,7 @@ def test_the_head_is_the_categorical_of_its_first_parameters() -> None:
 def test_the_loss_equals_its_equation() -> None:
     model = gpt(SPEC, head="planning")
     objective = PlanningObjective(PlanningConfig(), SPEC, model.head)
-    batch = batch_of(3, LENGTH, terminated=[0, 1, 0] * LENGTH)
+    batch = batch_of(3, LENGTH, terminated=[0, 1, 0] * LENGTH, truncated=[0, 0, 1] * LENGTH)
     batch = batch._replace(weight=torch.rand(3, LENGTH, generator=torch.Generator().manual_seed(2)))
     parameters = model(context_of(Window.of(batch))).detach()
     expected = dict.fromkeys(("imitation", "reward_nll", "next_obs_nll"), 0.0)
