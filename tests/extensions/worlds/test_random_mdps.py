@@ -217,6 +217,27 @@ def test_with_all_known_it_plays_the_optimum(name: str) -> None:
     np.testing.assert_allclose(value[:, 0], best[:, 0], rtol=0.01)
 
 
+@pytest.mark.parametrize("name", MAKERS)
+def test_what_is_not_known_is_drawn_from_the_prior(name: str) -> None:
+    """Plans of one step, which is worth most where it leads to state 2. First, action 0 has led there once, and
+    action 1 was never done. Then action 0 leads to a state that was never entered, and action 1 to state 2 every other
+    time."""
+    size, rng = 20_000, np.random.default_rng(0)
+    env = MAKERS[name](num_states=3, num_actions=2, num_tasks=3, max_episode_steps=1)
+    policy, seeds = PosteriorSamplingRL(env), stream_seeds(0, size)
+    start, empty = env.reset(torch.zeros(size, 1).long(), seeds)[1], policy.initial_carry(size)
+    once, known = torch.zeros(2, 2, 3)
+    once[0, 2], known[0, 1], known[1, 0], known[1, 2] = 1, 2e6, 1e6, 1e6
+    drawn = (rng.dirichlet(np.array([1, 1, 1 + 3 * more]) / 3, size)[:, 2] for more in (1, 0))
+    cases = [(once, 0.0, np.greater(*drawn).mean()), (known, math.nan, 1 / 3)]  # 1 of 3 states pays
+    for seen, unknown, expected in cases:
+        count = empty.count.clone()
+        count[:, 0] = seen
+        paid = torch.tensor([0.0, unknown, 1.0]).expand(size, -1)
+        action, _ = policy.act(empty._replace(count=count, paid=paid), start, Noise(seeds).draw(1)[0])
+        assert (action == 0).double().mean() == pytest.approx(expected, abs=0.02)
+
+
 def test_it_learns_in_a_garnet() -> None:
     """Far above random play in its last episodes, and as bad as that in the first."""
     env = garnet(num_states=6, num_tasks=10, max_episode_steps=20)
