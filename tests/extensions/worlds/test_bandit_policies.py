@@ -14,7 +14,7 @@ from icrl.contracts import ConfigError, Step
 from icrl.envs import make_env
 from icrl.evaluation.in_context import play_episodes
 from icrl.evaluation.references import references_of
-from icrl.extensions.worlds.indices import GittinsIndex, gittins_indices
+from icrl.extensions.worlds.indices import GittinsIndex, TunedUCB1, gittins_indices
 from icrl.extensions.worlds.learners import UCB1, LinearThompsonSampling, LinUCB, Pulls, ThompsonSampling
 from icrl.randomness import Noise, stream_seeds
 from icrl.spaces import discrete_spec
@@ -169,9 +169,19 @@ PUBLISHED = {
 
 
 def test_indices_are_those_of_the_literature() -> None:
-    """Gittins, Glazebrook and Weber (2011), table 8.4: discount 0.9, by successes and failures."""
+    """Gittins, Glazebrook and Weber (2011), table 8.4: discount 0.9, which is that of a life of 20 pulls, by successes
+    and failures."""
     expected = [[0.7029, 0.5001, 0.3796], [0.8001, 0.6346, 0.5163], [0.8452, 0.7072, 0.6010]]
-    np.testing.assert_allclose(gittins_indices(150, 0.9)[:3, :3], expected, atol=2e-4)
+    for found in (gittins_indices(150, 0.9), GittinsIndex(COIN, 20)._indices):
+        np.testing.assert_allclose(found[:3, :3], expected, atol=3e-4)
+
+
+def test_tuned_ucb1_by_its_formula() -> None:
+    """Before pull 14, with 0, 3 and 10 pulls of the arms."""
+    pulls = known_pulls(np.array([[0, 3, 10]]), np.array([[0, 2, 4]]), 1)
+    found = TunedUCB1(COIN, None).scores(pulls.count, pulls.total, pulls.context, torch.zeros(1))[0]
+    expected = [mean + 0.2 * (2 * math.log(14) / n) ** 0.5 for mean, n in ((1 / 2, 2), (3 / 5, 5), (5 / 12, 12))]
+    assert found.tolist() == pytest.approx(expected)
 
 
 def test_a_life_of_one_pull_is_worth_its_mean() -> None:
