@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
-from critics import CONFIG, SPEC, batch_of, critic_of, fresh_critic, shown
+from critics import CONFIG, SPEC, batch_of, config_of, critic_of, fresh_critic, shown
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from legal_world import LEGAL, Fixed, masks, restricted
@@ -18,7 +18,7 @@ from icrl.config.options import replace
 from icrl.contracts import ConfigError
 from icrl.extensions.offline_rl.awr import AdvantageWeightedRegression
 from icrl.extensions.offline_rl.ilql import ImplicitQLearning
-from icrl.nn.gpt import GPT
+from icrl.nn.gpt import GPT, Window, context_of
 from icrl.programs import pipeline
 
 
@@ -110,8 +110,9 @@ def test_no_gradient_reaches_the_critic_which_sees_no_dropout() -> None:
 
 @settings(max_examples=10, deadline=None)
 @given(legal=masks, seed=st.integers(0, 99))
-def test_imitation_equals_that_of_a_model_of_legal_actions(legal: list[list[bool]], seed: int) -> None:
-    batch, critic = legal_world.batch_of(legal, seed), outspoken(fresh_critic(CONFIG, LEGAL))
+def test_losses_are_those_of_models_of_legal_actions(legal: list[list[bool]], seed: int) -> None:
+    batch, cautious = legal_world.batch_of(legal, seed), config_of(critic={"conservative_scaling": 1.0})
+    critic = outspoken(fresh_critic(cautious, LEGAL)).eval()
     model = Fixed(torch.randn(1, 4, 3, generator=torch.Generator().manual_seed(seed)) * 9)
     awr = AdvantageWeightedRegression(CONFIG.awr, critic.target)
     terms, _ = awr(model, batch)
@@ -120,5 +121,10 @@ def test_imitation_equals_that_of_a_model_of_legal_actions(legal: list[list[bool
     weights = awr.log_weights(awr.advantage(batch).flatten())[0].exp()
     losses = torch.stack([F.cross_entropy(*restricted(model.logits.detach(), batch, t)) for t in range(4)])
     torch.testing.assert_close(terms["imitation"].detach(), (losses * weights).mean())
+    learned, metrics = ImplicitQLearning(critic)(critic, batch)
+    q = critic(context_of(Window.of(batch))).q.detach()
+    losses = torch.stack([F.cross_entropy(*restricted(q[i], batch, t)) for i in range(2) for t in range(4)])
+    torch.testing.assert_close(learned["conservative"].detach(), losses.mean())
+    assert metrics["largest_q"] == q[:, 0, torch.tensor(legal)].abs().max()
     for one, acting in ((awr, model), (ImplicitQLearning(critic), critic)):
         assert torch.equal(one.logits(acting, batch)[0].isfinite(), torch.tensor(legal))

@@ -167,9 +167,10 @@ def test_each_term_reaches_its_own_head_and_trunk() -> None:
         assert in_trunk and reached - in_trunk == {name for name in critic.online.state_dict() if name.startswith(head)}
 
 
-def test_targets_see_no_dropout_and_carry_no_gradient() -> None:
+@pytest.mark.parametrize("part", ["encoder", "decoder"])
+def test_targets_see_no_dropout_and_carry_no_gradient(part: str) -> None:
     """Dropout is on in the trained network. With one truncation in a window nothing is drawn."""
-    critic = critic_of(encoder={"dropout": 0.5}, decoder={"dropout": 0.5}, critic={"horizon": "episode"}).train()
+    critic = critic_of(**{part: {"dropout": 0.5}}, critic={"horizon": "episode"}).train()
     batch = batch_with([0, 2, 0, 1, 0, 0, 0] * WINDOWS)
     objective = ImplicitQLearning(critic)
     assert not torch.equal(critic(shown(batch)).value, critic(shown(batch)).value)
