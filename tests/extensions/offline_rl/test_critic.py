@@ -18,7 +18,7 @@ from icrl import extensions
 from icrl.config.options import replace
 from icrl.contracts import ConfigError, PipelineError
 from icrl.envs import make_env
-from icrl.extensions.offline_rl.acting import Guided
+from icrl.extensions.offline_rl.acting import Guided, lone_critic, offline_kind
 from icrl.extensions.offline_rl.critic import ValueNetwork, trunk_config
 from icrl.extensions.offline_rl.critics import check_critic, load_critic
 from icrl.extensions.offline_rl.options import OfflineConfig
@@ -141,6 +141,20 @@ def test_the_checkpoint_that_is_asked_for_is_loaded(finished: OfflineConfig, kin
     assert load_critic(finished, CPU, SPEC._replace(success="goal"))[0].online.spec.success == "goal"
     double = replace(finished, device=replace(finished.device, dtype="float64"))
     assert {parameter.dtype for parameter in load_critic(double, CPU)[0].parameters()} == {torch.float64}
+
+
+@torch.no_grad()
+def test_critics_act_by_their_slow_copies(finished: OfflineConfig) -> None:
+    """Alone, with `policy.advantage_scale`; in training, as the policy that would be extracted."""
+    context, critic = shown(batch_of()), load_critic(finished, CPU)[0]
+    advantage = critic.target(context).advantage
+    config = replace(finished, policy=replace(finished.policy, model="critic", advantage_scale=2.0))
+    kind = offline_kind(config.policy, config.finetune)
+    assert kind and not torch.allclose(advantage, critic.online(context).advantage)
+    alone = kind.open(config, CPU).make(config, SPEC, CPU)
+    training = lone_critic(config_of(awr={"inverse_temperature": 3.0}), SPEC, critic.state_dict(), CPU)
+    torch.testing.assert_close(alone(context), 2 * advantage)
+    torch.testing.assert_close(training(context), 3 * advantage)
 
 
 def test_a_critic_with_other_options_or_unfit_weights_is_refused(finished: OfflineConfig) -> None:
