@@ -109,6 +109,21 @@ def test_the_actor_does_not_move_the_critics() -> None:
     assert networks.online.actor.policy_head.weight.grad.abs().sum() > 0
 
 
+@pytest.mark.parametrize("order", [(0, 1), (1, 0)])
+def test_the_first_critic_leads_the_actor_by_its_action_alone(order: tuple[int, int]) -> None:
+    """Gradients of the actor and its trunk, with either of two critics as the first."""
+    networks, batch = networks_of(), batch_of(window_of(SPEC, NUM, STEPS))
+    online, parameters = networks.online, [*networks.online.actor.parameters()]
+    online.critics = torch.nn.ModuleList(online.critics[number] for number in order)
+    loss = TD3BC(TD3BCConfig(), SPEC, networks)(networks, batch)[0]["actor"]
+    hidden = online.hidden(context_of(Window.of(batch)))
+    chosen, taken = online.actor.chosen(hidden), online.actor.head.in_units(batch.action)
+    q, size = (online.critics[0](torch.cat([hidden.detach(), action], -1)) for action in (chosen, taken))
+    expected = (chosen - taken).square().mean() - 2.5 * q.mean() / size.detach().abs().mean()
+    ours, theirs = (torch.autograd.grad(one, parameters, allow_unused=True) for one in (loss, expected))
+    torch.testing.assert_close(ours, theirs, rtol=1e-3, atol=1e-5)
+
+
 @pytest.mark.parametrize(("weight", "num_updates"), [(2.5, 150), (0.0, 50)])
 def test_an_actor_learns_what_pays_from_random_actions(weight: float, num_updates: int) -> None:
     """The reward is best for actions of 0.6 in units; clones of random actions stay in the middle."""
