@@ -61,10 +61,10 @@ def in_units(number: float, k: int) -> float:
 def by_hand(
     networks: ActorAndCritics, batch: Batch, noise: torch.Tensor, discount: float, weight: float
 ) -> list[float]:
-    """Both losses, step by step."""
+    """Both losses and the temporal difference, step by step."""
     context, online, slow = context_of(Window.of(batch)), networks.online, networks.target
     h, h_bar = online.hidden(context), slow.hidden(context)
-    critic, count, cloned, of_chosen, of_taken = 0.0, 0, 0.0, 0.0, 0.0
+    critic, error, count, cloned, of_chosen, of_taken = 0.0, 0.0, 0, 0.0, 0.0, 0.0
     for b in range(NUM):
         for t in range(STEPS):
             taken = [in_units(float(batch.action[b, t, k]), k) for k in range(2)]
@@ -82,9 +82,11 @@ def by_hand(
                 inputs = torch.cat([h_bar[b, t + 1], torch.tensor(moved)])
                 target += discount * min(float(one(inputs)) for one in slow.critics)
             inputs = torch.cat([h[b, t], torch.tensor(taken)])
-            critic += sum((target - float(one(inputs))) ** 2 for one in online.critics) / 2
+            errors = [target - float(one(inputs)) for one in online.critics]
+            critic += sum(one**2 for one in errors) / 2
+            error += sum(map(abs, errors)) / 2
             count += 1
-    return [critic / count, cloned - weight * of_chosen / of_taken]
+    return [critic / count, cloned - weight * of_chosen / of_taken, error / count]
 
 
 @pytest.mark.parametrize(("discount", "weight"), [(0.9, 2.5), (0.0, 0.0)])
@@ -95,7 +97,9 @@ def test_losses_are_those_of_plain_loops(monkeypatch: pytest.MonkeyPatch, discou
     aim = TD3BC(TD3BCConfig(discount=discount, q_weight=weight), SPEC, networks, torch.tensor([STD]))
     terms, metrics = aim(networks, batch)
     expected = by_hand(networks, batch, noise, discount, weight)
-    assert [terms[name].item() for name in aim.weights] == pytest.approx(expected, rel=1e-4)
+    found = [*(terms[name].item() for name in aim.weights), metrics["td_error"].item()]
+    assert found == pytest.approx(expected, rel=1e-4)
+    assert TD3BC(TD3BCConfig(), SPEC, networks, torch.tensor(0.0)).reward_std == 1, "all rewards are the same"
     assert all(math.isfinite(metric) for metric in metrics.values())
 
 
