@@ -21,7 +21,6 @@ from typing import Any, Literal, get_args
 import gymnasium
 import numpy as np
 import torch
-from gymnasium.spaces import Box
 from gymnasium.vector import AutoresetMode, SyncVectorEnv, VectorEnv
 
 from icrl.app.root import Config
@@ -155,9 +154,10 @@ def rollout(
     batch = env if isinstance(env, VectorEnv) else SyncVectorEnv([lambda: env], autoreset_mode=same_step)
     refuse(batch.metadata.get("autoreset_mode") != same_step, f"autoreset_mode of the environments must be {same_step}")
     known, actions = policy.spec.action_space, batch.single_action_space
-    if isinstance(actions, Box):
-        actions = Box(actions.low.astype(np.float32), actions.high.astype(np.float32))
-    refuse(actions != known, f"env.action_space={actions}: must be {known}, as where the model was trained")
+    sizes = [name for name in ("n", "start", "nvec", "low", "high") if hasattr(known, name)]  # whatever the dtypes
+    one, other = ([np.float32(getattr(space, name, np.nan)) for name in sizes] for space in (known, actions))
+    foreign = not all(map(np.array_equal, one, other))
+    refuse(foreign, f"env.action_space={actions}: must be {known}, as where the model was trained")
     policy.reset(batch.num_envs)
     obs, _ = batch.reset(seed=seed)
     returns, number = np.zeros((batch.num_envs, num_episodes)), np.zeros(batch.num_envs, dtype=int)

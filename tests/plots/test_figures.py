@@ -109,10 +109,10 @@ def test_tasks_without_a_cell_are_sorted_by_success(monkeypatch: pytest.MonkeyPa
     tasks = env.all_tasks()
     train = tasks[:4], [0.5, 1.0, 0.0, 0.75]
     figure = figure_of(env, train, (tasks[4:6], [0.25, 0.5]), (tasks[6:7], [0.1]))
-    held_out, training, development = figure.axes[0].lines
+    held_out, development, training = figure.axes[0].lines
     np.testing.assert_array_equal(training.get_xydata(), [[0.125, 1.0], [0.375, 0.75], [0.625, 0.5], [0.875, 0.0]])
     np.testing.assert_array_equal(held_out.get_xydata(), [[0.25, 0.5], [0.75, 0.25]])
     assert development.get_xdata().tolist() == [0.5]
     names = [text.get_text() for text in figure.legends[0].get_texts()]
-    assert names == ["held-out tasks (2)", "training tasks (4)", "development tasks (1)"]
+    assert names == ["held-out tasks (2)", "development tasks (1)", "training tasks (4)"]
     assert len(figure_of(env, train, (tasks[4:6], [])).axes[0].lines) == 1

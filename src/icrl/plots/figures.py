@@ -137,7 +137,7 @@ def success_figure(
 ) -> Figure:
     """Success, or what the `label` says, on the tasks of three parts, 800 x 720 pixels: a curve for each part from its
     best to its worst task, unless an extension can draw a map of this world."""
-    named = {"held-out tasks": held_out, "training tasks": train, "development tasks": development}
+    named = {"held-out tasks": held_out, "development tasks": development, "training tasks": train}  # as in adaptation
     for module in MAPS:
         if figure := import_module(module).map_of_tasks(env, named, title):
             return figure

@@ -19,7 +19,7 @@ INSET = 0.05  # of an outline in its cell
 
 
 def map_of_tasks(env: TensorEnv, named: Mapping[str, Part], title: str) -> Figure | None:
-    """Map of the tasks of held-out, training and development tasks with their values; None if they have no cells. A
+    """Map of the tasks of held-out, development and training tasks with their values; None if they have no cells. A
     cell shows the mean over its tasks, and is outlined if all of them are held out, or all are development tasks."""
     cells = [part.tolist() for tasks, _ in named.values() if (part := env.goal_cell(tasks)) is not None]
     if not cells:
@@ -28,7 +28,7 @@ def map_of_tasks(env: TensorEnv, named: Mapping[str, Part], title: str) -> Figur
     for part, (_, success) in zip(cells, named.values(), strict=True):
         for cell, value in zip(part, success, strict=False):
             values.setdefault(cell, []).append(value)
-    in_held_out, in_train, in_development = map(set, cells)
+    in_held_out, in_development, in_train = map(set, cells)
     several = any(len(of_cell) > 1 for of_cell in values.values())
     outlined = {
         "held-out tasks": in_held_out - in_train - in_development,
