@@ -62,6 +62,8 @@ def test_the_loss_and_its_gradient_equal_scalar_ones(context_len: int) -> None:
     made = with_values(model, Ranks())
     outspoken(model)
     batch = Trials(options, ENV, ENV.all_tasks(), model, seed=5).batch_at(0)
+    moved = 0.2 * torch.randn(batch.log_prob.shape, generator=torch.Generator().manual_seed(0))
+    batch = batch._replace(log_prob=batch.log_prob + moved)  # ratios of 1 would hide a gradient through the advantages
     objective = made(options, ENV.spec, model.head, dict)
     terms, _ = objective(model, batch)
     value = model.value_head(Trunk.forward(model, context_of(Window.of(batch))))[..., 0]
