@@ -13,12 +13,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from harness import TINY, Outcome, blank, results_of, run
+from harness import Outcome, blank, results_of, run
 from tqdm import tqdm
 
-from icrl.app import command_line as runtime
-from icrl.app.compose import load_config
-from icrl.config.options import replace
 from icrl.plots import style
 
 # How a stage ends: by itself with a code, or (negative) by the signal where it is not in its loop, or cannot help it.
@@ -55,11 +52,9 @@ def sweep(stage: str, folder: Path, signals: Sequence[str]) -> dict[str, Any]:
 
 
 def _make_cheap() -> None:
-    """Leave out what takes time and writes nothing of its own: reading the options anew, drawing pictures."""
+    """Leave out what takes time and writes nothing of its own: drawing pictures."""
     os.environ["CUDA_VISIBLE_DEVICES"] = ""
     tqdm.monitor_interval = 0  # no thread: it might hold a lock when a child is forked
-    config = load_config(TINY)
-    runtime.load_config = lambda arguments: replace(config, root=dict(a.split("=", 1) for a in arguments)["root"])
     style.figure_to_array = blank
 
 
