@@ -148,7 +148,7 @@ def rollout(
 ) -> np.ndarray[Any, np.dtype[np.float64]]:
     """Play `num_episodes` episodes of every stream of a Gymnasium environment from an empty context.
 
-    Returns the returns `[B, num_episodes]`. Raises `ConfigError` for foreign actions, and modes but SAME_STEP."""
+    Returns the returns `[B, num_episodes]`. Raises `ConfigError` for actions unlike the policy's, or not SAME_STEP."""
     refuse(num_episodes < 1, f"num_episodes={num_episodes}: must be at least 1")
     same_step = AutoresetMode.SAME_STEP
     batch = env if isinstance(env, VectorEnv) else SyncVectorEnv([lambda: env], autoreset_mode=same_step)

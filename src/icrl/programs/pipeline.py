@@ -31,7 +31,7 @@ LARGE = "source.num_learners, trainer.mini_batch_size, evaluation.num_streams"
 def main(config: Config) -> Path:
     """Run or resume all stages; returns the folder with the results."""
     tuned = config.policy.model == "finetuned"
-    _check_trained(config)
+    _check_stages(config)
     if tuned:
         check_trials(config, records=True)
     set_forkserver_preload([__name__, "torch._dynamo"])  # which every other process of a stage needs
@@ -48,7 +48,7 @@ def main(config: Config) -> Path:
     return evaluate.main(config)
 
 
-def _check_trained(config: Config) -> None:
+def _check_stages(config: Config) -> None:
     """Raise `ConfigError` if a stage would read another run than this one, or if the policy needs a training that is
     not finished and no stage of this program, or an update that the training does not reach."""
     for key, names in (("histories", config.histories), ("run", [config.run])):
