@@ -52,14 +52,12 @@ class Lookup(nn.Module):
         parts = (self.query(self.norm(x)), *self.key_value(self.outcome_norm(outcome)).chunk(2, dim=-1))
         return tuple(part.unflatten(-1, (self.num_heads, -1)).transpose(1, 2) for part in parts)
 
-    def read(self, query: Tensor, key: Tensor, value: Tensor, age: Tensor) -> Tensor:
-        """Sums of equation two for the queries `[B, H, T, Dh]`, given keys and values of visits `[B, H, S, Dh]`:
-        `[B, T, D]`. `age` `[B, 1, T, S]` is log c, or -1 where there is no visit to the observation."""
-        bias = (-self.recency * age).masked_fill(age < 0, -torch.inf)  # [B, H, T, S]
-        no_visit = self.no_visit[:, None].expand(-1, len(query), -1, -1, -1)
-        key, value = (torch.cat([none, some], dim=2) for none, some in zip(no_visit, (key, value), strict=True))
+    def read(self, query: Tensor, key: Tensor, value: Tensor, age: Tensor, hidden: Tensor) -> Tensor:
+        """Sums of equation two for the queries `[B, H, T, Dh]`, given keys and values of "no visit" and of visits
+        `[B, H, S, Dh]`, and the `ages` `[B, 1, T, S]`: `[B, T, D]`."""
         dropout = self.attention_dropout if self.training else 0.0
-        mixed = F.scaled_dot_product_attention(query, key, value, F.pad(bias, (1, 0)), dropout)
+        bias = torch.addcmul(hidden, age, -self.recency.to(age.dtype))  # [B, H, T, S]
+        mixed = F.scaled_dot_product_attention(query.to(key.dtype), key, value, bias, dropout).to(query.dtype)
         return self.dropout(self.out(mixed.transpose(1, 2).flatten(2)))
 
 
@@ -85,14 +83,18 @@ class Induction(Lookup):
         followed the step before each, as the step itself shows it. With a cache the T steps continue it."""
         layers: list[Any] = [self, *self.further]
         visits, before = context.prev_obs.masked_fill(context.first, NO_VISIT), cache.length if cache else 0
-        added, seen, age = x.new_zeros(()), outcome, None
+        added, seen, found = x.new_zeros(()), outcome, None
         for number, layer in enumerate(layers):
             query, key, value = layer.project(x + added, seen)
             visited = visits[:, None, :, None]
+            key, value = (  # the first step follows nothing, so "no visit" takes its place
+                torch.where(context.first[:, None, :, None], none.to(part.dtype), part)
+                for none, part in zip(layer.no_visit, (key, value), strict=True)
+            )
             if cache:
                 key, value, visited = cache.append(number, key, value, visited)
-            age = ages(context.obs, visited, before) if age is None else age
-            added = added + layer.read(query, key, value, age)
+            found = found or [part.to(key.dtype) for part in ages(context.obs, visited, before)]
+            added = added + layer.read(query, key, value, *found)
             if number < len(self.further):
                 seen = outcome + self.reached[number](x + added)
         if cache:
@@ -100,10 +102,11 @@ class Induction(Lookup):
         return added
 
 
-def ages(obs: Tensor, visited: Tensor, before: int) -> Tensor:
-    """log c of each visit for each of the observations `[B, T]` after `before` steps, or -1 where the observation
-    `visited` `[B, 1, S, 1]` is another one or of a later step: `[B, 1, T, S]`."""
+def ages(obs: Tensor, visited: Tensor, before: int) -> tuple[Tensor, Tensor]:
+    """log c of each visit for each of the observations `[B, T]` after `before` steps, and what is added to the scores:
+    0, or -inf where the observation `visited` `[B, 1, S, 1]` is another one or of a later step; `[B, 1, T, S]` each.
+    Every observation sees the first step, which stands for "no visit"."""
     step = torch.arange(visited.shape[2], device=obs.device)  # step i shows the visit of j = i - 1
     matches = (obs[:, None, :, None] == visited.mT) & (step <= step[before:, None])
-    count = matches.flip(-1).cumsum(-1).flip(-1).clamp(min=1)
-    return count.log().masked_fill(~matches, -1.0)
+    age = matches.flip(-1).cumsum(-1).flip(-1).clamp(min=1).log().masked_fill(~matches, 0.0)
+    return age, torch.zeros_like(age).masked_fill(~(matches | (step == 0)), -torch.inf)
