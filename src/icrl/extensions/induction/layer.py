@@ -83,7 +83,7 @@ class Induction(Lookup):
         followed the step before each, as the step itself shows it. With a cache the T steps continue it."""
         layers: list[Any] = [self, *self.further]
         visits, before = context.prev_obs.masked_fill(context.first, NO_VISIT), cache.length if cache else 0
-        added, seen, found = x.new_zeros(()), outcome, None
+        added, seen, masks = x.new_zeros(()), outcome, None
         for number, layer in enumerate(layers):
             query, key, value = layer.project(x + added, seen)
             visited = visits[:, None, :, None]
@@ -93,8 +93,8 @@ class Induction(Lookup):
             )
             if cache:
                 key, value, visited = cache.append(number, key, value, visited)
-            found = found or [part.to(key.dtype) for part in ages(context.obs, visited, before)]
-            added = added + layer.read(query, key, value, *found)
+            masks = masks or [part.to(key.dtype) for part in ages(context.obs, visited, before)]
+            added = added + layer.read(query, key, value, *masks)
             if number < len(self.further):
                 seen = outcome + self.reached[number](x + added)
         if cache:
