@@ -299,7 +299,7 @@ UP_TO_TWO = Box(0, 2, (1,))
 @pytest.mark.parametrize(
     ("space", "head", "pace"),
     [
-        (UP_TO_TWO, "gaussian", (60, 0.01)),
+        (UP_TO_TWO, "gaussian", (150, 0.005)),
         (UP_TO_TWO, "binned", (15, 0.02)),
         (MultiDiscrete([4, 2]), "auto", (15, 0.02)),
     ],
