@@ -13,7 +13,7 @@ from probes import changed, check_alone_and_among_others, learners_of, sample_of
 from stage_one import check_goes_on
 from torch import Tensor, nn
 from torch.distributions import Normal, TanhTransform, TransformedDistribution
-from vector_probes import ARM, BEYOND, COUNTED, NEAR, REMEMBERED, PlainLearner
+from vector_probes import ARM, BEYOND, COUNTED, ENDLESS, NEAR, REMEMBERED, PlainLearner
 
 from icrl.app.compose import load_config
 from icrl.contracts import ConfigError, Rollout
@@ -88,7 +88,7 @@ class Plain(PlainLearner):
         inputs = torch.cat([self.normalised(obs), action], -1)
         return torch.minimum(*(critic(inputs)[:, 0] for critic in critics))
 
-    def update(self, steps: Rollout, weight: Tensor, noise: Tensor) -> None:
+    def update(self, steps: Rollout, weight: Tensor, noise: Tensor) -> Tensor:
         config, temperature = self.config, self.log_temperature.exp().detach()
         mean, deviation = self.moments(self.returns)
         with torch.no_grad():
@@ -108,24 +108,28 @@ class Plain(PlainLearner):
                 slow.data += config.target_update_rate * (fast.data - slow.data)
         self.seen.append(steps.obs)
         self.returns.append(fitted)
+        return (errors[0].abs() + errors[1].abs()).detach() / 2
 
 
-@pytest.mark.parametrize("world", [NEAR, COUNTED])
+@pytest.mark.parametrize("world", [NEAR, COUNTED, ENDLESS])
 @pytest.mark.parametrize("max_gradient_norm", [0.5, 50.0])
 def test_updates_equal_those_of_a_plain_learner(world: Any, max_gradient_norm: float) -> None:
-    """With weights of windows, which do not move the target of the entropy; moments change between the updates."""
+    """Episodes end or are cut off. Weights of windows do not move the target of the entropy, and moments change between
+    the updates."""
     options = {"hidden_size": 6, "max_gradient_norm": max_gradient_norm, "target_update_rate": 0.2}
     learners = learners_of("sac", 2, world.spec, **options)
     others = [Plain(learners, index) for index in range(2)]
     where, noise = start_streams(learners, world, torch.zeros(6, 1), stream_seeds(1, 6)), Noise(stream_seeds(2, 6))
     for _ in range(5):
         steps, where = rollout(learners, world, where, 4, noise)
-        weight = torch.tensor([1.0, 0.5, 2.0] * 2)
+        weight = torch.tensor([[1.0, 0.5, 2.0], [0.25, 3.0, 1.0]])
         drawn = learners._noise(12)[..., 0]  # [L, 12], by steps and windows
-        learners.update(sample_of(steps, weight))
+        td_error = learners.update(sample_of(steps, weight.flatten())).td_error
+        assert not torch.equal(*drawn) and not torch.equal(learners._noise(12)[..., 0], drawn)
         for index, one in enumerate(others):
             mine = Rollout(*(column[:, 3 * index : 3 * index + 3].flatten(0, 1) for column in steps))
-            one.update(mine, weight[:3].repeat(4), drawn[index])
+            expected = one.update(mine, weight[index].repeat(4), drawn[index]).view(4, 3).mean(0)
+            torch.testing.assert_close(td_error[3 * index : 3 * index + 3], expected, rtol=1e-3, atol=1e-4)
     for index, one in enumerate(others):
         one.assert_equal(one.actor, learners.network.actor)
         for which in range(2):
