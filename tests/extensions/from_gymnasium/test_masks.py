@@ -13,7 +13,7 @@ from gymnasium.spaces import Box, Discrete, MultiDiscrete
 from harness import SMALL, STAGES, done
 from installed import needs
 from masked_env import LEFT, LENGTH, RIGHT, Corridor, corridor, options_of
-from probes import Probe, learn_from, learners_of
+from probes import Probe, learn_from, learners_of, step_of
 from torch import Tensor
 from toy_env import played
 
@@ -128,6 +128,7 @@ def test_action_values_of_the_next_step_are_those_of_legal_actions() -> None:
     learner.table[1] = torch.tensor([5.0, 2.0])
     learner.update(Sample(step, torch.ones(1), {}))
     assert learner.table[0].tolist() == pytest.approx([1.8, 0.0])
+    assert learner.action_probabilities(step_of(next_obs[0])).tolist() == [[0.0, 1.0]]  # however much is explored
 
 
 @needs("memory")

@@ -20,7 +20,7 @@ from icrl.contracts import ConfigError, Rollout, Sample, UpdateResult
 from icrl.envs import make_env
 from icrl.extensions.value_sources.memory import OfflineWindows
 from icrl.sources.collect import make_experience, mini_batches
-from icrl.sources.options import num_iterations
+from icrl.sources.options import batches_of_a_sweep, num_iterations
 
 SIZES = ("env=dark_room", "env.size=4", "env.max_episode_steps=6", "source.num_learners=2", "source.num_envs=2")
 TABULAR: Any = load_config(["source=q_learning", *SIZES])
@@ -147,14 +147,23 @@ def test_a_run_equals_itself_interrupted_and_among_others(others: Path, mode: st
     assert torch.equal(table, among[:2]) and (table != 1).any()
 
 
+@pytest.mark.parametrize(("mode", "stop"), [(REPLAY, 16), (DRAWN, 16), (DRAWN | OFFLINE, 4)])
+def test_each_sweep_and_draw_of_an_iteration_has_windows_of_its_own(others: Path, mode: Any, stop: int) -> None:
+    """From the replay, and from histories, before the first env step."""
+    config = config_of(others, **mode)
+    watched, each = watch(config, TASKS, stop)[0], batches_of_a_sweep(config.source, stop)
+    assert not all(map(torch.equal, watched.samples[-1].rollout, watched.samples[-1 - each].rollout))
+
+
 def test_the_td_error_of_own_windows_becomes_their_priority(others: Path) -> None:
-    """With alpha 1 the table holds it as it is, and not that of the other windows."""
+    """With alpha 1 the table holds it as it is, and not that of the other windows. Then weights of samples differ."""
     options = MODES["offline"] | {"priority_replay_alpha": 1.0, "mini_batch_size": 2}
     config = config_of(others, **options | {"num_updates_per_train_iter": 1})
     watched, _, state = watch(config, TASKS, 16)
     columns, priorities = (state["experience"]["replay"][name] for name in ("columns", "priorities"))
     rollout, td_error = watched.samples[-1].rollout, watched.told[-1].td_error
     assert td_error is not None and priorities.shape == (4, 2 * 9)
+    assert any((one.weight.unflatten(0, (4, -1))[:, :2].diff() != 0).any() for one in watched.samples)
     own, first = td_error.unflatten(0, (4, 4)).double(), rollout.obs[0].unflatten(0, (4, 4))
     obs = columns["obs"].long().unflatten(1, (4, 2)).permute(1, 2, 0).flatten(1)  # [L, N * C]
     for learner, window in itertools.product(range(4), range(2)):
