@@ -16,7 +16,9 @@ from icrl.app.compose import compose_config
 from icrl.config.modules import command_of
 from icrl.contracts import ConfigError, PipelineError
 from icrl.data.windows import Mixture
+from icrl.envs import make_env
 from icrl.extensions.offline_rl import pictures
+from icrl.extensions.offline_rl.acting import offline_kind
 from icrl.extensions.offline_rl.curves import write_value_curves
 from icrl.extensions.offline_rl.options import OfflineConfig
 from icrl.runs import checkpoint
@@ -180,6 +182,17 @@ def test_each_player_has_results_of_its_own(critics, offline):
         shutil.rmtree(offline / "logs/tiny" / folder)
     go("evaluate", offline, "policy.advantage_scale=0")
     assert numbers(offline) == numbers(critics)
+
+
+def test_a_model_is_guided_by_the_slow_copy_at_its_scale(critics: Path) -> None:
+    config = compose_config(OfflineConfig, [*TINY, f"root={critics}", "policy.advantage_scale=3"])
+    kind = offline_kind(config.policy, config.finetune)
+    assert kind
+    opened = kind.open(config, CPU)
+    guided, weights = opened.make(config, make_env(config.env).spec, CPU), newest(critics, "tiny/ilql")["model"]
+    sidecar = read_json(critics / "logs/tiny/ilql/last-000000006.json")
+    assert opened.checksum.endswith(f"+{sidecar['state_sha256']}") and guided.scale == 3.0
+    assert all(torch.equal(value, weights[f"target.{name}"]) for name, value in guided.critic.state_dict().items())
 
 
 def test_a_player_that_is_not_there_or_was_trained_with_other_options(offline):

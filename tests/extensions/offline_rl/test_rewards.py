@@ -12,9 +12,10 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from lives import NUM_ROWS, PER_TASK, TRAIN, histories_of, random_done
+from lives import ALIKE, NUM_ROWS, PER_TASK, TRAIN, histories_of, random_done
 from pages import run_blocks
 from refusals import check_refusal
+from stores import mixture_of, written
 
 from icrl.contracts import ConfigError, PipelineError
 from icrl.data.history_store import Histories
@@ -67,6 +68,13 @@ def test_a_plugin_reads_the_first_steps_of_each_life(num_steps: int, shown: int,
     kinds = "int64 int64 float32 int64 int64 bool bool int64 int64"
     assert [str(column.dtype) for column in life[:-2]] == kinds.split()
     assert not any(column.flags.writeable for column in life[:-2])
+
+
+def test_the_largest_reward_is_that_of_a_step_of_any_sign(tmp_path: Path) -> None:
+    paid = np.zeros((24, 130), np.float32)
+    paid[0, 3], paid[1, 7] = -3.0, 2.0
+    mixture = mixture_of(written(tmp_path / "store"), {}, ALIKE, lambda _, rows, steps: paid[rows, :steps])
+    assert rewards.largest_reward(mixture) == 3.0
 
 
 @pytest.mark.parametrize(

@@ -133,6 +133,22 @@ def test_values_of_a_street_by_hand(
     assert logits == [plain if good else -math.inf for plain, good in zip((1.0, 0.0), best, strict=True)]
 
 
+class Winding(Street):
+    """It goes forth from house 1, rather back from house 2, and either way from house 0."""
+
+    def forward(self, context: Context, cache: Sequence[TokenCache] = ()) -> Tensor:
+        found = super().forward(context)
+        found[..., :2] = torch.tensor([[0.0, 0.0], [0.0, 3.0], [1.0, 0.0], [0.0, 0.0], [0.0, 0.0]])[context.obs]
+        return found
+
+
+def test_of_equal_continuations_those_with_the_most_probable_actions_are_kept() -> None:
+    """Of all actions: the way to the reward is improbable in its last step alone when two of four are kept."""
+    planned = Planned(Winding(), PlanningConfig(horizon=4, beams=2, discount=0.5))
+    context = context_of(Window.empty(Street.spec, 1, 1, torch.device("cpu")))
+    assert planned(context)[0, 0].tolist() == [-math.inf, 0.0]
+
+
 def test_a_model_plans_by_the_clock_of_the_world_that_it_plays_in(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     clocks = set[int]()
     values = Planned.values
