@@ -11,6 +11,7 @@ import pytest
 import torch
 from harness import TINY, files_of, kill_late, results_of
 from installed import needs
+from toy import values_of
 
 from icrl.envs.rooms import DarkRoom
 from icrl.extensions.seeds.stack import Stack
@@ -96,6 +97,8 @@ def test_models_and_evaluations_during_training_and_after_it_are_those_of_each_r
     assert_close(newest(root, "many-seed0")["model"], newest(root, "alone")["model"])
     one, two = (read_json(root / "logs" / name / "gpt/evaluations.json") for name in ("many-seed0", "alone"))
     assert [entry["step"] for entry in one["evaluations"]] == [entry["step"] for entry in two["evaluations"]]
+    together, alone = (values_of(root / "logs" / name / "gpt", "train/nll") for name in ("many-seed0", "alone"))
+    assert together == pytest.approx(alone, rel=1e-3)
     go("evaluate", root, "name=many-seed0", "seed=0")
     assert read_json(root / "logs/many-seed0/evaluation/results.json")["final"]
 
