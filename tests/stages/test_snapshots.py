@@ -12,7 +12,8 @@ import icrl
 from icrl.contracts import ConfigError
 from icrl.runs.files import read_json
 
-SNAPSHOTS = ("checkpoints.snapshot_interval=8", "checkpoints.keep_last=1", "trainer.evaluate=false")  # every 2 updates
+# Of 4 windows each: every 2 updates.
+SNAPSHOTS = ("checkpoints.snapshot_interval=7", "checkpoints.keep_last=1", "trainer.evaluate=false")
 TRIALS = (
     *("finetune.trial_steps=8", "finetune.num_iterations=6", "finetune.num_mini_batches=1"),
     "finetune.num_streams=8",

@@ -154,6 +154,13 @@ def test_unsolvable_tasks_are_played_last_and_pay_the_bonus_alone():
     assert permuted.unsolvable(tasks)[:, 0].eq(9).all() and torch.equal(permuted.unsolvable(tasks)[:, 1], tasks[:, 1])
 
 
+@pytest.mark.parametrize(("steps", "known"), [(4, set()), (5, {"first_success", "last_success"})])
+def test_a_trial_of_one_episode_has_a_success_and_a_shorter_one_has_none(steps, known):
+    trials = trials_of(model_of(), trial_steps=steps, num_mini_batches=1)
+    trials.batch_at(0)
+    assert trials.metrics.keys() == {"return", "discoveries"} | known
+
+
 @pytest.mark.parametrize("clock", [("percent", 0.25), ("iterations", 1), ("env_steps", 240), ("updates", 3)])
 def test_a_bonus_is_paid_by_its_schedule(clock):
     """It falls to 0 within the first of four iterations, of 12 trials of 20 steps and three updates."""
@@ -202,6 +209,17 @@ def test_a_single_stream_which_has_none_to_be_compared_with_is_refused():
     assert Trials(options, ENV, ENV.all_tasks(), model_of(), seed=5).batch_at(0).advantage.ne(0).any(1).all()
     with pytest.raises(ConfigError, match="finetune.num_streams=1"):
         check_streams(replace(options, num_tasks=1), 2)
+
+
+def test_rooms_beyond_the_model_and_more_mini_batches_than_streams_are_refused():
+    small = ["model.max_size=9", "finetune.num_rooms=2"]
+    check_trials(load_config([*small, "finetune.room_sizes=[5,9]"]))
+    with pytest.raises(ConfigError, match=r"finetune.room_sizes=\[5, 10\]: must be at most model.max_size=9"):
+        check_trials(load_config([*small, "finetune.room_sizes=[5,10]"]))
+    for ranks, most in ((1, 12), (2, 6)):
+        assert check_streams(replace(OPTIONS, num_mini_batches=most), 9, ranks) == 12
+        with pytest.raises(ConfigError, match=f"finetune.num_mini_batches={most + 1}: must be at most {most}"):
+            check_streams(replace(OPTIONS, num_mini_batches=most + 1), 9, ranks)
 
 
 def test_trials_that_would_leave_positions_untrained_are_refused():
