@@ -258,12 +258,12 @@ def _in_words(
 
 
 def _or_elsewhere(message: str, name: str, kinds: dict[str, type[Options]]) -> str:
-    """The `message` that there is no option `name`, with one of this name or nearly so in another group, unless one in
-    its own group begins with it."""
+    """The `message` that there is no option `name`, with those of this name, or one nearly so, in other groups, unless
+    one in its own group begins with it."""
     begins = f"(did you mean {message.partition(':')[0]}" in message
     keys = [f"{group}.{field}" for group, kind in kinds.items() for field in kind.model_fields]
     alike = [key for key in keys if key.endswith(f".{name}")]
     if "no such option" not in message or begins or ("did you mean" in message and not alike):
         return message
-    proposed = f" (did you mean {alike[0]}?)" if alike else nearest(name, keys)
+    proposed = f" (did you mean {' or '.join(alike)}?)" if alike else nearest(name, keys)
     return message.partition(" (did you mean")[0] + proposed
