@@ -56,3 +56,11 @@ def test_all_conflicts_are_told_at_once_with_a_command_that_has_none(options, pa
 def _split(config: Config) -> None:
     with closing(make_env(config.env)) as env:
         development_of(env, config, split_tasks(env, config).train)
+
+
+def test_the_programs_that_have_a_missing_option_are_named(capsys, monkeypatch) -> None:
+    monkeypatch.setattr("sys.argv", ["stage", "search.num_trials=3"])
+    with pytest.raises(SystemExit):
+        run_program(_split, Config, "train_agents", "", "all options")
+    told = capsys.readouterr().err.splitlines()
+    assert told == ["error: search: there is no such option", "       search belongs to icrl search-params"]

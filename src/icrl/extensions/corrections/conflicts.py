@@ -3,8 +3,10 @@
 import re
 import shlex
 from collections.abc import Sequence
-from contextlib import closing
+from contextlib import closing, suppress
+from importlib import import_module
 
+from icrl import extensions
 from icrl.app.compose import compose_config
 from icrl.app.root import Config
 from icrl.config.modules import command_of
@@ -18,11 +20,12 @@ _MAKES_TASKS = ("pipeline", "train_agents")  # programs that split the tasks of 
 
 
 def further_conflicts(first: ConfigError, root: type[AnyRoot], program: str, arguments: Sequence[str]) -> list[str]:
-    """Message of every error that a command line would meet after the `first`, one by one; and the command that meets
-    none. A message says how it is met (`give KEY=VALUE`, or `did you mean KEY?`); after one that
-    does not, there is no such command. Only messages that follow from the command line alone are read for this: those
-    of a program that has read files may quote them, and what a file says is never taken as an option."""
-    messages, corrected, again = list[str](), list(arguments), _conflict(root, program, arguments)
+    """The programs that have the option that this one lacks, by the `first` error; the message of every error that a
+    command line would meet after that, one by one; and the command that meets none. A message says how it is met (`give
+    KEY=VALUE`, or `did you mean KEY?`); after one that does not, there is no such command. Only messages that follow
+    from the command line alone are read for this: those of a program that has read files may quote them, and what a
+    file says is never taken as an option."""
+    messages, corrected, again = _owners(str(first)), list(arguments), _conflict(root, program, arguments)
     if str(again) != str(first):
         return messages
     while isinstance(again, ConfigError) and (correction := corrections(str(again), corrected)) != corrected:
@@ -45,6 +48,18 @@ def _conflict(root: type[AnyRoot], program: str, arguments: Sequence[str]) -> Pi
     except PipelineError as error:
         return error
     return None
+
+
+def _owners(message: str) -> list[str]:
+    """Line with the programs of extensions that have the option that a `message` says is missing, if there are any."""
+    if not (missing := re.fullmatch(r"(\w+)[\w.]*: there is no such option", message)):
+        return []
+    owners = list[str]()
+    for name, module in sorted(extensions.programs().items()):
+        with suppress(ImportError):  # of packages that only this program needs
+            if missing[1] in getattr(import_module(module), "OPTIONS", Config).model_fields:
+                owners.append(command_of(name))
+    return [f"       {missing[1]} belongs to {', '.join(owners)}"] if owners else []
 
 
 def corrections(message: str, arguments: Sequence[str]) -> list[str]:
