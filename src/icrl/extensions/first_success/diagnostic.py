@@ -83,13 +83,14 @@ def _sections(results: Json, name: str) -> tuple[Json, Json]:
 
 def first_success_table(policies: Mapping[str, Curves]) -> str:
     """One row per policy: the hazard of the first success in some episodes, and success some episodes after it. A dash:
-    no stream is left to tell."""
+    no stream is left to tell. Where none is in any row, the column is left out."""
     rows = [["first success in episode", *map(str, _FIRST), *(f"{lag} after" for lag in _AFTER)]]
     for name, curves in policies.items():
         if "first_success" in curves:
             shares = (("first_success", _FIRST), ("after_first_success", _AFTER))
             rows.append([name, *(at(curves.get(key), number) for key, numbers in shares for number in numbers)])
-    return aligned(rows)
+    told = [column for column in zip(*rows, strict=True) if {*column[1:]} != {"-"}]
+    return aligned([*zip(*told, strict=True)])
 
 
 def at_risk(curve: Mapping[str, Sequence[float]]) -> dict[str, Sequence[float]]:
