@@ -54,7 +54,7 @@ class FinetuneConfig(Options):
         is_budget=True,
     )
     trial_steps: int = option(100, "env steps of a trial, across episodes", ge=2)
-    num_tasks: int = option(0, "training tasks of an iteration, drawn anew each time (0: all of them)", ge=0)
+    num_tasks: int = option(0, "training tasks of each iteration, drawn anew (0, or more than there are: all)", ge=0)
     num_unsolvable: int = option(0, "additional tasks without a goal, which pay only the bonus; DarkRoom only", ge=0)
     num_rooms: int = option(
         0,
