@@ -41,6 +41,12 @@ def test_the_first_bad_update_is_found_with_what_is_bad_in_it(spoiled):
     assert watch.first_bad() is None  # what was looked at is forgotten
 
 
+def test_updates_without_metrics_have_nothing_bad():
+    watch = Watch()
+    watch.record(1, {})
+    assert watch.first_bad() is None
+
+
 def test_rows_are_those_of_any_parameter_also_of_one_number_a_learner():
     parameters = {"weight": torch.ones(3, 2, 2), "temperature": torch.ones(3)}
     parameters["weight"][0, 1, 1], parameters["temperature"][2] = math.nan, math.inf

@@ -26,8 +26,9 @@ class Watch:
         self._ranks = ranks or Ranks()
 
     def record(self, update: int, values: dict[str, Tensor]) -> None:
-        """Keep the `values` of an update: all of one shape, with the same names each time."""
-        self._noted.append((update, values))
+        """Keep the `values` of an update: all of one shape, with the same names each time; of none, nothing is kept."""
+        if values:
+            self._noted.append((update, values))
 
     def first_bad(self) -> tuple[int, dict[str, Tensor]] | None:
         """First update since the last call with a bad value on any rank, and masks of these by name, on the CPU."""
