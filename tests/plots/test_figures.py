@@ -85,6 +85,7 @@ def test_lines_bands_and_legend() -> None:
     for line, values in zip(others, references.values(), strict=True):
         np.testing.assert_array_equal(line.get_ydata(), values)
         assert line.is_dashed() and not first.is_dashed()
+    assert others[0].get_zorder() >= first.get_zorder() > second.get_zorder()  # where they coincide, the first is seen
     assert second.get_color() != first.get_color() == right.lines[0].get_color()
     band = left.collections[0].get_datalim(left.transData)
     np.testing.assert_allclose((band.y0, band.y1), (mean[0] - 0.05, mean[-1] + 0.05))
@@ -113,6 +114,7 @@ def test_tasks_without_a_cell_are_sorted_by_success(monkeypatch: pytest.MonkeyPa
     np.testing.assert_array_equal(training.get_xydata(), [[0.125, 1.0], [0.375, 0.75], [0.625, 0.5], [0.875, 0.0]])
     np.testing.assert_array_equal(held_out.get_xydata(), [[0.25, 0.5], [0.75, 0.25]])
     assert development.get_xdata().tolist() == [0.5]
+    assert held_out.get_zorder() > development.get_zorder() > training.get_zorder()
     names = [text.get_text() for text in figure.legends[0].get_texts()]
     assert names == ["held-out tasks (2)", "development tasks (1)", "training tasks (4)"]
     assert len(figure_of(env, train, (tasks[4:6], [])).axes[0].lines) == 1

@@ -51,7 +51,8 @@ def adaptation_figure(panels: Sequence[Panel], *, title: str, xlabel: str = "epi
         dots = "o" if num_episodes <= style.FEW_POINTS else None
         for index, (name, curve) in enumerate(panel.curves.items()):
             again, kind = divmod(index, len(style.COLORS))
-            look = {"linewidth": 2.2, "marker": dots, "linestyle": AGAIN if again else "-"}
+            above = {"zorder": 2 - index / 100}  # the first is the model on held-out tasks
+            look = {"linewidth": 2.2, "marker": dots, "linestyle": AGAIN if again else "-", **above}
             lines[name] = style.draw_curve(axes, curve, style.COLORS[kind], **look)
         lines |= style.draw_references(axes, panel.references)
         style.episode_axis(axes, xlabel, panel.ylabel)
@@ -147,6 +148,7 @@ def success_figure(
         if num := len(success):
             share = (np.arange(num) + 0.5) / num  # so that parts of different sizes fill one axis
             marks: dict[str, Any] = {"marker": "o" if num <= FEW_TASKS else None, "markersize": 5, "linewidth": 2.2}
+            marks["zorder"] = 2 - len(lines) / 100  # held-out tasks above the others
             (lines[f"{name} ({num})"],) = axes.plot(share, np.sort(success)[::-1], color=color, **marks)
     axes.set(xlim=(0, 1), ylim=(-0.02, 1.02) if label == LABELS["success"] else None)
     axes.xaxis.set_major_formatter(PercentFormatter(1.0))
