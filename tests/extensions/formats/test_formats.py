@@ -431,6 +431,9 @@ def test_files_that_cannot_be_read(tmp_path):
     np.savez(tmp_path / "a.npz", **{name: np.array([{}], dtype=object) for name in _NEEDED})
     with pytest.raises(PipelineError, match="cannot be read as npz"):
         read_lives("npz", tmp_path / "a.npz", {})
+    (tmp_path / "a.csv").write_text("obs,action\n0,1\n")
+    with pytest.raises(PipelineError, match="cannot be read as npz: .*not a zip file"):
+        read_lives("npz", tmp_path / "a.csv", {})
 
 
 def test_a_table_without_lines_has_no_histories(tmp_path):

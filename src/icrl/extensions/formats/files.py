@@ -11,6 +11,7 @@ import os
 import re
 import tempfile
 import warnings
+import zipfile
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -217,6 +218,7 @@ def _rows(columns: Arrays, place: str, group: int = 0) -> Iterator[Life]:
 
 
 def read_npz(path: Path, names: dict[str, str]) -> Iterator[Life]:
+    zipfile.ZipFile(path).close()  # refuses other files, which NumPy takes for pickled ones
     with np.load(path, allow_pickle=False) as arrays:  # which are read when they are used
         yield from _rows(_renamed(arrays, names, path.name), path.name)
 
