@@ -99,6 +99,16 @@ def test_damaged_files_are_refused_and_the_table_stays(root, tmp_path) -> None:
         assert words in message and str(folder) in message
 
 
+def test_a_table_of_another_version_is_refused_and_stays(root) -> None:
+    done("leaderboard", root, f"add={root / EVALUATION}")
+    path, (row,) = root / "logs/leaderboard" / TABLE, rows(root)
+    others = [{name: row[name] for name in row if name != left_out} for left_out in row.keys() - {"seeds"}]
+    for other in (*others, row | {"measure": "regret"}, row | {"model": {}}, row | {"splits": []}):
+        write_json(path, {"rows": [other]})
+        assert str(path) in refusal("leaderboard", root)
+    assert str(path) in refusal("leaderboard", root, f"add={root / EVALUATION}")
+
+
 def test_the_whole_split_of_a_model_beside_it_counts_and_so_does_its_end(root) -> None:
     """Not only training tasks that were played."""
     played = root / EVALUATION / "results.json"

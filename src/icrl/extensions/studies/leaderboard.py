@@ -182,9 +182,13 @@ def world_of(config: Config) -> str:
 
 
 def read_rows(folder: Path) -> list[Json]:
-    """Rows of the leaderboard in `folder`, none if there is none. Raises `PipelineError` if it is damaged."""
-    path = folder / TABLE
-    return read_json(path, {"rows": [{"runs": [str], "model": {str: float}}]})["rows"] if path.exists() else []
+    """Rows of the leaderboard in `folder`, none if there is none. Raises `PipelineError` if it is damaged or of another
+    version."""
+    path, form = folder / TABLE, {"rows": [{"runs": [str], "folders": [str], "model": {end: float for end in _ENDS}}]}
+    with content_of(path, PipelineError):
+        rows = read_json(path, form)["rows"] if path.exists() else []
+        cells_of(rows)  # other versions may have other columns
+    return rows
 
 
 def add_rows(folder: Path, rows: Sequence[Json]) -> None:
