@@ -9,8 +9,9 @@ from torch import Tensor
 
 from icrl.app.compose import load_config
 from icrl.config.options import replace
+from icrl.envs import make_env
 from icrl.extensions.induction.layer import Induction, Lookup
-from icrl.nn.gpt import Window, context_of
+from icrl.nn.gpt import GPT, Context, Window, context_of
 
 WIDTH, HEADS, HEAD_DIM = 16, 2, 8
 CONFIG = replace(load_config().model, context_len=12, embed_dim=WIDTH, num_heads=HEADS, induction=1)
@@ -67,3 +68,17 @@ def test_outputs_and_gradients_equal_loops(number: int) -> None:
     ours, theirs = (torch.autograd.grad((output * weight).sum(), parameters) for output in (got, expected))
     for mine, reference in zip(ours, theirs, strict=True):
         assert torch.allclose(mine, reference, atol=1e-3) and mine.abs().max() > 1e-3
+
+
+@pytest.mark.parametrize(("dtype", "tolerance"), [(None, 1e-5), (torch.bfloat16, 0.03)])
+def test_steps_that_read_a_cache_equal_all_at_once(dtype: torch.dtype | None, tolerance: float) -> None:
+    """A cache in bfloat16, as trials have it, rounds keys and values."""
+    model = outspoken(GPT(replace(CONFIG, induction=3), make_env(load_config().env).spec), 0.3).eval()
+    model.cache_dtype = dtype
+    cache, obs = model.new_cache(2), torch.randint(3, (2, 9), generator=torch.Generator().manual_seed(9))
+    context = context_of(Window(obs, obs % 5, (obs > 1).float(), obs))
+    with torch.no_grad():
+        at_once = model(context)
+        steps = [model(Context(*(column[:, t : t + 1] for column in context)), cache) for t in range(9)]
+    error = (torch.cat(steps, dim=1) - at_once).abs().max() / at_once.abs().max()
+    assert error < tolerance and cache[1].columns[0].dtype == (dtype or torch.float32)
