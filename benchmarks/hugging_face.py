@@ -10,8 +10,8 @@ and GPT-2 either form of attention. In generation GPT-2 reads one step after the
 static. Ours, in float32 but for the cache of one row, plays the world: it also embeds, samples actions and steps, and
 in the row of two contexts it rebuilds the full ones.
 
-Rates on one thread are per second of processor time. Rates on two threads are per second, so they need a machine
-without other work; `--one-thread` leaves them out.
+Freed memory is kept for both sides, as in our programs. Rates on one thread are per second of processor time. Rates on
+two threads are per second, so they need a machine without other work; `--one-thread` leaves them out.
 """
 
 import sys
@@ -33,6 +33,7 @@ from icrl.envs.tasks import split_tasks
 from icrl.evaluation.in_context import play_steps
 from icrl.nn.gpt import GPT
 from icrl.nn.gpt_policy import GPTPolicy
+from icrl.runs.device import keep_freed_memory
 from icrl.spaces import EnvSpec
 
 UPDATES, ATTENTIONS = 3, ("eager", "sdpa")
@@ -85,6 +86,7 @@ def generations(config: Config) -> Ways:
 
 
 def main(arguments: list[str]) -> None:
+    keep_freed_memory()
     overrides = [part for part in arguments if part != "--one-thread"]
     report, config = Report("hugging_face", overrides), load_config(overrides)
     model, size = config.model, config.trainer.mini_batch_size

@@ -4,9 +4,10 @@
 
 Both sides play and learn from all agents of `experiment=reference` (57) and of the default (570), and return the same
 columns of all transitions. XLA has one thread, may use the widest vectors of the core, and its compilation is timed
-apart. Rates are per second of processor time. `--check` trains both sides over their whole lives instead: it prints the
-share of agents that solve their task at the end, and compares the transitions of the JAX program with the rules of the
-world.
+apart. The process keeps freed memory, as our programs do. Rates are per second of processor time.
+
+`--check` trains both sides over their whole lives instead: it prints the share of agents that solve their task at the
+end, and compares the transitions of the JAX program with the rules of the world.
 """
 
 import os
@@ -30,6 +31,7 @@ from icrl.envs import make_env
 from icrl.envs.rooms import DarkRoom
 from icrl.envs.tasks import split_tasks
 from icrl.recording.source_agents import SOLVED, EpisodeStatistics
+from icrl.runs.device import keep_freed_memory
 from icrl.sources.a2c import A2CConfig
 from icrl.sources.options import num_iterations
 
@@ -101,6 +103,7 @@ def main(arguments: list[str]) -> None:
     )
     os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})
     torch.set_num_threads(1)
+    keep_freed_memory()
     given = [part for part in arguments if part != "--check"]
     report = Report("jax_source", given)
     for experiment in EXPERIMENTS:
