@@ -90,15 +90,17 @@ def test_context_is_the_window_shifted() -> None:
     assert context.first.tolist() == [[True, False, False]] and context.prev_reward.dtype == torch.float32
 
 
+@pytest.mark.parametrize("binding", [False, True])
 @pytest.mark.parametrize("induction", INDUCTION)
 @pytest.mark.parametrize("position", ["env_time", "sinusoidal", "learned"])
 @every_tokens
 @torch.no_grad()
-def test_tokens_are_the_sums_of_their_parts(tokens: str, position: str, induction: bool) -> None:
+def test_tokens_are_the_sums_of_their_parts(tokens: str, position: str, induction: bool, binding: bool) -> None:
     """Each part has the code of its step and its env time, the action the time it was taken at. A transition token is
     the sum of all parts and the observation before. Induction reads plain parts; the first step shows no visit. In
     training, a window's observations are at one place of the grid."""
-    model = gpt(tokens=tokens, position=position, induction=induction, obs_encoding="framed").train()
+    form = {"tokens": tokens, "position": position, "induction": induction, "binding": binding}
+    model = gpt(**form, obs_encoding="framed").train()
     context = context_of(Window(**window()))
     torch.manual_seed(3)
     found = model._tokens(context, ())
@@ -108,15 +110,27 @@ def test_tokens_are_the_sums_of_their_parts(tokens: str, position: str, inductio
     for number, none in zip(numbers, (SPEC.num_actions, SPEC.num_rewards), strict=True):
         number[:, 0] = none
     action, reward = model.prev_action.weight[numbers[0]], model.prev_reward.weight[numbers[1]]
-    plain = action, reward, model.obs(context.obs, corners)
+    obs = model.obs(context.obs, corners)
+    unit = (action - action.mean(-1, keepdim=True)) / (action.var(-1, correction=0, keepdim=True) + 1e-5).sqrt()
+    plain = action + binding * unit * (reward + obs), reward, obs
     now, then = model.env_time(context.timestep), model.env_time(context.prev_timestep)
     code = model.position(torch.arange(LENGTH)) if model.position else 0
     parts = [part + time + code for part, time in zip(plain, (then, now, now), strict=True)]
     if tokens == "transition":
         parts = [sum(parts) + model.prev_obs(context.prev_obs, corners)]
     if induction:
-        parts[-1] = parts[-1] + model.induction(parts[-1], sum(plain), context, None)
+        parts[-1] = parts[-1] + model.induction(parts[-1], sum(plain), context, unit if binding else None, None)
     assert torch.allclose(found, torch.stack(parts, dim=2), atol=1e-5)
+
+
+@pytest.mark.parametrize("binding", [False, True])
+@every_tokens
+@torch.no_grad()
+def test_only_binding_tells_in_a_mean_which_action_was_rewarded(tokens: str, binding: bool) -> None:
+    model, nothing = gpt(tokens=tokens, binding=binding), torch.zeros(2, 3, dtype=torch.long)
+    actions, rewards = torch.tensor([[0, 1, 0], [0, 1, 0]]), torch.tensor([[1.0, 0.0, 0.0], [0.0, 1.0, 0.0]])
+    one, other = model._tokens(context_of(Window(nothing, actions, rewards, nothing)), ())[:, 1:].mean(1)
+    assert torch.allclose(one, other, atol=1e-6) != binding
 
 
 @pytest.mark.parametrize("dropout", ["embedding_dropout", "attention_dropout", "residual_dropout"])

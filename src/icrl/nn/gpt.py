@@ -67,6 +67,11 @@ class GPTConfig(Options):
     induction: Annotated[int, BeforeValidator(lambda given: given * 1 if isinstance(given, bool) else given)] = option(
         0, "first layers that look up what followed earlier visits, each a step further ahead (0: none)", ge=0, le=64
     )
+    binding: bool = option(
+        False,
+        "add to a previous action the product of its vector and those of what followed, so that a mean over steps "
+        "still tells which action led to what: for bandits and random MDPs",
+    )
     context_len: int = option(160, "env steps in the context, across episodes", ge=2, le=10**6)
     embed_dim: int = option(64, "width of the residual stream", ge=1, le=2**16)
     num_layers: int = option(4, "transformer blocks", ge=1, le=1000)
@@ -237,6 +242,9 @@ class Trunk(nn.Module):
         corners = draw_corners(self.obs, len(context.obs), context.obs.device)
         obs, action = self.obs(context.obs, corners), self.prev_action(context.prev_action, context.first)
         reward = self.prev_reward(context.prev_reward, context.first)
+        unit = F.layer_norm(action, action.shape[-1:]) if self.config.binding else None
+        if unit is not None:  # a mean of plain sums over steps does not tell which action was rewarded
+            action = action + unit * (reward + obs)
         outcome = action + reward + obs
         if self.position is not None:
             first = cache[0].length // self.tokens_per_step if cache else 0
@@ -251,7 +259,7 @@ class Trunk(nn.Module):
         tokens = self.dropout(torch.stack(parts, dim=2))
         if self.induction is None:
             return tokens
-        found = self.induction(tokens[:, :, -1], outcome, context, cache[1] if cache else None)
+        found = self.induction(tokens[:, :, -1], outcome, context, unit, cache[1] if cache else None)
         return tokens + F.pad(found[:, :, None], (0, 0, self.tokens_per_step - 1, 0))
 
 

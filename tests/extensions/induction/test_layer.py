@@ -46,23 +46,25 @@ def induced(induction: Lookup, x: Tensor, outcome: Tensor, obs: Tensor) -> Tenso
     return torch.stack(rows)
 
 
-def looked_up(induction: Induction, x: Tensor, outcome: Tensor, obs: Tensor) -> Tensor:
+def looked_up(induction: Induction, x: Tensor, outcome: Tensor, obs: Tensor, unit: Tensor) -> Tensor:
     """All layers of one stream, each of which reads the tokens that those before have left in the step it finds."""
     after = x + induced(induction, x, outcome, obs)
     for reached, further in zip(induction.reached, induction.further, strict=True):
-        after = after + induced(further, after, outcome + reached(after), obs)
+        after = after + induced(further, after, outcome + (1 + unit) * reached(after), obs)
     return after - x
 
 
 @pytest.mark.parametrize("number", [1, 3])
-def test_outputs_and_gradients_equal_loops(number: int) -> None:
+@pytest.mark.parametrize("binding", [False, True])
+def test_outputs_and_gradients_equal_loops(number: int, binding: bool) -> None:
     induction = outspoken(Induction(replace(CONFIG, induction=number)), 0.5).eval()
     generator = torch.Generator().manual_seed(9)
     obs = torch.randint(3, (2, 9), generator=generator)  # with many matches
     context = context_of(Window(obs, obs, obs.float(), obs))
-    x, outcome, weight = torch.randn(3, 2, 9, WIDTH, generator=generator)
-    got = induction(x, outcome, context, None)
-    expected = torch.stack([looked_up(induction, *columns) for columns in zip(x, outcome, obs, strict=True)])
+    x, outcome, weight, unit = torch.randn(4, 2, 9, WIDTH, generator=generator)
+    got = induction(x, outcome, context, unit if binding else None, None)
+    each = zip(x, outcome, obs, unit * binding, strict=True)
+    expected = torch.stack([looked_up(induction, *columns) for columns in each])
     assert torch.allclose(got, expected, atol=1e-4)
     parameters = list(induction.parameters())
     ours, theirs = (torch.autograd.grad((output * weight).sum(), parameters) for output in (got, expected))
@@ -73,7 +75,7 @@ def test_outputs_and_gradients_equal_loops(number: int) -> None:
 @pytest.mark.parametrize(("dtype", "tolerance"), [(None, 1e-5), (torch.bfloat16, 0.03)])
 def test_steps_that_read_a_cache_equal_all_at_once(dtype: torch.dtype | None, tolerance: float) -> None:
     """A cache in bfloat16, as trials have it, rounds keys and values."""
-    model = outspoken(GPT(replace(CONFIG, induction=3), make_env(load_config().env).spec), 0.3).eval()
+    model = outspoken(GPT(replace(CONFIG, induction=3, binding=True), make_env(load_config().env).spec), 0.3).eval()
     model.cache_dtype = dtype
     cache, obs = model.new_cache(2), torch.randint(3, (2, 9), generator=torch.Generator().manual_seed(9))
     context = context_of(Window(obs, obs % 5, (obs > 1).float(), obs))

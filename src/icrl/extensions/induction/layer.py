@@ -15,6 +15,9 @@ learned too, so that a head can prefer the newest visits however long ago they w
 A layer after it reads e[j] + C x[j + 1] in place of e[j], where x[j + 1] is the token of the step after j as the layers
 before have left it. That holds what had followed obs[j + 1] until then, so the layers look ahead as many steps as there
 are of them, like sweeps of value iteration along what was experienced.
+
+With `model.binding`, what followed an action is multiplied by 1 + u, u its standardized vector: in e[j] the reward and
+the observation, and in the further layers C x[j + 1]. Then one head can hold what all actions led to.
 """
 
 from __future__ import annotations
@@ -78,9 +81,12 @@ class Induction(Lookup):
         visited = like.new_empty(config.induction, num_streams, 1, config.context_len, 1, dtype=torch.long)
         return KVCache(like.new_empty(shape), like.new_empty(shape), visited)
 
-    def forward(self, x: Tensor, outcome: Tensor, context: Context, cache: KVCache | None) -> Tensor:
+    def forward(
+        self, x: Tensor, outcome: Tensor, context: Context, unit: Tensor | None, cache: KVCache | None
+    ) -> Tensor:
         """The layers' addition to the tokens `x` `[B, T, D]` of the steps of a `context`. `outcome` `[B, T, D]` is what
-        followed the step before each, as the step itself shows it. With a cache the T steps continue it."""
+        followed the step before each, as the step itself shows it; `unit` is u of that step, with binding. With
+        a cache the T steps continue it."""
         layers: list[Any] = [self, *self.further]
         visits, before = context.prev_obs.masked_fill(context.first, NO_VISIT), cache.length if cache else 0
         added, seen, masks = x.new_zeros(()), outcome, None
@@ -96,7 +102,8 @@ class Induction(Lookup):
             masks = masks or [part.to(key.dtype) for part in ages(context.obs, visited, before)]
             added = added + layer.read(query, key, value, *masks)
             if number < len(self.further):
-                seen = outcome + self.reached[number](x + added)
+                reached = self.reached[number](x + added)
+                seen = outcome + (reached if unit is None else reached + unit * reached)
         if cache:
             cache.length += context.obs.shape[1]
         return added
