@@ -84,3 +84,13 @@ def test_steps_that_read_a_cache_equal_all_at_once(dtype: torch.dtype | None, to
         steps = [model(Context(*(column[:, t : t + 1] for column in context)), cache) for t in range(9)]
     error = (torch.cat(steps, dim=1) - at_once).abs().max() / at_once.abs().max()
     assert error < tolerance and cache[1].columns[0].dtype == (dtype or torch.float32)
+
+
+@pytest.mark.parametrize("name", ["attention_dropout", "residual_dropout"])
+def test_dropout_acts_in_training_alone(name: str) -> None:
+    layer = outspoken(Induction(replace(CONFIG, **{name: 0.5})), 0.5)
+    obs, x = torch.zeros(1, 9, dtype=torch.long), torch.randn(1, 9, WIDTH, generator=torch.Generator().manual_seed(9))
+    given = x, x, context_of(Window(obs, obs, obs.float(), obs)), None
+    assert not torch.equal(layer(*given), layer(*given))
+    layer.eval()
+    assert torch.equal(layer(*given), layer(*given))
