@@ -98,3 +98,12 @@ def test_differences_stay_within_what_is_possible_and_wide_enough() -> None:
     found = summarise({0: {"held_out": ours}, 1: {"held_out": worse}}, setting, OPTIONS, 0)["differences"]["optimum"]
     for key, ends in (("success", (-1, 0)), ("returns", (-1, 0)), ("steps_to_goal", (0, 17))):
         assert (found[key]["low"], found[key]["high"]) == pytest.approx(ends), key
+
+
+def test_other_numbers_of_streams_are_put_together_to_as_many_groups() -> None:
+    """Four streams and six: pairs and threes. Of an exact reference there is one number, and each stream is by itself;
+    one stream is compared with the mean of others."""
+    four, six = np.array([[[1.0, 3.0, 5.0, 7.0]]]), np.array([[[0.0, 1.0, 2.0, 3.0, 4.0, 8.0]]])
+    assert differences.paired(four, six).tolist() == [[[2 - 1, 6 - 5]]]
+    assert differences.paired(four, six[..., 1:2]).tolist() == [[[0, 2, 4, 6]]]
+    assert differences.paired(four[..., :1], six).tolist() == [[[1 - 3]]]
