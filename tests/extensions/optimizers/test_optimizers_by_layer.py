@@ -2,6 +2,7 @@
 
 import math
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 import torch
@@ -194,9 +195,12 @@ def test_an_update_is_a_step_on_the_clipped_gradient_of_each_term(max_norm: floa
             torch.testing.assert_close(parameter.grad, total, rtol=1e-4, atol=1e-6)
 
 
-def test_accumulation_by_term_equals_one_batch() -> None:
-    whole, dealt = Model(), Model()
-    one, several = by_term(whole, 0.5), by_term(dealt, 0.5, trainer={"gradient_accumulation_steps": 4})
+@pytest.mark.parametrize("number", [3, 4])
+def test_accumulation_by_term_equals_one_batch(number: int) -> None:
+    """Of eight windows, in even parts and not; what follows a step is called once."""
+    (whole, dealt), called = (Model(), Model()), Mock()
+    one, several = by_term(whole, 0.5), by_term(dealt, 0.5, trainer={"gradient_accumulation_steps": number})
+    several.after_step = called
     for update in range(3):
         metrics, others = one.update(batch_at(update), START), several.update(batch_at(update), START)
         assert metrics.keys() == others.keys() == {"loss", "size", "gradient_norm", *Three.weights}
@@ -205,6 +209,7 @@ def test_accumulation_by_term_equals_one_batch() -> None:
         for name, value in metrics.items():
             assert others[name] == pytest.approx(value.item(), rel=1e-3), name
         torch.testing.assert_close(flat(whole.parameters()), flat(dealt.parameters()), rtol=1e-3, atol=1e-4)
+        assert called.call_count == update + 1
 
 
 def test_several_processes_are_refused() -> None:
