@@ -118,16 +118,17 @@ def test_masks_of_a_tensor_world() -> None:
 
 
 @needs("value_sources")
-def test_action_values_of_the_next_step_are_those_of_legal_actions() -> None:
+@pytest.mark.parametrize("name", ["q_learning", "dqn"])
+def test_action_values_of_the_next_step_are_those_of_legal_actions(name: str) -> None:
     """By hand: the best action of cell 1 is worth 5 and illegal there, so the target is 0.9 times the 2 of another."""
     spec = EnvSpec(with_flags(Discrete(3), 2), Discrete(2), (0.0, 1.0), 0, 9, action_mask=True)
     zero, no = torch.zeros(1, 1), torch.zeros(1, 1, dtype=torch.bool)
     obs, next_obs = torch.tensor([[[0, 1, 1]]]), torch.tensor([[[1, 0, 1]]])
     step = Rollout(obs, zero.long(), zero, next_obs, zero.long(), no, no, zero.long())
-    learner = learners_of("q_learning", 1, spec, discount=0.9, learning_rate=1.0)
-    learner.table[1] = torch.tensor([5.0, 2.0])
-    learner.update(Sample(step, torch.ones(1), {}))
-    assert learner.table[0].tolist() == pytest.approx([1.8, 0.0])
+    learner = learners_of(name, 1, spec, discount=0.9, learning_rate=1.0)
+    for values in (learner._values, getattr(learner, "_target_values", learner._values)):
+        values[1] = torch.tensor([5.0, 2.0])
+    assert learner.update(Sample(step, torch.ones(1), {})).td_error.tolist() == pytest.approx([1.8])
     assert learner.action_probabilities(step_of(next_obs[0])).tolist() == [[0.0, 1.0]]  # however much is explored
 
 
