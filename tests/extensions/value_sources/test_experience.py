@@ -1,6 +1,7 @@
 """Samples of updates: mini-batches of an unroll, replay and recorded histories in the loop."""
 
 import itertools
+import shutil
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -228,6 +229,17 @@ def test_windows_of_several_histories_are_those_of_each(tmp_path: Path) -> None:
         assert sorted(zip(row[0].tolist(), obs[0].tolist(), strict=True)) == expected
         assert (obs[1:] == obs[:-1] + 1).all()
         assert alone.draw(36, torch.tensor(5)).obs.shape == (3, 4 * 36)
+
+
+def test_what_others_recorded_is_an_input_of_the_run(tmp_path: Path) -> None:
+    """So a run does not go on from other histories under the same name."""
+    config, found = config_of(tmp_path, offline_buffer_dir=["others"]), list[dict[str, str]]()
+    for num_steps in (20, 21):
+        folder = write_histories(tmp_path, "others", TABULAR, [1], 1, torch.zeros(num_steps, 1).bool())
+        found.append(config.source.inputs(config))
+        shutil.rmtree(folder)
+    assert found[0].keys() == {"source.offline_buffer_dir"} and found[0] != found[1]
+    assert TABULAR.source.inputs(TABULAR) == {}
 
 
 @pytest.mark.parametrize(
