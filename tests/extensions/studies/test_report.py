@@ -81,6 +81,18 @@ def test_the_question_is_answered_with_intervals(ends: tuple[float, ...], runs: 
     assert [one.partition(": ")[0] for one in lines] == ["9", "11"] and all(told in one for one in lines)
 
 
+def test_the_answer_counts_the_runs_of_the_variant_that_has_fewest() -> None:
+    """One of three is told beside the best: the nearest whose interval overlaps, or else the next one."""
+    several = STUDY.model_copy(update={"splits": [1, 2]})
+    reached = (("a", 0.2, 4), ("b", 0.9, 4), ("c", 0.6, 3))
+    results = [result(name, end, runs=["run"] * runs) for name, end, runs in reached]
+    told = "b 0.900 [0.800, 0.950], c 0.600 [0.500, 0.650]; b is best with 3 runs."
+    assert answer(results, several).endswith(told)
+    results[0]["found"]["final"]["held_out"]["success"]["high"] = 0.8
+    told = "b 0.900 [0.800, 0.950], a 0.200 [0.100, 0.800]; undecided with 3 runs, because these intervals overlap."
+    assert answer(results, several).endswith(told)
+
+
 def test_a_study_without_a_success_has_no_columns_of_it() -> None:
     one = result("a", 0.0)
     one["found"]["final"]["held_out"]["scaled_return"] = interval(0.5)
