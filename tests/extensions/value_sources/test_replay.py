@@ -1,11 +1,12 @@
 """The ring of newest steps and what is drawn from it, against queues, loops and formulas."""
 
+from random import Random
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
@@ -100,6 +101,7 @@ def test_a_sweep_deals_out_all_that_is_kept(life: Any, batches: int, seed: int) 
 
 @settings(max_examples=30, deadline=None)
 @given(lives(), st.randoms(use_true_random=False), st.sampled_from([0.0, 0.5, 2.0, 150.0]))
+@example((1, 1, 9, 2, [4, 1]), Random(0), 2.0)  # learned priorities stay when a step is added
 def test_priorities_against_a_table(life: Any, random: Any, alpha: float) -> None:
     """Of each learner, by stream and step: a window that can newly be drawn has the largest priority there is, at least
     1; one that was learned from (td_error + 1e-6)^alpha; one without enough steps none."""
@@ -107,6 +109,16 @@ def test_priorities_against_a_table(life: Any, random: Any, alpha: float) -> Non
     rates = {"priority_replay_alpha": alpha}
     replay, done = filled((*life[:4], []), priority_replay=True, **rates)
     streams, tables = torch.arange(num_learners * num_envs), [{} for _ in range(num_learners)]
+
+    def compare() -> None:
+        assert replay._priorities is not None
+        for learner, table in enumerate(tables):
+            expected = torch.zeros(num_envs, capacity, dtype=torch.float64)
+            for k, priority in table.items():
+                expected[k % 100 - learner * num_envs, k // 100 % capacity] = priority
+            ours = replay._priorities.values[learner].view(num_envs, capacity)
+            torch.testing.assert_close(ours, expected, rtol=1e-6, atol=0)
+
     for count in unrolls:
         replay.add(steps_of(done, count, streams))
         done += count
@@ -115,6 +127,7 @@ def test_priorities_against_a_table(life: Any, random: Any, alpha: float) -> Non
             usable = range(max(0, done - capacity), done - length + 1)
             own = range(learner * num_envs, (learner + 1) * num_envs)
             tables[learner] = {k: table.get(k, newest) for k in (100 * t + b for t in usable for b in own)}
+        compare()
         if done < length:
             continue
         drawn = replay.draw(3, key_of(done), CLOCK)
@@ -125,13 +138,7 @@ def test_priorities_against_a_table(life: Any, random: Any, alpha: float) -> Non
         for learner, table in enumerate(tables):
             for k in started[3 * learner : 3 * learner + 3]:
                 table[k] = min(max((td_error[k] + 1e-6) ** alpha, 1e-150), 1e150)
-    assert replay._priorities is not None
-    for learner, table in enumerate(tables):
-        expected = torch.zeros(num_envs, capacity, dtype=torch.float64)
-        for k, priority in table.items():
-            expected[k % 100 - learner * num_envs, k // 100 % capacity] = priority
-        ours = replay._priorities.values[learner].view(num_envs, capacity)
-        torch.testing.assert_close(ours, expected, rtol=1e-6, atol=0)
+        compare()
 
 
 def test_weights_correct_for_what_is_drawn_often() -> None:
