@@ -44,9 +44,10 @@ def networks_of(std: float = 0.2) -> ActorAndCritics:
 
 
 def batch_of(window: Window) -> Batch:
-    """The windows, with an episode that terminates, one that is cut off, and one that terminates with its window."""
+    """The windows, with an episode that terminates as the clock runs out, one that is cut off, and one that terminates
+    with its window."""
     terminated, truncated = torch.zeros(2, *window.reward.shape, dtype=torch.long)
-    terminated[TERMINATED] = truncated[TRUNCATED] = terminated[2, -1] = 1
+    terminated[TERMINATED] = truncated[TERMINATED] = truncated[TRUNCATED] = terminated[2, -1] = 1
     ones = torch.ones(window.reward.shape)
     ends = window.timestep, terminated, truncated, window.action
     return Batch(window.obs, window.action, window.reward, window.obs, *ends, ones, window.reward)
@@ -101,6 +102,14 @@ def test_losses_are_those_of_plain_loops(monkeypatch: pytest.MonkeyPatch, discou
     assert found == pytest.approx(expected, rel=1e-4)
     assert TD3BC(TD3BCConfig(), SPEC, networks, torch.tensor(0.0)).reward_std == 1, "all rewards are the same"
     assert all(math.isfinite(metric) for metric in metrics.values())
+
+
+def test_windows_of_one_step_and_values_of_zero_have_finite_losses() -> None:
+    """No next step is known in them, and a Q of 0 has no size to divide by."""
+    networks, batch = networks_of(), Batch(*(column[:, :1] for column in batch_of(window_of(SPEC, NUM, STEPS))))
+    outspoken(networks.online.critics, 0.0)
+    terms, metrics = TD3BC(TD3BCConfig(), SPEC, networks)(networks, batch)
+    assert terms["critic"] == 0 and all(number.isfinite() for number in (terms | metrics).values())
 
 
 def test_the_actor_does_not_move_the_critics() -> None:
