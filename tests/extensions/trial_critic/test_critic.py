@@ -100,6 +100,8 @@ def test_a_value_head_leaves_the_policy_as_it_is():
     objective = made(replace(OPTIONS, gae_lambda=0.9), ENV.spec, model.head, dict)
     found = model.head.log_prob(objective.logits(model, ours), ours.action)
     assert torch.allclose(found, ours.log_prob, atol=1e-5)
+    unpaid = ours._replace(advantage=torch.zeros_like(ours.advantage))  # no stream of the batch has found anything yet
+    assert objective(model, unpaid)[0]["policy"] == 0
 
 
 def test_a_model_learns_in_context_from_random_weights():
