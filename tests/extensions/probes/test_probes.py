@@ -154,8 +154,10 @@ def setup_of(*options: str, num_tasks: int = 3) -> Any:
 
 def test_temperatures_without_that_of_the_model_itself() -> None:
     found = probes_of(setup_of("evaluation.ablations=false", "evaluation.temperatures=[0,0.5,1,1.5]"))
-    described = {name: (vars(one)["sample_probability"], vars(one)["temperature"]) for name, one in found.items()}
-    assert described == {"temperature 0": (0, 1), "temperature 0.5": (1, 0.5), "temperature 1.5": (1, 1.5)}
+    keys = ("sample_probability", "temperature", "num_kept")
+    described = {name: tuple(vars(one)[key] for key in keys) for name, one in found.items()}
+    of_names = {"temperature 0": (0, 1), "temperature 0.5": (1, 0.5), "temperature 1.5": (1, 1.5)}
+    assert described == {name: (*both, NUM_KEPT) for name, both in of_names.items()}
     greedy = ("evaluation.ablations=false", "evaluation.temperatures=[0,1]", "evaluation.sample_probability=0")
     assert list(probes_of(setup_of(*greedy))) == ["temperature 1"]
 
