@@ -9,8 +9,10 @@ from installed import needs
 from icrl.app.command_line import run_program
 from icrl.app.compose import load_config
 from icrl.app.root import Config
+from icrl.contracts import ConfigError
 from icrl.envs import make_env
 from icrl.envs.tasks import development_of, split_tasks
+from icrl.extensions.corrections import conflicts
 
 CONFLICTS = [  # options, and parts of the lines about them
     (["tasks.num_train=80"], ["tasks.num_train=80"]),
@@ -56,6 +58,20 @@ def test_all_conflicts_are_told_at_once_with_a_command_that_has_none(options, pa
 def _split(config: Config) -> None:
     with closing(make_env(config.env)) as env:
         development_of(env, config, split_tasks(env, config).train)
+
+
+def test_the_pipeline_splits_tasks_too() -> None:
+    with pytest.raises(ConfigError) as first:
+        _split(load_config(["tasks.num_train=80"]))
+    *_, command = conflicts.further_conflicts(first.value, Config, "pipeline", ["tasks.num_train=80"])
+    assert command.startswith("this command satisfies all rules: icrl pipeline ")
+
+
+def test_conflicts_that_bring_each_other_back_come_to_an_end(monkeypatch) -> None:
+    turned = lambda _, __, given: ConfigError(f"give seed={1 - int(given[0][-1])}")  # noqa: E731
+    monkeypatch.setattr(conflicts, "_conflict", turned)
+    told = conflicts.further_conflicts(ConfigError("give seed=1"), Config, "train_agents", ["seed=0"])
+    assert [line.strip() for line in told] == ["give seed=0", "give seed=1"] * 9 + ["give seed=0"]
 
 
 def test_the_programs_that_have_a_missing_option_are_named(capsys, monkeypatch) -> None:
