@@ -1,5 +1,6 @@
 """Exploration without a goal: coverage and the search off a plan, against walks by hand and a scalar replay."""
 
+from types import SimpleNamespace
 from typing import Any
 from unittest.mock import Mock
 
@@ -125,6 +126,22 @@ def test_a_model_reads_the_random_actions_as_its_own() -> None:
         whole = policy.model(context_of(window.at(np.s_[:, :20])))[:, 6:]
     again = policy.choose(whole.flatten(0, 1), window.obs[:, 6:20].flatten(), noise[6:].T.flatten())
     assert torch.equal(again.view(3, 14), window.action[:, 6:20])
+
+
+def test_who_explores_beside_the_model_and_in_how_many_streams() -> None:
+    """As many as the probes of all tasks have. One whose context is wiped reads no past."""
+    config = load_config(["env.size=4", "env.max_episode_steps=5", "evaluation.num_probe_streams=2", *SMALL])
+    env = DarkRoom(config.env)
+    model, others = policy_of(config, GPT(config.model, env.spec)), references_of(env)
+    setup: Any = SimpleNamespace(config=config, env=env, policy=model, learners=others, main="held_out")
+    setup.tasks = {"train": env.all_tasks(), "held_out": env.all_tasks()[:3]}
+    found = {name.removeprefix("exploration: "): job() for name, job in exploration.Exploration().jobs(setup)}
+    assert found.keys() == {"model, context kept", "model, context wiped at reset", *others, "random"}
+    for name, shares in found.items():
+        assert shares["coverage"].shape == (1, 2 * 3, 5)
+        assert ("off_plan" in shares) == (name not in ("model, context wiped at reset", "random")), name
+    del others["covering plan"]
+    assert not [*exploration.Exploration().jobs(setup)], "another world"
 
 
 # ---- numbers and tables
