@@ -80,6 +80,13 @@ def test_an_interrupted_search_tries_the_same_as_an_undisturbed_one(tmp_path, mo
     assert {plt.imread(path).shape[:2] for path in pictures} == {(175, 300)}  # a quarter, see `blank`
 
 
+def test_searches_with_other_seeds_try_other_options(tmp_path, monkeypatch):
+    monkeypatch.setattr(search_params, "score", lambda *_: 0.5)
+    monkeypatch.setattr(search_params, "write_search_plots", lambda *_: None)
+    tried = [searched(tmp_path / str(seed), 3, f"seed={seed}")["trials"] for seed in (0, 1)]
+    assert len({trial["source.learning_rate"] for trials in tried for trial in trials}) == 6
+
+
 def test_a_search_with_a_damaged_file_is_refused_and_left_as_it_is(tmp_path):
     searched(tmp_path, 2)
     for name in ("results.json", "config.json"):

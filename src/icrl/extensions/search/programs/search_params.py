@@ -78,7 +78,8 @@ def main(config: SearchedConfig) -> Path:
         with Progress("search", num_trials, done, "trial") as progress:
             for number in range(done, num_trials):
                 # Seeded for each trial, so that an interrupted search samples the same trials as an undisturbed one.
-                study.sampler = TPESampler(seed=config.seed + number)
+                # Not by a sum, with which trial 0 of seed 1 would be trial 1 of seed 0.
+                study.sampler = TPESampler(seed=int(np.random.default_rng((config.seed, number)).integers(2**32)))
                 trial = study.ask(space)
                 value = _value(config, number, trial.params, device)
                 study.tell(trial, value, state=_state_of(value))
