@@ -57,6 +57,8 @@ def test_a_memory_solves_a_world_that_needs_one(kind: str) -> None:
         for policy in (learner, SampledOrGreedy(learner, 0.0)):
             transitions, _ = played(policy, CUE, 10 * LENGTH, 64)
             success.setdefault(body, []).append(float(transitions.reward[transitions.terminated].mean()))
+    read = learner.network.body.observed, learner.network.returns  # in whose deviations it reads and learns
+    assert [moments.count.item() for moments in read] == [40 * 2 * LENGTH * 32] * 2
     assert min(success["gru"]) > 0.95 and 0.3 < min(success["mlp"]) <= max(success["mlp"]) < 0.7
 
 
