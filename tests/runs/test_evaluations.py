@@ -3,6 +3,7 @@
 import itertools
 import os
 import re
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -107,6 +108,15 @@ def test_what_is_of_another_run_is_refused(tmp_path, other):
         make(tmp_path, done=1)
     with make(tmp_path) as service:
         assert not service.results
+
+
+def test_a_run_does_not_go_on_without_its_earlier_results(undisturbed, tmp_path):
+    """The best of the later ones would replace a better one."""
+    folder = Path(shutil.copytree(undisturbed, tmp_path / "run"))
+    (folder / "evaluations.json").unlink()
+    with pytest.raises(PipelineError, match=r"evaluations\.json is missing"):
+        make(folder, done=5)
+    assert steps_of(folder, "best") == [3]
 
 
 @pytest.mark.parametrize(("trained", "best"), [(0, 0), (1, 3), (4, 5)])

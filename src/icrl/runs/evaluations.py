@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, Self
 from pydantic import model_validator
 
 from icrl.config.options import NO_EFFECT, Options, option, refuse, refuse_both
-from icrl.contracts import Json, Metrics
+from icrl.contracts import Json, Metrics, PipelineError
 from icrl.runs import checkpoint
 from icrl.runs.files import Identity, check_owner, read_owned, write_owned
 from icrl.runs.metrics import CurvesConfig, MetricLogger
@@ -78,7 +78,7 @@ class Evaluations(AbstractContextManager["Evaluations"]):
     ) -> None:
         """Continue in `folder` at step `done` (-1: a new run); later results are dropped. Curves are named
         `prefix`/metric, `description` is stored with the checkpoints. A state before step `trained` is never the best.
-        Raises `PipelineError` if files belong to another run than `description` names."""
+        Raises `PipelineError` if files belong to another run than `description` names, or results are missing."""
         self._folder, self._prefix, self._evaluate, self._options = folder, prefix, evaluate, options
         self._description, self._trained = description, trained
         self._path, self._owner = folder / "evaluations.json", Identity.of(description)
@@ -91,6 +91,8 @@ class Evaluations(AbstractContextManager["Evaluations"]):
             self.results = {entry["step"]: Evaluation(entry["metrics"], entry["score"]) for entry in kept}
             if len(kept) < len(content["evaluations"]):
                 self._write()
+        elif done >= 0 and checkpoint.sidecars(folder, "best"):  # which is stored after its result
+            raise PipelineError(f"{self._path} is missing, by which the best weights are chosen: restore it")
         clear(folder / "evals", anew=done < 0)  # an event file cannot be replaced in one step
         self._logger = MetricLogger(folder / "evals", options=curves)
         self._draw(self.results)
