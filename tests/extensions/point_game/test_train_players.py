@@ -160,9 +160,9 @@ def test_killed_after_any_checkpoint_it_ends_with_the_same_bits(league, tmp_path
     expected, step = results_of(league), 7
     folder = tmp_path / "again/logs/tiny/players"
     folder.mkdir(parents=True)
-    for path in (*league.glob(f"last-{step:09d}.*"), *league.glob("best_*")):
+    for path in (*league.glob(f"last-{step:09d}.*"), *league.glob("best_*"), league / "matches.json"):
         shutil.copy(path, folder)
-    earlier = {".": None, "matches.json": None}  # of which the first part was in files that are not there
+    earlier = {".": None}  # the first part of curves was in files that are not there
     assert results_of(run(tmp_path / "again", *LEAGUE)) | earlier == expected | earlier
     assert expected["."]["matches/host_vs_agent/rho"] == [5, 10, 12]
 
@@ -247,12 +247,24 @@ def test_the_best_player_is_that_of_the_best_worst_match(tmp_path, monkeypatch):
         return {name: {"rho": {"value": rho, "low": rho, "high": rho}} for name, rho in found.items()}
 
     monkeypatch.setattr(train_players, "evaluate", evaluate)
-    folder = run(tmp_path, "evaluation.eval_interval=4", "checkpoints.snapshot_interval=4")
+    options = ("evaluation.eval_interval=4", "checkpoints.snapshot_interval=4")
+    folder = run(tmp_path, *options)
     assert seen == [4, 8, 12, 12]
     for side, best in (("host", 8), ("agent", 4)):
         assert [path.stem for path in folder.glob(f"best_{side}-*.pt")] == [f"best_{side}-{best:09d}"]
         kept = networks(folder, f"best_{side}-{best:09d}")
         assert kept.keys() == {side} and same(kept[side], networks(folder, f"snapshot-{best:09d}")[side])
+    known = (folder / "matches.json").read_bytes()
+    for path in (folder / "matches.json", folder / "finished.json", *folder.glob("last-000000012.*")):
+        path.unlink()
+    with pytest.raises(ConfigError, match=r"matches\.json is missing"):
+        run(tmp_path, *options)
+    (folder / "matches.json").write_bytes(known)
+    for path in folder.glob("best_*"):
+        path.unlink()
+    seen[:] = [4, 8]  # goes on from update 8, and is no better at 12
+    run(tmp_path, *options)
+    assert not [*folder.glob("best_*")]
 
 
 # ---- saved players

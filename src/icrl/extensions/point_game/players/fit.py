@@ -69,8 +69,8 @@ def fit_players(config: PlayersConfig, evaluate: Evaluate, device: torch.device)
             run.done = update
             if not run.is_saved and match_due.due(update):
                 run.before_save()
-                curves.show_matches(matches := evaluate(players), update)
-                saved.keep_best(matches)
+                curves.show_matches(evaluate(players), update)
+                saved.keep_best(curves.matches)
             saved.keep_snapshot()
             run.save_if_due()
             if update == total:
@@ -134,36 +134,42 @@ class SavedNetworks:
             self._save("snapshot", self._learners, keep=self._run.total)  # all of them
 
     def keep_best(self, matches: Json) -> None:
-        """Save the players that are better than all before. (If a run resumes, the best may be of a later update, at
-        which it will be found again.)"""
+        """Save the players that are better in the last of all `matches` than before. (If a run resumes, the best may be
+        of a later update, at which it will be found again.)"""
         run = self._run
         for name, learner in self._learners.items():
-            sign, kind = 1 if name == "host" else -1, f"best_{name}"
-            pairs = ((pair.split("_vs_"), found["rho"]["value"]) for pair, found in matches.items())
-            score = min(sign * rho for sides, rho in pairs if name in sides and OTHER[name] not in sides)
-            before = [check(sidecar) for sidecar in sidecars(run.folder, kind)[:1]]
-            for about in before:
-                check_run(run.folder, about, Identity.of(run.description))
-            if all(score > about["description"]["score"] for about in before):
-                self._save(kind, {name: learner}, keep=1, score=score)
+            for sidecar in sidecars(run.folder, kind := f"best_{name}")[:1]:
+                check_run(run.folder, check(sidecar), Identity.of(run.description))
+            *before, score = (worst_match(name, found) for found in matches.values())
+            if all(score > one for one in before):
+                self._save(kind, {name: learner}, keep=1)
 
-    def _save(self, kind: str, learners: dict[str, Learner], keep: int, **about: float) -> None:
+    def _save(self, kind: str, learners: dict[str, Learner], keep: int) -> None:
         run = self._run
         run.before_save()
         networks = {name: {"network": learner.network.state_dict()} for name, learner in learners.items()}
-        save(run.folder, kind, run.done, {"step": run.done} | networks, run.description | about, keep)
+        save(run.folder, kind, run.done, {"step": run.done} | networks, run.description, keep)
+
+
+def worst_match(name: str, matches: Json) -> float:
+    """Rho of the learner's worst match with a fixed player; for the agent, less than zero."""
+    pairs = ((pair.split("_vs_"), found["rho"]["value"]) for pair, found in matches.items())
+    sign = 1 if name == "host" else -1
+    return min(sign * rho for sides, rho in pairs if name in sides and OTHER[name] not in sides)
 
 
 class PlayerCurves:
-    """Logger of curves over updates, log lines, and matches.json (match results by update)."""
+    """Logger of curves over updates, log lines, and matches.json (match results by update, the only record of them)."""
 
     def __init__(self, config: PlayersConfig, logger: MetricLogger, done: int) -> None:
         self._owner, self._path, self._logger = owner_of(config), config.folder / "matches.json", logger
-        self._matches = dict[str, Json]()
+        self.matches = dict[str, Json]()
+        lacking = f"{self._path} is missing, by which the best players are chosen: restore it, or give another name="
+        refuse(done and not self._path.exists() and any(config.folder.glob("best_*")), lacking)
         if done and self._path.exists():
             written, owner, _ = read_owned(self._path, {"matches": {str: FORM["matches"]}})
             check_owner(self._path, owner, self._owner)
-            self._matches = written["matches"]
+            self.matches = {at: found for at, found in written["matches"].items() if int(at) <= done}
 
     def show(self, metrics: dict[str, dict[str, Tensor]], learners: dict[str, Learner], update: int) -> None:
         """Log the metrics of an update by learner."""
@@ -173,15 +179,15 @@ class PlayerCurves:
                 learner, values = learners[name], {key: value.item() for key, value in found.items()}
                 fill = {"replay_fill": float(learner.replay.size), "moves": float(learner.moves)}
                 self._logger.scalars(name, values | fill, update)
-            newest = self._matches[max(self._matches, key=int)] if self._matches else {}
+            newest = self.matches[max(self.matches, key=int)] if self.matches else {}
             rhos = {pair.replace("_", " "): newest[pair]["rho"]["value"] for pair in _TOLD if pair in newest}
             losses = {f"{name} loss": values["loss"].item() for name, values in metrics.items()}
             self._logger.progress.tell(f"rho of {shown(rhos)}" if rhos else shown(losses))
 
     def show_matches(self, matches: Json, update: int) -> None:
         """Log the rho of each pair of players and statistics of its games."""
-        self._matches[str(update)] = matches
-        write_owned(self._path, self._owner, update, {"matches": self._matches})
+        self.matches[str(update)] = matches
+        write_owned(self._path, self._owner, update, {"matches": self.matches})
         for pair, found in matches.items():
             rho = {"rho": found["rho"]["value"], "rho_low": found["rho"]["low"], "rho_high": found["rho"]["high"]}
             scalars = rho | {key: value for key, value in found.items() if isinstance(value, float)}
