@@ -20,6 +20,7 @@ from icrl.nn.transformer import Transformer
 UPDATE_RULE = "update rule; the preset `optimizer=` sets all of this group"
 _WARMUP = {"until": 0.03, "start": 0}
 _RATE = {"kind": "cosine", "progress": "percent", "initial": 0.004, "final": 4e-05, "time": 1, "warmup": _WARMUP}
+EPSILON = 1e-8  # added to the root of the mean of squared gradients
 
 
 class OptimizerConfig(Options):
@@ -44,9 +45,8 @@ class OptimizerConfig(Options):
 class AdamConfig(OptimizerConfig):
     name: Literal["adam"] = option("adam", UPDATE_RULE)
     beta2: float = option(0.99, "decay of the running mean of squared gradients", ge=0, le=0.99999)
-    epsilon: float = option(1e-8, "added to the root of the mean of squared gradients", gt=0)
 
-    former = {"beta1": 0.9}
+    former = {"beta1": 0.9, "epsilon": EPSILON}
 
 
 class AdamWConfig(AdamConfig):
@@ -77,7 +77,7 @@ class Muon(optim.AdamW):
         lr: float = 1e-3,
         momentum: float = 0.95,
         betas: tuple[float, float] = (0.9, 0.99),
-        eps: float = 1e-8,
+        eps: float = EPSILON,
         weight_decay: float = 0.0,
     ) -> None:
         super().__init__(params, lr, betas, eps, weight_decay, fused=True)
@@ -144,8 +144,8 @@ _rules: dict[str, Rule] = {
 
 
 def register(name: str, rule: Rule) -> None:
-    """Let `optimizer.name=name` choose the `rule`, whose `make` takes groups of parameters with `decays`, `lr` and the
-    other options that it has of `momentum`, `eps` and `betas`. Raises `ConfigError` if another one has this name."""
+    """Let `optimizer.name=name` choose the `rule`, whose `make` takes groups of parameters with `decays`, `lr` and, if
+    its options are of `AdamConfig`, `betas`. Raises `ConfigError` if another one has this name."""
     refuse(name in _rules, f"optimizer {name!r}: there is another optimizer of this name")
     _rules[name] = rule
 
@@ -173,9 +173,7 @@ def make_optimizer(model: nn.Module, config: OptimizerConfig) -> Optimizer:
         {"params": params, "decays": decays} | ({"splits": split} if split else {})
         for (decays, split), params in alike.items()
     ]
-    given = config.model_dump()
-    options = {name: given[key] for name, key in (("momentum", "momentum"), ("eps", "epsilon")) if key in given}
-    options |= {"betas": (0.9, given["beta2"])} if "beta2" in given else {}
+    options = {"betas": (0.9, config.beta2)} if isinstance(config, AdamConfig) else {}
     optimizer = rules()[config.name].make(groups, lr=0.0, **options)
     set_rates(optimizer, config, Clock(0, 0, 0, 0))
     return optimizer

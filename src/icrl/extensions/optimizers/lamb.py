@@ -9,11 +9,15 @@ from torch.optim.optimizer import Optimizer, ParamsT
 from icrl.config.options import option
 from icrl.training.optimizers import UPDATE_RULE, AdamWConfig
 
+EPSILON = 1e-6
+
 
 class LambConfig(AdamWConfig):
     takes_stacks: ClassVar[bool] = False
 
     name: Literal["lamb"] = option("lamb", UPDATE_RULE)  # type: ignore[assignment]
+
+    former = {"epsilon": EPSILON}
 
 
 class Lamb(Optimizer):
@@ -28,7 +32,7 @@ class Lamb(Optimizer):
     norms) it is 1. Gradients are not clipped here."""
 
     def __init__(self, params: ParamsT, **defaults: Any) -> None:
-        super().__init__(params, {"weight_decay": 0.0, "decays": True} | defaults)
+        super().__init__(params, {"weight_decay": 0.0, "decays": True, "eps": EPSILON} | defaults)
 
     @torch.no_grad()
     def step(self) -> None:  # pyrefly: ignore[bad-override]  # takes no closure

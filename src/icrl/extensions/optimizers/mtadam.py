@@ -10,7 +10,7 @@ from torch.optim.optimizer import Optimizer, ParamsT
 from icrl.config.options import option
 from icrl.contracts import AnyBatch
 from icrl.extensions.optimizers.lamb import moments
-from icrl.training.optimizers import UPDATE_RULE, AdamWConfig
+from icrl.training.optimizers import EPSILON, UPDATE_RULE, AdamWConfig
 from icrl.training.updates import Updater
 
 _NOTHING = 1e-10  # norm average at or below which a term counts as without gradient
@@ -44,7 +44,7 @@ class MTAdam(Optimizer):
 
     def __init__(self, params: ParamsT, **defaults: Any) -> None:
         betas = (*defaults.pop("betas", (0.9, 0.999)), 0.9)[:3]
-        super().__init__(params, {"weight_decay": 0.0, "betas": betas} | defaults)
+        super().__init__(params, {"weight_decay": 0.0, "betas": betas, "eps": EPSILON} | defaults)
 
     @property
     def parameters(self) -> list[Tensor]:

@@ -5,10 +5,13 @@ from typing import Literal
 from icrl.config.options import option
 from icrl.training.optimizers import UPDATE_RULE, AdamConfig, OptimizerConfig
 
+MOMENTUM = 0.9  # decay of the sum of gradients in SGD
+
 
 class SGDConfig(OptimizerConfig):
     name: Literal["sgd"] = option("sgd", UPDATE_RULE)
-    momentum: float = option(0.9, "decay of the sum of gradients", ge=0, le=0.9999)
+
+    former = {"momentum": MOMENTUM}
 
 
 class RAdamConfig(AdamConfig):
