@@ -136,14 +136,6 @@ def test_places_are_numbers_or_names_of_one_kind() -> None:
     assert "all a name" in refusal(far, number)
 
 
-@pytest.mark.parametrize(("scale", "updates"), [(0.01, 3), (1.7, 250)])
-def test_updates_are_scaled(scale: float, updates: int) -> None:
-    options = (f"study.scale={scale}", *ONE_SEED)
-    _, rows, jobs = study(variant("a", f"trainer.num_iterations={updates}"), options=options)
-    assert rows[0].config.trainer.num_iterations == jobs[-1].updates == max(1, round(scale * updates))
-    assert int(value(jobs[-1].commands[0], "trainer.num_iterations")) == jobs[-1].updates
-
-
 @pytest.mark.parametrize(("section", "given", "named"), refusals(Path(__file__).with_name("refusals.txt")))
 def test_a_refusal_names_field_value_and_what_is_allowed(section: str, given: list[str], named: list[str]) -> None:
     """Of a variant beside a good one, or of an option of the study."""
@@ -160,7 +152,7 @@ def test_options_of_the_study_come_before_those_of_the_command_line_and_of_varia
         assert found.model.num_layers == num_layers
     assert config.model.context_len == 20 and value(jobs[-1].commands[0], "model.context_len") == "20"
     assert not [option for job in jobs for command in job.commands for option in command if "study." in option]
-    for wrong in ("seed=1", "name=x", "study.scale=2", "launch=dask"):
+    for wrong in ("seed=1", "name=x", "study.measure=returns", "launch=dask"):
         assert wrong in refusal(variant("a"), options=(f"study.options=['{wrong}']",))
 
 

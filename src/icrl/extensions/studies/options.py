@@ -28,7 +28,8 @@ class StudyConfig(Options):
         "of a life, the default), last (return of the last episode) or the number of an episode (its return)",
     )
     xlabel: Text = option("variant", "label of the axis of variants")
-    scale: float = option(1.0, "factor of trainer.num_iterations", gt=0, le=10**6)
+
+    former = {"scale": 1.0}
 
 
 class StudiedConfig(Config):

@@ -212,12 +212,9 @@ class _Planner:
 
     def _run(self, composed: Config, options: Sequence[str], seed: int, name: str, histories: str, model: str) -> _Run:
         """A run with the options that the study sets."""
-        updates = max(1, round(composed.trainer.num_iterations * self._study.study.scale))
         set_here = {"seed": seed, "name": name, "run": model, "num_threads": 1}
-        trainer = replace(composed.trainer, num_iterations=updates)
         texts = [typed(key, str(value)) for key, value in (set_here | {"histories": histories}).items()]
-        config = replace(composed, **set_here, histories=[histories], trainer=trainer)
-        return _Run(config, [*options, *texts, f"trainer.num_iterations={updates}"])
+        return _Run(replace(composed, **set_here, histories=[histories]), [*options, *texts])
 
 
 def trained_for(policy: PolicyConfig, finetune: FinetuneConfig) -> dict[str, str]:
