@@ -31,11 +31,13 @@ def test_every_protocol_has_its_length_and_its_published_totals() -> None:
     assert programs["study-literature-5-arms-100-pulls-from-a2c-seed2"] == ["train_gpt", "finetune", "evaluate"]
 
 
-@pytest.mark.parametrize("env", ["bandit_fixed_arm", "dirichlet_mdp", "treasure_room"])
-def test_trials_from_random_weights_need_nothing_but_the_split_of_the_histories(env: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "world", ["env=bandit_fixed_arm env.num_tasks=12", "env=dirichlet_mdp env.num_tasks=12", "env=treasure_room"]
+)
+def test_trials_from_random_weights_need_nothing_but_the_split_of_the_histories(world: str, tmp_path: Path) -> None:
     """These are too short for an agent to succeed, or for windows."""
     small = (
-        *(f"env={env}", "name=small", "device=cpu", "num_threads=1", "env.num_tasks=12", "source.videos_per_task=0"),
+        *(*world.split(), "name=small", "device=cpu", "num_threads=1", "source.videos_per_task=0"),
         *("tasks.num_train=8", "tasks.num_held_out=4", "data.num_development_tasks=2", "evaluation.videos=false"),
         *("model.embed_dim=8", "model.num_layers=1", "model.num_heads=2", "model.ff_dim=16", "trainer.evaluate=false"),
         *("finetune.num_iterations=1", "finetune.num_tasks=2", "finetune.num_streams=2", "finetune.num_mini_batches=1"),

@@ -180,7 +180,7 @@ def test_hoped_transitions_move_probability_from_the_worst_to_the_best(seed: int
 def test_objects_pay_once_an_episode() -> None:
     """Two objects on the cell above the centre, one on the start, which pays after a move that ends
     there, and others without a value."""
-    env = TreasureRoom(TreasureRoomConfig(num_tasks=3, max_episode_steps=6))
+    env = TreasureRoom(TreasureRoomConfig(max_episode_steps=6))
     env.places[1, :3], env.values[1] = torch.tensor([31, 31, 40]), torch.tensor([1.5, -4.0, 0.25, *[0.0] * 5])
     state, step = env.reset(torch.tensor([[1], [1]]), stream_seeds(0, 2))
     assert step.obs.tolist() == [40, 40]

@@ -12,15 +12,14 @@ from icrl.envs.core import NAME, EnvConfig, MapView, State, TensorEnv, look_up, 
 from icrl.envs.rooms import NUM_ACTIONS, next_cells
 from icrl.spaces import discrete_spec
 
-SIDE, NUM_OBJECTS = 9, 8
+SIDE, NUM_OBJECTS, NUM_ROOMS = 9, 8, 5000
 
 
 class TreasureRoomConfig(EnvConfig):
     name: Literal["treasure_room"] = option("treasure_room", NAME)
     lowest: float = option(-4.0, "least value of an object", ge=-100, le=2)
-    num_tasks: int = option(1100, "rooms in all", ge=3, le=10**6)
 
-    former = {"size": SIDE, "num_objects": NUM_OBJECTS, "tasks_seed": 0}
+    former = {"size": SIDE, "num_objects": NUM_OBJECTS, "num_tasks": NUM_ROOMS, "tasks_seed": 0}
 
 
 @world("treasure_room", TreasureRoomConfig)
@@ -36,7 +35,7 @@ class TreasureRoom(TensorEnv):
     has_planner = False
 
     def __init__(self, config: TreasureRoomConfig) -> None:
-        generator, shape = torch.Generator().manual_seed(0), (config.num_tasks, NUM_OBJECTS)
+        generator, shape = torch.Generator().manual_seed(0), (NUM_ROOMS, NUM_OBJECTS)
         self.num_cells = SIDE**2
         self.values = config.lowest + (2 - config.lowest) * torch.rand(shape, generator=generator)
         self.places = torch.randint(self.num_cells, shape, generator=generator)
