@@ -7,7 +7,6 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import critics
 import numpy as np
@@ -77,9 +76,7 @@ def expected_targets(critic: Critic, batch: Batch, chosen: list[int]) -> tuple[n
                 following, count = value_at_the_end(target, batch, row, t), len(open_ends(batch, row))
         elif not is_last and counts[row, t + 1]:  # the next return says more than V
             following += config.return_lambda * (backups[row, t + 1] - following)
-        backups[row, t] = (
-            config.reward_scale * float(batch.training_reward[row, t]) + config.discount_factor * following
-        )
+        backups[row, t] = float(batch.training_reward[row, t]) + config.discount_factor * following
         counts[row, t] = count
     return backups, counts
 
@@ -113,8 +110,8 @@ FORMS = {
     "ilql": {"horizon": "episode", "return_lambda": 0.6, "conservative_scaling": 0.3},
     "ilql across episodes": ACROSS | {"conservative_scaling": 0.0, "return_lambda": 0.7},
     "iql across episodes": ACROSS | {"separate_value": True},
-    "iql": {"horizon": "episode", "separate_value": True, "expectile": 0.5, "reward_scale": 3.0},
-    "iql of returns": {"horizon": "episode", "return_lambda": 1.0, "reward_scale": 3.0},
+    "iql": {"horizon": "episode", "separate_value": True, "expectile": 0.5},
+    "iql of returns": {"horizon": "episode", "return_lambda": 1.0},
     "cql": MAX | {"conservative_scaling": 1.0, "horizon": "episode"},
     "cql across episodes": MAX | ACROSS | {"return_lambda": 0.7},
 }
@@ -216,9 +213,8 @@ def test_values_of_any_size_give_finite_losses_in_float32(form: str, size: float
 
 def test_the_bound_of_values() -> None:
     """For rewards of at most 2."""
-    for discount, scale, expected in ((0.9, 1.0, 20.0), (1.0, 1.0, math.inf), (0.5, 0.1, 0.4)):
-        critic = {"discount_factor": discount, "reward_scale": scale}
-        assert value_bound(config_of(critic=critic).critic, 2.0) == pytest.approx(expected)
+    for discount, expected in ((0.9, 20.0), (1.0, math.inf), (0.5, 4.0)):
+        assert value_bound(config_of(critic={"discount_factor": discount}).critic, 2.0) == pytest.approx(expected)
 
 
 # ---- implicit Q-learning on a world whose values are known by dynamic programming
@@ -296,20 +292,24 @@ def test_values_of_a_small_world_become_the_true_ones(backup: str, horizon: str,
 # ---- critics whose values diverge: what is refused, and what is said
 
 
-def fit_critic(folder: Path, bound: float = math.inf, **critic: Any) -> None:
-    """Four updates of a small critic."""
-    config = critics.config_of(critic=critic, trainer={"num_iterations": 4}, summaries={"summary_interval": 1})
+def fit_critic(folder: Path, bound: float = math.inf, reward: float = 1.0) -> None:
+    """Four updates of a small critic; rewards are `reward` times as large."""
+    config = critics.config_of(trainer={"num_iterations": 4}, summaries={"summary_interval": 1})
     model = critics.fresh_critic(config)
     objective = ImplicitQLearning(model, bound)
-    batches = lambda update: critics.batch_of(4, seed=update)  # noqa: E731
+
+    def batches(update: int) -> Batch:
+        batch = critics.batch_of(4, seed=update)
+        return batch._replace(training_reward=reward * batch.training_reward)
+
     context = RunContext(config, folder, CPU, Ranks(), {"program": "train_ilql", "run": "f00d"}, [])
     fit(context, model, objective, batches, look, after_step=model.after_update)
 
 
 def test_terms_that_overflow_are_named_with_what_to_lower(tmp_path):
-    expected = r"train_ilql, in update 1: loss, q1, q2, gradient_norm not finite.* lower critic\.reward_scale, "
+    expected = r"train_ilql, in update 1: loss, q1, q2, gradient_norm not finite.* lower critic\.discount_factor, "
     with pytest.raises(DivergedError, match=expected):
-        fit_critic(tmp_path, reward_scale=1e30)
+        fit_critic(tmp_path, reward=1e30)
     assert not steps_of(tmp_path)
 
 

@@ -82,14 +82,13 @@ class CriticConfig(Options):
     reward_plugin: Annotated[Text, "a name or a path"] = option(
         "identity", "reward to learn from: identity, the recorded one, or a Python file with get_reward"
     )
-    reward_scale: float = option(1.0, "factor of the reward", gt=0)
     conservative_scaling: float = option(0.0, "weight of the cross-entropy that pushes Q of other actions down", ge=0)
     target_update_rate: float = option(0.2, "step of the target networks towards the networks (1: a copy)", gt=0, le=1)
 
     former = {
         **{"q_loss_scaling": 1.0, "imitation_scaling": 0.0, "value_trunk_grad": "full"},
         **{"discount_per": "step", "target_update_interval": 1},
-        "v_loss_scaling": (1.0, 0.0),  # 0 with `backup=max`
+        **{"reward_scale": 1.0, "v_loss_scaling": (1.0, 0.0)},  # the latter 0 with `backup=max`
         **dict.fromkeys(("initial_model", "initial_model_prefix", "initial_model_index"), NO_EFFECT),
     }
 

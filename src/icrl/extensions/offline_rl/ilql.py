@@ -6,7 +6,7 @@ conditioned on the earlier steps of the window:
 
     q_t = min(Q1bar(o_t, a_t), Q2bar(o_t, a_t))
     v_t = Vbar(o_t)  (backup=expectile)   or   max over a of min(Q1bar, Q2bar)(o_t, a)  (backup=max)
-    y_t = scale * r_t + gamma_t ((1 - lambda) v_{t+1} + lambda y_{t+1})
+    y_t = r_t + gamma_t ((1 - lambda) v_{t+1} + lambda y_{t+1})
     q1 = mean (y_t - Q1(o_t, a_t))^2,  q2 likewise
     value = mean |tau - 1[q_t < V(o_t)]| (q_t - V(o_t))^2
     conservative = mean over both of logsumexp over a of Q(o_t, a) - Q(o_t, a_t)
@@ -38,7 +38,7 @@ from icrl.runs.processes import say
 class ImplicitQLearning:
     """Objective with the equations above."""
 
-    lowered = "critic.reward_scale, "
+    lowered = "critic.discount_factor, "
 
     def __init__(self, critic: Critic, bound: float = math.inf) -> None:
         """Train `critic` with targets from its target network. `bound`: see `value_bound`."""
@@ -111,8 +111,7 @@ class ImplicitQLearning:
             following = torch.where(drawn, F.pad(self._values_with_final(batch, drawn)[:, 1:], (0, 1)), following)
         else:
             truncated.zero_()  # the next episode follows
-        reward = self.config.reward_scale * batch.training_reward
-        returns = reward + discount * following
+        returns = batch.training_reward + discount * following
         if self.config.return_lambda:
             traced = self.config.return_lambda * (counts[:, 1:] > 0) * ~truncated[:, :-1]
             for t in reversed(range(traced.shape[1])):
@@ -139,5 +138,5 @@ def value_bound(config: CriticConfig, largest_reward: float) -> float:
     every reward is 0."""
     if not largest_reward:
         return 0.0
-    reward, gamma = config.reward_scale * largest_reward, config.discount_factor
-    return reward / (1 - gamma) if gamma < 1 else math.inf
+    gamma = config.discount_factor
+    return largest_reward / (1 - gamma) if gamma < 1 else math.inf
