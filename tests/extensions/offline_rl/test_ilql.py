@@ -105,9 +105,10 @@ def expected_terms(critic: Critic, batch: Batch, backups: np.ndarray, counts: np
     return means | {"largest_q": largest, "q_over_bound": largest / BOUND}
 
 
-ACROSS, MAX = {"horizon": "across_episodes"}, {"backup": "max"}
+SCALINGS = {"conservative_scaling": 0.3, "v_loss_scaling": 0.6}
+ACROSS, MAX = {"horizon": "across_episodes"}, {"backup": "max", "v_loss_scaling": 0.0}
 FORMS = {
-    "ilql": {"horizon": "episode", "return_lambda": 0.6, "conservative_scaling": 0.3},
+    "ilql": SCALINGS | {"horizon": "episode", "return_lambda": 0.6},
     "ilql across episodes": ACROSS | {"conservative_scaling": 0.0, "return_lambda": 0.7},
     "iql across episodes": ACROSS | {"separate_value": True},
     "iql": {"horizon": "episode", "separate_value": True, "expectile": 0.5},
@@ -128,7 +129,7 @@ def test_every_term_and_metric_equals_a_loop_over_steps(form: str, flags: list[i
     torch.manual_seed(seed)
     terms, metrics = objective(critic, batch)
     expected = expected_terms(critic, batch, *expected_targets(critic, batch, chosen))
-    weights = {"q1": 1.0, "q2": 1.0, "value": config.backup == "expectile", "conservative": config.conservative_scaling}
+    weights = {"q1": 1.0, "q2": 1.0, "value": config.v_loss_scaling, "conservative": config.conservative_scaling}
     assert objective.weights == {term: weight for term, weight in weights.items() if weight}
     assert terms.keys() == objective.weights.keys() and metrics.keys() == expected.keys() - weights.keys()
     for name, value in (terms | metrics).items():
@@ -271,7 +272,8 @@ def exact_values(config: OfflineConfig, value_of: Callable[[list[float]], float]
 )
 def test_values_of_a_small_world_become_the_true_ones(backup: str, horizon: str, expectile: float) -> None:
     """Error over the actions, cells and times of random play: 2 % of the largest value on average, at most 8 %."""
-    form = {"backup": backup, "expectile": expectile, "horizon": horizon, "discount_factor": 0.6}
+    form = {"backup": backup, "v_loss_scaling": float(backup == "expectile"), "expectile": expectile}
+    form |= {"horizon": horizon, "discount_factor": 0.6}
     config = config_of(WORLD, critic=form)
     played, _ = play(Chance(ENV.spec), ENV, torch.full((1000, 1), GOAL), 40)
     torch.manual_seed(0)

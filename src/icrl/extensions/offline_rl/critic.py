@@ -19,7 +19,7 @@ from icrl.nn.networks import in_float32
 from icrl.spaces import EnvSpec
 
 NUM_CRITICS = 2
-_WITHOUT_VALUE = {"expectile": 0.5, "separate_value": False}  # options that a lone Q must have
+_WITHOUT_VALUE = {"v_loss_scaling": 0.0, "expectile": 0.5, "separate_value": False}  # options that a lone Q must have
 
 
 class EncoderConfig(Options):
@@ -82,18 +82,20 @@ class CriticConfig(Options):
     reward_plugin: Annotated[Text, "a name or a path"] = option(
         "identity", "reward to learn from: identity, the recorded one, or a Python file with get_reward"
     )
+    v_loss_scaling: float = option(1.0, "weight of the expectile loss of V", ge=0)
     conservative_scaling: float = option(0.0, "weight of the cross-entropy that pushes Q of other actions down", ge=0)
     target_update_rate: float = option(0.2, "step of the target networks towards the networks (1: a copy)", gt=0, le=1)
 
     former = {
         **{"q_loss_scaling": 1.0, "imitation_scaling": 0.0, "value_trunk_grad": "full"},
-        **{"discount_per": "step", "target_update_interval": 1},
-        **{"reward_scale": 1.0, "v_loss_scaling": (1.0, 0.0)},  # the latter 0 with `backup=max`
+        **{"discount_per": "step", "target_update_interval": 1, "reward_scale": 1.0},
         **dict.fromkeys(("initial_model", "initial_model_prefix", "initial_model_index"), NO_EFFECT),
     }
 
     @model_validator(mode="after")
     def _check(self) -> Self:
+        unlearned = "critic.v_loss_scaling=0 never learns V, which critic.backup=expectile needs"
+        refuse(self.backup == "expectile" and not self.v_loss_scaling, unlearned)
         for name, only in _WITHOUT_VALUE.items() if self.backup == "max" else ():
             given = f"critic.{name}={getattr(self, name)}: critic.backup=max has no V to learn"
             refuse(getattr(self, name) != only, f"{given}; must be {only}".replace("True", "true"))

@@ -48,7 +48,7 @@ class ImplicitQLearning:
         weights = {
             "q1": 1.0,
             "q2": 1.0,
-            "value": float(critic.config.backup == "expectile"),
+            "value": critic.config.v_loss_scaling,
             "conservative": critic.config.conservative_scaling,
         }
         self.weights = {name: weight for name, weight in weights.items() if weight}
