@@ -283,7 +283,8 @@ def test_a_continued_run_ends_with_the_same_bits_and_its_model_plans(root: Path)
     check_continues("train_gpt", root, "logs/plans/gpt", *options)
     done("evaluate", root, *planned)
     assert read_json(root / "logs/plans/evaluation-policy=planned/results.json")["curves"]
-    assert "another name=" in refusal("evaluate", root, *planned, "objective.beams=2")
+    for other in ("objective.beams=2", "objective.horizon=2", "objective.discount=0.5"):
+        assert "another name=" in refusal("evaluate", root, *planned, other)
     if "calibration" in extensions.NAMES:
         assert "calibration error" in done("calibrate", root, *planned)
     policy, alone = (icrl.load(root / "logs/plans", model=model) for model in ("planned", None))

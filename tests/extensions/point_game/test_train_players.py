@@ -295,6 +295,10 @@ def test_what_is_not_there_or_does_not_fit_is_refused(root):
             load_player(name, "agent", dimension, points, CPU, root)
     with pytest.raises(ConfigError, match=r"logs/alone: .*players that trained its host"):
         run(root, "name=other", "host.player=logs/alone", "agent.opponents=host")
+    for path in (root / "logs/tiny/players").glob("last-000000012.*"):
+        path.unlink()
+    with pytest.raises(PipelineError, match="ended at step 12, but .* of step 8"):
+        load_player("logs/tiny", "agent", 3, 4, CPU, root)
     (root / "logs/tiny/players/finished.json").unlink()
     with pytest.raises(ConfigError, match="no finished run"):
         run(root, "name=other", "agent.opponents=[logs/tiny@best]")

@@ -184,6 +184,13 @@ def test_a_continued_run_ends_with_the_same_bits_and_its_actor_acts(tmp_path: Pa
     options = (*world, *plain, *every, *short, "objective=td3_bc", "policy.model=td3_bc")
     done("train_agents", tmp_path, *options, preset=SMALL)
     check_continues("train_td3_bc", tmp_path, "logs/small/td3_bc", *options, step=2, preset=SMALL)
+    before, after = (
+        torch.load(tmp_path / f"logs/small/td3_bc/last-{step}.pt", weights_only=True)["model"] for step in (2, 4)
+    )
+    slow = [name for name in before if name.startswith("target.critics")]
+    assert slow and not any(torch.equal(before[name], after[name]) for name in slow)
+    deviations = [number for name, number in after.items() if name.endswith("standardize.std")]
+    assert deviations and not any((number == 1).all() for number in deviations)
     done("evaluate", tmp_path, *options, preset=SMALL)
     assert (tmp_path / "logs/small/evaluation-policy=td3_bc/results.json").exists()
     policy = icrl.load(tmp_path / "logs/small", model="td3_bc")

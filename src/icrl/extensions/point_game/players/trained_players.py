@@ -25,7 +25,7 @@ from icrl.extensions.point_game.rules import PADDING, canonical, reposition, res
 from icrl.randomness import mix
 from icrl.runs import checkpoint
 from icrl.runs.device import dtype_of
-from icrl.runs.files import PROJECT
+from icrl.runs.files import PROJECT, read_owned
 
 _LARGEST_NOISE = 1 - 2**-24  # of the numbers that players are given
 
@@ -130,4 +130,7 @@ def _sidecar(name: str, side: str, root: Path) -> Path:
     there = found and (kind == "snapshot" or (folder / checkpoint.FINISHED).exists())
     trained = there and getattr(_recorded(name, checkpoint.check(found[0])), side).player == LEARNED
     refuse(not trained, f"{name}: there is no finished run of train_players in {folder} that trained its {side}")
+    if kind == "last":
+        finished = folder / checkpoint.FINISHED
+        checkpoint.check_end(finished, read_owned(finished, {})[2], checkpoint.saved_step(found[0]))
     return found[0]
