@@ -90,7 +90,7 @@ def test_steps_that_read_a_cache_equal_all_at_once(dtype: torch.dtype | None, to
 def test_dropout_acts_in_training_alone(name: str) -> None:
     layer = outspoken(Induction(replace(CONFIG, **{name: 0.5})), 0.5)
     obs, x = torch.zeros(1, 9, dtype=torch.long), torch.randn(1, 9, WIDTH, generator=torch.Generator().manual_seed(9))
-    given = x, x, context_of(Window(obs, obs, obs.float(), obs)), None
+    given = x, x, context_of(Window(obs, obs, obs.float(), obs)), None, None
     assert not torch.equal(layer(*given), layer(*given))
     layer.eval()
     assert torch.equal(layer(*given), layer(*given))

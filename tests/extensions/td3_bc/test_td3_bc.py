@@ -185,7 +185,7 @@ def test_a_continued_run_ends_with_the_same_bits_and_its_actor_acts(tmp_path: Pa
     done("train_agents", tmp_path, *options, preset=SMALL)
     check_continues("train_td3_bc", tmp_path, "logs/small/td3_bc", *options, step=2, preset=SMALL)
     before, after = (
-        torch.load(tmp_path / f"logs/small/td3_bc/last-{step}.pt", weights_only=True)["model"] for step in (2, 4)
+        torch.load(tmp_path / f"logs/small/td3_bc/last-{step:09}.pt", weights_only=True)["model"] for step in (2, 4)
     )
     slow = [name for name in before if name.startswith("target.critics")]
     assert slow and not any(torch.equal(before[name], after[name]) for name in slow)
