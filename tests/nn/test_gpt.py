@@ -26,6 +26,7 @@ INPUTS = (
 )
 FORMS = [  # each pair of tokens and positions with an input, each of which goes with all tokens; env_time is timed
     {"tokens": tokens, "position": position, "obs_encoding": encoding, "add_env_time": timed, "induction": induction}
+    | {"binding": encoding in ("cell", "smooth")}
     for (i, tokens), (j, position) in itertools.product(enumerate(TOKENS), enumerate(POSITIONS))
     for encoding, timed, induction in [INPUTS[i // 2 * 2 if position == "env_time" else (i + j) % 4]]
 ]
