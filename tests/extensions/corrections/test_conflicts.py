@@ -67,13 +67,6 @@ def test_the_pipeline_splits_tasks_too() -> None:
     assert command.startswith("this command satisfies all rules: icrl pipeline ")
 
 
-def test_conflicts_that_bring_each_other_back_come_to_an_end(monkeypatch) -> None:
-    turned = lambda _, __, given: ConfigError(f"give seed={1 - int(given[0][-1])}")  # noqa: E731
-    monkeypatch.setattr(conflicts, "_conflict", turned)
-    told = conflicts.further_conflicts(ConfigError("give seed=1"), Config, "train_agents", ["seed=0"])
-    assert [line.strip() for line in told] == ["give seed=0", "give seed=1"] * 9 + ["give seed=0"]
-
-
 def test_the_programs_that_have_a_missing_option_are_named(capsys, monkeypatch) -> None:
     monkeypatch.setattr("sys.argv", ["stage", "search.num_trials=3"])
     with pytest.raises(SystemExit):
