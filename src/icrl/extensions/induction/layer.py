@@ -85,8 +85,8 @@ class Induction(Lookup):
         self, x: Tensor, outcome: Tensor, context: Context, unit: Tensor | None, cache: KVCache | None
     ) -> Tensor:
         """The layers' addition to the tokens `x` `[B, T, D]` of the steps of a `context`. `outcome` `[B, T, D]` is what
-        followed the step before each, as the step itself shows it; `unit` is u of that step, with binding. With
-        a cache the T steps continue it."""
+        followed the step before each, as the step itself shows it; `unit` `[B, T, D]` is u of the action of that step,
+        or None without binding. With a cache the T steps continue it."""
         layers: list[Any] = [self, *self.further]
         visits, before = context.prev_obs.masked_fill(context.first, NO_VISIT), cache.length if cache else 0
         added, seen, masks = x.new_zeros(()), outcome, None
