@@ -42,16 +42,20 @@ class Panel(NamedTuple):
     best: str = ""  # name of the second one
 
 
-def adaptation_figure(panels: Sequence[Panel], *, title: str, xlabel: str = "episode") -> Figure:
-    """Performance of policies over episodes 1 .. E: a panel for each measure and one legend; 1200 x 700 pixels."""
+def adaptation_figure(
+    panels: Sequence[Panel], *, title: str, xlabel: str = "episode", order: Sequence[str] = ()
+) -> Figure:
+    """Performance of policies over episodes 1 .. E: a panel for each measure and one legend; 1200 x 700 pixels. The
+    place of a policy in `order` chooses its colour; without it, its place in the panel does."""
     figure, all_axes = style.new_panels(title, 1, len(panels))
     lines: style.Handles = {}
     for axes, panel in zip(all_axes, panels, strict=True):
         num_episodes = max(len(curve["mean"]) for curve in panel.curves.values())
         dots = "o" if num_episodes <= style.FEW_POINTS else None
-        for index, (name, curve) in enumerate(panel.curves.items()):
-            again, kind = divmod(index, len(style.COLORS))
-            above = {"zorder": 2 - index / 100}  # the first is the model on held-out tasks
+        places = {name: place for place, name in enumerate(order or panel.curves)}
+        for name, curve in panel.curves.items():
+            again, kind = divmod(places[name], len(style.COLORS))
+            above = {"zorder": 2 - places[name] / 100}  # the first is the model on held-out tasks
             look = {"linewidth": 2.2, "marker": dots, "linestyle": AGAIN if again else "-", **above}
             lines[name] = style.draw_curve(axes, curve, style.COLORS[kind], **look)
         lines |= style.draw_references(axes, panel.references)

@@ -48,11 +48,13 @@ class FirstSuccess(Diagnostic):
         beside = {PARTS["development"]} - {PARTS[shown_part(results["final"])]}  # their few streams tell little
         curves = {name: one for name, one in results["curves"].items() if name not in beside and "first_success" in one}
         lines = [*references, "optimum"]
-        return {"first_success": first_success_figure(curves, lines)} if curves.keys() - {*lines} else {}
+        order = [name for name in results["curves"] if name not in lines]  # as in the picture of the adaptation
+        return {"first_success": first_success_figure(curves, lines, order)} if curves.keys() - {*lines} else {}
 
 
-def first_success_figure(curves: Mapping[str, Curves], references: Sequence[str]) -> Any:
-    """Left how soon policies find the goal, as long as enough streams still look for it; right what they keep of it."""
+def first_success_figure(curves: Mapping[str, Curves], references: Sequence[str], order: Sequence[str] = ()) -> Any:
+    """Left how soon policies find the goal, as long as enough streams still look for it; right what they keep of it.
+    `order` as in `adaptation_figure`."""
     from icrl.plots.figures import adaptation_figure, panel_of  # noqa: PLC0415, Matplotlib takes a second
 
     labels = {
@@ -65,7 +67,7 @@ def first_success_figure(curves: Mapping[str, Curves], references: Sequence[str]
         if shown.keys() - {*references}:  # a model that never succeeds keeps nothing
             panels.append(panel_of(ylabel, shown, [name for name in references if name in shown]))
             xlabels.append(xlabel)
-    figure = adaptation_figure(panels, title="Finding and keeping")
+    figure = adaptation_figure(panels, title="Finding and keeping", order=order)
     for axes, xlabel in zip(figure.axes, xlabels, strict=True):
         axes.set_xlabel(xlabel)
     return figure
