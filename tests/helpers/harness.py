@@ -73,6 +73,7 @@ SMALL = (
 )
 
 CURVES = ("source/", "update/", "pretraining/", "evaluation/", "train/", "in_context/", "adaptation")
+CURVES += ("host/", "agent/", "matches/")
 
 
 class Outcome(NamedTuple):

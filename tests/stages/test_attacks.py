@@ -20,6 +20,15 @@ pytestmark = [
 ]
 STAGE_ONE = (*TINY, "source.evaluate=false", "evaluation.checkpoint=last")
 SHARDS = (*STAGE_ONE, "shard.count=2", "launch.num_workers=2")
+PLAYERS = (
+    *("players=tiny", "name=tiny", "device=cpu", "num_threads=1", "evaluation.max_moves=3", "training.num_updates=6"),
+    *("checkpoints.checkpoint_interval=2", "checkpoints.snapshot_interval=4", "evaluation.eval_interval=4"),
+)
+STUDY = (  # which sets the threads of its runs
+    *(one for one in STAGE_ONE if one != "num_threads=1"),
+    *("study.seeds=[0,1]", "study.variants=[{label: one}]", "launch.num_workers=2"),
+)
+TIMED = tuple(f"logs/tiny/{name}" for name in ("results.json", "table.md", "study.html"))
 PROGRAMS = [
     Program("evaluate", TINY, "logs/tiny/evaluation/.lock", ("histories", "logs/tiny/gpt")),
     Program("pipeline", (*TINY, "source.videos_per_task=1"), "histories/tiny/.lock"),
@@ -32,6 +41,10 @@ if "formats" in extensions.NAMES:
     PROGRAMS.append(Program("export_histories", export, "histories/tiny/export/.lock", ("histories",)))
 if "scaling" in extensions.NAMES:
     PROGRAMS.append(Program("train_shards", SHARDS, "histories/tiny/.lock"))
+if "point_game" in extensions.NAMES:
+    PROGRAMS.append(Program("train_players", PLAYERS, "logs/tiny/players/.lock"))
+if "studies" in extensions.NAMES:
+    PROGRAMS.append(Program("study", STUDY, "logs/tiny/.lock", timed=TIMED))
 ATTACKS = {
     **{f"killed by {by.name} at random moments": partial(attacks.kill, by=by) for by in attacks.SIGNALS},
     "started twice at once": attacks.start_twice,

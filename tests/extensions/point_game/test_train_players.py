@@ -5,7 +5,6 @@ import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
-import harness
 import numpy as np
 import pytest
 import torch
@@ -39,9 +38,8 @@ LEAGUE = ("training.league_interval=3", "checkpoints.snapshot_interval=3",
 
 @pytest.fixture(scope="module", autouse=True)
 def surroundings() -> Iterator[None]:
-    """Without git, and with the curves of players among the results that are compared."""
+    """Without git."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(harness, "CURVES", ("host/", "agent/", "matches/"))
         patch.setattr(run_record, "git_state", lambda _: {"revision": "0", "dirty": False, "diff": ""})
         yield
 
