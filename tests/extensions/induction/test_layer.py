@@ -10,6 +10,7 @@ from torch import Tensor
 from icrl.app.compose import load_config
 from icrl.config.options import replace
 from icrl.envs import make_env
+from icrl.extensions.induction import layer
 from icrl.extensions.induction.layer import Induction, Lookup
 from icrl.nn.gpt import GPT, Context, Window, context_of
 
@@ -54,9 +55,12 @@ def looked_up(induction: Induction, x: Tensor, outcome: Tensor, obs: Tensor, uni
     return after - x
 
 
-@pytest.mark.parametrize("number", [1, 3])
+@pytest.mark.parametrize(("number", "queries"), [(1, 128), (3, 4)])
 @pytest.mark.parametrize("binding", [False, True])
-def test_outputs_and_gradients_equal_loops(number: int, binding: bool) -> None:
+def test_outputs_and_gradients_equal_loops(
+    monkeypatch: pytest.MonkeyPatch, number: int, queries: int, binding: bool
+) -> None:
+    monkeypatch.setattr(layer, "QUERIES", queries)
     induction = outspoken(Induction(replace(CONFIG, induction=number)), 0.5).eval()
     generator = torch.Generator().manual_seed(9)
     obs = torch.randint(3, (2, 9), generator=generator)  # with many matches
@@ -81,16 +85,17 @@ def test_steps_that_read_a_cache_equal_all_at_once(dtype: torch.dtype | None, to
     context = context_of(Window(obs, obs % 5, (obs > 1).float(), obs))
     with torch.no_grad():
         at_once = model(context)
-        steps = [model(Context(*(column[:, t : t + 1] for column in context)), cache) for t in range(9)]
+        parts = [slice(0, 3), slice(3, 4), slice(4, 9)]
+        steps = [model(Context(*(column[:, part] for column in context)), cache) for part in parts]
     error = (torch.cat(steps, dim=1) - at_once).abs().max() / at_once.abs().max()
     assert error < tolerance and cache[1].columns[0].dtype == (dtype or torch.float32)
 
 
 @pytest.mark.parametrize("name", ["attention_dropout", "residual_dropout"])
 def test_dropout_acts_in_training_alone(name: str) -> None:
-    layer = outspoken(Induction(replace(CONFIG, **{name: 0.5})), 0.5)
+    induction = outspoken(Induction(replace(CONFIG, **{name: 0.5})), 0.5)
     obs, x = torch.zeros(1, 9, dtype=torch.long), torch.randn(1, 9, WIDTH, generator=torch.Generator().manual_seed(9))
     given = x, x, context_of(Window(obs, obs, obs.float(), obs)), None, None
-    assert not torch.equal(layer(*given), layer(*given))
-    layer.eval()
-    assert torch.equal(layer(*given), layer(*given))
+    assert not torch.equal(induction(*given), induction(*given))
+    induction.eval()
+    assert torch.equal(induction(*given), induction(*given))

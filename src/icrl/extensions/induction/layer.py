@@ -34,6 +34,7 @@ from icrl.nn.networks import JoinedLinear
 from icrl.nn.transformer import initialize_linear
 
 NO_VISIT = -1
+QUERIES = 128  # that look up visits at a time; what comes after the last of them is left out
 
 
 class Lookup(nn.Module):
@@ -58,9 +59,14 @@ class Lookup(nn.Module):
     def read(self, query: Tensor, key: Tensor, value: Tensor, age: Tensor, hidden: Tensor) -> Tensor:
         """Sums of equation two for the queries `[B, H, T, Dh]`, given keys and values of "no visit" and of visits
         `[B, H, S, Dh]`, and the `ages` `[B, 1, T, S]`: `[B, T, D]`."""
-        dropout = self.attention_dropout if self.training else 0.0
-        bias = torch.addcmul(hidden, age, -self.recency.to(age.dtype))  # [B, H, T, S]
-        mixed = F.scaled_dot_product_attention(query.to(key.dtype), key, value, bias, dropout).to(query.dtype)
+        dropout, weight = self.attention_dropout if self.training else 0.0, -self.recency.to(age.dtype)
+        before, parts = key.shape[2] - query.shape[2], list[Tensor]()
+        for start in range(0, query.shape[2], QUERIES):
+            rows, seen = slice(start, start + QUERIES), slice(before + start + QUERIES)
+            bias = torch.addcmul(hidden[:, :, rows, seen], age[:, :, rows, seen], weight)  # [B, H, rows, seen]
+            some = query[:, :, rows].to(key.dtype)
+            parts.append(attend(some, key[:, :, seen], value[:, :, seen], bias, dropout))
+        mixed = torch.cat(parts, dim=2).to(query.dtype)
         return self.dropout(self.out(mixed.transpose(1, 2).flatten(2)))
 
 
@@ -107,6 +113,15 @@ class Induction(Lookup):
         if cache:
             cache.length += context.obs.shape[1]
         return added
+
+
+def attend(query: Tensor, key: Tensor, value: Tensor, bias: Tensor, dropout: float) -> Tensor:
+    """softmax(Q K^T / sqrt(Dh) + bias) V. PyTorch's kernel for a CPU is faster for a single query, but far slower for
+    many whose bias is learned."""
+    if query.shape[2] == 1:
+        return F.scaled_dot_product_attention(query, key, value, bias, dropout)
+    scores = query * query.shape[-1] ** -0.5 @ key.mT + bias
+    return F.dropout(scores.softmax(-1), dropout) @ value
 
 
 def ages(obs: Tensor, visited: Tensor, before: int) -> tuple[Tensor, Tensor]:
