@@ -1,5 +1,5 @@
 # make run | demo | test | long | quick | check | notebooks | results | bench | gpu | docs | site | format.  ARGS="env.size=7 seed=1"
-# reaches all stages; without ARGS, make run does the main job: A2C histories, distillation, trials, evaluation.
+# reaches all stages; without ARGS, make run runs the default recipe: A2C histories, distillation, trials, evaluation.
 PYTHON ?= python3
 ARGS ?=
 BIN := .venv/bin
