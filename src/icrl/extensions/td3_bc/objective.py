@@ -1,4 +1,4 @@
-"""In-context TD3+BC (Fujimoto and Gu, 2021, arXiv 2106.06860; in context: Tarasov et al., 2025, arXiv 2502.16666).
+"""In-context TD3+BC (Fujimoto and Gu, 2021, arXiv 2106.06860; in context: Tarasov et al., 2025, arXiv 2502.17666).
 
 A trunk reads a window; h_t is its output at step t, after the observation o_t. On it are an actor pi and critics Q1 and
 Q2. Slow copies have a bar. Actions are in units of half the distance between their bounds, rewards in units of the
