@@ -25,6 +25,20 @@ def gpt(spec: EnvSpec, std: float = 0.3, **form: Any) -> GPT:
     return outspoken(GPT(replace(CONFIG.model, **form), spec), std).eval()
 
 
+class Beside:
+    """Random play beside a policy that sees these actions. `noted`: its own ones, and its memory."""
+
+    def __init__(self, policy: Any, num_actions: int) -> None:
+        self.policy, self.num_actions, self.noted = policy, num_actions, []
+        self.initial_carry = policy.initial_carry
+
+    def act(self, carry: Any, step: Step, noise: Tensor) -> tuple[Tensor, Any]:
+        own, carry = self.policy.act(carry, step, noise)
+        self.noted.append((own, carry))
+        action = (noise * self.num_actions).long()
+        return action, self.policy.replace_action(carry, action)
+
+
 class Recorded(GPTPolicy):
     """A policy that keeps the logits of every step."""
 

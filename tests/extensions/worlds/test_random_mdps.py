@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from policies import Beside
 from small_worlds import anymdp, garnet
 
 from icrl.contracts import ConfigError
@@ -163,20 +164,8 @@ def test_dirichlet_numbers_have_their_means_and_deviations(shape: list[float]) -
 def test_memory_equals_a_scalar_count(name: str) -> None:
     """Over several episodes, with actions that another one chose: transitions, rewards and ends of each stream."""
     env = MAKERS[name](num_states=5, num_actions=3, num_tasks=4, max_episode_steps=4)
-    policy, tasks = PosteriorSamplingRL(env), env.all_tasks()
-
-    class Other:
-        """Acts at random beside the policy, which sees these actions."""
-
-        initial_carry = staticmethod(policy.initial_carry)
-
-        def act(self, carry, step, noise):
-            _, carry = policy.act(carry, step, noise)
-            action = (noise * 3).long()
-            return action, policy.replace_action(carry, action)
-
-    seeds = stream_seeds(0, 4)
-    played, streams = rollout(Other(), env, start_streams(Other(), env, tasks, seeds), 30, Noise(seeds))
+    policy, seeds = Beside(PosteriorSamplingRL(env), 3), stream_seeds(0, 4)
+    played, streams = rollout(policy, env, start_streams(policy, env, env.all_tasks(), seeds), 30, Noise(seeds))
     count, ends = np.zeros((4, 5, 3, 5)), np.zeros((4, 5), bool)
     paid = np.full((4, 5), np.nan)
     for t in range(29):  # the last step is not counted yet
