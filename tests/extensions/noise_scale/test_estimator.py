@@ -111,22 +111,21 @@ def test_averages_by_hand() -> None:
 
 
 @settings(max_examples=40, deadline=None)
-@given(st.sampled_from(KINDS), st.integers(2, 45), st.integers(1, 3), st.integers(0, 10**6))
-def test_one_batch_against_the_equations(kind: str, size: int, num_ranks: int, seed: int) -> None:
-    """Gradients are means of rows here; all ranks see the same rows, so only the count of windows grows."""
-    rows = np.random.default_rng(seed).normal(1.0, 1.0, (size, 4))
+@given(st.sampled_from(KINDS), st.integers(2, 45), st.integers(0, 10**6))
+def test_one_batch_against_the_equations(kind: str, size: int, seed: int) -> None:
+    """Gradients are means of rows here, so small that 1e-8 counts."""
+    rows = np.random.default_rng(seed).normal(1e-4, 1e-4, (size, 4))
     if kind == "alternative":
         b = size // 2
         g1, g2 = rows[:b].mean(0), rows[b : 2 * b].mean(0)
         alpha, beta = sum(g1 * g2), (sum(g1**2) + sum(g2**2)) / 2
-        signal, expected = alpha, (beta / alpha - 1) * b * num_ranks
+        signal, expected = alpha, (beta / alpha - 1) * b
     else:
         b = max(1, math.floor(0.1 * size))
         small, big = sum(rows[:b].mean(0) ** 2), sum(rows.mean(0) ** 2)
-        b, size = b * num_ranks, size * num_ranks
         signal = (size * big - b * small) / (size - b)
         expected = (small - big) / (1 / b - 1 / size) / (signal + 1e-8)
-    found = scale_of(kind, rows, interval=10, ranks=Mock(size=num_ranks, average=lambda gradient: gradient))
+    found = scale_of(kind, rows, interval=10)
     assert bool(found) == (signal > 0 and expected >= 0)
     if found:
         assert [found["gradient_noise_scale"], found["gradient_signal"]] == pytest.approx([expected, signal])
@@ -135,7 +134,7 @@ def test_one_batch_against_the_equations(kind: str, size: int, num_ranks: int, s
 @pytest.mark.parametrize("kind", KINDS)
 def test_two_ranks_are_one_with_all_windows(kind: str) -> None:
     """Each rank holds every other window of each part; gradients meet in their mean."""
-    rows = np.random.default_rng(3).normal(1.0, 1.0, (40, 4))
+    rows = np.random.default_rng(1).normal(1.0, 1.0, (40, 4))
     order = np.r_[0:4:2, 4:40:2, 1:4:2, 5:40:2]  # of the windows of either rank: 2 of the first tenth, 18 others
     of_rank = rows[order].reshape(2, 20, 4)
     other = iter([(0, 10), (10, 20)] if kind == "alternative" else [(0, 2), (2, 20)])
@@ -146,7 +145,7 @@ def test_two_ranks_are_one_with_all_windows(kind: str) -> None:
         return (gradient + torch.from_numpy(theirs)) / 2
 
     ours = scale_of(kind, of_rank[0], ranks=Mock(size=2, average=average))
-    assert ours == pytest.approx(scale_of(kind, rows))
+    assert ours and ours == pytest.approx(scale_of(kind, rows))
 
 
 def test_an_estimate_that_means_nothing_leaves_the_last_valid_one() -> None:
