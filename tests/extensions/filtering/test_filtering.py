@@ -22,14 +22,14 @@ from icrl.extensions.filtering.plugin import copies_of, reward_curves, utilities
 
 FILTERED = replace(load_config(["objective=filtered"]).objective, weighting="none")
 NUM_STEPS = 40
-CURVES = np.array([[0, 0.5, 1], [0.5, 0.25, 0.5], [0, 0, 0]])  # steady, back where it was, never any reward
+CURVES = np.array([[0, 1, 2], [1, 0.5, 1], [0, 0, 0], [2, 2, 1.2]])  # steady, back where it was, no reward, worse
 
 
 def test_utilities_and_copies_are_those_by_hand() -> None:
-    """Improvements of 1, 0 and 0 over a range of 1; rises of 1 of 1, of 0.25 of 0.5, and of nothing. Shares of 2.4, 0.6
-    and 0, whose sums 2.4, 3 and 3 are rounded."""
-    assert utilities(CURVES) == pytest.approx([2, 0.5, 0])
-    assert copies_of(CURVES).tolist() == [2, 1, 0]
+    """Improvements of 2, 0, 0 and -0.8 over a range of 2; rises of 2 of 2, of 0.5 of 1, and of nothing. Shares of 2.59,
+    0.97, 0.43 and 0, whose sums 2.59, 3.57, 4 and 4 are rounded."""
+    assert utilities(CURVES) == pytest.approx([2, 0.5, 0, -0.4])
+    assert copies_of(CURVES).tolist() == [3, 1, 0, 0]
 
 
 def test_learners_that_are_all_alike_stay() -> None:
@@ -54,7 +54,7 @@ def test_reward_curves_are_means_over_stretches_and_environments(monkeypatch: py
     rows = np.arange(NUM_ROWS).reshape(-1, 2)[[0, 1, 4]]
     expected = [[0] * 5 + [0.5] * 5, [0] * 10, [0] * 5 + [0.5] * 5]
     assert reward_curves(histories, rows, NUM_STEPS).tolist() == expected
-    assert reward_curves(histories, rows, 20).tolist() == [[0] * 10] * 3
+    assert reward_curves(histories, rows, 4).tolist() == [[0] * 4] * 3
     monkeypatch.setattr(columns, "_CHUNK", 1)
     assert reward_curves(histories, rows, NUM_STEPS).tolist() == expected
 
