@@ -22,6 +22,7 @@ def test_presets_choose_it(preset: str) -> None:
 @pytest.mark.parametrize(("_", "overrides", "named"), refusals(Path(__file__).with_name("refusals.txt")))
 def test_conflicts_are_refused_in_one_line(_: str, overrides: list[str], named: list[str]) -> None:
     check_refusal(load_config, overrides, named)
+    load_config(["source=ppo", "source.normalize_advantage=true", "source.num_envs=1", "source.mini_batch_length=1"])
 
 
 @pytest.mark.parametrize("gae_lambda", [0.0, 0.5, 0.95, 1.0])
