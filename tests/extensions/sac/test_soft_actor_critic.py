@@ -13,7 +13,7 @@ from probes import changed, check_alone_and_among_others, learners_of, sample_of
 from stage_one import check_goes_on
 from torch import Tensor, nn
 from torch.distributions import Normal, TanhTransform, TransformedDistribution
-from vector_probes import ARM, BEYOND, COUNTED, ENDLESS, NEAR, REMEMBERED, PlainLearner
+from vector_probes import BEYOND, COUNTED, ENDLESS, NEAR, REMEMBERED, PlainLearner
 
 from icrl.app.compose import load_config
 from icrl.contracts import ConfigError, Rollout
@@ -108,6 +108,8 @@ class Plain(PlainLearner):
                 slow.data += config.target_update_rate * (fast.data - slow.data)
         self.seen.append(steps.obs)
         self.returns.append(fitted)
+        self.metrics = {"value_loss": critic_loss, "policy_loss": actor_loss, "temperature": temperature}
+        self.metrics |= {"value": fitted.mean(), "entropy": -(weight * log_prob).sum() / weight.sum()}
         return (errors[0].abs() + errors[1].abs()).detach() / 2
 
 
@@ -119,17 +121,20 @@ def test_updates_equal_those_of_a_plain_learner(world: Any, max_gradient_norm: f
     options = {"hidden_size": 6, "max_gradient_norm": max_gradient_norm, "target_update_rate": 0.2}
     learners = learners_of("sac", 2, world.spec, **options)
     others = [Plain(learners, index) for index in range(2)]
+    assert not torch.equal(*(critic[0].weight for critic in others[0].critics))
     where, noise = start_streams(learners, world, torch.zeros(6, 1), stream_seeds(1, 6)), Noise(stream_seeds(2, 6))
     for _ in range(5):
         steps, where = rollout(learners, world, where, 4, noise)
         weight = torch.tensor([[1.0, 0.5, 2.0], [0.25, 3.0, 1.0]])
         drawn = learners._noise(12)[..., 0]  # [L, 12], by steps and windows
-        td_error = learners.update(sample_of(steps, weight.flatten())).td_error
+        metrics, td_error = learners.update(sample_of(steps, weight.flatten()))
         assert not torch.equal(*drawn) and not torch.equal(learners._noise(12)[..., 0], drawn)
         for index, one in enumerate(others):
             mine = Rollout(*(column[:, 3 * index : 3 * index + 3].flatten(0, 1) for column in steps))
             expected = one.update(mine, weight[index].repeat(4), drawn[index]).view(4, 3).mean(0)
             torch.testing.assert_close(td_error[3 * index : 3 * index + 3], expected, rtol=1e-3, atol=1e-4)
+            found = {name: metrics[name][index].item() for name in one.metrics}
+            assert found == pytest.approx({name: number.item() for name, number in one.metrics.items()}, 1e-3, 1e-4)
     for index, one in enumerate(others):
         one.assert_equal(one.actor, learners.network.actor)
         for which in range(2):
@@ -173,13 +178,8 @@ def test_actions_lie_in_the_box_and_are_uniform_before_the_first_update() -> Non
 
 
 def test_other_spaces_are_refused() -> None:
-    def check(action: Any) -> None:
-        source_class("sac").check_spaces("sac", EnvSpec(Box(-1, 1, (3,)), action, (), 0, 10))
-
-    check(ARM)
-    with pytest.raises(ConfigError, match=r"source.name=sac needs continuous actions in a Box, not Discrete\(3\); sou"):
-        check(Discrete(3))
-    with pytest.raises(ConfigError, match="have no bounds"):
-        check(Box(-np.inf, np.inf, (2,)))
-    with pytest.raises(ConfigError, match="bounds that differ"):
-        check(Box(np.array([-1.0, 2.0], np.float32), np.array([1.0, 2.0], np.float32)))
+    told = r"source.name=sac needs continuous actions in a Box, not Discrete\(3\); sou"
+    flat = Box(np.array([-1.0, 2.0], np.float32), np.array([1.0, 2.0], np.float32))
+    for space, why in ((Discrete(3), told), (Box(-9, np.inf, (2,)), "have no bounds"), (flat, "bounds that differ")):
+        with pytest.raises(ConfigError, match=why):
+            source_class("sac").check_spaces("sac", EnvSpec(Box(-1, 1, (3,)), space, (), 0, 10))
