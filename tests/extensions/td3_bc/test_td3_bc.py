@@ -8,7 +8,7 @@ import torch
 from continued import check_continues
 from harness import SMALL, done, refusal
 from models import outspoken
-from policies import CONTEXT_LEN, NUM_STREAMS, Recorded, columns_of, play, slow_logits
+from policies import CONTEXT_LEN, NUM_STREAMS, Recorded, assert_slow, play
 from refusals import check_refusal, refusals
 from space_worlds import WORLDS, window_of
 
@@ -62,17 +62,20 @@ def in_units(number: float, k: int) -> float:
 def by_hand(
     networks: ActorAndCritics, batch: Batch, noise: torch.Tensor, discount: float, weight: float
 ) -> list[float]:
-    """Both losses and the temporal difference, step by step."""
+    """Both losses and the metrics, step by step."""
     context, online, slow = context_of(Window.of(batch)), networks.online, networks.target
     h, h_bar = online.hidden(context), slow.hidden(context)
-    critic, error, count, cloned, of_chosen, of_taken = 0.0, 0.0, 0, 0.0, 0.0, 0.0
+    critic, error, count, cloned, away, q, of_chosen, of_taken = 0.0, 0.0, 0, 0.0, 0.0, 0.0, 0.0, 0.0
     for b in range(NUM):
         for t in range(STEPS):
             taken = [in_units(float(batch.action[b, t, k]), k) for k in range(2)]
             chosen = online.actor.policy_head(h[b, t])[:2].tanh().tolist()
             cloned += sum((c - a) ** 2 for c, a in zip(chosen, taken, strict=True)) / (NUM * STEPS * 2)
+            away += sum(abs(c - a) for c, a in zip(chosen, taken, strict=True)) / (NUM * STEPS * 2)
+            q_taken = [float(one(torch.cat([h[b, t], torch.tensor(taken)]))) for one in online.critics]
+            q += sum(q_taken) / (NUM * STEPS * 2)
             of_chosen += float(online.critics[0](torch.cat([h[b, t], torch.tensor(chosen)])))
-            of_taken += abs(float(online.critics[0](torch.cat([h[b, t], torch.tensor(taken)]))))
+            of_taken += abs(q_taken[0])
             if (b, t) == TRUNCATED or t == STEPS - 1:
                 continue
             target = float(batch.reward[b, t]) / STD
@@ -82,12 +85,11 @@ def by_hand(
                 moved = [min(max(f + e, -1.0), 1.0) for f, e in zip(following, noises, strict=True)]
                 inputs = torch.cat([h_bar[b, t + 1], torch.tensor(moved)])
                 target += discount * min(float(one(inputs)) for one in slow.critics)
-            inputs = torch.cat([h[b, t], torch.tensor(taken)])
-            errors = [target - float(one(inputs)) for one in online.critics]
+            errors = [target - one for one in q_taken]
             critic += sum(one**2 for one in errors) / 2
             error += sum(map(abs, errors)) / 2
             count += 1
-    return [critic / count, cloned - weight * of_chosen / of_taken, error / count]
+    return [critic / count, cloned - weight * of_chosen / of_taken, error / count, q, of_chosen / (NUM * STEPS), away]
 
 
 @pytest.mark.parametrize(("discount", "weight"), [(0.9, 2.5), (0.0, 0.0)])
@@ -98,7 +100,8 @@ def test_losses_are_those_of_plain_loops(monkeypatch: pytest.MonkeyPatch, discou
     aim = TD3BC(TD3BCConfig(discount=discount, q_weight=weight), SPEC, networks, torch.tensor([STD]))
     terms, metrics = aim(networks, batch)
     expected = by_hand(networks, batch, noise, discount, weight)
-    found = [*(terms[name].item() for name in aim.weights), metrics["td_error"].item()]
+    names = (*aim.weights, "td_error", "q", "q_chosen", "action_error")
+    found = [(terms | metrics)[name].item() for name in names]
     assert found == pytest.approx(expected, rel=1e-4)
     assert TD3BC(TD3BCConfig(), SPEC, networks, torch.tensor(0.0)).reward_std == 1, "all rewards are the same"
     assert all(math.isfinite(metric) for metric in metrics.values())
@@ -120,6 +123,14 @@ def test_the_actor_does_not_move_the_critics() -> None:
     assert all(one.requires_grad for one in networks.online.parameters())
     assert all(one.grad is None and not one.requires_grad for one in networks.target.parameters())
     assert networks.online.actor.policy_head.weight.grad.abs().sum() > 0
+
+
+def test_slow_copies_move_by_a_twentieth() -> None:
+    networks = networks_of()
+    slow, fast = (one.critics[0][0].weight for one in (networks.target, networks.online))
+    expected = 0.95 * slow + 0.05 * fast
+    networks.after_update()
+    torch.testing.assert_close(slow, expected)
 
 
 @pytest.mark.parametrize("order", [(0, 1), (1, 0)])
@@ -165,10 +176,9 @@ def test_an_actor_acts_without_noise_and_its_cache_equals_no_cache() -> None:
     model = outspoken(Actor(replace(MODEL, context_len=CONTEXT_LEN), env.spec), 0.3).eval()
     policy = Recorded(model)
     played = play(policy, env)
-    slow = slow_logits(model, played, policy.num_kept)
-    for t, (cached, uncached) in enumerate(zip(policy.noted, slow, strict=True)):
-        assert torch.allclose(cached, uncached, atol=1e-4), t
-        assert torch.allclose(columns_of(played)[1][:, t], model.head.mode(cached))
+    assert_slow(policy, played)
+    for action, cached in zip(played.action, policy.noted, strict=True):
+        assert torch.allclose(action, model.head.mode(cached))
     noise = uniform(torch.tensor(3), torch.arange(NUM_STREAMS))
     obs = played.obs[0]
     assert torch.equal(
