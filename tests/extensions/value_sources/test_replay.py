@@ -25,10 +25,6 @@ UNIFORM = load_config(["source=dqn", "source.priority_replay=false"]).source
 LINEAR = {"kind": "linear", "progress": "percent", "points": [[0, 0.0], [1, 1.0]]}
 
 
-def key_of(number: int) -> Tensor:
-    return torch.tensor(number)
-
-
 def steps_of(first: int, count: int, streams: Tensor) -> Rollout:
     """Steps `first`, `first` + 1, ... of `streams` `[B]`, whose observation tells step and stream."""
     obs = torch.arange(first, first + count)[:, None] * 100 + streams
@@ -71,7 +67,7 @@ def test_the_newest_steps_are_kept_and_every_window_can_be_drawn(life: Any, prio
     replay, done = filled(life, priority_replay=priority)
     windows = range(max(0, done - capacity), done - length + 1)
     per_learner = num_envs * len(windows)
-    drawn = replay.draw(per_learner, key_of(3), CLOCK)
+    drawn = replay.draw(per_learner, torch.tensor(3), CLOCK)
     assert_whole(drawn.rollout, length)
     assert drawn.weight.tolist() == [[1.0] * per_learner] * num_learners
     for learner, starts in enumerate(drawn.rollout.obs[0].unflatten(0, (num_learners, -1)).tolist()):
@@ -87,7 +83,7 @@ def test_a_sweep_deals_out_all_that_is_kept(life: Any, batches: int, seed: int) 
     replay, done = filled(life)
     kept = min(done, capacity) // length * length
     batches = min(batches, kept // length * num_envs)
-    parts = list(replay.sweep(batches, key_of(seed)))
+    parts = list(replay.sweep(batches, torch.tensor(seed)))
     sizes = [part.obs.shape[1] // num_learners for part in parts]
     assert len(parts) == batches and max(sizes) - min(sizes) <= 1
     used = []
@@ -130,7 +126,7 @@ def test_priorities_against_a_table(life: Any, random: Any, alpha: float) -> Non
         compare()
         if done < length:
             continue
-        drawn = replay.draw(3, key_of(done), CLOCK)
+        drawn = replay.draw(3, torch.tensor(done), CLOCK)
         td_error = {k: 40 * random.random() for table in tables for k in table}
         started = drawn.rollout.obs[0].tolist()
         told = torch.tensor([td_error[k] for k in started], dtype=torch.float64)
@@ -145,12 +141,13 @@ def test_weights_correct_for_what_is_drawn_often() -> None:
     """weight = p^(-beta), over the largest of those drawn for the learner. Two learners with 20 windows each."""
     rates = {"priority_replay_alpha": 0.7, "priority_replay_beta": LINEAR}
     replay, _ = filled((2, 2, 12, 3, [17]), priority_replay=True, **rates)
-    everything, td_error = replay.draw(20, key_of(0), CLOCK), torch.rand(40, generator=torch.Generator().manual_seed(4))
+    everything = replay.draw(20, torch.tensor(0), CLOCK)
+    td_error = torch.rand(40, generator=torch.Generator().manual_seed(4))
     replay.set_priorities(everything.where, td_error.view(2, 20), CLOCK)
     priority = (td_error.double() + 1e-6) ** 0.7
     known = dict(zip(everything.rollout.obs[0].tolist(), priority.tolist(), strict=True))
     for percent in (0.0, 0.4, 1.0):
-        drawn = replay.draw(6, key_of(5), CLOCK._replace(percent=percent))
+        drawn = replay.draw(6, torch.tensor(5), CLOCK._replace(percent=percent))
         raw = torch.tensor([known[start] for start in drawn.rollout.obs[0].tolist()]).view(2, 6) ** -percent
         torch.testing.assert_close(drawn.weight, raw / raw.amax(1, keepdim=True))
         assert drawn.weight.min() == 1 if percent == 0 else drawn.weight.min() < 0.95
