@@ -118,7 +118,7 @@ class Induction(Lookup):
 def attend(query: Tensor, key: Tensor, value: Tensor, bias: Tensor, dropout: float) -> Tensor:
     """softmax(Q K^T / sqrt(Dh) + bias) V. PyTorch's kernel for a CPU is faster for a single query, but far slower for
     many whose bias is learned."""
-    if query.shape[2] == 1:
+    if query.shape[2] == 1 or not query.is_cpu:
         return F.scaled_dot_product_attention(query, key, value, bias, dropout)
     scores = query * query.shape[-1] ** -0.5 @ key.mT + bias
     return F.dropout(scores.softmax(-1), dropout) @ value
