@@ -1,5 +1,8 @@
 """GPT-2 of Hugging Face Transformers in the sizes of a configuration: training update, and generation with a cache.
 
+It is built as its users would build it: embedding tables for the parts of a step, which GPT-2 reads as `inputs_embeds`,
+and an optimizer of PyTorch.
+
 B windows or streams, T steps, N tokens of a step (1, or 3 unless model.tokens=transition), D width, A actions.
 """
 
@@ -13,9 +16,9 @@ from transformers import Cache, GPT2Config, GPT2Model  # type: ignore  # needs b
 from icrl.app.root import Config
 from icrl.config.schedules import Clock, make_schedule
 from icrl.contracts import Batch
+from icrl.nn.gpt import Window, context_of
 from icrl.nn.transformer import NUM_STREAMS
 from icrl.spaces import EnvSpec
-from icrl.training.optimizers import make_optimizer, set_rates
 
 
 class GPT2(nn.Module):
@@ -41,6 +44,18 @@ class GPT2(nn.Module):
         )
         self.options._attn_implementation = attention
         self.trunk, self.head = GPT2Model(self.options), nn.Linear(model.embed_dim, spec.num_actions)
+        sizes = {"obs": spec.num_obs, "prev_obs": spec.num_obs, "timestep": spec.max_episode_steps}
+        sizes |= {"prev_action": spec.num_actions, "prev_reward": spec.num_rewards}
+        self.tables = nn.ModuleDict({name: nn.Embedding(size, model.embed_dim) for name, size in sizes.items()})
+
+    def embed(self, batch: Batch) -> Tensor:
+        """Tokens `[B, T * N, D]` of a batch `[B, T]`, whose rewards are numbered."""
+        context = context_of(Window.of(batch))
+        part = {name: table(getattr(context, name).long()) for name, table in self.tables.items()}
+        obs = part["obs"] + part["timestep"]
+        if self.tokens_per_step == 1:
+            return obs + part["prev_obs"] + part["prev_action"] + part["prev_reward"]
+        return torch.stack([part["prev_action"], part["prev_reward"], obs], dim=2).flatten(1, 2)
 
     def forward(self, tokens: Tensor, cache: Cache | None = None) -> Tensor:
         """Action logits of embedded tokens, `[B, T * N, D] -> [B, T, A]`."""
@@ -49,25 +64,36 @@ class GPT2(nn.Module):
 
 
 def gpt2_update(
-    config: Config, spec: EnvSpec, attention: str, batch: Batch, clock: Clock, *, bfloat16: bool = False
+    config: Config,
+    spec: EnvSpec,
+    attention: str,
+    batch: Batch,
+    clock: Clock,
+    *,
+    bfloat16: bool = False,
+    muon: bool = False,
 ) -> Callable[[], object]:
-    """Update of GPT-2 on random tokens and the actions of `batch`, with the configured optimizer at `clock` (Muon finds
-    none of its matrices, so it is AdamW here) and products in float32 or `bfloat16` (autocast)."""
-    device = batch.obs.device
+    """Update of GPT-2 on `batch`, at the rates of `config.optimizer` at `clock`, with products in float32 or `bfloat16`
+    (autocast). With `muon` the matrices of blocks are updated by `torch.optim.Muon`, all else by AdamW."""
+    device, options = batch.obs.device, config.optimizer
     model = GPT2(config, spec, attention).to(device).train()
-    optimizer = make_optimizer(model, config.optimizer)
-    max_norm = make_schedule(config.optimizer.max_gradient_norm)(clock)
-    set_rates(optimizer, config.optimizer, clock)
-    num_windows, num_steps = batch.obs.shape
-    tokens = torch.randn(num_windows, num_steps * model.tokens_per_step, config.model.embed_dim, device=device)
+    rate, max_norm = (make_schedule(given)(clock) for given in (options.learning_rate, options.max_gradient_norm))
+    blocks = [weight for weight in model.trunk.h.parameters() if muon and weight.ndim == 2]
+    known = {id(weight) for weight in blocks}
+    others = [weight for weight in model.parameters() if id(weight) not in known]
+    optimizers: list[torch.optim.Optimizer] = [torch.optim.AdamW(others, rate, fused=True)]
+    if blocks:
+        optimizers.append(torch.optim.Muon(blocks, rate, adjust_lr_fn="match_rms_adamw"))
 
     def update() -> None:
-        optimizer.zero_grad()
+        for optimizer in optimizers:
+            optimizer.zero_grad()
         with torch.autocast(device.type, torch.bfloat16, enabled=bfloat16):
-            loss = F.cross_entropy(model(tokens).flatten(0, 1), batch.action.flatten())
+            loss = F.cross_entropy(model(model.embed(batch)).flatten(0, 1), batch.action.flatten())
         loss.backward()
         nn.utils.clip_grad_norm_(model.parameters(), max_norm)
-        optimizer.step()
+        for optimizer in optimizers:
+            optimizer.step()
 
     return update
 

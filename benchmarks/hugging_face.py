@@ -3,12 +3,12 @@
     python -m benchmarks.hugging_face [--one-thread] [KEY=VALUE ...]
 
 Sizes, batch, context, streams and optimizer are those of the configuration. GPT-2 has a head of keys and values for
-each of its heads, where ours shares one; `model.num_kv_heads=0` gives ours as many. GPT-2 gets embedded tokens as they
-are; a linear head predicts the actions. A training update is forward, backward, clipping and optimizer on one batch;
-ours is `icrl.training.updates.Updater` with its embeddings, weights and metrics. Each side may use float32 or bfloat16,
-and GPT-2 either form of attention. In generation GPT-2 reads one step after the other into its cache, dynamic or
-static. Ours, in float32 but for the cache of one row, plays the world: it also embeds, samples actions and steps, and
-in the row of two contexts it rebuilds the full ones.
+each of its heads, where ours shares one; `model.num_kv_heads=0` gives ours as many. A training update is embedding,
+forward, backward, clipping and optimizer on one batch; ours is `icrl.training.updates.Updater` with its weights and
+metrics. Each side may use float32 or bfloat16, and AdamW or, for the matrices of blocks, Muon (ours, or PyTorch's), and
+GPT-2 either form of attention. In generation GPT-2 reads embedded tokens, one step after the other, into its cache,
+dynamic or static. Ours, in float32 but for the cache of one row, plays the world: it also embeds, samples actions and
+steps, and in the row of two contexts it rebuilds the full ones.
 
 Freed memory is kept for both sides, as in our programs. Rates on one thread are per second of processor time. Rates on
 two threads are per second, so they need a machine without other work; `--one-thread` leaves them out.
@@ -44,15 +44,16 @@ Ways = dict[str, Callable[[], int]]
 
 
 def updates(overrides: list[str], spec: EnvSpec) -> Ways:
-    """Updates of each side, in each dtype."""
+    """Updates of each side, in each dtype and with each optimizer."""
     ways = Ways()
-    for dtype in DTYPES:
-        config = load_config([*overrides, f"device.amp_dtype={'none' if dtype == 'float32' else dtype}"])
-        batch, bfloat16 = random_batch(config, spec), dtype == "bfloat16"
-        sides = {f"{OURS}, {dtype}": our_update(config, spec, batch)}
+    for dtype, optimizer in product(DTYPES, ("adamw", "muon")):
+        precision = f"device.amp_dtype={'none' if dtype == 'float32' else dtype}"
+        config = load_config([f"optimizer={optimizer}", *overrides, precision])
+        batch, how = random_batch(config, spec), {"bfloat16": dtype == "bfloat16", "muon": optimizer == "muon"}
+        sides = {f"{OURS}, {dtype}, {optimizer}": our_update(config, spec, batch)}
         for attention in ATTENTIONS:
-            peer = gpt2_update(config, spec, attention, batch, HALFWAY, bfloat16=bfloat16)
-            sides[f"{PEER}, {attention}, {dtype}"] = peer
+            peer = gpt2_update(config, spec, attention, batch, HALFWAY, **how)
+            sides[f"{PEER}, {attention}, {dtype}, {optimizer}"] = peer
         ways |= {name: partial(repeated, update, UPDATES) for name, update in sides.items()}
     return ways
 
