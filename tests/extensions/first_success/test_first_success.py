@@ -138,10 +138,10 @@ def test_the_table_and_the_line_below_it() -> None:
 def test_the_picture_ends_where_few_streams_are_left() -> None:
     found = report([0.25, 0.5], adaptation())["curves"]
     assert at_risk(found["random"]["first_success"])["mean"] == found["random"]["first_success"]["mean"][:6]
-    left, right = first_success_figure(found, ["random", "optimum"]).axes
+    left, right = first_success_figure(found, ["random", "optimum"], []).axes
     assert left.get_ylabel() == "first success, where none came before" and right.get_ylabel() == "success"
     model = next(name for name in found if name not in ("random", "optimum"))
     later = first_success_figure(found, ["random", "optimum"], ["left out here", model]).axes[0]
     assert [axes.lines[0].get_color() for axes in (left, later)] == [*COLORS[:2]]  # each policy has one in all pictures
     found = report([0.25, 0.5], Adaptation(*np.zeros((4, 2, 3, 8))))["curves"]  # never a success: nothing is kept
-    assert len(first_success_figure(found, ["random", "optimum"]).axes) == 1
+    assert len(first_success_figure(found, ["random", "optimum"], []).axes) == 1

@@ -52,7 +52,7 @@ class FirstSuccess(Diagnostic):
         return {"first_success": first_success_figure(curves, lines, order)} if curves.keys() - {*lines} else {}
 
 
-def first_success_figure(curves: Mapping[str, Curves], references: Sequence[str], order: Sequence[str] = ()) -> Any:
+def first_success_figure(curves: Mapping[str, Curves], references: Sequence[str], order: Sequence[str]) -> Any:
     """Left how soon policies find the goal, as long as enough streams still look for it; right what they keep of it.
     `order` as in `adaptation_figure`."""
     from icrl.plots.figures import adaptation_figure, panel_of  # noqa: PLC0415, Matplotlib takes a second
