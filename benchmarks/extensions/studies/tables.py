@@ -183,6 +183,7 @@ RANKS = [
     Rank("linear bandit, 200 pulls", "world_trials", "linear bandit", REGRET, "Thompson sampling"),
     Rank("the same, a copy of Thompson sampling", "worlds", _COPY, REGRET, "Thompson sampling"),
     Rank("garnet", "mdp_trials", "garnet", RETURN_END, "PSRL"),
+    Rank("the same, a copy of PSRL", "worlds", "garnet, from PSRL", RETURN_END, "PSRL"),
     Rank("AnyMDP, 10 states", "mdp_trials", "AnyMDP", SUCCESS_END, "PSRL"),
     Rank("AnyMDP, 16 states", "mdp_trials", "AnyMDP, 16 states", SUCCESS_END, "PSRL"),
     *(Rank(protocol, "literature", protocol, TOTAL, reference) for protocol, reference in _LITERATURE.items()),
