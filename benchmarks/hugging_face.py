@@ -95,7 +95,7 @@ def main(arguments: list[str]) -> None:
     sides = updates(overrides, make_env(config.env).spec), generations(config)
     for (threads, clock), (what, unit, rounds, ways) in product(
         CLOCKS.items(),
-        ((f"Update of {size} windows", "update", 5, sides[0]), ("Generation", "env step", 2, sides[1])),
+        ((f"Update of {size} windows", "update", 20, sides[0]), ("Generation", "env step", 4, sides[1])),
     ):
         if threads == 1 or "--one-thread" not in arguments:
             torch.set_num_threads(threads)
