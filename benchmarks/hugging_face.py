@@ -5,10 +5,10 @@
 Sizes, batch, context, streams and optimizer are those of the configuration. GPT-2 has a head of keys and values for
 each of its heads, where ours shares one; `model.num_kv_heads=0` gives ours as many. A training update is embedding,
 forward, backward, clipping and optimizer on one batch; ours is `icrl.training.updates.Updater` with its weights and
-metrics. Each side may use float32 or bfloat16, and AdamW or, for the matrices of blocks, Muon (ours, or PyTorch's), and
-GPT-2 either form of attention. In generation GPT-2 reads embedded tokens, one step after the other, into its cache,
-dynamic or static. Ours, in float32 but for the cache of one row, plays the world: it also embeds, samples actions and
-steps, and in the row of two contexts it rebuilds the full ones.
+metrics. Each side may use float32 or bfloat16, and there AdamW or, for the matrices of blocks, Muon (ours or that of
+PyTorch), and GPT-2 either form of attention. In generation GPT-2 reads embedded tokens, one step after the other, into
+its cache, dynamic or, in bfloat16, static. Ours, in float32 but for the cache of one row, plays the world: it also
+embeds, samples actions and steps, and in the row of two contexts it rebuilds the full ones.
 
 Freed memory is kept for both sides, as in our programs. Rates on one thread are per second of processor time. Rates on
 two threads are per second, so they need a machine without other work; `--one-thread` leaves them out.
@@ -44,9 +44,9 @@ Ways = dict[str, Callable[[], int]]
 
 
 def updates(overrides: list[str], spec: EnvSpec) -> Ways:
-    """Updates of each side, in each dtype and with each optimizer."""
+    """Updates of each side, in each dtype, and in bfloat16 with each optimizer."""
     ways = Ways()
-    for dtype, optimizer in product(DTYPES, ("adamw", "muon")):
+    for dtype, optimizer in (*product(DTYPES, ("adamw",)), ("bfloat16", "muon")):
         precision = f"device.amp_dtype={'none' if dtype == 'float32' else dtype}"
         config = load_config([f"optimizer={optimizer}", *overrides, precision])
         batch, how = random_batch(config, spec), {"bfloat16": dtype == "bfloat16", "muon": optimizer == "muon"}
@@ -76,10 +76,9 @@ def generations(config: Config) -> Ways:
     }
     for attention, (name, dtype) in product(ATTENTIONS, DTYPES.items()):
         model = GPT2(config, env.spec, attention).to(dtype).eval()
-        caches: dict[str, Callable[[], Cache]] = {
-            "dynamic cache": partial(DynamicCache, config=model.options),
-            "static cache": partial(StaticCache, model.options, model.options.n_positions),
-        }
+        caches: dict[str, Callable[[], Cache]] = {"dynamic cache": partial(DynamicCache, config=model.options)}
+        if dtype == torch.bfloat16:
+            caches["static cache"] = partial(StaticCache, model.options, model.options.n_positions)
         for kind, make_cache in caches.items():
             work = partial(generate, model, make_cache, len(tasks) * per_task, context)
             ways[f"{PEER}, {attention}, {name}, {kind}"] = work
