@@ -106,7 +106,8 @@ def update_rates(report: Report, devices: dict[str, torch.device], tiny: bool) -
             updates = {"ours": our_update(config, spec, batch)}
             if find_spec("transformers"):
                 peer = import_module("benchmarks.gpt2").gpt2_update
-                updates["GPT-2"] = peer(config, spec, "sdpa", batch, HALFWAY, bfloat16=precision == "bfloat16")
+                how = {"bfloat16": precision == "bfloat16", "muon": config.optimizer.name == "muon"}
+                updates["GPT-2"] = peer(config, spec, "sdpa", batch, HALFWAY, **how)
             for who, update in updates.items():
                 ways[f"{who}, {place}, {precision}"] = waiting(partial(repeated, update, times), device)
         report.show(f"Update, {recipe} recipe", side_by_side(ways, 3), "update", f"ours, {BASELINE}, none")
