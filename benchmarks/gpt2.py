@@ -79,8 +79,8 @@ def gpt2_update(
     model = GPT2(config, spec, attention).to(device).train()
     rate, max_norm = (make_schedule(given)(clock) for given in (options.learning_rate, options.max_gradient_norm))
     blocks = [weight for weight in model.trunk.h.parameters() if muon and weight.ndim == 2]
-    known = {id(weight) for weight in blocks}
-    others = [weight for weight in model.parameters() if id(weight) not in known]
+    in_blocks = {id(weight) for weight in blocks}
+    others = [weight for weight in model.parameters() if id(weight) not in in_blocks]
     optimizers: list[torch.optim.Optimizer] = [torch.optim.AdamW(others, rate, fused=True)]
     if blocks:
         optimizers.append(torch.optim.Muon(blocks, rate, adjust_lr_fn="match_rms_adamw"))

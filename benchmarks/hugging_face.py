@@ -2,13 +2,13 @@
 
     python -m benchmarks.hugging_face [--one-thread] [KEY=VALUE ...]
 
-Sizes, batch, context, streams and optimizer are those of the configuration. GPT-2 has a head of keys and values for
-each of its heads, where ours shares one; `model.num_kv_heads=0` gives ours as many. A training update is embedding,
-forward, backward, clipping and optimizer on one batch; ours is `icrl.training.updates.Updater` with its weights and
-metrics. Each side may use float32 or bfloat16, and there AdamW or, for the matrices of blocks, Muon (ours or that of
-PyTorch), and GPT-2 either form of attention. In generation GPT-2 reads embedded tokens, one step after the other, into
-its cache, dynamic or, in bfloat16, static. Ours, in float32 but for the cache of one row, plays the world: it also
-embeds, samples actions and steps, and in the row of two contexts it rebuilds the full ones.
+Sizes, batch, context and streams are those of the configuration, optimizers are not. GPT-2 has a head of keys and
+values for each of its heads, where ours shares one; `model.num_kv_heads=0` gives ours as many. A training update is
+embedding, forward, backward, clipping and optimizer on one batch; ours is `icrl.training.updates.Updater` with its
+weights and metrics. Each side may use float32 or bfloat16, and there AdamW or, for the matrices of blocks, Muon (ours
+or that of PyTorch), and GPT-2 either form of attention. In generation GPT-2 reads embedded tokens, one step after the
+other, into its cache, dynamic or, in bfloat16, static. Ours, in float32 but for the cache of one row, plays the world:
+it also embeds, samples actions and steps, and in the row of two contexts it rebuilds the full ones.
 
 Freed memory is kept for both sides, as in our programs. Rates on one thread are per second of processor time. Rates on
 two threads are per second, so they need a machine without other work; `--one-thread` leaves them out.
@@ -48,7 +48,7 @@ def updates(overrides: list[str], spec: EnvSpec) -> Ways:
     ways = Ways()
     for dtype, optimizer in (*product(DTYPES, ("adamw",)), ("bfloat16", "muon")):
         precision = f"device.amp_dtype={'none' if dtype == 'float32' else dtype}"
-        config = load_config([f"optimizer={optimizer}", *overrides, precision])
+        config = load_config([*overrides, f"optimizer={optimizer}", precision])
         batch, how = random_batch(config, spec), {"bfloat16": dtype == "bfloat16", "muon": optimizer == "muon"}
         sides = {f"{OURS}, {dtype}, {optimizer}": our_update(config, spec, batch)}
         for attention in ATTENTIONS:
