@@ -52,6 +52,7 @@ bench: .venv/bench.stamp
 	$(BIN)/python -m benchmarks.extensions.scaling.thousand_gpus
 	$(BIN)/python -m benchmarks.costs
 	$(BIN)/python -m benchmarks.recipe
+	$(BIN)/python -m benchmarks.extensions.cpu_attention.caches
 	$(BIN)/python -m benchmarks.extensions.cpu_attention.long_windows
 	$(BIN)/python -m benchmarks.freed_memory
 	$(BIN)/python -m benchmarks.extensions.recurrent.trunks

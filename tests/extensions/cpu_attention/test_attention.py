@@ -1,11 +1,11 @@
-"""Attention that is written out, against that of PyTorch, and the cache of rows against that of matrices."""
+"""Attention that is written out, against that of PyTorch, and its caches against that of the core."""
 
 import pytest
 import torch
 
 from icrl.extensions.cpu_attention import attention as module
 from icrl.extensions.cpu_attention.attention import AttentionOnCPU
-from icrl.extensions.cpu_attention.row_cache import RowCache
+from icrl.extensions.cpu_attention.row_cache import DenseCache, RowCache
 from icrl.nn.cache import KVCache
 from icrl.nn.transformer import Attention
 
@@ -41,13 +41,16 @@ def test_written_out_attention_equals_that_of_pytorch(
     ("dtype", "tolerance"), [(torch.float32, 1e-6), (torch.float64, 1e-12), (torch.bfloat16, 0.03)]
 )
 @pytest.mark.parametrize("heads", [2, 4])
-def test_a_cache_of_rows_attends_as_one_of_matrices(heads: int, dtype: torch.dtype, tolerance: float) -> None:
+@pytest.mark.parametrize("is_dense", [True, False])
+def test_caches_attend_as_that_of_the_core(is_dense: bool, heads: int, dtype: torch.dtype, tolerance: float) -> None:
     """Over several blocks, after many tokens at once, with streams replaced by those of another cache."""
     torch.manual_seed(0)
     layers, streams, groups, width, capacity = 2, 3, 2, 16, 80
-    made = [RowCache((layers, streams, groups, capacity, width), dtype) for _ in range(2)]
+    shape = layers, streams, groups, capacity, width
+    dense, rows = lambda: DenseCache(*torch.empty(2, *shape, dtype=dtype)), lambda: RowCache(shape, dtype)
+    made = [(dense if is_dense else rows)() for _ in range(2)]
     form = torch.promote_types(dtype, torch.float32)  # of queries
-    plain = [KVCache(*torch.zeros(2, layers, streams, groups, capacity, width, dtype=form)) for _ in range(2)]
+    plain = [KVCache(*torch.zeros(2, *shape, dtype=form)) for _ in range(2)]
 
     def step(length: int) -> None:
         for rows, columns in zip(made, plain, strict=True):

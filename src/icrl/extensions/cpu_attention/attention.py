@@ -6,7 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from icrl.extensions.cpu_attention.row_cache import RowCache
+from icrl.extensions.cpu_attention.row_cache import DenseCache, RowCache
 from icrl.nn.transformer import Attention
 
 MOST_QUERIES = 160  # of a block in causal attention; smaller ones are slower
@@ -16,7 +16,7 @@ class AttentionOnCPU(Attention):
     """The core's layer, which attends in the fastest way."""
 
     def mix(self, query: Tensor, key: Tensor, value: Tensor, cache: Any, layer: int) -> Tensor:
-        if isinstance(cache, RowCache) and query.shape[2] == 1:
+        if isinstance(cache, (DenseCache, RowCache)) and query.shape[2] == 1:
             return cache.attend(layer, query, key, value)
         return super().mix(query, key, value, cache, layer)
 

@@ -1,12 +1,13 @@
-"""Cache of keys and values for a CPU.
+"""Caches of keys and values for a CPU.
 
 Attention of one query to the keys and values so far is
 
     sum over s of  softmax(q . k[s] / sqrt(Dh))  v[s]
 
-Most of a rollout's time goes into reading them: products with single rows run far below the memory's rate. Sums of
-weighted rows (`embedding_bag`) are faster, so `RowCache` lays out both products as such sums
-(`python -m benchmarks.hugging_face`).
+Most of a rollout's time goes into reading them. On many processors products with single rows run far below the memory's
+rate, and sums of weighted rows (`embedding_bag`) are faster, so `RowCache` lays out both products as such sums. On
+others, those with AMX, PyTorch's kernel is faster than such sums, and `DenseCache` serves it
+(`python -m benchmarks.extensions.cpu_attention.caches`).
 """
 
 from typing import Self
@@ -15,7 +16,28 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from icrl.nn.cache import TokenCache
+from icrl.nn.cache import KVCache, TokenCache
+
+
+class DenseCache(KVCache):
+    """Keys and values `[layers, B, K, capacity, Dh]` of a dtype of their own. Each of the K heads of keys and values
+    serves the queries of H / K heads."""
+
+    def append(self, layer: int, *new: Tensor) -> list[Tensor]:
+        """As `KVCache.append`, in the dtype of `new`; tokens of an empty cache are returned before they are rounded."""
+        tokens = super().append(layer, *new)
+        return [*new] if self.length == 0 else [column.to(new[0].dtype) for column in tokens]
+
+    def attend(self, layer: int, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+        """As `RowCache.attend`."""
+        keys, values = super().append(layer, key, value)
+        streams, heads, _, width = keys.shape
+        rows = query.to(keys.dtype)
+        if keys.dtype == torch.bfloat16:
+            mixed = F.scaled_dot_product_attention(rows, keys, values, enable_gqa=query.shape[1] > heads)
+        else:  # queries that share keys as rows of one matrix
+            mixed = F.scaled_dot_product_attention(rows.reshape(streams, heads, -1, width), keys, values)
+        return mixed.reshape(query.shape).to(query.dtype)
 
 
 class RowCache(TokenCache):
