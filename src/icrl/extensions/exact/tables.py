@@ -3,6 +3,8 @@
 N tasks, S states, A actions, K outcomes, M steps an episode.
 """
 
+from functools import cached_property
+
 import torch
 from torch import Tensor
 
@@ -19,13 +21,18 @@ class TableEnv(TensorEnv):
     task_columns = ("task",)
 
     def set_rules(self, rules: Outcomes) -> None:
-        """Take the tables `[N, S, A, K]` of all tasks, and plan for each."""
+        """Take the tables `[N, S, A, K]` of all tasks."""
         self._probability, self._next_state, self._reward, self._terminated = rules
+
+    @cached_property
+    def _best(self) -> Tensor:
+        """Actions `[N, M, S]` of `best_actions`, planned when one is first asked for: many programs ask for none."""
+        rules = Outcomes(self._probability, self._next_state, self._reward, self._terminated)
         values = torch.tensor(self.spec.reward_values, dtype=torch.float64)
-        self._best = best_actions(rules, values, self.spec.max_episode_steps)
+        return best_actions(rules, values, self.spec.max_episode_steps)
 
     def all_tasks(self) -> Tensor:
-        return torch.arange(len(self._best))[:, None]
+        return torch.arange(len(self._probability))[:, None]
 
     def outcomes(self, task: Tensor, state_index: Tensor, action: Tensor) -> Outcomes:
         """Outcomes in the table; if there are fewer than K, the others have probability 0."""
@@ -50,11 +57,13 @@ class TableEnv(TensorEnv):
 
 def best_actions(rules: Outcomes, reward_values: Tensor, num_steps: int) -> Tensor:
     """Actions `[N, M, S]` (int16) that maximise the return of the rest of an episode of `num_steps` = M; of those that
-    do, one that ends it soonest.
+    do, one that ends it soonest. They are on the device of the `rules`, whose fields are `[N, S, A, K]`.
 
-    The fields of `rules` are `[N, S, A, K]`. Backward induction (Puterman, 1994, section 4.5), twice in one sweep: with
-    k steps left, V_k(s) = max_a sum_j p_j (r_j + (1 - terminated_j) V_{k-1}(s_j)), and among the actions that attain it
+    Backward induction (Puterman, 1994, section 4.5), twice in one sweep: with k steps left,
+    V_k(s) = max_a sum_j p_j (r_j + (1 - terminated_j) V_{k-1}(s_j)), and among the actions that attain it
     the least expected length L_k(s) = min_a 1 + sum_j p_j (1 - terminated_j) L_{k-1}(s_j)."""
+    device = rules.probability.device
+    rules, reward_values = Outcomes(*(field.cpu() for field in rules)), reward_values.cpu()  # the same on every device
     goes_on = rules.probability.double() * ~rules.terminated
     reward = (rules.probability * reward_values[rules.reward_index]).sum(dim=-1)  # [N, S, A]
     after = rules.state_index.flatten(1)
@@ -66,4 +75,4 @@ def best_actions(rules: Outcomes, reward_values: Tensor, num_steps: int) -> Tens
         value = returns.amax(dim=-1)
         length, action = lengths.masked_fill(returns < value[..., None] - _EQUAL, torch.inf).min(dim=-1)
         best.append(action.to(torch.int16))
-    return torch.stack(best[::-1], dim=1)
+    return torch.stack(best[::-1], dim=1).to(device)

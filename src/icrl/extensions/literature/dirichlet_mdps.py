@@ -3,6 +3,7 @@
 N tasks, B streams, S states, A actions, M steps an episode.
 """
 
+from functools import cached_property
 from typing import Any, Literal, NamedTuple
 
 import torch
@@ -37,10 +38,14 @@ class DirichletMDP(RandomMDP):
         gammas = -torch.log1p(-self.draw(0, *shape, config.num_states))  # Gamma(1) numbers
         self._probability = gammas / gammas.sum(dim=-1, keepdim=True)
         self.means = PRIOR_MEAN + normal(self.draw(1, *shape)).double()
-        after = torch.arange(config.num_states).expand_as(gammas)
-        mean = torch.arange(self.means.numel()).view(-1, *shape, 1).expand_as(gammas)
+
+    @cached_property
+    def _best(self) -> Tensor:
+        after = torch.arange(self.num_states, device=self.means.device).expand_as(self._probability)
+        mean = torch.arange(self.means.numel(), device=self.means.device).view_as(self.means)[..., None]
+        mean = mean.expand_as(self._probability)
         rules = Outcomes(self._probability, after, mean, torch.zeros_like(mean, dtype=torch.bool))
-        self._best = best_actions(rules, self.means.flatten(), config.max_episode_steps)
+        return best_actions(rules, self.means.flatten(), self.spec.max_episode_steps)
 
     def move(self, state: State, action: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         where, seed = (state.task[..., 0], state.inner, action), mix(state.seed, state.episode)
