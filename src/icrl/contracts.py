@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from icrl.spaces import EnvSpec
 
-State = TypeVar("State")
+AnyState = TypeVar("AnyState")
 Carry = TypeVar("Carry")
 
 
@@ -44,11 +44,10 @@ class Step(NamedTuple):
     truncated: Tensor  # bool: the time limit was reached (bootstrap from final_obs)
     final_obs: Tensor  # of the shape and dtype of `obs`
     timestep: Tensor  # int64, steps since the last reset
-    optimal_action: Tensor  # [B, *action_shape]: of a planner that knows the task (see `EnvSpec.unknown_action`); only
-    # sources that imitate the planner read it
+    optimal_action: Tensor  # [B, *action_shape]: of a planner that knows the task, or `EnvSpec.unknown_action`
 
 
-class Env(Protocol[State]):
+class Env(Protocol[AnyState]):
     """Environment as pure functions over tensors; a task is a row of a tensor `[B, task_dim]`, int64 or float32."""
 
     spec: EnvSpec
@@ -56,14 +55,14 @@ class Env(Protocol[State]):
     def all_tasks(self) -> Tensor:
         """Every task, `[num_tasks, task_dim]`."""
 
-    def reset(self, tasks: Tensor, seeds: Tensor) -> tuple[State, Step]:
+    def reset(self, tasks: Tensor, seeds: Tensor) -> tuple[AnyState, Step]:
         """Start one stream per row of `tasks`. `seeds` `[B]` int64 determine all randomness of a stream, so a stream
         does not depend on the others. The returned `Step` has reward 0 and ends no episode."""
 
-    def step(self, state: State, action: Tensor) -> tuple[State, Step]:
+    def step(self, state: AnyState, action: Tensor) -> tuple[AnyState, Step]:
         """Advance every stream by `action` `[B, *action_shape]`; after an episode comes one on the same task."""
 
-    def optimal_action(self, state: State) -> Tensor:
+    def optimal_action(self, state: AnyState) -> Tensor:
         """Best action in every stream's state, `[B, *action_shape]`; see `EnvSpec.unknown_action`."""
 
 
@@ -110,7 +109,7 @@ class Sample(NamedTuple):
 
     rollout: Rollout
     weight: Tensor  # [L * W] float: weight of each window in its learner's mean loss; 1 by default
-    targets: dict[str, Tensor]  # [T, L * W] each: computed by the learner's `targets` from the whole unroll
+    targets: dict[str, Tensor]  # [T, L * W, ...] each: computed by the learner's `targets` from the whole unroll
 
 
 class UpdateResult(NamedTuple):
@@ -143,7 +142,8 @@ AnyBatch = Any
 
 
 class Objective(Protocol):
-    """Training objective of a model: the loss is the sum of its terms, each times its weight."""
+    """Training objective of a model: the loss is the sum of its terms, each times its weight. It may have
+    `low_precision` (it learns as well in bfloat16), `warn(update, metrics)`, and `rates`, `lowered` (see `fit`)."""
 
     weights: dict[str, float]
 

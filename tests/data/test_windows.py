@@ -191,7 +191,7 @@ def test_improvement_is_the_return_to_go_over_that_of_others(reward, done, disco
         expected = np.minimum(alike / alike.mean(), MOST) if alike.any() else np.ones_like(alike)
         assert weights[:, stretch] == pytest.approx(expected, rel=1e-5)
     values = np.array(SPEC.reward_values, np.float32)[reward]
-    gains = (lives._gains(discount, values[rows], done[rows]) for rows in (slice(1), slice(1, 3)))
+    gains = (lives._returns_to_go(discount, values[rows], done[rows]) for rows in (slice(1), slice(1, 3)))
     ages = lives.all_ages([lives._ages_of(part, SPEC) for part in gains])
     assert step_weights("improvement", discount, SPEC, values, done, ages) == pytest.approx(weights, rel=1e-4)
     lucky = np.eye(50, 1, dtype=np.float32)  # one of 50

@@ -65,6 +65,13 @@ def test_values_are_accepted_exactly_if_they_are_in_range(name: str, stream: int
             step_of(spec, **given)
 
 
+def test_a_first_step_alone_has_reward_0_where_no_action_pays_it() -> None:
+    spec = discrete_spec(9, 5, (-1.0, 1.0), 3, 6)
+    assert step_of(spec, obs=torch.ones(3, dtype=torch.long)).reward.tolist() == [0, 0, 0]
+    with pytest.raises(ValueError, match=r"^reward is 0 in some stream: must be one of \(-1\.0, 1\.0\)$"):
+        step_of(spec, **fields(spec))
+
+
 @pytest.mark.parametrize("number", [0, 1])
 def test_each_number_of_an_observation_has_a_range_of_its_own(number: int) -> None:
     spec = EnvSpec(MultiDiscrete([10, 3] if number else [3, 10]), Discrete(2), (0.0, 1.0), 0, 6)

@@ -118,12 +118,12 @@ class Config(RootOptions):
 
     @property
     def histories_folders(self) -> list[Path]:
-        """Histories that stage two reads."""
+        """Histories that the stages after the first read."""
         return [PROJECT / self.root / "histories" / name for name in self.histories]
 
     @property
     def run_folder(self) -> Path:
-        """Logs of the run with the model that stage four evaluates."""
+        """Logs of the run with the model that trials start from and that stage four evaluates."""
         return PROJECT / self.root / "logs" / self.run
 
     @model_validator(mode="after")

@@ -46,9 +46,9 @@ class RowColumns(NamedTuple):
     labels: Labels | None
 
     def steps(self) -> tuple[MappedSteps, list[list[Stretches]]]:
-        """Columns of all steps, and for some rows after the other the stretches that are kept, one `Stretches` for each
-        k. Columns are as on disk, with further files for those that options change. The weight is missing if all are 1,
-        the training reward if it is the recorded one."""
+        """Columns of all steps, and for one chunk of rows after another the stretches that are kept, one `Stretches`
+        for each k. Columns are as on disk, with further files for those that options change. The weight is missing if
+        all are 1, the training reward if it is the recorded one."""
         weighted, needs_labels = self.objective.weighting != "none", self.objective.name == "dpt"
         is_changed = {"optimal_action": self.labels, "training_reward": self.rewards, "weight": weighted}
         changed = [name for name, change in is_changed.items() if change]
@@ -102,7 +102,7 @@ class RowColumns(NamedTuple):
         rows, steps = self.rows[chunk], slice(self.num_steps)
         terminated, truncated = (self.histories.columns[name][rows, steps] for name in ENDS)
         reward = self.histories.rewards(rows, steps)
-        gains = _gains(self.objective.discount, reward, (terminated | truncated) > 0)
+        gains = _returns_to_go(self.objective.discount, reward, (terminated | truncated) > 0)
         return _ages_of(gains, self.histories.spec)
 
     def _stretches(self, done: Booleans, first_row: int = 0) -> list[Stretches]:
@@ -191,7 +191,7 @@ def step_weights(
         return np.ones(reward.shape, np.float32)
     if weighting == "recency":
         return np.tile(2 * np.arange(1, num_steps + 1, dtype=np.float32) / (num_steps + 1), (num_rows, 1))
-    gains = _gains(discount, reward, done)
+    gains = _returns_to_go(discount, reward, done)
     for alike, (lowest, middle, _) in zip(_by_age(gains, spec), ages or _ages_of(gains, spec), strict=True):
         least = min(lowest, 0)
         mean = middle - least
@@ -215,7 +215,7 @@ def all_ages(parts: Sequence[Ages]) -> Ages:
     ]
 
 
-def _gains(discount: float, reward: Floats, done: Booleans) -> Floats:
+def _returns_to_go(discount: float, reward: Floats, done: Booleans) -> Floats:
     """Return-to-go of each step, `[T, N]`."""
     values, going = reward.T.copy(), ~done.T.copy()
     gains, later = np.empty_like(values), np.zeros(len(reward), np.float32)

@@ -89,9 +89,9 @@ class Windows:
         rewards: Rewards | None = None,
         labels: Labels | None = None,
     ) -> None:
-        """Windows of the rows of `tasks` (indices into all tasks), with the recorded reward or `rewards` to train on,
-        and the recorded optimal actions or the `labels` of the columns `[N, T]`, of rows from a first one on. Raises
-        `ConfigError` if no window is left, or if `objective` needs optimal actions and they are unknown."""
+        """Windows of the rows of `tasks` (indices into all tasks). `rewards` and `labels`, if given, replace the
+        recorded rewards to train on and the recorded optimal actions. Raises `ConfigError` if no window is left, or if
+        `objective` needs optimal actions and they are unknown."""
         self.device, self.length, self.spec, folder = device, context_len, histories.spec, histories.folder
         self._as_recorded = rewards is None
         self._dtypes = step_dtypes(self.spec) | dict.fromkeys(FLOATS, torch.float32) | dict.fromkeys(ENDS, torch.int64)
@@ -171,9 +171,10 @@ class Mixture:
         lanes = torch.arange(rank, size, num_ranks)
         key = mix(torch.full_like(lanes, seed), t)
         store = draw(self._steps_up, uniform(mix(key, 1), lanes))  # [B]
-        each = [part.at(integers(key, lanes, part.num_windows)) for part in self.parts]
-        chosen = store, torch.arange(len(lanes))
-        return Batch(*(torch.stack(columns)[chosen] for columns in zip(*each, strict=True)))
+        drawn = ((self.parts[number], store == number) for number in store.unique().tolist())
+        each = [part.at(integers(key, lanes, part.num_windows)[own]) for part, own in drawn]
+        place = store.argsort(stable=True).argsort()
+        return Batch(*(torch.cat(columns)[place] for columns in zip(*each, strict=True)))
 
 
 def moments_of(mixture: Mixture) -> Moments:

@@ -6,7 +6,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from icrl.contracts import Carry, Env, Policy, Rollout, State, Step
+from icrl.contracts import AnyState, Carry, Env, Policy, Rollout, Step
 from icrl.randomness import Noise
 from icrl.spaces import EnvSpec
 
@@ -15,15 +15,15 @@ _ROUNDING = 1e-6  # of sums of rewards in float32, relative to the sum if that i
 _NEVER = np.iinfo(np.int64).max  # step of a success that did not come
 
 
-class Streams(NamedTuple, Generic[State, Carry]):
+class Streams(NamedTuple, Generic[AnyState, Carry]):
     """B streams between two rollouts: state of the environments, their last step, carry of the policy."""
 
-    state: State
+    state: AnyState
     step: Step
     carry: Carry
 
 
-def start_streams(policy: Policy[Carry], env: Env[State], tasks: Tensor, seeds: Tensor) -> Streams[State, Carry]:
+def start_streams(policy: Policy[Carry], env: Env[AnyState], tasks: Tensor, seeds: Tensor) -> Streams[AnyState, Carry]:
     """Streams at the start of their first episode, one for each row of `tasks` `[B, task_dim]`."""
     state, step = env.reset(tasks, seeds)
     return Streams(state, step, policy.initial_carry(len(seeds)))
@@ -31,8 +31,8 @@ def start_streams(policy: Policy[Carry], env: Env[State], tasks: Tensor, seeds: 
 
 @torch.no_grad()
 def rollout(
-    policy: Policy[Carry], env: Env[State], streams: Streams[State, Carry], num_steps: int, noise: Noise
-) -> tuple[Rollout, Streams[State, Carry]]:
+    policy: Policy[Carry], env: Env[AnyState], streams: Streams[AnyState, Carry], num_steps: int, noise: Noise
+) -> tuple[Rollout, Streams[AnyState, Carry]]:
     """Transitions `[T, B]` of `num_steps` steps, and the streams after them. Two rollouts of n steps are one of 2n."""
     state, step, carry = streams
     played: list[Rollout] = []

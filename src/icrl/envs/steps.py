@@ -52,7 +52,8 @@ def check_ranges(spec: EnvSpec, step: Step) -> None:
     _check_obs("obs", step.obs, spec)
     known = step.reward.isfinite()
     if spec.reward_values:
-        known &= (spec.reward_of(spec.reward_index(step.reward)) == step.reward) | (step.reward == 0)  # a first step
+        first = (step.reward == 0) & (step.timestep == 0)
+        known &= (spec.reward_of(spec.reward_index(step.reward)) == step.reward) | first
     if not known.all():
         allowed = f"one of {spec.reward_values}" if spec.reward_values else "a finite number"
         raise ValueError(f"reward is {float(step.reward[~known][0]):g} in some stream: must be {allowed}")

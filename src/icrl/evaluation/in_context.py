@@ -15,7 +15,7 @@ from pydantic import Field, PlainValidator, model_validator
 from torch import Tensor
 
 from icrl.config.options import NO_EFFECT, Options, option, refuse
-from icrl.contracts import Carry, Env, Policy, Rollout, State
+from icrl.contracts import AnyState, Carry, Env, Policy, Rollout
 from icrl.data.columns import rollout_of
 from icrl.data.history_store import Histories
 from icrl.envs.rollout import OpenEpisodes, Streams, finished_episodes, numbered, rollout, start_streams
@@ -91,7 +91,7 @@ class Adaptation(NamedTuple):
 
 def play_episodes(
     policy: Policy[Carry],
-    env: Env[State],
+    env: Env[AnyState],
     tasks: Tensor,
     num_streams: int,
     num_episodes: int,
@@ -134,7 +134,7 @@ def jobs_playing(
 
 
 def play_steps(
-    policy: Policy[Carry], env: Env[State], tasks: Tensor, num_streams: int, num_steps: int, seed: int
+    policy: Policy[Carry], env: Env[AnyState], tasks: Tensor, num_streams: int, num_steps: int, seed: int
 ) -> Rollout:
     """The first `num_steps` steps that `play_episodes` plays, `[T, G * S]`."""
     streams, noise = _new_streams(policy, env, tasks, num_streams, seed)
@@ -159,8 +159,8 @@ def seeds_of_play(seed: int, num_streams: int) -> Tensor:
 
 
 def _new_streams(
-    policy: Policy[Carry], env: Env[State], tasks: Tensor, num_streams: int, seed: int, first_task: int = 0
-) -> tuple[Streams[State, Carry], Noise]:
+    policy: Policy[Carry], env: Env[AnyState], tasks: Tensor, num_streams: int, seed: int, first_task: int = 0
+) -> tuple[Streams[AnyState, Carry], Noise]:
     """Streams at their start, and their noise; both differ from those of source agents in training."""
     first, end = first_task * num_streams, (first_task + len(tasks)) * num_streams
     seeds, noise = seeds_of_play(seed, end)[first:], stream_seeds(seed, end, 4)[first:]

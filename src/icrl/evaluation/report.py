@@ -77,7 +77,7 @@ def _smallest(values: Floats) -> Any:
 
 
 def source_label(name: str) -> str:
-    """Name of a source in tables and plots: A2C, A3C, PPO and DQN are abbreviations, the others are words."""
+    """Name of a source in tables and plots: those of three letters are abbreviations (A2C), the others words."""
     if name == "q_learning":
         return "Q-learning"
     return name.upper() if len(name) == 3 else name.replace("_", " ")

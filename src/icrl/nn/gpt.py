@@ -190,7 +190,7 @@ def context_of(window: Window) -> Context:
 
 
 class Trunk(nn.Module):
-    """Embeddings and transformer: a context in, one vector per step out."""
+    """Embeddings and transformer: a context in, one vector per step out. `model.trunk` names its layers alone."""
 
     cache_dtype: torch.dtype | None = None  # of a faster cache, if another than that of the parameters
 
@@ -227,7 +227,7 @@ class Trunk(nn.Module):
         return next(self.parameters()).device
 
     def new_cache(self, num_streams: int) -> Cache:
-        """An empty cache for a whole context. A cache with more behind it, which others read, is as good."""
+        """An empty cache for a whole context. Subclasses may append caches of their own."""
         config, like, layer = self.config, next(self.parameters()), TRUNKS[self.config.trunk]
         tokens = next((made for make in CACHES if (made := make(self, num_streams))), None)
         if tokens is None:

@@ -40,12 +40,12 @@ def trunk(name: str) -> Callable[[Any], Any]:
     return registrar("trunk", name, TRUNKS)
 
 
-def rotate(x: Tensor, first: int, tokens_per_step: int = 1) -> Tensor:
+def rotate(x: Tensor, first: int, group_size: int = 1) -> Tensor:
     """Rotary position code (Su et al., 2021) of tokens `first, first + 1, ...`, `[B, H, L, Dh]`: pairs of channels
-    (i, i + Dh / 2) are turned by position * 10000 ** (-2 i / Dh), where the position is the number of the step."""
+    (i, i + Dh / 2) are turned by position * 10000 ** (-2 i / Dh). The position is the number of the group."""
     half = x.shape[-1] // 2
     frequency = 10000.0 ** (-torch.arange(half, device=x.device) / half)
-    position = torch.arange(first, first + x.shape[2], device=x.device) // tokens_per_step
+    position = torch.arange(first, first + x.shape[2], device=x.device) // group_size
     angle = position[:, None] * frequency  # [L, Dh / 2]
     cos = torch.cat([angle.cos(), angle.cos()], dim=-1).to(x.dtype)
     sin = torch.cat([-angle.sin(), angle.sin()], dim=-1).to(x.dtype)
@@ -81,8 +81,8 @@ class StreamLinear(nn.Module):
 
 @trunk("transformer")
 class Attention(nn.Module):
-    """Causal self-attention over steps. In the last block only the last token of each step is a query.
-    `cache` is the class of its cache."""
+    """Causal self-attention over groups of G tokens, those of a step with `tokens=cross`, else 1. In the last block
+    only the last token of each group is a query. `cache` is the class of its cache."""
 
     cache = KVCache
 
@@ -90,8 +90,8 @@ class Attention(nn.Module):
         super().__init__()
         cross, shared = config.tokens == "cross", config.kv_heads * config.head_dim
         self.head_dim, self.rotary, self.dropout = config.head_dim, config.position == "rope", config.attention_dropout
-        self.tokens_per_step = NUM_STREAMS if cross else 1
-        self.queries = slice(self.tokens_per_step - 1, None, self.tokens_per_step) if last else slice(None)
+        self.group_size = NUM_STREAMS if cross else 1
+        self.queries = slice(self.group_size - 1, None, self.group_size) if last else slice(None)
         self.sizes = (config.embed_dim, shared, shared)
         self.qkv = (StreamLinear if cross else JoinedLinear)(config.embed_dim, *self.sizes)
         self.out = (StreamLinear if cross and not last else nn.Linear)(config.embed_dim, config.embed_dim)
@@ -108,7 +108,7 @@ class Attention(nn.Module):
         query, key, value = (part.unflatten(-1, (-1, self.head_dim)).transpose(1, 2) for part in parts)  # [B, H, L, Dh]
         if self.rotary:
             before = cache.length if cache else 0
-            query, key = (rotate(part, before, self.tokens_per_step) for part in (query, key))
+            query, key = (rotate(part, before, self.group_size) for part in (query, key))
         return self.out(self.mix(query, key, value, cache, layer).transpose(1, 2).flatten(2))
 
     def mix(self, query: Tensor, key: Tensor, value: Tensor, cache: Any, layer: int) -> Tensor:
@@ -116,9 +116,9 @@ class Attention(nn.Module):
         before, length = cache.length if cache else 0, query.shape[2]
         if cache:
             key, value = cache.append(layer, key, value)
-        is_causal, mask = bool(before == 0) and self.tokens_per_step == 1, None  # `before` is a symbol in an export
-        if not is_causal and length > self.tokens_per_step:  # a single step sees everything
-            step = torch.arange(before + length, device=query.device) // self.tokens_per_step
+        is_causal, mask = bool(before == 0) and self.group_size == 1, None  # `before` is a symbol in an export
+        if not is_causal and length > self.group_size:  # a single step sees everything
+            step = torch.arange(before + length, device=query.device) // self.group_size
             mask = (step <= step[before:, None])[self.queries]
         dropout = self.dropout if self.training else 0.0
         return self.attend(query[:, :, self.queries], key, value, mask, dropout, is_causal)
@@ -138,7 +138,7 @@ ATTENTION: list[type[Attention]] = [Attention]  # an extension appends a faster 
 
 class Block(nn.Module):
     """Attention, or another layer in its place, and a feed-forward layer, each added to its input. The last block
-    returns one token per step."""
+    returns the last token of each group."""
 
     def __init__(self, config: GPTConfig, *, last: bool = False) -> None:
         super().__init__()
@@ -157,7 +157,7 @@ class Block(nn.Module):
 
 
 class Transformer(nn.Module):
-    """Blocks and a final norm over embedded tokens, of which the last one of every step is returned.
+    """Blocks and a final norm over embedded tokens, of which the last one of every group is returned.
 
     `recompute` is activation checkpointing: training keeps the input of each block alone."""
 

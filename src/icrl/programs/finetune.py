@@ -62,13 +62,13 @@ def main(config: Config) -> Path:
                 model = make_gpt(config.model, spec).to(context.device, dtype_of(config))
                 if start:
                     model.load_state_dict(plain_gpt(config, spec, start[0]["model"], context.device).state_dict())
-                else:
+                elif not spec.is_discrete:
                     set_moments(model, recorded_moments(context.stores, learned))
-                valued = options.gae_lambda is not None
-                objective_class = CRITICS[-1](model, context.ranks) if valued else PolicyGradient
-                device = config.device
-                short = spec.is_discrete and device.dtype == "float32" and device.amp_dtype in ("auto", "bfloat16")
-                trials = Trials(options, world, tasks, model, config.seed, context.ranks, family, short)
+                objective_class = PolicyGradient if options.gae_lambda is None else CRITICS[-1](model, context.ranks)
+                given = config.device
+                short = given.dtype == "float32" and given.amp_dtype in ("auto", "bfloat16")
+                low_precision = spec.is_discrete and short
+                trials = Trials(options, world, tasks, model, config.seed, context.ranks, family, low_precision)
                 objective = objective_class(options, spec, model.head, lambda: trials.metrics, trials.clock)
                 each, parts = options.num_mini_batches, {"actor": trials.actor}
                 evaluator = InContextEvaluator(config, context.tasks["development"])

@@ -2,10 +2,9 @@
 
 python -m src.pipeline [KEY=VALUE ...]
 
-Trials (finetune) follow where they train the model that acts: policy.model=finetuned. On a CPU with
-two threads or more, two processes train together in stage two and in trials, with num_threads=1 only one. The agents
-of stage one are evaluated and filmed in another process while stage two trains. A finished stage is not repeated, and
-each stage can be run alone.
+With policy.model=finetuned, trials (finetune) follow. On a CPU with two threads or more, two processes train together
+in stage two and in trials, with num_threads=1 only one. The agents of stage one are evaluated and filmed in another
+process while stage two trains. A finished stage is not repeated, and each stage can be run alone.
 """
 
 from functools import partial

@@ -78,7 +78,7 @@ class DamagedCheckpointError(PipelineError):
 
 
 def save(folder: Path, kind: str, step: int, state: dict[str, Any], description: Json, keep: int) -> None:
-    """Write a checkpoint of `kind` (`last`, `best`, `pending`); keep it and the `keep - 1` before it."""
+    """Write a checkpoint of `kind` (`last`, `best`, `snapshot`, ...); keep it and the `keep - 1` before it."""
     path, buffer = folder / f"{kind}-{step:09d}.pt", io.BytesIO()
     torch.save(state, buffer)
     files.write_atomically(path, buffer.getvalue())

@@ -1,4 +1,4 @@
-"""Checkpointed state of a training run: one for stage one, stage two and the point game.
+"""Checkpointed state of a training run: one for all kinds of training.
 
 A resumed run ends with bit-identical results to an uninterrupted one. It saves when a checkpoint is due and on signals
 (SIGTERM: save and end, SIGUSR2: save and continue). After a crash it saves a state for inspection.

@@ -70,7 +70,7 @@ class UnrollPolicy(Policy[Any], Protocol):
 
 
 class UnrollWorker:
-    """Producer of one unroll per iteration, here in this process by the current policy."""
+    """Plays one unroll per iteration, in this process and with the current policy."""
 
     before: Any = ()  # carry of the policy before the unroll that `play` returned last
 
@@ -101,7 +101,7 @@ class UnrollWorker:
         return transitions, self._streams
 
     def targets(self, rollout: Rollout) -> Columns:
-        """Columns `[T, B]` of the `rollout` that `play` returned last, by its policy. Call it before any update."""
+        """Columns `[T, B, ...]` of the `rollout` that `play` returned last, by its policy. Call it before an update."""
         return self._policy.targets(rollout, self.before)
 
     def parameters_changed(self) -> None:

@@ -9,9 +9,9 @@ runs to the end of the trial, across resets, so that finding out what helps in l
     A_st = (G_st - mean over s of G_st) / root mean square of these differences over all s and t of the task
 
 The advantages are relative to the group of streams of one task (GRPO: Shao et al., 2024, arXiv 2402.03300), without a
-value function. Equal tasks are one group, so the own room without a goal is one; so are all tasks if S = 1. The loss is
-the clipped one of PPO (Schulman et al., 2017, arXiv 1707.06347), with r the ratio of the probability of the action to
-that of the model that played the trial, H the entropy:
+value function. Equal tasks form one group, such as all streams in the room without a goal; with S = 1 all streams do.
+The loss is the clipped one of PPO (Schulman et al., 2017, arXiv 1707.06347), with r the ratio of the probability of
+the action to that of the model that played the trial, H the entropy:
 
     loss = - mean of min(r A, clip(r, 0.8, 1.2) A) - entropy_coefficient mean of H(pi)
 

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from icrl.app.root import Config
 
 _TASKS, _STARTS, _NOISE, _ORDER, _ROOMS = range(6, 11)  # purposes of random numbers
-_KEPT = 0.5  # of a full context, in trials that are longer
+_KEPT = 0.5  # of a full context in longer trials, whatever `policy.context_kept` says
 
 
 class TrialPolicy(GPTPolicy):
@@ -164,7 +164,7 @@ class Trials:
         return [column.transpose(0, 1) for column in columns]
 
     def _progress(self, played: Rollout, new: Tensor) -> dict[str, Tensor]:
-        """Mean return and rewarded discoveries of a trial, success of its first and last whole episode, in training."""
+        """Return and rewarded discoveries of a trial, success of its first episode and of the last that all finish."""
         kept = self._num_tasks * self.config.num_streams
         solvable = played.each(lambda column: column[:, :kept])
         episodes, _ = finished_episodes(solvable, OpenEpisodes.none(kept), self.env.spec)
