@@ -233,7 +233,7 @@ class Trunk(nn.Module):
         if tokens is None:
             shapes = layer.cache_shapes(config, config.context_len * self.tokens_per_step)
             tokens = layer.cache(*(like.new_empty(config.num_layers, num_streams, *shape) for shape in shapes))
-        like = like.to(self.cache_dtype or like.dtype)
+        like = like.to(self.cache_dtype) if self.cache_dtype and like.is_cpu else like
         visits = [self.induction.new_cache(config, num_streams, like)] if self.induction else []
         return Cache([tokens, *visits])
 

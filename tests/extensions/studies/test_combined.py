@@ -65,12 +65,12 @@ def test_runs_are_combined(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     found = combined(folders, OPTIONS, 5)
     setting = Setting({"held_out": EXACT, "train": EXACT}, "1", True, POSSIBLE, True)
     assert found == {
-        **summarise({4: life(4), 2: life(2)}, setting, OPTIONS, 5, [measured(4), measured(2)]),
+        **summarise({2: life(2), 4: life(4)}, setting, OPTIONS, 5, [measured(2), measured(4)]),
         "held_out_tasks": [[7], [4]],
         "train_tasks": [[1], [2]],
         "references": dict.fromkeys(life(4), EXACT),
     }
-    assert found["protocol"]["seeds"] == [4, 2] and "regret" in found["final"]["held_out"]
+    assert found["protocol"]["seeds"] == [2, 4] and "regret" in found["final"]["held_out"]
     again = written(tmp_path / "again", 2, life(2), config={"env": {"size": 3, "num_workers": 2}, "seed": 2})
     assert combined([folders[0], again], OPTIONS, 5) == found, "worker processes are no other world"
     monkeypatch.setattr(RoomConfig, "former", {"walls": 0}, raising=False)
@@ -106,11 +106,13 @@ def test_runs_on_several_splits_are_draws_of_one_interval(tmp_path: Path) -> Non
         tasks = {"held_out_tasks": [[split], [split + 1]], "train_tasks": [[1], [split + 2]]}
         folders.append(written(tmp_path / str(number), seed, life(number), config=config, **tasks))
         expected.append(life(number)["held_out"].returns[..., -2:].mean())
-    found = combined(folders, OPTIONS.model_copy(update={"num_bootstrap": 20_000}), 0)
+    options = OPTIONS.model_copy(update={"num_bootstrap": 20_000})
+    found = combined(folders, options, 0)
+    assert combined(folders[::-1], options, 0) == found
     returns = found["final"]["held_out"]["returns"]
     assert found["splits"] == [31, 32, 33] and "held_out_tasks" not in found and "references" not in found
     assert found["protocol"]["seeds"] == [
-        f"split {one}" for one in ("31, seed 0", "31, seed 1", "33, seed 0", "32, seed 0")
+        f"split {one}" for one in ("31, seed 0", "31, seed 1", "32, seed 0", "33, seed 0")
     ]
     assert returns["mean"] == pytest.approx(np.mean(expected))
     of_splits = [np.mean(expected[:2]), *expected[2:]]  # both runs of the first split share its tasks

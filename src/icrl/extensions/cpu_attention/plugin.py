@@ -21,4 +21,4 @@ def _cache_of(model: Trunk, num_streams: int) -> DenseCache | RowCache | None:
         return None
     shape = (config.num_layers, num_streams, config.kv_heads, config.context_len, config.head_dim)
     dtype = model.cache_dtype or like.dtype
-    return DenseCache(*torch.empty(2, *shape, dtype=dtype)) if HAS_AMX else RowCache(shape, dtype)
+    return DenseCache(*(torch.empty(shape, dtype=dtype) for _ in range(2))) if HAS_AMX else RowCache(shape, dtype)

@@ -4,6 +4,7 @@ N tasks, S states, A actions, K outcomes, M steps an episode.
 """
 
 from functools import cached_property
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -21,15 +22,19 @@ class TableEnv(TensorEnv):
     task_columns = ("task",)
 
     def set_rules(self, rules: Outcomes) -> None:
-        """Take the tables `[N, S, A, K]` of all tasks."""
+        """Take the tables `[N, S, A, K]` of all tasks, whose episodes are as long as `spec` now says."""
         self._probability, self._next_state, self._reward, self._terminated = rules
+        self._plan_steps = self.spec.max_episode_steps
 
     @cached_property
     def _best(self) -> Tensor:
         """Actions `[N, M, S]` of `best_actions`, planned when one is first asked for: many programs ask for none."""
         rules = Outcomes(self._probability, self._next_state, self._reward, self._terminated)
         values = torch.tensor(self.spec.reward_values, dtype=torch.float64)
-        return best_actions(rules, values, self.spec.max_episode_steps)
+        return best_actions(rules, values, self._plan_steps)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return vars(self) | {"_best": self._best}  # planned once for all processes that get a copy
 
     def all_tasks(self) -> Tensor:
         return torch.arange(len(self._probability))[:, None]

@@ -38,6 +38,7 @@ class DirichletMDP(RandomMDP):
         gammas = -torch.log1p(-self.draw(0, *shape, config.num_states))  # Gamma(1) numbers
         self._probability = gammas / gammas.sum(dim=-1, keepdim=True)
         self.means = PRIOR_MEAN + normal(self.draw(1, *shape)).double()
+        self._plan_steps = config.max_episode_steps
 
     @cached_property
     def _best(self) -> Tensor:
@@ -45,7 +46,7 @@ class DirichletMDP(RandomMDP):
         mean = torch.arange(self.means.numel(), device=self.means.device).view_as(self.means)[..., None]
         mean = mean.expand_as(self._probability)
         rules = Outcomes(self._probability, after, mean, torch.zeros_like(mean, dtype=torch.bool))
-        return best_actions(rules, self.means.flatten(), self.spec.max_episode_steps)
+        return best_actions(rules, self.means.flatten(), self._plan_steps)
 
     def move(self, state: State, action: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         where, seed = (state.task[..., 0], state.inner, action), mix(state.seed, state.episode)

@@ -71,6 +71,10 @@ def combined(folders: Sequence[Path], config: EvaluationConfig, seed: int) -> Js
         measured.append(further)
     if len(runs) < len(folders):
         raise PipelineError(f"{' and '.join(map(str, folders))} cannot be combined: some have the same seed")
+    order = sorted(range(len(folders)), key=[*runs].__getitem__)  # in each split by seed, as intervals over seeds need
+    evaluations = [evaluations[place] for place in order]
+    measured = [measured[place] for place in order]
+    runs = dict(sorted(runs.items()))
     first, _ = evaluations[0]
     splits = {split for split, _ in runs}
     regrets = "regret" in first["final"][shown_part(first["final"])]
