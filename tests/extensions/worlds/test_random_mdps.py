@@ -36,7 +36,7 @@ def table_of(env: RandomMDP, task: int) -> dict[tuple[int, int], list[tuple[floa
 @pytest.mark.parametrize(("num_states", "paying"), [(5, 1), (16, 2), (30, 3)])
 def test_garnets_lead_to_two_states_and_a_tenth_pays(num_states: int, paying: int) -> None:
     env = garnet(num_states=num_states, num_tasks=6)
-    assert env.reward_share == paying / num_states
+    assert env.num_paying == paying and not env.goal_ends
     for task in range(6):
         every = list(itertools.chain(*table_of(env, task).values()))
         for outcomes in table_of(env, task).values():
@@ -208,9 +208,9 @@ def test_with_all_known_it_plays_the_optimum(name: str) -> None:
 
 @pytest.mark.parametrize("name", MAKERS)
 def test_what_is_not_known_is_drawn_from_the_prior(name: str) -> None:
-    """Plans of one step, which is worth most where it leads to state 2. First, action 0 has led there once, and
-    action 1 was never done. Then action 0 leads to a state that was never entered, and action 1 to state 2 every other
-    time."""
+    """Plans of one step, in worlds where one of the states 1 and 2 pays. First, action 0 has led to state 2 once, which
+    pays, and action 1 was never done. Then action 0 leads to state 1 and action 1 to state 2 every other time, where
+    none of the two was entered, or state 2 alone, and pays."""
     size, rng = 20_000, np.random.default_rng(0)
     env = MAKERS[name](num_states=3, num_actions=2, num_tasks=3, max_episode_steps=1)
     policy, seeds = PosteriorSamplingRL(env), stream_seeds(0, size)
@@ -218,18 +218,20 @@ def test_what_is_not_known_is_drawn_from_the_prior(name: str) -> None:
     once, known = torch.zeros(2, 2, 3)
     once[0, 2], known[0, 1], known[1, 0], known[1, 2] = 1, 2e6, 1e6, 1e6
     drawn = (rng.dirichlet(np.array([1, 1, 1 + 3 * more]) / 3, size)[:, 2] for more in (1, 0))
-    cases = [(once, 0.0, np.greater(*drawn).mean()), (known, math.nan, 1 / 3)]  # 1 of 3 states pays
-    for seen, unknown, expected in cases:
+    never = math.nan
+    cases = [(once, (0.0, 1.0), np.greater(*drawn).mean()), (known, (never, never), 1 / 2), (known, (never, 1.0), 0)]
+    for seen, paid_there, expected in cases:
         count = empty.count.clone()
         count[:, 0] = seen
-        paid = torch.tensor([0.0, unknown, 1.0]).expand(size, -1)
+        paid = torch.tensor([0.0, *paid_there]).expand(size, -1)
         action, _ = policy.act(empty._replace(count=count, paid=paid), start, Noise(seeds).draw(1)[0])
         assert (action == 0).double().mean() == pytest.approx(expected, abs=0.02)
 
 
-def test_it_learns_in_a_garnet() -> None:
+@pytest.mark.parametrize("name", MAKERS)
+def test_it_learns(name: str) -> None:
     """Far above random play in its last episodes, and as bad as that in the first."""
-    env = garnet(num_states=6, num_tasks=10, max_episode_steps=20)
+    env = MAKERS[name](num_states=6, num_tasks=10, max_episode_steps=20)
     tasks = env.all_tasks()
     played, _ = play_episodes(PosteriorSamplingRL(env), env, tasks, 1, 25, seed=0)
     random, optimum = (float(found(env, tasks).returns.mean()) for found in (random_exact, optimal_exact))

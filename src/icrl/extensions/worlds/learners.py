@@ -165,12 +165,13 @@ class PosteriorSamplingRL:
     posterior and plans in it; it follows the plan until the episode ends.
 
     Transitions have a Dirichlet prior of 1 / S for each next state. Rewards and ends belong to the state that is
-    entered: one visit shows both. A state that was not entered pays 1 with the share of the world's states that do,
-    and is assumed to end nothing."""
+    entered: one visit shows both. As many states pay 1 as in the world, never the start: those that were not found yet
+    are among the states that were not entered, all sets equally likely. Of the latter, those that pay end an episode if
+    they do in the world, and the others are assumed to end nothing."""
 
     def __init__(self, env: RandomMDP) -> None:
         self._sizes = env.num_states, env.spec.num_actions, env.spec.max_episode_steps
-        self._share = env.reward_share
+        self._num_paying, self._goal_ends, self._start = env.num_paying, env.goal_ends, int(env.starts[0])
 
     def initial_carry(self, num_streams: int) -> Knowledge:
         num_states, num_actions, num_steps = self._sizes
@@ -203,8 +204,12 @@ class PosteriorSamplingRL:
         num_states, num_actions, num_steps = self._sizes
         numbers = torch.arange(count.shape[1:].numel(), device=count.device).view(count.shape[1:])
         drawn = dirichlet(count + 1 / num_states, mix(seeds.view(-1, 1, 1, 1), numbers))
-        hoped = uniform(mix(seeds, -1)[:, None], torch.arange(num_states, device=count.device)) < self._share
-        reward = torch.where(paid.isnan(), hoped.float(), paid)
+        luck = uniform(mix(seeds, -1)[:, None], torch.arange(num_states, device=count.device))
+        luck = luck.masked_fill(paid.isfinite(), torch.inf)  # entered before
+        luck[:, self._start] = torch.inf
+        missing = self._num_paying - (paid > 0).sum(-1, keepdim=True)
+        hoped = luck.isfinite() & (luck.argsort(-1).argsort(-1) < missing)
+        reward, ends = paid.nan_to_num(0.0) + hoped, ends | (hoped & self._goal_ends)
         value, actions = torch.zeros_like(reward), list[Tensor]()
         for _ in range(num_steps):
             returns = (drawn.flatten(1, 2) @ (reward + value)[..., None]).view(-1, num_states, num_actions)

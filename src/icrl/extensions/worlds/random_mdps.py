@@ -56,7 +56,8 @@ class RandomMDP(TableEnv):
     """MDPs with drawn rules. Every episode starts in state 0. A state pays 1 or 0 when it is entered."""
 
     task_columns = ("mdp",)
-    reward_share: float  # of the states that pay
+    num_paying: int  # states that pay, none of which is the start
+    goal_ends: bool  # entering one ends the episode
 
     def __init__(self, config: RandomMDPConfig, success: str) -> None:
         self._seeds = stream_seeds(0, config.num_tasks)
@@ -100,9 +101,8 @@ class Garnet(RandomMDP):
         cuts = self.draw(1, num_states, num_actions, BRANCHING - 1)
         ends = cuts.new_zeros(*cuts.shape[:-1], 1)
         probability = torch.cat([ends, cuts, ends + 1], dim=-1).diff(dim=-1)
-        num_paying = max(1, round(REWARD_SHARE * num_states))
-        self.reward_share = num_paying / num_states
-        paying = 1 + self.draw(2, num_states - 1).argsort(dim=-1)[:, :num_paying]
+        self.num_paying, self.goal_ends = max(1, round(REWARD_SHARE * num_states)), False
+        paying = 1 + self.draw(2, num_states - 1).argsort(dim=-1)[:, : self.num_paying]
         pays = torch.zeros(len(after), num_states, dtype=torch.long).scatter_(1, paying, 1)
         reward = pays.gather(1, after.flatten(1)).view_as(after)
         self.set_rules(Outcomes(probability, after, reward, torch.zeros_like(reward).bool()))
@@ -121,7 +121,7 @@ class AnyMDP(RandomMDP):
     def __init__(self, config: AnyMDPConfig) -> None:
         super().__init__(config, "goal")
         num_states, num_actions = config.num_states, config.num_actions
-        self.reward_share = 1 / num_states
+        self.num_paying, self.goal_ends = 1, True
         part = self.draw(0, num_states, num_actions).argsort(dim=-1) + self.draw(1, num_states, num_actions)
         centre = part / num_actions * (LEAP + FALL) - FALL  # [N, S, A], by place
         offset = torch.arange(-FALL, LEAP + 1)
