@@ -159,6 +159,15 @@ def test_the_preset_has_different_maps_that_can_all_be_solved() -> None:
     assert random_exact(env, tasks).success.mean() < 0.3
 
 
+def test_maps_that_differ_only_where_nobody_gets_are_told() -> None:
+    """Behind holes, or behind the goal. A hole that can be entered counts."""
+    maps = (["SFH", "FGH", "HHF"], ["SFH", "FGH", "HHH"], ["SFF", "FGH", "HHH"], ["SFH", "FGF", "HHH"])
+    with pytest.warns(UserWarning, match=r"env\.tasks\[0\] and \[1\] have .* and 1 further") as told:
+        GymnasiumEnv(lake(tasks=[{"is_slippery": False, "desc": desc} for desc in maps]))
+    assert len(told) == 1
+    GymnasiumEnv(lake(tasks=[{"is_slippery": False, "desc": desc} for desc in maps[1:3]]))
+
+
 @pytest.mark.parametrize("success", ["survival", "return"])
 def test_success_by_survival_or_by_a_return(success: str) -> None:
     """Play has the exact success rate, as far as it can; a walk of 6 steps to the goal returns -6."""

@@ -34,7 +34,8 @@ class TableEnv(TensorEnv):
         return best_actions(rules, values, self._plan_steps)
 
     def __getstate__(self) -> dict[str, Any]:
-        return vars(self) | {"_best": self._best}  # planned once for all processes that get a copy
+        has_table = "_plan_steps" in vars(self)
+        return vars(self) | ({"_best": self._best} if has_table else {})  # planned once for all that get a copy
 
     def all_tasks(self) -> Tensor:
         return torch.arange(len(self._probability))[:, None]
@@ -81,3 +82,20 @@ def best_actions(rules: Outcomes, reward_values: Tensor, num_steps: int) -> Tens
         length, action = lengths.masked_fill(returns < value[..., None] - _EQUAL, torch.inf).min(dim=-1)
         best.append(action.to(torch.int16))
     return torch.stack(best[::-1], dim=1).to(device)
+
+
+def same_tasks(rules: Outcomes, starts: Tensor) -> list[tuple[int, int]]:
+    """Pairs of tasks, the earlier one first, with the same rules in all states that one can get to from the `starts`
+    `[n]`. The fields of `rules` are `[N, S, A, K]`."""
+    possible, after = rules.probability > 0, rules.state_index.flatten(1)
+    reached = torch.zeros(rules.probability.shape[:2], dtype=torch.int8)
+    before = reached.clone()
+    reached[:, starts] = 1
+    while not torch.equal(reached, before):
+        goes_on = possible & ~rules.terminated & (reached > 0)[..., None, None]
+        before, reached = reached, reached.scatter_reduce(1, after, goes_on.flatten(1).to(torch.int8), "amax")
+    counts = possible & (reached > 0)[..., None, None]
+    tables = torch.cat([field.double().masked_fill(~counts, -1).flatten(1) for field in rules], dim=1).numpy()
+    first: dict[bytes, int] = {}
+    earlier = [first.setdefault(table.tobytes(), task) for task, table in enumerate(tables)]
+    return [(one, task) for task, one in enumerate(earlier) if one != task]

@@ -6,6 +6,7 @@ optimum is known as well. N tasks, S states, A actions, K outcomes, M steps an e
 """
 
 import json
+import warnings
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, closing
 from copy import copy
@@ -25,7 +26,7 @@ from icrl.config.modules import describe_error
 from icrl.config.options import OneOrMore, Text, option, refuse
 from icrl.contracts import ConfigError, PipelineError, Step
 from icrl.envs.core import EXPERT, NAME, TASK_VISIBLE, EnvConfig, MapView, Outcomes, State, world
-from icrl.extensions.exact.tables import TableEnv
+from icrl.extensions.exact.tables import TableEnv, same_tasks
 from icrl.extensions.from_gymnasium.border import action_space, described, obs_space, read_expert, read_obs, rows_of
 from icrl.extensions.from_gymnasium.guard import SECONDS, Guard
 from icrl.extensions.from_gymnasium.making import (
@@ -157,7 +158,8 @@ class GymnasiumEnv(TableEnv):
         self.best_name = EXPERT if self._has_expert else self.best_name
         if self._has_table:
             self.starts = torch.tensor(starts)
-            self.set_rules(_stack_tables(tables, self.spec))
+            self.set_rules(rules := _stack_tables(tables, self.spec))
+            _warn_of_same([(one, other) for one, other in same_tasks(rules, self.starts) if made[one] != made[other]])
 
     @property
     def is_exact(self) -> bool:
@@ -325,6 +327,14 @@ def _table_of(env: Any, num_obs: int, num_actions: int) -> tuple[Mapping[int, An
     starts = np.flatnonzero(chances > 0)
     alike = chances.shape == (num_obs,) and np.allclose(chances[starts], 1 / max(len(starts), 1))
     return table, tuple(starts.tolist()) if alike else ()
+
+
+def _warn_of_same(pairs: list[tuple[int, int]]) -> None:
+    if pairs:
+        one, other = pairs[0]
+        told = f"env.tasks[{one}] and [{other}] have the same rules wherever one can get to"
+        more = f", and {len(pairs) - 1} further tasks those of an earlier one" if pairs[1:] else ""
+        warnings.warn(f"{told}{more}: one of them may be held out and the other trained on", stacklevel=3)
 
 
 def _stack_tables(tables: Sequence[Mapping[int, Any]], spec: EnvSpec) -> Outcomes:
