@@ -50,9 +50,12 @@ def test_ucb1_equals_a_scalar_loop(rewards: list[int], deviation: float) -> None
 
 
 @pytest.mark.parametrize("count", [[0, 0, 0], [3, 10, 1], [200, 190, 5]])
-@pytest.mark.parametrize("deviation", [None, 0.5])
-def test_thompson_sampling_draws_from_the_posterior(count: list[int], deviation: float | None) -> None:
-    """Beta for wins and losses; for normal rewards from precisions: 1 of the prior and 1 / deviation^2 of each pull."""
+@pytest.mark.parametrize(("deviation", "first"), [(None, None), (0.5, None), (0.5, 0.3)])
+def test_thompson_sampling_draws_from_the_posterior(
+    count: list[int], deviation: float | None, first: float | None
+) -> None:
+    """Beta for wins and losses; for normal rewards from precisions: 1 of the prior and 1 / deviation^2 of each pull.
+    The mean of the first arm may be known."""
     size, rng = 40_000, np.random.default_rng(0)
     n, total = np.array(count), np.array(count) // 2 + 1 * (np.array(count) > 0)
     if deviation is None:
@@ -60,9 +63,11 @@ def test_thompson_sampling_draws_from_the_posterior(count: list[int], deviation:
     else:
         precision = 1 + n / deviation**2
         means = rng.normal(total / deviation**2 / precision, precision**-0.5, (size, 3))
+    if first is not None:
+        means[:, 0] = first
     expected = np.bincount(means.argmax(1), minlength=3) / size
     policy, known = (
-        ThompsonSampling(COIN if deviation is None else SPEC, deviation),
+        ThompsonSampling(COIN if deviation is None else SPEC, deviation, first),
         known_pulls(n[None], total[None], size),
     )
     action, _ = policy.act(known, fresh(torch.zeros(size).long()), Noise(stream_seeds(0, size)).draw(1)[0])

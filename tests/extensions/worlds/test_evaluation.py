@@ -16,15 +16,15 @@ from icrl.evaluation.in_context import play_episodes
 from icrl.evaluation.references import exact_references, references_of
 from icrl.programs.train_agents import print_results
 
-BANDIT = ["Thompson sampling", "UCB1"]
+BANDIT, BERNOULLI = ["Thompson sampling", "UCB1"], ["Thompson sampling", "tuned UCB1", "UCB1"]
 
 
 @pytest.mark.parametrize(
     ("world", "references"),
     [
-        (["env=bandit", "env.num_arms=3"], BANDIT),
+        (["env=bandit", "env.num_arms=3"], BERNOULLI),
         (["env=bandit_gaussian", "env.num_arms=3"], BANDIT),
-        (["env=bandit_contextual"], BANDIT),
+        (["env=bandit_contextual"], BERNOULLI),
         (["env=bandit_linear"], ["Thompson sampling", "LinUCB"]),
         (["env=dark_key_to_door", "env.size=3"], ["searcher"]),
         (["env=garnet"], ["PSRL"]),

@@ -61,8 +61,9 @@ def new_tasks(config: Config, env: TensorEnv, trained: Json, split: Json) -> lis
     """Tasks to play in `env`, a world that differs from that of the `trained` configuration.
 
     They are the first `tasks.num_held_out` (0: all) of a seeded permutation, without those that equal a training task
-    of `split`: a goal that was learned with another clock is not new. Raises `ConfigError` if there are too few or
-    none, or if development tasks are asked for, which exist in the world of the training alone."""
+    of `split`: a goal that was learned with another clock is not new. Other rooms that trials drew are not looked at.
+    Raises `ConfigError` if there are too few or none, or if development tasks are asked for, which exist in the world
+    of the training alone."""
     why = "evaluation.tasks=development: these belong to the training world; in another one give evaluation.tasks=test"
     refuse(config.evaluation.tasks == "development", why)
     with content_of(config.run_folder, PipelineError):

@@ -83,7 +83,7 @@ class Bandit(TensorEnv):
     features: Tensor | None = None  # [C, A, d] of a linear bandit
 
     def __init__(self, config: BanditConfig) -> None:
-        self.horizon = config.horizon
+        self.horizon, self.first_mean = config.horizon, config.first_mean
         self.deviation = DEVIATION if config.distribution == "gaussian" else None  # of rewards; None: 0 or 1
         generator = torch.Generator().manual_seed(0)
         shape = (config.num_tasks, config.num_contexts, config.num_arms)

@@ -79,10 +79,8 @@ def _(env: Bandit) -> dict[str, Any]:
     if env.features is not None:
         linear = (env.spec, DEVIATION, env.features)
         return {"Thompson sampling": LinearThompsonSampling(*linear), "LinUCB": LinUCB(*linear)}
-    thompson = {"Thompson sampling": ThompsonSampling(env.spec, env.deviation)}
+    thompson = {"Thompson sampling": ThompsonSampling(env.spec, env.deviation, env.first_mean)}
+    tuned = {"tuned UCB1": TunedUCB1(env.spec, None)} if env.deviation is None else {}
     if env.horizon:
-        return thompson | {
-            "tuned UCB1": TunedUCB1(env.spec, None),
-            "Gittins index": GittinsIndex(env.spec, env.horizon),
-        }
-    return thompson | {"UCB1": UCB1(env.spec, DEVIATION)}  # as large as any of rewards in [0, 1]
+        return thompson | tuned | {"Gittins index": GittinsIndex(env.spec, env.horizon)}
+    return thompson | tuned | {"UCB1": UCB1(env.spec, DEVIATION)}  # as large as any of rewards in [0, 1]

@@ -66,8 +66,12 @@ class BanditPolicy:
 class ThompsonSampling(BanditPolicy):
     """Draws a mean for each arm from its posterior and pulls the arm with the largest (Thompson, 1933). For rewards 0
     and 1 that is Beta(1 + wins, 1 + losses). For rewards with a known `deviation` and the prior N(0, 1) it is
-    N(r / (n + deviation^2), deviation^2 / (n + deviation^2)) after n pulls with rewards r in all. Contexts share
-    nothing."""
+    N(r / (n + deviation^2), deviation^2 / (n + deviation^2)) after n pulls with rewards r in all; of the first arm
+    `first_mean` may be known. Contexts share nothing."""
+
+    def __init__(self, spec: EnvSpec, deviation: float | None, first_mean: float | None = None) -> None:
+        super().__init__(spec, deviation)
+        self._first_mean = first_mean
 
     def scores(self, count: Tensor, total: Tensor, context: Tensor, noise: Tensor) -> Tensor:
         count, total = in_context(count, context), in_context(total, context)
@@ -77,7 +81,10 @@ class ThompsonSampling(BanditPolicy):
             wins, losses = (gamma(1 + n, mix(seed, i)) for i, n in enumerate((total, count - total)))
             return wins / (wins + losses)
         variance = self._deviation**2
-        return total / (count + variance) + (variance / (count + variance)).sqrt() * normal(uniform(seed, 0))
+        drawn = total / (count + variance) + (variance / (count + variance)).sqrt() * normal(uniform(seed, 0))
+        if self._first_mean is not None:
+            drawn[:, 0] = self._first_mean
+        return drawn
 
 
 class UCB1(BanditPolicy):
