@@ -2,12 +2,16 @@
 
 import pytest
 import torch
+from models import outspoken
 
 from icrl.extensions.cpu_attention import attention as module
+from icrl.extensions.cpu_attention import plugin
 from icrl.extensions.cpu_attention.attention import AttentionOnCPU
 from icrl.extensions.cpu_attention.row_cache import DenseCache, RowCache
 from icrl.nn.cache import KVCache
+from icrl.nn.gpt import GPT, Context, GPTConfig, Window, context_of
 from icrl.nn.transformer import Attention
+from icrl.spaces import discrete_spec
 
 
 @pytest.mark.parametrize("groups", [1, 2, 4])
@@ -72,3 +76,18 @@ def test_caches_attend_as_that_of_the_core(is_dense: bool, heads: int, dtype: to
     for caches in (made, plain):
         caches[0].replace(torch.tensor([2, 0, 1]), caches[1])
     step(1)
+
+
+@pytest.mark.parametrize("has_amx", [False, True])
+def test_the_processor_chooses_the_cache_and_gradients_need_not_be_off(
+    monkeypatch: pytest.MonkeyPatch, has_amx: bool
+) -> None:
+    """Steps that are read one after the other give the logits of all at once."""
+    monkeypatch.setattr(plugin, "HAS_AMX", has_amx)
+    config = GPTConfig(context_len=6, embed_dim=16, num_layers=2, num_heads=2, ff_dim=16)
+    model = outspoken(GPT(config, discrete_spec(9, 5, (0.0, 1.0), 3, 6))).eval()
+    context = context_of(Window.empty(model.spec, 3, 6, torch.device("cpu")))
+    cache = model.new_cache(3)
+    assert isinstance(cache[0], DenseCache if has_amx else RowCache)
+    each = [model(Context(*(column[:, t : t + 1] for column in context)), cache) for t in range(6)]
+    assert torch.allclose(torch.cat(each, dim=1), model(context), atol=1e-4)
