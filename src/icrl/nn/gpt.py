@@ -39,7 +39,7 @@ class GPTConfig(Options):
     tokens: Literal["transition", "interleaved", "cross"] = option(
         "transition",
         "transition: one token per step, with the previous obs, action and reward and the current obs; interleaved: "
-        "three tokens per step, reward, state, action; cross: a stream for each of these, with cross-attention",
+        "three tokens, previous action, previous reward, obs; cross: a stream for each of these, with cross-attention",
     )
     trunk: Annotated[str, OneOf(("transformer",), r"\w+", "the name of a layer of an extension, or of yours")] = option(
         "transformer",
