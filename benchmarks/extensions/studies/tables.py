@@ -132,8 +132,8 @@ _FOUND = {
     "position": ("learned", "env time", "learned and env time", "rotary", "rotary and env time", "none"),
 }
 _WORLD_TRIALS = {
-    "bandit": ("model before trials", "Thompson sampling", "Gittins index", "UCB1", "random"),
-    "contextual bandit": ("model before trials", "Thompson sampling", "Gittins index", "UCB1", "random"),
+    "bandit": ("model before trials", "Thompson sampling", "tuned UCB1", "Gittins index", "random"),
+    "contextual bandit": ("model before trials", "Thompson sampling", "tuned UCB1", "Gittins index", "random"),
     "linear bandit": ("model before trials", "Thompson sampling", "LinUCB", "random"),
     "permuted actions": ("model before trials", "searcher", "random"),
     "FrozenLake 6 x 6": ("random", "optimum"),
