@@ -53,7 +53,7 @@ def test_exports_equal_the_columns(tmp_path):
     options = [*TINY, "tasks.num_train=5", "tasks.num_held_out=2", f"root={tmp_path}"]
     if "worlds" in extensions.NAMES:  # whose bandits have rewards that are any numbers
         options = [option for option in options if not option.startswith("env.")]
-        options += ["env=bandit_gaussian", "env.num_tasks=8", "finetune.gae_lambda=null"]
+        options += ["env=bandit_gaussian", "env.num_tasks=8", "finetune.gae_lambda=null", "finetune.num_streams=2"]
     config = compose_config(ExportConfig, options)
     train_agents.main(config)
     before = files_of(config.histories_folders[0])
