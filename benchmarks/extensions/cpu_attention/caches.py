@@ -12,7 +12,7 @@ from functools import partial
 import torch
 
 from benchmarks.measure import Report, side_by_side
-from icrl.extensions.cpu_attention.row_cache import DenseCache, RowCache
+from icrl.extensions.cpu_attention.caches import DenseCache, RowCache
 
 SHAPE = 1, 460, 1, 401, 32  # layers, streams, heads of keys, tokens, channels
 CALLS = 20
@@ -31,7 +31,7 @@ def main() -> None:
     torch.set_num_threads(1)
     report = Report("extensions.cpu_attention.caches")
     for dtype in (torch.float32, torch.bfloat16):
-        rows, dense = RowCache(SHAPE, dtype), DenseCache(*torch.empty(2, *SHAPE, dtype=dtype))
+        rows, dense = RowCache(SHAPE, dtype), DenseCache(SHAPE, dtype)
         for column in (*rows.columns, *dense.columns):
             column.normal_()
         for tokens in (100, 400):

@@ -65,9 +65,9 @@ def main(config: Config) -> Path:
                 elif not spec.is_discrete:
                     set_moments(model, recorded_moments(context.stores, learned))
                 objective_class = PolicyGradient if options.gae_lambda is None else CRITICS[-1](model, context.ranks)
-                given = config.device
-                short = given.dtype == "float32" and given.amp_dtype in ("auto", "bfloat16")
-                low_precision = spec.is_discrete and short
+                device = config.device
+                may_round = device.dtype == "float32" and device.amp_dtype in ("auto", "bfloat16")
+                low_precision = spec.is_discrete and may_round
                 trials = Trials(options, world, tasks, model, config.seed, context.ranks, family, low_precision)
                 objective = objective_class(options, spec, model.head, lambda: trials.metrics, trials.clock)
                 each, parts = options.num_mini_batches, {"actor": trials.actor}

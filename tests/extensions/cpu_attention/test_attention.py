@@ -7,7 +7,7 @@ from models import outspoken
 from icrl.extensions.cpu_attention import attention as module
 from icrl.extensions.cpu_attention import plugin
 from icrl.extensions.cpu_attention.attention import AttentionOnCPU
-from icrl.extensions.cpu_attention.row_cache import DenseCache, RowCache
+from icrl.extensions.cpu_attention.caches import DenseCache, RowCache
 from icrl.nn.cache import KVCache
 from icrl.nn.gpt import GPT, Context, GPTConfig, Window, context_of
 from icrl.nn.transformer import Attention
@@ -51,8 +51,7 @@ def test_caches_attend_as_that_of_the_core(is_dense: bool, heads: int, dtype: to
     torch.manual_seed(0)
     layers, streams, groups, width, capacity = 2, 3, 2, 16, 80
     shape = layers, streams, groups, capacity, width
-    dense, rows = lambda: DenseCache(*torch.empty(2, *shape, dtype=dtype)), lambda: RowCache(shape, dtype)
-    made = [(dense if is_dense else rows)() for _ in range(2)]
+    made = [(DenseCache if is_dense else RowCache)(shape, dtype) for _ in range(2)]
     form = torch.promote_types(dtype, torch.float32)  # of queries
     plain = [KVCache(*torch.zeros(2, *shape, dtype=form)) for _ in range(2)]
 

@@ -6,7 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from icrl.extensions.cpu_attention.row_cache import DenseCache, RowCache
+from icrl.extensions.cpu_attention.caches import DenseCache, RowCache
 from icrl.nn.transformer import Attention
 
 MOST_QUERIES = 160  # of a block in causal attention; smaller ones are slower

@@ -3,7 +3,7 @@
 import torch
 
 from icrl.extensions.cpu_attention.attention import AttentionOnCPU
-from icrl.extensions.cpu_attention.row_cache import DenseCache, RowCache
+from icrl.extensions.cpu_attention.caches import DenseCache, RowCache
 from icrl.nn.gpt import CACHES, Trunk
 from icrl.nn.transformer import ATTENTION, TRUNKS, Attention
 
@@ -20,5 +20,4 @@ def _cache_of(model: Trunk, num_streams: int) -> DenseCache | RowCache | None:
     if TRUNKS[config.trunk] is not Attention or model.tokens_per_step > 1 or not like.is_cpu:
         return None
     shape = (config.num_layers, num_streams, config.kv_heads, config.context_len, config.head_dim)
-    dtype = model.cache_dtype or like.dtype
-    return DenseCache(*(torch.empty(shape, dtype=dtype) for _ in range(2))) if HAS_AMX else RowCache(shape, dtype)
+    return (DenseCache if HAS_AMX else RowCache)(shape, model.cache_dtype or like.dtype)

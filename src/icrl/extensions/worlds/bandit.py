@@ -44,8 +44,8 @@ class BanditConfig(EnvConfig):
     )
     horizon: int = option(
         0,
-        "pulls of a life, for references that know its length: the Gittins index and a tuned UCB1, in bernoulli "
-        "bandits (0: they are left out)",
+        "pulls of a life in bernoulli bandits, for the Gittins index, which then plays beside models in place of UCB1 "
+        "(0: unknown)",
         ge=0,
         le=2000,
     )

@@ -23,6 +23,10 @@ class DenseCache(KVCache):
     """Keys and values `[layers, B, K, capacity, Dh]` of a dtype of their own. Each of the K heads of keys and values
     serves the queries of H / K heads."""
 
+    def __init__(self, shape: tuple[int, ...], dtype: torch.dtype) -> None:
+        """An empty cache of `shape`, layers, B, K, capacity and Dh."""
+        super().__init__(torch.empty(shape, dtype=dtype), torch.empty(shape, dtype=dtype))
+
     def append(self, layer: int, *new: Tensor) -> list[Tensor]:
         """As `KVCache.append`, in the dtype of `new`; tokens of an empty cache are returned before they are rounded."""
         tokens = super().append(layer, *new)
