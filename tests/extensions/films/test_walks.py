@@ -58,7 +58,7 @@ def test_films_play_one_walk_after_the_other(monkeypatch: pytest.MonkeyPatch, in
     monkeypatch.setattr(walks, "AT_ONCE", in_parallel)
     np.testing.assert_array_equal(np.stack([*play([film(WALKS, ROOM)])]), drawn(WALKS))
     together = [*play([film(WALKS[:1], ROOM), film(WALKS, ROOM), film(WALKS[1:], ROOM)])]
-    np.testing.assert_array_equal(np.stack(together), tile([drawn(WALKS[:1]), drawn(WALKS), drawn(WALKS[1:])]))
+    np.testing.assert_array_equal(np.stack(together), tile([drawn(WALKS[:1]), drawn(WALKS), drawn(WALKS[1:])], 2))
 
 
 WIN, LOSS = WALKS[0]._replace(total=1.0), WALKS[1]
@@ -236,7 +236,7 @@ def test_a_world_without_a_map_has_no_videos(tmp_path: Path, monkeypatch, capsys
 @pytest.mark.parametrize(("num_clips", "rows", "columns"), [(1, 1, 1), (2, 1, 2), (5, 2, 3)])
 def test_tiled_clips_stand_row_by_row(num_clips: int, rows: int, columns: int) -> None:
     clips = [np.full((1 + k % 3, 10, 10, 3), k + 100, np.uint8) for k in range(num_clips)]
-    grid, step = tile(clips), 10 + MARGIN
+    grid, step = tile(clips, columns), 10 + MARGIN
     assert grid.shape == (min(3, num_clips), rows * step + MARGIN, columns * step + MARGIN, 3)
     seen = grid[:, MARGIN + 5 :: step, MARGIN + 5 :: step, 0].reshape(len(grid), -1)  # clips' middles
     assert (seen[:, :num_clips] == np.arange(num_clips) + 100).all()

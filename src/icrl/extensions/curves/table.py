@@ -1,9 +1,7 @@
 """Table of all points of curves, `scalars.csv` in each folder of curves."""
 
 import csv
-import io
 import math
-from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +15,7 @@ from icrl.runs.writers import Writer, writer
 Floats = NDArray[np.floating[Any]]
 
 CSV = "scalars.csv"
-_COLUMNS = ("step", "tag", "value")
+_HEAD = "step,tag,value\n"
 
 
 @writer("csv")
@@ -36,19 +34,14 @@ class Table(Writer):
             kept = [line for line in lines[1:] if line.endswith("\n") and int(line.partition(",")[0]) <= last]
         except ValueError as error:
             raise PipelineError(f"{self._path} is damaged ({error}): remove it, and its curves begin here") from error
-        if (whole := [_line(_COLUMNS), *kept]) != lines:
+        if (whole := [_HEAD, *kept]) != lines:
             write_atomically(self._path, "".join(whole).encode())
 
     def scalars(self, values: dict[str, float], step: int) -> None:
-        with self._path.open("a", encoding="utf-8") as file:  # written at once, so nothing is left to flush
-            head = _line(_COLUMNS) if not file.tell() else ""
-            file.write(head + "".join(_line((step, tag, value)) for tag, value in values.items()))
-
-
-def _line(cells: Iterable[Any]) -> str:
-    text = io.StringIO()
-    csv.writer(text, lineterminator="\n").writerow(cells)
-    return text.getvalue()
+        with self._path.open("a", encoding="utf-8", newline="") as file:  # written at once: nothing is left to flush
+            if not file.tell():
+                file.write(_HEAD)
+            csv.writer(file, lineterminator="\n").writerows((step, tag, value) for tag, value in values.items())
 
 
 def read_table(path: Path) -> dict[str, tuple[Floats, Floats]]:

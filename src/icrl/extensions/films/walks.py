@@ -144,11 +144,11 @@ def film(walks: Sequence[Walk], view: MapView, title: str = "") -> Film:
 def play(films: Sequence[Film], num_columns: int | None = None) -> Iterator[Frame]:
     """Frames of films with views of one size side by side (see `tile`), until the longest ends. They are drawn a few at
     a time, as large as `CELL`, `CLIP` and `PICTURE` allow."""
-    in_a_row = num_columns or isqrt(len(films) - 1) + 1
+    num_columns = num_columns or isqrt(len(films) - 1) + 1
     num_frames = max(len(shown.cells) for shown in films)
     for start in range(0, num_frames, AT_ONCE):
         times = np.arange(start, min(start + AT_ONCE, num_frames))
-        clips = [shown.draw(times, min(CLIP, PICTURE // in_a_row)) for shown in films]
+        clips = [shown.draw(times, min(CLIP, PICTURE // num_columns)) for shown in films]
         yield from clips[0] if len(clips) == 1 else tile(clips, num_columns)
 
 
@@ -191,13 +191,10 @@ def frame_pictures(pictures: Sequence[NDArray[np.uint8]], rewarded: NDArray[np.b
     return frames
 
 
-def tile(clips: Sequence[Frames], num_columns: int | None = None) -> Frames:
+def tile(clips: Sequence[Frames], num_columns: int) -> Frames:
     """Clips of one size side by side, row by row, `[T, H', W', 3]`, until the longest ends; shorter ones hold their
-    last frame. Without `num_columns` the grid is as close to a square as it can be."""
+    last frame."""
     height, width = clips[0].shape[1:3]
-    if num_columns is None:
-        larger_sides = {n: max(n * width, -(-len(clips) // n) * height) for n in range(len(clips), 0, -1)}
-        num_columns = min(larger_sides, key=larger_sides.__getitem__)
     num_rows, num_frames = -(-len(clips) // num_columns), max(len(clip) for clip in clips)
     shape = (num_frames, num_rows * (height + MARGIN) + MARGIN, num_columns * (width + MARGIN) + MARGIN, 3)
     grid = np.empty(shape, dtype=np.uint8)

@@ -8,7 +8,6 @@ import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
-from traceback import clear_frames
 from typing import Any, NamedTuple
 
 import gymnasium
@@ -17,7 +16,6 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from icrl.config.modules import describe_error
 from icrl.contracts import ConfigError, PipelineError, Step
 from icrl.extensions.from_gymnasium.border import read_expert, read_obs, rows_of, write_action
 from icrl.extensions.from_gymnasium.guard import Guard, begin_turn
@@ -28,7 +26,7 @@ from icrl.spaces import EnvSpec
 _WITHOUT_WINDOW = {"SDL_VIDEODRIVER": "dummy", "SDL_AUDIODRIVER": "dummy", "PYGAME_HIDE_SUPPORT_PROMPT": "1"}
 if sys.platform == "linux" and "DISPLAY" not in os.environ:
     _WITHOUT_WINDOW["MUJOCO_GL"] = "egl"  # MuJoCo draws without a screen through this, else through a window's library
-_MUJOCO_GL = "without a screen MuJoCo draws by the library that MUJOCO_GL names, egl or osmesa"
+_MUJOCO_GL = " (without a screen MuJoCo draws by the library that MUJOCO_GL names, egl or osmesa)"
 _NUM_SEEDS = 1 << 31  # even environments that keep their seed in 32 bits can take one of these
 _LARGEST_REWARD = float(np.finfo(np.float32).max)
 
@@ -110,7 +108,7 @@ class GymnasiumStreams:
         for name, value in _WITHOUT_WINDOW.items():
             os.environ.setdefault(name, value)
         env_id, stream = self._maker.env_id, self._stream(render_mode="rgb_array")
-        with Guard(self._maker.timeout, lambda: f"env.id={env_id}"), _without_traces():
+        with Guard(self._maker.timeout, lambda: f"env.id={env_id}{_MUJOCO_GL if 'mujoco' in sys.modules else ''}"):
             modes = getattr(creator_of(env_id), "metadata", {}).get("render_modes", ["rgb_array"])
             if "rgb_array" not in modes:
                 raise ValueError(f"rgb_array is not among its render modes {modes}")
@@ -235,23 +233,6 @@ class _Stream:
         env, self._env = self._env, None
         if env is not None:
             env.close()
-
-
-@contextmanager
-def _without_traces() -> Iterator[None]:
-    """Context in which an error of pictures ends a viewer that is half made, quietly, and names MuJoCo's library."""
-    try:
-        yield
-    except Exception as error:
-        hook, sys.unraisablehook = sys.unraisablehook, _ignore
-        clear_frames(error.__traceback__)  # the viewer fails in turn
-        sys.unraisablehook = hook
-        how = f" ({_MUJOCO_GL})" if "mujoco" in sys.modules else ""
-        raise PipelineError(f"{describe_error(error)}{how}") from error
-
-
-def _ignore(_: Any) -> None:
-    """Hook for errors that say nothing new."""
 
 
 def _seeds(seeds: Tensor, episodes: Tensor | int) -> Tensor:

@@ -5,7 +5,6 @@ python -m src.export_histories format=txt [KEY=VALUE ...]      histories/<histor
 `txt`: one file per row with a line per step, after a line of column names. `npz`, `hdf5`, `parquet`: one compressed
 file of all columns; `minari`: a data set in the folder minari. Large histories give several files, each of some rows,
 because a file is made in memory. `src.import_histories` reads all of them but `txt`.
-`test_tasks.txt` lists the held-out tasks, `README.md` says what the histories are.
 Rewards are values, in `txt` the shortest decimals that read back exactly; all other columns are as recorded, but for
 -1 as an optimal action that is unknown.
 `export.json` has the checksums of the histories and of each exported file.
@@ -13,21 +12,18 @@ Rewards are values, in `txt` the shortest decimals that read back exactly; all o
 
 import io
 from collections.abc import Callable
-from contextlib import closing, suppress
+from contextlib import suppress
 from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 from tqdm import tqdm
 
 from icrl.contracts import PipelineError, Rollout
 from icrl.data.columns import bytes_of, row_chunks
 from icrl.data.history_store import Histories
 from icrl.data.windows import open_stores
-from icrl.envs import make_env
-from icrl.envs.core import TensorEnv
 from icrl.envs.rollout import exact_rewards
 from icrl.extensions.formats.files import PACKAGES, WRITERS, package
 from icrl.extensions.formats.options import ExportConfig
@@ -38,19 +34,8 @@ from icrl.runs.processes import progress_bar
 OPTIONS = ExportConfig
 LARGE = "the number of histories"
 
-_TEST_TASKS, _CARD = "test_tasks.txt", "README.md"
-_EXPORTS = ("task_*.txt", _TEST_TASKS, _CARD, "histories*.*", "minari/data/*", "minari/*/data/*")
+_EXPORTS = ("task_*.txt", "histories*.*", "minari/data/*", "minari/*/data/*")
 _LARGEST = 2**29  # bytes of recorded columns in a file
-_MEANINGS = {
-    "obs": "observation on which the action was chosen",
-    "action": "action taken",
-    "reward": "reward of the action",
-    "next_obs": "observation after the action, before any reset",
-    "timestep": "env steps since the start of the episode, before the action",
-    "terminated": "1 if the action ended the episode",
-    "truncated": "1 if the time limit ended it",
-    "optimal_action": "best action according to a planner or a teacher; -1 or NaN where none is known",
-}
 
 
 def main(config: ExportConfig) -> list[Path]:
@@ -58,15 +43,14 @@ def main(config: ExportConfig) -> list[Path]:
     prepare(config)
     if name := PACKAGES.get(config.format):
         package(name, config.format)  # which raises before a folder is made
-    with closing(make_env(config.env)) as env:
-        folders = [export(store, config.format, env) for store in open_stores(config)]
+    folders = [export(store, config.format) for store in open_stores(config)]
     for folder in folders:
         print(f"exported to {folder}")
     return folders
 
 
-def export(store: Histories, form: str, env: TensorEnv) -> Path:
-    """Export complete histories of the world `env` as `form`; returns the folder. An existing file is
+def export(store: Histories, form: str) -> Path:
+    """Export complete histories as `form`; returns the folder. An existing file is
     written again only if it is damaged or from other histories. Files that may be from other histories are removed
     first, with a message."""
     folder = store.folder / "export"
@@ -86,7 +70,6 @@ def export(store: Histories, form: str, env: TensorEnv) -> Path:
             path.unlink()
         written: dict[str, str] = {}
         files = text_files(store) if form == "txt" else whole_files(store, form)
-        files |= {_TEST_TASKS: partial(held_out_table, store, env), _CARD: partial(card, store)}
         for name, content in progress_bar(files.items(), desc="export", unit="file"):
             if not ((folder / name).exists() and sha256(folder / name) == known.get(name)):
                 write_atomically(folder / name, content())
@@ -94,44 +77,6 @@ def export(store: Histories, form: str, env: TensorEnv) -> Path:
         if not written.items() <= known.items():
             write_json(about, {"histories": store.checksum, "files": known | written})
     return folder
-
-
-def held_out_table(histories: Histories, env: TensorEnv) -> bytes:
-    """Table with a line per held-out task: its index among all tasks, its label and its numbers."""
-    tasks = histories.manifest["tasks"]
-    rows = {task: tasks["all"][task] for task in sorted(tasks["held_out"])}
-    lines = [" ".join(["task label", *(f"number_{place}" for place in range(len(tasks["all"][0])))])]
-    lines += [" ".join(map(str, [task, env.label(torch.tensor(row)), *row])) for task, row in rows.items()]
-    return "".join(f"{line}\n" for line in lines).encode()
-
-
-def card(histories: Histories) -> bytes:
-    """Card in Markdown: what the histories are of, their columns, and how they are read."""
-    manifest, columns = histories.manifest, histories.columns
-    config, tasks = manifest["config"], manifest["tasks"]
-    num_rows, num_steps = columns["obs"].shape[:2]
-    options = {  # tasks are below
-        group: {key: value for key, value in config[group].items() if key != "tasks"} for group in ("env", "source")
-    }
-    lines = [
-        f"# Learning histories `{histories.folder.name}`\n",
-        f"The lives of source agents, {num_steps:,} env steps each, across episodes. Each of the {num_rows} "
-        "rows is a stream of one learner on one task.\n",
-        f"- World: `{options['env']}`",
-        f"- Source: `{options['source']}`, seed {config['seed']}",
-        f"- Tasks: {len(tasks['train'])} with histories and {len(tasks['held_out'])} held out of {len(tasks['all'])}. "
-        f"`{_TEST_TASKS}` lists those held out.",
-        f"- Observations `{histories.spec.observation_space}`, actions `{histories.spec.action_space}`",
-        f"- SHA-256 of the store: `{histories.checksum}`\n",
-        "| column | shape | type | meaning |\n|---|---|---|---|",
-        *(
-            f"| `{name}` | {list(columns[name].shape)} | {'float64' if name == 'reward' else columns[name].dtype} | "
-            f"{meaning} |"
-            for name, meaning in _MEANINGS.items()
-        ),
-        "\nRead it into a store again: `icrl import-histories format=FORMAT path=FILE name=NAME` (not `txt`).",
-    ]
-    return "".join(f"{line}\n" for line in lines).encode()
 
 
 def text_files(histories: Histories) -> dict[str, Callable[[], bytes]]:
