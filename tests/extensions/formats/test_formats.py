@@ -352,6 +352,15 @@ def test_groups_of_several_files_are_tasks_in_order(tmp_path) -> None:
     lives = read_lives("hdf5", tmp_path, {})
     assert [life.task for life in lives] == np.repeat(range(4), N).tolist()
     assert [life.place.split(",")[0] for life in lives] == ["a2.hdf5"] * 2 * N + ["a10.hdf5"] * 2 * N
+    with h5py.File(tmp_path / "lives.hdf5", "w") as file:  # one in each group
+        for row, name in itertools.product(range(N), _NEEDED):
+            file[f"{row}/{name}"] = table[name][row]
+        for row in range(N):
+            file[f"{row}/task"] = 7 - row
+    lives = read_lives("hdf5", tmp_path / "lives.hdf5", {})
+    assert [life.task for life in lives] == [7 - row for row in range(N)]
+    np.testing.assert_array_equal(lives[1].columns["obs"], table["obs"][1])
+    (tmp_path / "lives.hdf5").unlink()
     with h5py.File(tmp_path / "a2.hdf5", "a") as file:
         file["0/task"] = table["task"]
     with pytest.raises(ConfigError, match=r"some rows have a task, but not \['a2.hdf5, group 1, row 0'\]"):

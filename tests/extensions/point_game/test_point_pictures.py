@@ -11,7 +11,13 @@ from PIL import Image
 
 from icrl.extensions.point_game import point_pictures as pictures
 from icrl.extensions.point_game.fixed_players import AGENTS, HOSTS, first_agent, random_agent, random_pair, zeillinger
-from icrl.extensions.point_game.point_pictures import MAX_PANELS, draw_position, play_moves, strip_figure
+from icrl.extensions.point_game.point_pictures import (
+    MAX_PANELS,
+    draw_position,
+    drawn_moves,
+    play_moves,
+    strip_figure,
+)
 from icrl.extensions.point_game.programs import train_players
 from icrl.extensions.point_game.rollout import PointGame, PointGameOptions, match, measure, play
 from icrl.plots.style import new_panels
@@ -52,10 +58,9 @@ def test_strip_by_panels() -> None:
         stays, goes = (line.get_xydata() for line in axes.lines[-2:])
         assert np.array_equal(stays, move.after[move.stays]) and np.array_equal(goes, move.after[~move.stays])
         assert (move.after < [axes.get_xlim()[1], axes.get_ylim()[1]]).all()
-    for length, shown in ((6, [*range(6)]), (20, [*range(18), 19])):  # a long game: up to the last panel but one
+    for length, drawn in ((6, [*range(6)]), (20, [*range(18), 19])):  # a long game: up to the last panel but one
         long = [moves[0]._replace(title=str(number)) for number in range(length)]
-        titles = [axes.get_title() for axes in strip_figure(long, "a game").axes]
-        assert titles == ["start", *map(str, shown)] and len(titles) <= MAX_PANELS
+        assert [move.title for move in drawn_moves(long)] == [*map(str, drawn)] and len(drawn) < MAX_PANELS
 
 
 def test_a_point_that_the_last_move_removes_is_seen_beside_the_one_that_is_left() -> None:

@@ -13,7 +13,9 @@ from typing import Any
 import pytest
 from harness import files_of, run
 
+from icrl.contracts import PipelineError, Stopped
 from icrl.runs.files import PROJECT
+from icrl.runs.metrics import CurvesConfig, MetricLogger
 
 
 @pytest.mark.parametrize(("name", "part"), [("wandb", "wandb.sdk"), ("mlflow", "mlflow.tracking")])
@@ -76,6 +78,17 @@ def test_mlflow_continues_the_run(tmp_path: Path) -> None:
     assert [one.step for one in client.get_metric_history(anew, "train/loss")] == [1, 2]
     assert found[first].data.params["num_summaries"] == "7"  # of its first session
     assert {one.path for one in client.list_artifacts(first)} == {"goals.png"}
+
+
+def test_mlflow_shows_how_a_run_ended(tmp_path: Path) -> None:
+    mlflow: Any = pytest.importorskip("mlflow")
+    for number, error in enumerate((PipelineError("not finite"), Stopped("SIGTERM"))):
+        folder = tmp_path / "logs" / str(number)
+        with pytest.raises(type(error)), MetricLogger(folder, 0, CurvesConfig(writer=["mlflow"])):
+            raise error
+    client = mlflow.MlflowClient(f"sqlite:///{tmp_path}/logs/mlflow.db")
+    found = client.search_runs([client.get_experiment_by_name("icrl").experiment_id])
+    assert {one.info.run_name: one.info.status for one in found} == {"0": "FAILED", "1": "KILLED"}
 
 
 def records(path: Path) -> Iterator[Any]:

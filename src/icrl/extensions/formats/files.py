@@ -225,7 +225,7 @@ def read_npz(path: Path, names: dict[str, str]) -> Iterator[Life]:
 
 def read_hdf5(path: Path, names: dict[str, str]) -> Iterator[Life]:
     """Data sets of columns; or groups of such. Groups whose columns have rows are tasks in the order of their names;
-    groups of one life each, `[T, ...]`, are its parts in this order."""
+    groups `[T, ...]` are lives if they have a task, and else the parts of one life in this order."""
     h5py = package("h5py", "hdf5")
     with h5py.File(path, "r") as file:
         groups: dict[str, dict[str, Any]] = {}
@@ -240,7 +240,7 @@ def read_hdf5(path: Path, names: dict[str, str]) -> Iterator[Life]:
         order = _in_order(group for group, arrays in groups.items() if columns & arrays.keys())  # others tell of these
         places = [f"{path.name}, group {group}" if group else path.name for group in order]
         parts = [_renamed(groups[group], names, place) for group, place in zip(order, places, strict=True)]
-        if len(order) > 1 and all(part["reward"].ndim == 1 for part in parts):
+        if len(order) > 1 and all(part["reward"].ndim == 1 and "task" not in part for part in parts):
             yield from _rows(_joined(parts), path.name)
             return
         for number, (part, place) in enumerate(zip(parts, places, strict=True)):

@@ -31,9 +31,15 @@ class PlanningConfig(ObjectiveConfig):
         "planning", "algorithm distillation, and prediction of the reward and the next observation"
     )
     horizon: int = option(
-        6, "steps that policy.model=planned imagines, discounted by objective.discount", ge=1, stages="4"
+        6,
+        "steps that policy.model=planned imagines, discounted by objective.discount",
+        ge=1,
+        may_change=True,
+        stages="4",
     )
-    beams: int = option(1, "imagined continuations that are kept for each first action", ge=1, le=1000, stages="4")
+    beams: int = option(
+        1, "imagined continuations that are kept for each first action", ge=1, le=1000, may_change=True, stages="4"
+    )
 
     former = {"model_weight": 1.0}
 

@@ -60,11 +60,11 @@ class Move(NamedTuple):
 
 
 def write_pictures(folder: Path, game: PointGame, host: Host, agent: Agent, seed: int, name: str) -> list[Path]:
-    """Play one game and write `<name>.png`, without the later moves of a long game but the last, and `<name>.mp4` into
-    `folder`; returns their paths. Raises `ValueError` for more than three dimensions."""
+    """Play one game and write `<name>.png` and `<name>.mp4` into `folder`, without the later moves of a long game but
+    the last; returns their paths. Raises `ValueError` for more than three dimensions."""
     if game.options.dimension > 3:
         raise ValueError(f"dimension={game.options.dimension}: must be 2 or 3 to be drawn")
-    moves = list(play_moves(game, host, agent, seed))
+    moves = drawn_moves(list(play_moves(game, host, agent, seed)))
     video = folder / f"{name}.mp4"
     write_video(video, _frames(moves, name), FRAMES_PER_SECOND)
     return [save_figure(folder / f"{name}.png", strip_figure(moves, name)), video]
@@ -92,17 +92,21 @@ def play_moves(game: PointGame, host: Host, agent: Agent, seed: int) -> Iterator
         going = not end
 
 
+def drawn_moves(moves: list[Move]) -> list[Move]:
+    """The `moves` of a game, of a long one the first and the last."""
+    return moves if len(moves) < MAX_PANELS else [*moves[: MAX_PANELS - 2], moves[-1]]
+
+
 def strip_figure(moves: list[Move], title: str) -> Figure:
     """Panels of the start and of the position after each move, with removed points crossed out."""
-    shown = moves if len(moves) < MAX_PANELS else [*moves[: MAX_PANELS - 2], moves[-1]]
-    num_columns = min(NUM_COLUMNS, len(shown) + 1)
-    num_rows = -(-(len(shown) + 1) // num_columns)
+    num_columns = min(NUM_COLUMNS, len(moves) + 1)
+    num_rows = -(-(len(moves) + 1) // num_columns)
     figure, panels = new_panels(title, num_rows, num_columns, (2.9 * num_columns, 3.1 * num_rows + 0.5))
     start = moves[0].before
     draw_position(panels[0], start, start[:0], _limits(start), "start")
-    for axes, move in zip(panels[1:], shown, strict=False):
+    for axes, move in zip(panels[1:], moves, strict=False):
         draw_position(axes, move.after[move.stays], move.after[~move.stays], _limits(move.after), move.title)
-    for axes in panels[len(shown) + 1 :]:
+    for axes in panels[len(moves) + 1 :]:
         axes.remove()
     return figure
 

@@ -20,6 +20,8 @@ _CHOICE = (int, float, str, bool, type(None))
 
 
 def _check_space(space: dict[str, Any]) -> dict[str, Any]:
+    if not space:
+        raise ValueError("must have an option to search")
     for key, values in space.items():
         if isinstance(values, list):
             known = values and all(isinstance(value, _CHOICE) for value in values) and len({*values}) == len(values)

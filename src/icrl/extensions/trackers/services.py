@@ -6,6 +6,7 @@ A folder of logs is one run of each of them: `logs/<name>/gpt` is the run `<name
 import importlib
 import os
 import secrets
+import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -17,7 +18,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from torch import Tensor
 
-from icrl.contracts import PipelineError
+from icrl.contracts import PipelineError, Stopped
 from icrl.runs.files import read_json, write_json
 from icrl.runs.writers import PACE, Writer, writer
 
@@ -116,7 +117,7 @@ class WandB(Service):
         self._run.config.update(options, allow_val_change=True)
 
     def close(self) -> None:
-        self._run.finish()
+        self._run.finish(exit_code=int(sys.exception() is not None))
         self._unsure = []
         self.keep()
 
@@ -165,7 +166,9 @@ class MLflow(Service):
 
     def close(self) -> None:
         with _reported("mlflow"):
-            self._client.set_terminated(self.id)
+            error = sys.exception()  # that ends the run
+            ended = "KILLED" if isinstance(error, Stopped) else "FAILED" if error else "FINISHED"
+            self._client.set_terminated(self.id, ended)
 
 
 def _place(folder: Path) -> tuple[Path, str]:

@@ -53,6 +53,7 @@ LARGE = "search.num_learners, source.num_envs"
 
 _NEVER = ("name", "root", "num_threads", "presets", "launch")  # compared between two calls of a search
 _FIXED = {"name", "root", "presets", "trainer.evaluate", "evaluation.tasks"}  # set or needed by the search
+_SOURCE = {"num_learners", "num_env_steps", "num_iterations", "history_steps", "videos_per_task"}  # same for each trial
 _A2C = "mean success over all episodes of a life"
 
 
@@ -153,6 +154,7 @@ def _check_keys(config: SearchedConfig, tried: Any) -> None:
     values = {key: value for key, value, _ in walk(tried)}
     used = {*PROGRAMS[program][1].split(), "all"} if program in PROGRAMS else {"1"}
     fixed = _FIXED | ({"histories", "run"} if program == "pipeline" else set())
+    fixed |= set() if program in PROGRAMS else {f"source.{name}" for name in _SOURCE}
     for key in config.search.space:
         refuse(key in fixed, f"search.space: {key}: this option cannot be searched; leave it out")
         declared = next((name for name in stages if f"{key}.".startswith(f"{name}.")), "")  # of it or its schedule
