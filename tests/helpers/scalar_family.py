@@ -38,8 +38,7 @@ class Stream:
     def __init__(self, role, opponent, highest, seed, shown, max_steps):
         self.role, self.highest, self.seed = role, highest, seed
         (self.rows, self.dimension), self.max_steps = shown, max_steps
-        self.name, _, chance = opponent.partition("@")
-        self.chance = np.float32(1 if self.name in ("random", "random_subset") else chance or 0)
+        self.name, self.is_random = opponent, opponent in ("random", "random_subset")
         self.episode = 0
         self._begin()
 
@@ -94,8 +93,8 @@ class Stream:
     def _coordinate(self, subset: Subset) -> int:
         """Answer of the opponent, as an agent."""
         noise = self._noise(_AGENT)
-        if noise < self.chance:
-            return one_of([*subset], noise / self.chance)
+        if self.is_random:
+            return one_of([*subset], noise)
         kind, _, number = self.name.partition("_")
         if kind == "table":
             return one_of([*subset], uniform(mix(7, int(number)), scalar.subsets(self.dimension).index(subset)))
@@ -106,9 +105,8 @@ class Stream:
     def _subset(self) -> Subset:
         """Subset of the opponent, as a host: ties are broken in the order of the rows, which moves do not change."""
         noise, every, points = self._noise(_HOST), scalar.subsets(self.dimension), scalar.left(self.points)
-        if noise < self.chance:
-            return one_of(every, noise / self.chance)
-        noise = (noise - self.chance) / (1 - self.chance)
+        if self.is_random:
+            return one_of(every, noise)
         pairs = [subset for subset in every if len(subset) == 2]
         if self.name == "all_coordinates":
             return every[-1]

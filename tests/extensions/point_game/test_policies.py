@@ -24,7 +24,7 @@ from icrl.runs.files import PROJECT
 from icrl.sources.collect import SampledOrGreedy
 
 WORLDS = {
-    "host": point_game(opponents=["table_3", "random", "last", "first@0.5", "order_1203"]),
+    "host": point_game(opponents=["table_3", "random", "last", "first", "order_1203"]),
     "agent": point_game(role="agent", opponents=["zeillinger", "random_pair", "weak_spivakovsky", "random_subset"]),
 }
 every_role = pytest.mark.parametrize("role", WORLDS)

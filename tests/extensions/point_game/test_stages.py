@@ -19,7 +19,7 @@ POINTS = (
     *("checkpoints.num_checkpoints=0", "checkpoints.checkpoint_interval=2", "checkpoints.keep_last=9"),
     *("evaluation.ablations=false", "evaluation.temperatures=[]"),
 )
-AGENT = ("env.role=agent", "env.opponents=[zeillinger,random_pair,weak_spivakovsky,all_coordinates,'random_pair@0.5']")
+AGENT = ("env.role=agent", "env.opponents=[zeillinger,random_pair,weak_spivakovsky,all_coordinates,spivakovsky]")
 
 
 @pytest.fixture(scope="module")

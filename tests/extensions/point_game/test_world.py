@@ -12,9 +12,8 @@ from icrl.extensions.point_game.fixed_players import HOSTS
 from icrl.extensions.point_game.rules import canonical
 from icrl.randomness import stream_seeds
 
-AGENTS = ["random", "first", "last@0.5", "order_2013", "tables_3", "table_8@0.25", "order_3210@1"]
-NOISY_HOSTS = ["zeillinger@0.3", "spivakovsky@0.6", "weak_spivakovsky@0.4", "all_coordinates@1"]
-WORLDS = {"host": {"opponents": AGENTS}, "agent": {"role": "agent", "opponents": [*HOSTS, *NOISY_HOSTS]}}
+AGENTS = ["random", "first", "last", "order_2013", "tables_3", "table_8"]
+WORLDS = {"host": {"opponents": AGENTS}, "agent": {"role": "agent", "opponents": [*HOSTS]}}
 
 
 @pytest.mark.parametrize("role", WORLDS)
@@ -27,7 +26,7 @@ def test_every_step_equals_plain_python(role: str) -> None:
     seeds = stream_seeds(3, len(tasks))
     rows = lived(env, tasks, seeds, 16)
     streams = [
-        Stream(role, env.opponents[who].name, 10, seed, env.spec.points, 6)
+        Stream(role, env.opponents[who], 10, seed, env.spec.points, 6)
         for (who,), seed in zip(tasks.tolist(), seeds.tolist(), strict=True)
     ]
     assert rows[0][2].obs.tolist() == [stream.obs for stream in streams]
@@ -59,8 +58,8 @@ def test_illegal_actions_are_refused() -> None:
 
 
 UNKNOWN = {
-    "host": ["zeillinger", "table_01", "table_10001", "tables_0", "order_0112", "first@0", "first@1.", "random@0.5"],
-    "agent": ["first", "zeillinger@2", "Zeillinger"],
+    "host": ["zeillinger", "table_01", "table_10001", "tables_0", "order_0112", "first@0.5"],
+    "agent": ["first", "Zeillinger"],
 }
 
 
@@ -78,10 +77,9 @@ def test_unknown_opponents_none_and_one_twice_are_refused(role: str) -> None:
 @pytest.mark.parametrize(
     ("options", "number"),
     [
-        (WORLDS["host"], 9 - 1),
+        (WORLDS["host"], 8),
         ({"opponents": ["first", "orders", "last"]}, 24),
-        ({"opponents": ["random", "first@1", "first@0.5"]}, 2),
-        ({"role": "agent", "opponents": ["random_subset", "zeillinger@1", "random_pair"]}, 2),
+        ({"role": "agent", "opponents": ["random_subset", "zeillinger", "random_pair"]}, 3),
     ],
 )
 def test_opponents_that_play_alike_are_one_task(options, number: int) -> None:
@@ -96,13 +94,11 @@ def test_opponents_that_play_alike_are_one_task(options, number: int) -> None:
 def test_labels_and_fingerprints_do_not_depend_on_the_number_of_a_task() -> None:
     """They are the same in worlds with more opponents."""
     small = point_game(opponents=["table_3", "first"])
-    other = point_game(opponents=["order_0123", "tables_5", "table_3@0.5"])
+    other = point_game(opponents=["order_0123", "tables_5"])
     known, tasks = set(small.fingerprint(small.all_tasks())), other.all_tasks()
     prints = zip(tasks, other.fingerprint(tasks), strict=True)
     shared = [other.label(task) for task, fingerprint in prints if fingerprint in known]
     assert shared == ["order_0123", "table_3"]
-    plain = point_game(opponents=["tables_3", "table_3@0.25"])
-    assert [plain.label(task) for task in plain.all_tasks()] == ["table_0", "table_1", "table_2", "table_3_noise_0.25"]
 
 
 @pytest.mark.parametrize(("role", "best"), [("host", ["Zeillinger", "Weak Spivakovsky"]), ("agent", ["First", "Last"])])

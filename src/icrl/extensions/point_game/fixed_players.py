@@ -82,20 +82,11 @@ def _first(mask: Tensor) -> Tensor:
 
 def smallest_hitting(points: Tensor) -> Tensor:
     """Mask of the smallest hitting sets, `[B, A]` bool: after `reposition`, every point has a positive coordinate in
-    such a set. (A set of one never hits them all then.) A game that is over needs none, so all pairs are.
-
-    A set hits all points unless its complement contains the support of one. The loop over coordinates finds which of
-    the 2**n sets contain a support."""
-    dimension = points.shape[-1]
-    table, sets = subsets(dimension, points.device), 2**dimension
-    supports = codes_of(reposition(points) > 0).T  # [N, B]; 0 for padding, and for the last point of a game
-    contains = torch.zeros(sets, len(points), dtype=torch.bool, device=points.device).scatter_(0, supports, True)
-    contains[0] = False
-    for coordinate in range(dimension):
-        without, with_it = contains.view(sets >> coordinate + 1, 2, 2**coordinate, len(points)).unbind(1)
-        with_it |= without
-    hitting = ~contains[sets - 1 - codes_of(table)].T
-    size = table.sum(1).where(hitting, dimension)
+    such a set. (A set of one never hits them all then.) A game that is over needs none, so all pairs are."""
+    table = subsets(points.shape[-1], points.device)
+    missed = available(points)[..., None] & ((reposition(points) > 0).float() @ table.T.float() == 0)  # [B, N, A]
+    hitting = ~missed.any(1) | is_over(points)[:, None]
+    size = table.sum(1).where(hitting, points.shape[-1])
     return hitting & (size == size.amin(1, keepdim=True))
 
 

@@ -1,19 +1,16 @@
-"""Options of the world `point_game`, and its opponents: fixed players by name, which may play at random with some
-probability. A subsets.
-"""
+"""Options of the world `point_game`, and its opponents: fixed players by name. A subsets."""
 
 import re
 from itertools import permutations
-from typing import Annotated, Literal, NamedTuple, Self
+from typing import Annotated, Literal, Self
 
 import torch
 from pydantic import model_validator
 from torch import Tensor
 
 from icrl.config.options import Name, OneOrMore, option, refuse
-from icrl.contracts import ConfigError
 from icrl.envs.core import NAME, EnvConfig
-from icrl.extensions.point_game.fixed_players import AGENTS, HOSTS, choose, random_subset
+from icrl.extensions.point_game.fixed_players import AGENTS, HOSTS, choose
 from icrl.extensions.point_game.rules import subsets
 from icrl.randomness import mix, uniform
 
@@ -22,10 +19,8 @@ NUM_POINTS = 8  # of a start
 MAX_VALUE = 10  # coordinates of a start are uniform in 0 .. this
 _MOST_STEPS = 25  # so that an observation fits 32 bits
 _TABLES_SEED, _MOST_TABLES = 7, 10_000
-_RANDOM = ("random", "random_subset")  # players that are nothing but noise
-_FORM = re.compile(r"([^@]*)(?:@(1|0\.[0-9]*[1-9]))?")  # one way to write each noise
+RANDOM = ("random", "random_subset")  # players that are nothing but noise
 _TABLE = re.compile(r"(tables?)_(0|[1-9][0-9]{0,4})")
-_ALMOST_ONE = 1 - 2**-24
 
 
 class PointGameConfig(EnvConfig):
@@ -35,7 +30,7 @@ class PointGameConfig(EnvConfig):
         ["tables_100"],
         "fixed players, each a task. Agents: random, first, last; order_2013 (coordinate 2, else 0, else 1, else "
         "3), orders: all of them; table_0 (the same answer to the same subset), tables_100: tables 0 to 99. Or "
-        "hosts. With @0.2 after its name, an opponent plays at random with probability 0.2",
+        "hosts",
     )
 
     former = {"dimensions": [DIMENSION], "clouds": [{"max_num_points": NUM_POINTS, "max_value": MAX_VALUE}]}
@@ -47,58 +42,30 @@ class PointGameConfig(EnvConfig):
         return self
 
 
-class Opponent(NamedTuple):
-    """Fixed player that plays a random subset, or a random coordinate of one, with probability `noise`."""
-
-    name: str  # as in the configuration, with groups written out
-    player: str  # the name without its noise
-    noise: float
-
-    def answers(self) -> Tensor:
-        """Coordinates `[A]` that an agent answers without noise to each subset; any for a host or a random player."""
-        table = subsets(DIMENSION)
-        name, _, number = self.player.partition("_")
-        if name == "table":
-            return choose(table, uniform(mix(torch.tensor(_TABLES_SEED), int(number)), torch.arange(len(table))))
-        order = [*map(int, number)] if name == "order" else sorted(range(DIMENSION), reverse=name == "last")
-        rank = torch.tensor([order.index(coordinate) for coordinate in range(DIMENSION)])
-        return rank.expand(len(table), -1).masked_fill(~table, DIMENSION).argmin(1)
-
-    def name_subset(self, points: Tensor, noise: Tensor) -> Tensor:
-        """Actions `[B]` of a host, see `fixed_players`. Noise that does not make the move random is stretched, so that
-        it is uniform again."""
-        chance = torch.tensor(self.noise)
-        at_random = random_subset(points, stretched(noise, chance))
-        if self.noise == 1:
-            return at_random
-        rest = ((noise - chance) / (1 - chance)).clamp(0, _ALMOST_ONE)
-        return torch.where(noise < chance, at_random, HOSTS[self.player](points, rest))
+def answers_of(player: str) -> Tensor:
+    """Coordinates `[A]` that an agent answers to each subset; any for a host or a random player."""
+    table = subsets(DIMENSION)
+    name, _, number = player.partition("_")
+    if name == "table":
+        return choose(table, uniform(mix(torch.tensor(_TABLES_SEED), int(number)), torch.arange(len(table))))
+    order = [*map(int, number)] if name == "order" else sorted(range(DIMENSION), reverse=name == "last")
+    rank = torch.tensor([order.index(coordinate) for coordinate in range(DIMENSION)])
+    return rank.expand(len(table), -1).masked_fill(~table, DIMENSION).argmin(1)
 
 
-def opponents_of(config: PointGameConfig) -> list[Opponent]:
-    """Opponents that `env.opponents` names. Raises `ConfigError` for an unknown name, for a name twice and for none."""
-    found: list[Opponent] = []
-    for text in config.opponents:
-        form = _FORM.fullmatch(text)
-        name, chance = form.groups() if form else ("", None)
+def opponents_of(config: PointGameConfig) -> list[str]:
+    """Players that `env.opponents` names. Raises `ConfigError` for an unknown name, for a name twice and for none."""
+    found: list[str] = []
+    for name in config.opponents:
         names = _players_of(name, config.role)
-        if not names or (chance and name in _RANDOM):
-            agents = ", ".join([*AGENTS, "orders, order_01..., tables_100, table_0"])
-            known = agents if config.role == "host" else ", ".join(HOSTS)
-            raise ConfigError(
-                f"env.opponents={config.opponents}: {text} must be one of {known}, with env.role={config.role}; @0.2 "
-                "after one that is not random lets it play at random with probability 0.2 (no 0 at the end)"
-            )
-        noise = float(chance or 0)
-        found += [Opponent(one + text[len(name) :], one, 1.0 if one in _RANDOM else noise) for one in names]
-    if not found or len(set(found)) < len(found):
-        raise ConfigError(f"env.opponents={config.opponents}: must have at least one name, and no duplicates")
+        agents = ", ".join([*AGENTS, "orders, order_01..., tables_100, table_0"])
+        known = agents if config.role == "host" else ", ".join(HOSTS)
+        must = f"{name} must be one of {known}, with env.role={config.role}"
+        refuse(not names, f"env.opponents={config.opponents}: {must}")
+        found += names
+    unlike = not found or len(set(found)) < len(found)
+    refuse(unlike, f"env.opponents={config.opponents}: must have at least one name, and no duplicates")
     return found
-
-
-def stretched(noise: Tensor, chance: Tensor) -> Tensor:
-    """Noise below `chance`, made uniform in [0, 1)."""
-    return (noise / chance.clamp(min=1e-9)).clamp(max=_ALMOST_ONE)
 
 
 def _players_of(name: str, role: str) -> list[str]:

@@ -21,9 +21,10 @@ from icrl.extensions.point_game.opponents import (
     DIMENSION,
     MAX_VALUE,
     NUM_POINTS,
+    RANDOM,
     PointGameConfig,
+    answers_of,
     opponents_of,
-    stretched,
 )
 from icrl.extensions.point_game.rollout import PointGame, PointGameOptions
 from icrl.extensions.point_game.rules import canonical, subset_of, subsets
@@ -62,8 +63,8 @@ class PointFamily(TensorEnv):
         most = MAX_VALUE * DIMENSION << config.max_episode_steps
         sizes = (most + 2, actions, (0.0, 1.0), 0, config.max_episode_steps, success)
         self.spec = discrete_spec(*sizes, points=(NUM_POINTS, DIMENSION))
-        self._noise = torch.tensor([opponent.noise for opponent in self.opponents])  # [P]
-        self._choice = torch.stack([opponent.answers() for opponent in self.opponents])  # [P, A]
+        self._is_random = torch.tensor([player in RANDOM for player in self.opponents])  # [P]
+        self._choice = torch.stack([*map(answers_of, self.opponents)])  # [P, A]
 
     def all_tasks(self) -> Tensor:
         """Every task once: opponents that play alike are one task, so no held-out task is known."""
@@ -72,16 +73,15 @@ class PointFamily(TensorEnv):
         return tasks[sorted(first.values())]
 
     def label(self, task: Tensor) -> str:
-        return self.opponents[int(task[0])].name.replace("@", "_noise_")
+        return self.opponents[int(task[0])]
 
     def fingerprint(self, tasks: Tensor) -> list[str]:
         """Play of the opponent of each task: the same for two names of one player. Tasks that earlier versions recorded
         have two more numbers, always the same."""
         found = []
         for number in tasks[:, 0].tolist():
-            _, player, noise = self.opponents[number]
-            answers = self._choice[number].tolist() if self._is_host else player
-            found.append(f"{self.config.role} " + ("random" if noise == 1 else f"{answers} {noise}"))
+            answers = self._choice[number].tolist() if self._is_host else self.opponents[number]
+            found.append(f"{self.config.role} " + ("random" if self._is_random[number] else f"{answers} 0.0"))
         return found
 
     def reset(self, tasks: Tensor, seeds: Tensor) -> tuple[Any, Step]:
@@ -136,16 +136,16 @@ class PointFamily(TensorEnv):
         for number in state.task[:, 0].unique().tolist():
             where = state.task[:, 0] == number
             some = GamesState(*(column[where] for column in state))
-            subset[where] = self._game.ask(self.opponents[number].name_subset, some).subset
+            subset[where] = self._game.ask(HOSTS[self.opponents[number]], some).subset
         return state._replace(subset=subset)
 
     def _answer(self, state: GamesState, subset: Tensor) -> Tensor:
         """Coordinates `[B]` that the opponents answer, if the learner is the host."""
         players = state.task[:, 0]
-        choice, chance = self._choice[players, subset], self._noise[players]
+        choice, is_random = self._choice[players, subset], self._is_random[players]
 
         def agent(points: Tensor, coords: Tensor, noise: Tensor) -> Tensor:
-            return torch.where(noise < chance, choose(coords, stretched(noise, chance)), choice)
+            return torch.where(is_random, choose(coords, noise), choice)
 
         return self._game.answer(agent, state, subset)
 

@@ -32,8 +32,8 @@ Evaluate = Callable[[Players], Json]  # rho and other measures of each pair, by 
 
 def fit_players(config: PlayersConfig, evaluate: Evaluate, device: torch.device) -> Players:
     """Train the learning roles for `training.num_updates`, from the newest checkpoint if there is one; returns all
-    players. A resumed run ends bit-identical to an uninterrupted one, and so do the last networks of a finished one that
-    goes on with more updates. The best ones may differ, because the end of the shorter run was evaluated too.
+    players. A resumed run ends bit-identical to an uninterrupted one. So do the last networks of a finished run that is
+    continued with more updates; its best ones may differ, because the end of the shorter run was evaluated too.
 
     `evaluate` is called with the current players. Raises `Stopped` when a signal asked the run to end, `DivergedError`,
     before the next save or evaluation, when a loss, a gradient or a parameter is not finite."""
