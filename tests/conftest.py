@@ -16,6 +16,7 @@ from typing import Any
 import omegaconf.base
 import pytest
 from harness import STAGES, blank, done, still
+from hypothesis import settings
 from installed import ABSENT
 from omegaconf import DictConfig
 from tensorboard.summary.writer import event_file_writer
@@ -54,6 +55,8 @@ def composed_once(*presets: Any) -> DictConfig:
     return composed
 
 
+settings.register_profile("busy", deadline=None)  # other work of the machine must not fail a property
+settings.load_profile("busy")
 compose._composed_once = composed_once
 os.fsync = lambda _: None  # the disk of a test may lose what it has not written yet
 

@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from icrl.randomness import Noise, cumulative, draw, integers, mix, several, stream_seeds, uniform
@@ -20,7 +20,6 @@ def test_mix_gives_the_published_numbers_of_splitmix64() -> None:
     assert [number % 2**64 for number in mix(torch.tensor(0), torch.arange(4)).tolist()] == published
 
 
-@settings(deadline=None)  # the machine may be busy
 @given(INT64, st.integers(0, 2**40), st.integers(1, 10**6))
 def test_numbers_are_in_range_and_the_same_alone_as_in_a_batch(seed: int, counter: int, high: int) -> None:
     seeds, counters = torch.tensor([5, seed, -1]), torch.tensor([2, counter, 0])
@@ -49,7 +48,6 @@ def test_integers_are_uniform() -> None:
     assert len(counts) == 81 and chi_square(counts) < 136  # 80 degrees of freedom: p = 1e-4
 
 
-@settings(deadline=None)
 @given(st.integers(0, 2**62), st.integers(1, 40), st.integers(1, 40), st.integers(0, 5))
 def test_stream_seeds_do_not_depend_on_how_many(seed: int, few: int, many: int, purpose: int) -> None:
     shared = min(few, many)
@@ -61,7 +59,6 @@ def test_stream_seeds_differ_over_streams_seeds_and_purposes() -> None:
     assert len(seeds.unique()) == 20 * 3 * 500
 
 
-@settings(deadline=None)
 @given(st.integers(0, 20), st.integers(0, 20), st.integers(1, 8))
 def test_noise_in_two_parts_equals_noise_at_once(first: int, second: int, num_streams: int) -> None:
     seeds = stream_seeds(0, 8)

@@ -62,7 +62,7 @@ def test_a_wrong_option_is_named_before_the_rules_that_read_it(experiment: str, 
     assert said in str(refused.value) and len(str(refused.value)) < 600
 
 
-@settings(max_examples=6, deadline=None)
+@settings(max_examples=6)
 @given(st.sampled_from(["seed", "env", "name", "env.size", "x"]), st.text(max_size=12))
 def test_any_text_ends_in_a_configuration_or_an_explanation(key: str, text: str) -> None:
     with suppress(ConfigError):

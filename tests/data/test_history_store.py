@@ -147,7 +147,7 @@ def test_dtypes_are_the_smallest_that_hold_all(tmp_path, num_obs, num_actions, n
     assert_holds(open_histories(tmp_path), lived)
 
 
-@settings(deadline=None, max_examples=10)
+@settings(max_examples=10)
 @given(data=st.data(), complete=st.booleans())
 def test_a_changed_step_is_noticed_before_a_run_continues(tmp_path_factory, data, complete) -> None:
     """A change in a block that a run continues from is refused; a block that is written again is healed."""
@@ -258,7 +258,7 @@ def success_in_loops(histories: Histories) -> np.ndarray:
     return np.reshape([np.mean(one or [False]) for one in found], (-1, rows["num_learners"]))
 
 
-@settings(deadline=None, max_examples=25)
+@settings(max_examples=25)
 @given(data=st.data(), num_steps=st.integers(1, 120), limit=st.integers(1, 30), seed=st.integers(0, 10**6))
 def test_final_success_equals_loops(data: st.DataObject, num_steps: int, limit: int, seed: int) -> None:
     """Several rewards an episode, episodes that began before the last tenth, and stretches where no episode ends."""

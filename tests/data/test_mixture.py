@@ -45,7 +45,7 @@ def test_a_batch_is_a_function_of_seed_and_number_alone() -> None:
 
 
 @given(seed=st.integers(0, 10**9), t=st.integers(0, 10**6), size=st.integers(1, 20), store=st.integers(0, 2))
-@settings(deadline=None, max_examples=15)
+@settings(max_examples=15)
 def test_a_mixture_of_one_is_its_windows_drawn_uniformly(seed: int, t: int, size: int, store: int) -> None:
     """Bit for bit. A second store does not change what is drawn of this one."""
     part, key = part_of(store), mix(torch.full((size,), seed), t)

@@ -40,7 +40,7 @@ def listed(done, rows, num_steps, keep_every, context_len, kept_steps) -> list[C
     return codes
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(data=st.data(), num_steps=st.integers(3, 25), seed=st.integers(0, 10**6), context_len=st.integers(1, 6))
 def test_windows_are_exactly_those_listed(data: st.DataObject, num_steps: int, seed: int, context_len: int) -> None:
     """No window crosses rows or tasks, joins episodes out of turn, or is missing; steps beyond `history_len` env steps
@@ -172,7 +172,7 @@ def test_recency_grows_evenly_with_age() -> None:
     assert weights == pytest.approx(np.tile(np.arange(1, 11) / 5.5, (3, 1)))
 
 
-@settings(deadline=None, max_examples=30)
+@settings(max_examples=30)
 @given(
     reward=arrays(np.int64, SHAPE, elements=st.integers(0, 2)),
     done=arrays(np.bool_, SHAPE),

@@ -102,7 +102,7 @@ def step_by_step(steps, success: str) -> list:
     return found
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(STREAMS, st.sets(st.integers(1, 29)), st.sampled_from(SUCCESSES))
 def test_equals_steps_one_by_one_wherever_rollouts_are_cut(steps, cuts: set[int], success: str) -> None:
     whole, spec = rollout_of(steps), discrete_spec(9, 5, VALUES, 3, LIMIT, success, success_return=1.5)

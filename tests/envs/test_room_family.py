@@ -21,7 +21,7 @@ def in_grid(cell: torch.Tensor, size: int) -> torch.Tensor:
     return (CORNER + cell // size) * SIDE + CORNER + cell % size
 
 
-@settings(deadline=None, max_examples=20)
+@settings(max_examples=20)
 @given(size=st.integers(2, 6), terminates=st.booleans(), random_start=st.booleans(), seed=st.integers(0, 10**6))
 def test_the_room_itself_is_played_step_for_step_as_in_its_own_world(size, terminates, random_start, seed):
     env = room(size=size, max_episode_steps=7, terminate_on_goal=terminates, random_start=random_start)

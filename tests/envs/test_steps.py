@@ -48,7 +48,7 @@ def test_given_fields_are_kept(spec: EnvSpec) -> None:
         assert torch.equal(getattr(first, name), torch.zeros_like(given[name]))
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.sampled_from([*HIGH]), st.integers(0, 2), st.integers(-(2**40), 2**40) | st.integers(-1, 9), st.booleans())
 def test_values_are_accepted_exactly_if_they_are_in_range(name: str, stream: int, value: int, points: bool) -> None:
     spec = POINTS if points else SPEC

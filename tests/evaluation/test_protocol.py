@@ -157,7 +157,7 @@ def test_a_task_counts_as_solved_by_its_last_quarter_of_episodes() -> None:
 
 
 @given(st.integers(0, 10**6), st.integers(1, 2), st.integers(1, 3), st.integers(1, 3), st.integers(2, 9))
-@settings(deadline=None, max_examples=20)
+@settings(max_examples=20)
 def test_measures_by_loops(seed: int, num_runs: int, num_tasks: int, num_streams: int, num: int) -> None:
     """Area, and episodes to 90% of the optimum."""
     rng = np.random.default_rng(seed)

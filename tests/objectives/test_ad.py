@@ -33,7 +33,7 @@ def by_hand(logits: list[float], action: int) -> tuple[float, list[float]]:
 
 
 @pytest.mark.parametrize("kind", TARGETS)
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 @given(st.none() | masks, st.integers(0, 99), st.sampled_from([1, 1e3]))
 def test_loss_and_gradient_equal_those_by_hand(kind, legal, seed, size) -> None:
     """Of a model that knows the legal actions alone. The context shows the source's actions, whatever the target is."""

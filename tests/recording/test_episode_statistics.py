@@ -46,7 +46,7 @@ def by_queues(lived: Rollout) -> dict[str, Any]:
     return dict(zip(("return", "success", "episode_length"), zip(*means, strict=True), strict=True))
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.integers(0, 10**6), st.lists(st.tuples(st.integers(1, 20), st.booleans()), min_size=1, max_size=6))
 def test_statistics_equal_queues_over_uneven_blocks(seed: int, blocks: list[tuple[int, bool]]) -> None:
     """Blocks of 1 step, and blocks in which a stream ends more episodes than are kept. Statistics that are restored

@@ -12,7 +12,7 @@ STEP = st.tuples(FLOATS, FLOATS, FLOATS, st.booleans(), st.booleans())
 SHARES = st.sampled_from([0.0, 0.5, 0.95, 1.0])
 
 
-@settings(deadline=None, max_examples=25)
+@settings(max_examples=25)
 @given(st.integers(1, 3).flatmap(lambda n: st.lists(st.tuples(*[STEP] * n), min_size=1, max_size=12)), SHARES)
 def test_returns_equal_their_definition(rows, discount):
     """In each of one to three streams, which end at different times."""

@@ -25,7 +25,7 @@ from icrl.training.policy_gradient import PolicyGradient
 PLACES = st.tuples(st.integers(0, 5), st.sampled_from("ab"), st.integers(0, 2))  # update, name, row
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(spoiled=st.dictionaries(PLACES, st.sampled_from([math.nan, math.inf, -math.inf])))
 def test_the_first_bad_update_is_found_with_what_is_bad_in_it(spoiled):
     watch, noted = Watch(), [{name: torch.arange(3.0) for name in "ab"} for _ in range(6)]

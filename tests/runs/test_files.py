@@ -118,7 +118,7 @@ def identity(options: list[str], program: str = "train_gpt", inputs: Any = INPUT
     return identity_of(program, load_config(["experiment=tiny", *options]), GROUPS, inputs)
 
 
-@settings(deadline=None, max_examples=8)
+@settings(max_examples=8)
 @given(same=st.sets(st.sampled_from(SAME)), other=st.sets(st.sampled_from(OTHER)))
 def test_a_run_is_what_decides_what_it_computes(same, other):
     """The same wherever it is and whatever it is called, another one for all that changes results."""

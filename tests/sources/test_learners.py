@@ -136,7 +136,7 @@ NOISE = torch.tensor([0.0, 2**-24, 0.25, 0.5, 0.75, 1 - 2**-12, 1 - 2**-23, 1 - 
 WEIGHTS = st.floats(0, 1e30) | st.floats(0, 1e-30) | st.just(0.0)
 
 
-@settings(deadline=None, max_examples=100)
+@settings(max_examples=100)
 @given(st.lists(WEIGHTS, min_size=1, max_size=40), st.sampled_from([1.0, 0.9999999, 1 - 2**-20]))
 def test_impossible_actions_are_not_drawn(weights: list[float], scale: float) -> None:
     """Also if the probabilities add up to less than the highest noise, where plain `draw` fails."""

@@ -49,7 +49,7 @@ def v_trace_of(steps: Steps, ratios: Sequence[float], discount: float) -> tuple[
     return target[:, 0], advantage[:, 0]
 
 
-@settings(deadline=None, max_examples=40)
+@settings(max_examples=40)
 @given(st.lists(st.tuples(STEP, RATIOS), min_size=1, max_size=8), SHARES)
 def test_v_trace_equals_its_definition(rows, discount):
     steps, ratios = zip(*rows, strict=True)

@@ -79,7 +79,7 @@ def enumerated(env: Chance, task: int, first: float) -> tuple[float, float, floa
     return totals[1], totals[0], totals[2]
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 @given(st.integers(0, 10**6), st.sampled_from(SUCCESSES), st.integers(1, 4), st.sampled_from([0.0, 0.3, 0.5, 1.0]))
 def test_equals_enumeration(seed: int, success: str, num_steps: int, first: float) -> None:
     env = Chance(seed, success, num_steps)
@@ -139,7 +139,7 @@ def test_optimal_actions_are_optimal(make) -> None:
     assert torch.allclose(optimal_exact(env, tasks).returns, value[:, env.starts].mean(1))
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 @given(st.integers(0, 10**6), st.integers(1, 4))
 def test_plans_have_the_largest_return_and_then_the_fewest_steps(seed: int, num_steps: int) -> None:
     """Against a recursion over every action; the world's probabilities and rewards make ties frequent, and exact."""

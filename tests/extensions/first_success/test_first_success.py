@@ -41,7 +41,7 @@ def test_there_is_nothing_to_tell_where_all_or_none_succeed() -> None:
     assert found_in([[[[0, 1]]]])["curves"].keys() == {"first_success"}  # no episode is left after it
 
 
-@settings(deadline=None, max_examples=20)
+@settings(max_examples=20)
 @given(st.integers(0, 10**6), st.integers(1, 3), st.integers(1, 3), st.integers(1, 4), st.integers(2, 14))
 def test_measures_by_loops(seed: int, num_runs: int, num_tasks: int, num_streams: int, num_episodes: int) -> None:
     rng = np.random.default_rng(seed)

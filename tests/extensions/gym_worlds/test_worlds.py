@@ -42,7 +42,7 @@ def test_a_missing_package_is_named_with_how_to_install_it(
     assert f'pip install "{extra}"' in str(refused.value) and "\n" not in str(refused.value)
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(st.integers(0, 2**16), st.floats(0.3, 1.0))
 def test_shortest_ways_are_those_of_a_search(seed: int, share: float) -> None:
     rng, headings = np.random.default_rng(seed), ((1, 0), (0, 1), (-1, 0), (0, -1))

@@ -14,7 +14,7 @@ from icrl.extensions.maps.render import AGENT, CAPTION, FLOOR, GOALS, REWARDED, 
 from icrl.plots.style import figure_to_array, save_figure
 
 
-@settings(max_examples=20, deadline=None)  # a loaded machine takes longer at times
+@settings(max_examples=20)
 @given(st.data(), st.integers(1, 7), st.integers(1, 9), st.integers(8, 25))
 def test_every_cell_of_every_frame(data: st.DataObject, rows: int, columns: int, pixels: int) -> None:
     cells = st.integers(0, rows * columns - 1)
@@ -46,7 +46,7 @@ def test_every_cell_of_every_frame(data: st.DataObject, rows: int, columns: int,
             assert centre == (AGENT if cell == stands[t] else expected)
 
 
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=10)
 @example(text="a0 " * 16, height=30)  # whose letters shrink
 @given(st.text("abc 0", min_size=1, max_size=50).filter(str.strip), st.sampled_from([12, 22, 30]))
 def test_caption_stands_above_and_fits(text: str, height: int) -> None:

@@ -84,7 +84,7 @@ def test_the_model_and_references_with_a_memory_are_played() -> None:
 
 
 @given(st.integers(0, 10**6), st.integers(1, 3), st.integers(1, 3), st.integers(1, 4))
-@settings(deadline=None, max_examples=20)
+@settings(max_examples=20)
 def test_the_first_visit_by_loops(seed: int, num_tasks: int, num_streams: int, num_episodes: int) -> None:
     generator, num_steps = torch.Generator().manual_seed(seed), 40
     cells = torch.randint(4, (num_steps, num_tasks * num_streams), generator=generator)

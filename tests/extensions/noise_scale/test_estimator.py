@@ -110,7 +110,7 @@ def test_averages_by_hand() -> None:
     )
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(st.sampled_from(KINDS), st.integers(2, 45), st.integers(0, 10**6))
 def test_one_batch_against_the_equations(kind: str, size: int, seed: int) -> None:
     """Gradients are means of rows here, so small that 1e-8 counts."""

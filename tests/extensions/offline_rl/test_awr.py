@@ -39,7 +39,7 @@ def policy() -> GPT:
     return outspoken(GPT(CONFIG.model, SPEC))
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @given(inverse=st.floats(0, 5), threshold=st.floats(0.2, 5), seed=st.integers(0, 99))
 def test_loss_and_metrics_equal_loops_over_steps(inverse: float, threshold: float, seed: int) -> None:
     critic, batch, model = critic_of(), batch_of(seed=seed), policy().eval()
@@ -108,7 +108,7 @@ def test_no_gradient_reaches_the_critic_which_sees_no_dropout() -> None:
     assert all(parameter.grad is None and not parameter.requires_grad for parameter in critic.target.parameters())
 
 
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=10)
 @given(legal=masks, seed=st.integers(0, 99))
 def test_losses_are_those_of_models_of_legal_actions(legal: list[list[bool]], seed: int) -> None:
     batch, cautious = legal_world.batch_of(legal, seed), config_of(critic={"conservative_scaling": 1.0})

@@ -119,7 +119,7 @@ FORMS = {
 
 
 @pytest.mark.parametrize("form", FORMS)
-@settings(max_examples=8, deadline=None)
+@settings(max_examples=8)
 @given(flags=ends, seed=st.integers(0, 99))
 def test_every_term_and_metric_equals_a_loop_over_steps(form: str, flags: list[int], seed: int) -> None:
     critic, batch = critic_of(critic=FORMS[form]).eval(), batch_with(flags, seed)

@@ -30,7 +30,7 @@ from icrl.plots import style
 CRITIC = critic_of().target
 
 
-@settings(deadline=None, max_examples=8)
+@settings(max_examples=8)
 @given(lived_len=st.integers(0, 2 * LENGTH), seed=st.integers(0, 99))
 def test_values_are_those_of_a_window_that_ends_on_the_cell(lived_len: int, seed: int) -> None:
     batch = batch_of(1, lived_len + 1, seed)

@@ -47,7 +47,7 @@ def test_identity_is_the_recorded_reward_and_plugins_read_one_task_a_row() -> No
         rewards.training_rewards(rewards.load_plugin("identity"), lives, [0], 6)
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 @given(st.integers(1, 12), st.integers(1, 15), st.integers(0, 99), st.integers(0, NUM_ROWS - 1))
 def test_a_plugin_reads_the_first_steps_of_each_life(num_steps: int, shown: int, seed: int, row: int) -> None:
     done, kept = random_done(num_steps, seed), min(num_steps, shown)

@@ -55,7 +55,7 @@ def norm_of(numbers: list[float]) -> float:
     return math.sqrt(sum(x * x for x in numbers))
 
 
-@settings(deadline=None, max_examples=15)
+@settings(max_examples=15)
 @given(st.integers(0, 10**6), st.booleans(), st.sampled_from([0.0, 0.3]), st.sampled_from([0.01, 1.0, 300.0]))
 def test_steps_of_lamb_follow_the_equation(seed: int, decays: bool, weight_decay: float, scale: float) -> None:
     """With large and small gradients: none is clipped."""
@@ -90,7 +90,7 @@ def test_the_first_step_of_lamb() -> None:
         assert late.tolist() == pytest.approx(expected, abs=1e-6)
 
 
-@settings(deadline=None, max_examples=15)
+@settings(max_examples=15)
 @given(
     st.integers(0, 10**6), st.lists(st.sampled_from([0, 0.5, 1, 3]), min_size=1, max_size=3), st.sampled_from([0, 0.3])
 )

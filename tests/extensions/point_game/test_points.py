@@ -32,7 +32,7 @@ def obs_of(points: Position) -> Tensor:
     return torch.tensor([*numbers, *[0] * (15 - len(numbers)), 0, 1, 0, 1, 1, 0, 1])
 
 
-@settings(deadline=None, max_examples=25)
+@settings(max_examples=25)
 @given(position=positions, other=positions)
 def test_features_are_those_of_loops_over_points(position: Position, other: Position) -> None:
     features, present, flags = point_features(POINTS, torch.stack([obs_of(position), obs_of(other)]).expand(2, 2, -1))

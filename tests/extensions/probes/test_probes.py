@@ -114,7 +114,7 @@ def test_a_shuffled_context_and_blanked_rewards(form: str) -> None:
     assert played.reward.sum() > 0 and blanked.reward.sum() > 0
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(st.integers(0, 10**6), st.integers(1, 3), st.integers(1, 2))
 def test_where_a_life_is_cut(seed: int, num_tasks: int, num_streams: int) -> None:
     """By a search through the steps, for lives whose episodes end at random."""

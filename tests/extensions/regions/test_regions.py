@@ -45,7 +45,7 @@ def set_aside_by(rule: str, size: int, seed: int, row: int, column: int) -> bool
     return not held_out_by(rule, size, seed, row, column) and row % 2 == 1
 
 
-@settings(deadline=None, max_examples=25)
+@settings(max_examples=25)
 @given(RULES, st.integers(6, 13), st.integers(0, 100), st.booleans())
 def test_regions_are_held_out_and_set_aside_and_nothing_else(rule: str, size: int, seed: int, anywhere: bool) -> None:
     """All sides are in the order of the permutation; numbers take the first and the last of them. No learned goal is in

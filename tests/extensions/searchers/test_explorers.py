@@ -41,7 +41,7 @@ def walked(plan: np.ndarray, size: int, start: int) -> list[int]:
 
 
 @given(st.integers(2, 7), st.integers(1, 30), st.integers(0, 48))
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=10)
 def test_all_cells_within_reach_are_covered(size: int, horizon: int, where: int) -> None:
     start = where % size**2
     plan = covering_plan(size, horizon, start)

@@ -179,7 +179,7 @@ ROOMS += [(kind, key_and_door) for kind in SCALAR if "worlds" in extensions.NAME
 
 @pytest.mark.quick
 @pytest.mark.parametrize(("kind", "world"), ROOMS)
-@settings(max_examples=5, deadline=None)
+@settings(max_examples=5)
 @given(st.integers(2, 5), st.booleans(), st.booleans(), st.integers(2, 16), st.integers(0, 10**6))
 def test_searchers_equal_a_scalar_search(
     kind: Any, world: Any, size: int, start: bool, flag: bool, num_steps: int, seed: int

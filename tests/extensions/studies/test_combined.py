@@ -176,7 +176,7 @@ def adaptation(*values: float) -> Adaptation:
 
 
 @given(st.lists(st.floats(allow_nan=False, allow_infinity=False), min_size=1, max_size=4))
-@settings(deadline=None, max_examples=20)
+@settings(max_examples=20)
 def test_saved_episodes_come_back(tmp_path_factory: pytest.TempPathFactory, values: list[float]) -> None:
     folder = tmp_path_factory.mktemp("episodes")
     episodes = {"held_out": adaptation(*values), "model, greedy/0.5": adaptation(1.0)}

@@ -52,7 +52,7 @@ class Dictionary:
         return td_error
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 @given(st.integers(1, 5), st.integers(1, 4), st.integers(1, 3), st.floats(0, 1), st.booleans(), SEEDS)
 def test_q_learning_equals_dictionaries(num_steps, num_windows, num_learners, discount, weighted, seed):
     """One step of one environment gives the rule of the thesis. The rate falls; weights may be 0."""

@@ -97,7 +97,7 @@ def others(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return root_with_others(tmp_path_factory.mktemp("others"), TABULAR, [0], 3)
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(source=paces())
 def test_the_clock_counts_what_is_done(others: Path, source: Any) -> None:
     """Env steps and updates, iteration by iteration. Updates on own experience begin with enough env steps and a

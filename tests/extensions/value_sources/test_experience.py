@@ -62,7 +62,7 @@ def numbered(num_steps: int, num_streams: int) -> Rollout:
     return Rollout(number, number, number.float(), number, number, number % 3 == 0, number % 5 == 0, number)
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(cuts(), st.integers(1, 3), st.integers(1, 50))
 def test_a_sweep_uses_every_transition_once(source: Any, num_learners: int, key: int) -> None:
     """In windows of steps that follow each other in one stream, each at the place of its learner and with its targets,
@@ -187,7 +187,7 @@ def open_windows(root: Path, tasks: list[int], length: int, **changes: Any) -> O
     return OfflineWindows(config, config.source, ENV.spec, ENV.all_tasks()[tasks], length, CPU)
 
 
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=12)
 @given(st.data(), st.integers(1, 4), st.integers(1, 3))
 def test_every_window_of_a_task_is_drawn_once_in_as_many_draws(data, length, per_task) -> None:
     """For each learner of the task, from its rows alone, whatever the order of tasks."""

@@ -59,7 +59,7 @@ def filled(life: Any, **changes: Any) -> tuple[Replay[Rollout], int]:
     return replay, done
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(lives(), st.booleans())
 def test_the_newest_steps_are_kept_and_every_window_can_be_drawn(life: Any, priority: bool) -> None:
     """As many draws as there are windows of even priority give each of them once."""
@@ -75,7 +75,7 @@ def test_the_newest_steps_are_kept_and_every_window_can_be_drawn(life: Any, prio
         assert sorted(starts) == [100 * step + stream for step in windows for stream in streams]
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(lives(), st.integers(1, 5), st.integers(0, 99))
 def test_a_sweep_deals_out_all_that_is_kept(life: Any, batches: int, seed: int) -> None:
     """In whole windows from the newest step backwards, to every learner the same of its own."""
@@ -95,7 +95,7 @@ def test_a_sweep_deals_out_all_that_is_kept(life: Any, batches: int, seed: int) 
     assert sorted(used) == [100 * step + env for step in range(done - kept, done) for env in range(num_envs)]
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(lives(), st.randoms(use_true_random=False), st.sampled_from([0.0, 0.5, 2.0, 150.0]))
 @example((1, 1, 9, 2, [4, 1]), Random(0), 2.0)  # learned priorities stay when a step is added
 def test_priorities_against_a_table(life: Any, random: Any, alpha: float) -> None:
@@ -191,7 +191,7 @@ def test_the_larger_priority_counts_if_a_leaf_is_named_twice():
         assert tree.total.tolist() == [12, 11]
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(st.data(), st.integers(1, 40))
 def test_leaves_of_priority_zero_are_never_found(data, num_leaves):
     """Also at both ends, with masses up to the last float below the total, and beyond."""
@@ -206,7 +206,7 @@ def test_leaves_of_priority_zero_are_never_found(data, num_leaves):
     assert all(priorities[leaf] > 0 for leaf in found.tolist())
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(st.data(), st.integers(1, 40))
 def test_intervals_are_those_of_the_cumulative_sum(data, num_leaves):
     """Of integers, whose sums are exact; every tree by itself."""

@@ -89,7 +89,7 @@ def test_an_episode_that_ends_restarts_at_once_where_seed_and_number_say(name: s
     assert moving is (not isinstance(env, PointRobot))
 
 
-@settings(deadline=None, max_examples=30)
+@settings(max_examples=30)
 @given(
     st.sampled_from(sorted(WORLDS)), st.integers(0, 99), st.lists(st.floats(width=32) | st.just(math.nan), min_size=1)
 )

@@ -30,7 +30,7 @@ def step_of(reward: int, timestep: int, ended: bool) -> Step:
     return Step(nothing, SPEC.reward_of(nothing + reward), over, over, nothing, nothing + timestep, nothing)
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @given(st.lists(st.integers(0, 3), min_size=1, max_size=40), st.floats(0.1, 2.0))
 def test_ucb1_equals_a_scalar_loop(rewards: list[int], deviation: float) -> None:
     """Over episodes of four pulls; the reward of the first step, before any pull, does not count."""
