@@ -216,6 +216,7 @@ WRONG = {  # message: options
 CLASS = "env.id={mine}/my_world.py:Streat"
 if "from_gymnasium" in extensions.NAMES:
     WRONG[f"{CLASS}: {{mine}}/my_world.py has no class Streat"] = ["env=gymnasium", CLASS, HOUSES]
+    WRONG["env.id=street.py: names no class of the file"] = ["env=gymnasium", "env.id=street.py", HOUSES]
     WRONG["env.id=nothing.py:Street: there is no such file"] = ["env=gymnasium", "env.id=nothing.py:Street"]
 
 

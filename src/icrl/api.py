@@ -125,7 +125,8 @@ def train(*options: str, stage: Stage = "all") -> Path:
 
 
 def finetune(*options: str) -> Path:
-    """Fine-tune a trained model by policy gradients over whole trials, as `train(*options, stage="finetune")`."""
+    """Fine-tune a trained model by policy gradients over whole trials, as `train(*options, stage="finetune")`. Load it
+    with `load(folder, model="finetuned")`."""
     return train(*options, stage="finetune")
 
 

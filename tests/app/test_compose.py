@@ -219,6 +219,9 @@ def test_presets_of_ones_own_are_found_in_their_folder(own, monkeypatch) -> None
     ):
         with pytest.raises(ConfigError, match=said):
             load_config(options)
+    (own / "experiment/mine.yaml").write_text("# @package _global_\ndefaults: [default]\nmodule: [mine.py]\n")
+    with pytest.raises(ConfigError, match=r"module=\['mine.py'\]: a preset cannot load files; give it on the command"):
+        load_config([there, "experiment=mine"])
     (own / "env/tiny_room.yaml").touch()
     with pytest.raises(ConfigError, match=r"env/tiny_room.yaml has the name of a preset in .*conf"):
         load_config([there, "env=closet"])

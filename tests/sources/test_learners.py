@@ -10,6 +10,7 @@ from probes import SPEC, START, learn_from, learners_of, random_rollout, restore
 from icrl.contracts import ConfigError
 from icrl.randomness import cumulative, draw, draw_possible
 from icrl.sources import source_class, source_options
+from icrl.sources.learners import Learner
 
 FALLING = {"kind": "linear", "progress": "percent", "points": [[0, 1.0], [1, 0.0]]}
 # Of each source: options with which it learns fast, unroll and updates for it, and options of a restored run.
@@ -147,3 +148,20 @@ def test_impossible_actions_are_not_drawn(weights: list[float], scale: float) ->
     assert drawn.dtype == torch.long and drawn.tolist() == sorted(drawn.tolist())
     rounded = torch.tensor([[0.0, 0.3333333, 0.3333333, 0.3333333, 0.0, 0.0]])
     assert draw(cumulative(rounded), NOISE[-1:]).tolist() == [5] and draw_possible(rounded, NOISE[-1:]).tolist() == [3]
+
+
+def test_what_a_source_of_ones_own_gives_is_checked(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Probabilities in its first unroll; and, without a network, the numbers that it saves as its parameters."""
+    learners, step, noise = learners_of("a2c", 2), step_of(torch.arange(4)), torch.full((4,), 0.5)
+    for wrong in (torch.ones(4, 5) / 5, torch.ones(4, 3), torch.full((4, 3), torch.nan)):
+        monkeypatch.setattr(learners, "action_probabilities", lambda _, given=wrong: given)
+        learners.set_clock(START)
+        with pytest.raises(
+            ConfigError, match=r"A2C\.action_probabilities: shape .* must be of shape \(4, 3\) and sum 1"
+        ):
+            Learner.act(learners, (), step, noise)
+    learners.set_clock(START._replace(iterations=1))
+    Learner.act(learners, (), step, noise)  # not checked any more
+    for name, value in {"network": None, "saved": ("table", "count"), "table": torch.arange(40.0), "count": 3}.items():
+        monkeypatch.setattr(learners, name, value, raising=False)
+    assert {name: part.tolist() for name, part in learners.parameters()} == {"table": [[*range(20)], [*range(20, 40)]]}

@@ -108,6 +108,8 @@ def compose_config(root: type[AnyRoot], overrides: Iterable[str]) -> AnyRoot:
                 kinds = _fill_in(composed, root)
         _write_texts(composed, overrides, {"": root, **kinds})
         values = cast(dict[str, Any], OmegaConf.to_container(composed, resolve=True))
+        in_preset = f"module={values.get('module')}: a preset cannot load files; give it on the command line"
+        refuse(values.get("module") and not modules, in_preset)
         if issubclass(root, Config):
             world, env = cast(Any, kinds["env"]), values["env"]
             named = world.modules_in(env) if isinstance(env, dict) else {}
@@ -186,8 +188,7 @@ def _as_typed(override: str) -> Any:
 
 
 def _write_texts(composed: DictConfig, overrides: Iterable[str], kinds: Mapping[str, type[Options]]) -> None:
-    """Write names and other texts among the `overrides` as they were typed. `kinds`: class of each group, and of the
-    root under ""."""
+    """Write names and other texts among the `overrides` as typed. `kinds`: class of each group; "" is the root."""
     for override in overrides:
         key = override.lstrip("+").partition("=")[0]
         group, _, name = key.rpartition(".")

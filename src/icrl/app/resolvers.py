@@ -28,8 +28,7 @@ def _kind(source: Any) -> type[SourceConfig]:
 
 
 def _life(horizon: Any, num_envs: Any, unroll_length: Any) -> int:
-    """Env steps of a learner: so many that an evaluation of the default length fits, in whole unrolls, whose fractions
-    are carried over."""
+    """Env steps of a learner: so many that an evaluation of the default length fits, in whole unrolls."""
     if not numbers_of(horizon, num_envs, unroll_length):
         return _LIFE
     unroll = Fraction(str(float(unroll_length)))

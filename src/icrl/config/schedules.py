@@ -127,8 +127,7 @@ def make_schedule(rate: Any) -> Schedule:
 def values_of(rate: Any) -> list[float]:
     """Values in `rate`, including the start of a warm-up but no times or decay rates.
 
-    The schedule stays between the least and the greatest of them; one that decays may fall to 0. Raises `ValueError` as
-    `make_schedule` does."""
+    The schedule stays between the least and the greatest; one that decays may fall to 0. Raises as `make_schedule`."""
     make_schedule(rate)
     written = rate if isinstance(rate, dict) else {"value": rate}
     values = [written[key] for key in _VALUES if key in written]

@@ -106,7 +106,7 @@ class Windows:
         given = f"data.keep_every={config.keep_every} and data.kept_steps={config.kept_steps}"
         longest = f"the longest row of {folder}, {lengths.max(initial=0)} steps with {given}"
         window = f"a window of {context_len} steps (trainer.mini_batch_length, or model.context_len if that is 0)"
-        refuse(not usable.any(), f"{window} is longer than {longest}: shorten the window")
+        refuse(not usable.any(), f"{window} is longer than {longest}: shorten the window, or give data.keep_every=[1]")
         starts, num_windows = (lengths.cumsum() - lengths)[usable], lengths[usable] - context_len + 1
         self.num_windows, self.num_rows = int(num_windows.sum()), int(usable.sum())
         self._row_end = torch.from_numpy(num_windows.cumsum())  # windows before the end of each row

@@ -34,8 +34,7 @@ def searchers_in(env: Any) -> dict[str, Policy[Any]]:
 
 
 def references_of(env: TensorEnv) -> dict[str, Policy[Any]]:
-    """Policies to play beside the model, by name: random play and that of the planner if there is one, unless both are
-    computed, and searchers."""
+    """Policies to play beside the model, by name: random play, the planner (unless both are computed), searchers."""
     load_plugins()
     searchers = searchers_in(env)
     if is_computed(env) or "random" in searchers:

@@ -103,8 +103,7 @@ class Setup:
         return {name: policy for probes_of in PROBES for name, policy in probes_of(self).items()}
 
     def read_results(self) -> Json | None:
-        """Results of an earlier evaluation, None without one. Raises `ConfigError` if they are of other options or of
-        another model."""
+        """Results of an earlier evaluation, None without one. Raises `ConfigError` if options or model differ."""
         if not self.is_done:
             return None
         results, _ = report.read_results(self.folder)
@@ -117,8 +116,7 @@ class Setup:
 
 @contextmanager
 def open_setup(config: Config, device: torch.device) -> Iterator[Setup]:
-    """The setup that `config` describes, with its world open. Raises `ConfigError` for options that differ from those
-    of the training."""
+    """The setup that `config` describes, with its world open. Raises `ConfigError` if the training had other ones."""
     opened = policy_kind(config.policy, config.finetune).open(config, device)
     before, is_mixture = opened.described["config"], len(config.histories) > 1
     changes = trained.changes_of(config, before)
@@ -146,8 +144,7 @@ def open_setup(config: Config, device: torch.device) -> Iterator[Setup]:
 
 
 def jobs_of(setup: Setup) -> list[Job]:
-    """Jobs of an evaluation: the model on each part of the tasks; its probes, the policies beside it and diagnostics on
-    the main part."""
+    """Jobs: the model on each part of the tasks; its probes, other policies and diagnostics on the main one."""
     options, shown = setup.config.evaluation, setup.tasks[setup.main]
     jobs = [job for diagnostic in diagnostics() for job in diagnostic.jobs(setup)]
 

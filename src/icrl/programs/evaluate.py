@@ -49,8 +49,7 @@ def main(config: Config) -> Path:
 
 
 def write_results(setup: Setup, played_jobs: Sequence[tuple[str, Any]]) -> Json:
-    """Write episodes, numbers, videos and pictures of the results `played_jobs` of all jobs; returns the content
-    of `results.json`."""
+    """Write episodes, numbers, videos and pictures of all `played_jobs`; returns the content of `results.json`."""
     config, env, options = setup.config, setup.env, setup.config.evaluation
     played = played_in(setup, played_jobs)
     checksum = save_episodes(setup.folder, played.episodes, setup.owner, played.arrays)

@@ -78,8 +78,7 @@ class EpisodeStatistics:
 
 
 class SourceCurves:
-    """Curves of stage one over env steps per learner: mean and band over all learners, and the fraction that solved its
-    task."""
+    """Curves over env steps per learner: mean and band over learners, and the fraction that solved its task."""
 
     def __init__(self, config: Config, env: Env[State], tasks: Tensor, first: int) -> None:
         """Curves of a run on `tasks` `[G, task_dim]` that resumes from iteration `first`."""

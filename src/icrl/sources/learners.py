@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Self
 import torch
 from torch import Tensor
 
+from icrl.config.options import refuse
 from icrl.config.schedules import Clock, Schedule, make_schedule
 from icrl.contracts import Env, Rollout, Sample, Step, UpdateResult
 from icrl.randomness import draw_possible, sampled_or_greedy
@@ -68,7 +69,13 @@ class Learner:
 
     def act(self, carry: Any, step: Step, noise: Tensor) -> tuple[Tensor, Any]:
         """Sample from `action_probabilities` by inverting the cumulative distribution at `noise`."""
-        return draw_possible(self.action_probabilities(step), noise), carry
+        probabilities = self.action_probabilities(step)
+        if self.clock.iterations == 0:  # not always, because it waits for the device
+            shape, sums = (len(noise), self._spec.num_actions), probabilities.sum(-1)
+            wrong = probabilities.shape != shape or not torch.allclose(sums, torch.ones_like(sums), atol=0.01)
+            found = f"shape {tuple(probabilities.shape)} and sums {sums[:3].tolist()}"
+            refuse(wrong, f"{type(self).__name__}.action_probabilities: {found}; must be of shape {shape} and sum 1")
+        return draw_possible(probabilities, noise), carry
 
     def act_in_evaluation(self, step: Step, noise: Tensor, sample_probability: float) -> Tensor:
         """Sample with probability `sample_probability`, else take the most probable action."""
@@ -93,8 +100,12 @@ class Learner:
         raise NotImplementedError
 
     def parameters(self) -> Iterable[tuple[str, Tensor]]:
-        """Names and parameters, `[L, ...]` each."""
-        return self.network.named_parameters() if self.network else ()
+        """Names and parameters, `[L, ...]` each: of the network, or else numbers that are `saved`."""
+        if self.network:
+            return self.network.named_parameters()
+        saved = {name: part for name in self.saved if isinstance(part := getattr(self, name), Tensor)}
+        even = [name for name, part in saved.items() if part.numel() % self.num_learners == 0]
+        return [(name, saved[name].reshape(self.num_learners, -1)) for name in even]
 
     def outputs(self) -> dict[str, Tensor]:
         """Outputs of networks or tables for every observation, if the observations can be listed."""

@@ -124,8 +124,7 @@ class Training:
         return Clock(done / self.run.total, done // self._each, 0, done)
 
     def evaluate_and_save(self, update: int) -> None:
-        """Evaluate and save, if it is time to, after `update` updates. Raises `Stopped` if a signal asked for it, with
-        a checkpoint."""
+        """Evaluate and save, if it is time to, after `update` updates. Raises `Stopped`, saved, if a signal asks."""
         run = self.run
         run.done = update
         if self._config.trainer.evaluate and (update == 0 or self._evaluates_at.due(update)):

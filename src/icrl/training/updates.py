@@ -116,7 +116,7 @@ class Updater:
         objective, and the terms if there are several."""
         with self.autocast():
             terms, metrics = self.objective(model, batch)
-        loss = torch.stack([self.objective.weights[name] * term for name, term in terms.items()]).sum()
+        loss = torch.stack([self.objective.weights[name] * term for name, term in terms.items()]).sum(0)
         several = {name: term.detach() for name, term in terms.items()} if len(terms) > 1 else {}
         return loss, terms, {"loss": loss.detach()} | metrics | several
 
@@ -127,8 +127,7 @@ class Updater:
 
     def watched(self, metrics: dict[str, Tensor]) -> dict[str, Tensor]:
         """Results of `update` that must be finite: the loss, its terms and the gradient norm. With float16 an infinite
-        gradient only lowers the loss scale, so its norm is reported as 0, unless the scale has become subnormal in half
-        precision."""
+        gradient only lowers the loss scale, so its norm is reported as 0, unless the scale has become subnormal."""
         terms = (name for name in self.objective.weights if name in metrics)
         watched = {name: metrics[name] for name in ("loss", *terms, "gradient_norm")}
         if self.scaler.is_enabled():

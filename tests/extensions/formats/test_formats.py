@@ -298,8 +298,11 @@ def test_layouts_of_other_programs(tmp_path):
         np.testing.assert_array_equal(found[name], table[name])
 
 
-def test_columns_by_other_names(tmp_path):
+def test_columns_by_other_names(tmp_path, capsys):
     table = lives_of("integers")
+    np.savez(tmp_path / "b.npz", truncatd=table["truncated"], **{name: table[name] for name in _NEEDED})
+    read_lives("npz", tmp_path / "b.npz", {})
+    assert "column truncatd is not used; is it truncated? Then give columns={truncated: " in capsys.readouterr().out
     table["seen"] = table.pop("obs")
     np.savez(tmp_path / "a.npz", **table)
     np.testing.assert_array_equal(stored("npz", tmp_path / "a.npz", {"obs": "seen"})["obs"], table["seen"])

@@ -104,7 +104,8 @@ class NoiseDistillation(Learner):
         elif cls.constant_noise != 1:
             with closing(make_env(config.env)) as world:
                 known = world.has_planner
-            refuse(not known, f"source.name={options.name} needs the optimal action, which is unknown with {where}")
+            needs = f"source.name={options.name} needs the optimal action, which is unknown with {where}"
+            refuse(not known, f"{needs}: give source.teacher=RUN, or env.expert if the environment has one")
         return learners
 
     @property

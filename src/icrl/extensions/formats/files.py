@@ -13,6 +13,7 @@ import tempfile
 import warnings
 import zipfile
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -22,6 +23,7 @@ from icrl.config.modules import extra_module
 from icrl.config.options import refuse
 from icrl.contracts import PipelineError, Rollout
 from icrl.extensions.formats.rules import RULES, check_column
+from icrl.runs.processes import say
 from icrl.spaces import EnvSpec
 
 ALIASES = {  # names of columns elsewhere, for those that a file does not have under the name here; earlier ones first
@@ -196,6 +198,10 @@ def _renamed(arrays: Mapping[str, Any], names: dict[str, str], place: str) -> Ar
             known.setdefault(here, there)
     lacking = [name for name in _NEEDED if name not in known]
     refuse(lacking, f"{place}: lacks {', '.join(lacking)}; it has {', '.join(arrays) or 'none'} (see columns=)")
+    for name in arrays.keys() - known.values():
+        close = get_close_matches(name, RULES.keys() - known.keys(), 1, 0.8)
+        if close:
+            say(f"{place}: column {name} is not used; is it {close[0]}? Then give columns={{{close[0]}: {name}}}")
     columns = {here: np.asarray(arrays[there]) for here, there in known.items()}
     if known["terminated"] in ("done", "dones") and "truncated" in columns:  # which may mean ends of both kinds
         columns["terminated"] = columns["terminated"] * (1 - columns["truncated"])

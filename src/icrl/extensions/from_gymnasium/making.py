@@ -229,6 +229,7 @@ def registered(env_id: str) -> EnvSpec:
     """Gymnasium's description of `env_id`, which `gymnasium.make` takes: `Name-v0`, `module:Name-v0`, which imports the
     module first, or `module:Class`. A module is a dotted name or a Python file. Raises `ConfigError` if the module
     cannot be imported or has no such class, and Gymnasium's error if no such environment is registered."""
+    refuse(env_id.endswith(".py"), f"env.id={env_id}: names no class of the file; must be FILE.py:Class")
     module, _, name = env_id.rpartition(":")
     module_of_id = load_module(module, f"env.id={env_id}") if module else None
     if module_of_id and isinstance(getattr(module_of_id, name, None), type):

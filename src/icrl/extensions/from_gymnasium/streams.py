@@ -8,7 +8,7 @@ import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import gymnasium
 import numpy as np
@@ -197,11 +197,11 @@ class _Stream:
         self._begin_turn()
         self._time += 1
         obs, reward, terminated, truncated, info = self._env.step(write_action(action, self._env.action_space))
-        reward = float(reward)
-        if not abs(reward) <= _LARGEST_REWARD:
+        number = np.nan if reward is None or np.ndim(cast(Any, reward)) else float(reward)
+        if not abs(number) <= _LARGEST_REWARD:
             raise ValueError(f"its reward {reward} is not a finite float32 number")
         terminated, truncated = bool(terminated), bool(truncated)
-        return self._read(obs, info, terminated or truncated), reward, terminated, truncated
+        return self._read(obs, info, terminated or truncated), number, terminated, truncated
 
     def _read(self, obs: Any, info: dict[str, Any], ended: bool) -> Any:
         """Observation as an element of the spec's space."""
