@@ -194,6 +194,7 @@ RANKS = [
     Rank("Fetch", "minigrid_trials", "Fetch", RETURN_END, _EXPERT),
     Rank("FourRooms", "minigrid_trials", "FourRooms", RETURN_END, _EXPERT),
     Rank("ML1 reach", "meta_world", "reach, trials", SUCCESS_END, _EXPERT),
+    Rank("ML1 push", "meta_world", "push", SUCCESS_END, _EXPERT),
     Rank("HalfCheetah-Vel", "locomotion", "HalfCheetah-Vel", RETURN_4, _EXPERT),
     Rank("Ant-Dir", "locomotion", "Ant-Dir", RETURN_4, _EXPERT),
     *(Rank(f"{body}, hidden factors", "locomotion", body, RETURN_END, _EXPERT) for body in ("Hopper", "Walker")),
