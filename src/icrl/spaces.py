@@ -167,7 +167,7 @@ _DTYPES = {"float32": torch.float32, "uint8": torch.uint8, "int64": torch.int64}
 
 
 def tensor_dtype(space: Space[Any]) -> torch.dtype:
-    """dtype of the elements of a space in tensors: that of a `Box`, else int64. Raises `TypeError` for others."""
+    """dtype of the elements of a space in tensors: that of a `Box`, else int64. Raises `TypeError` for other Boxes."""
     if not isinstance(space, Box):
         return torch.int64
     if (dtype := _DTYPES.get(str(space.dtype))) is None:

@@ -171,7 +171,7 @@ def _new_streams(
 def adaptation_of(
     transitions: Rollout, num_tasks: int, num_episodes: int, spec: EnvSpec, *, last: bool = False
 ) -> Adaptation:
-    """The first (or `last`) `num_episodes` of each stream, `[T, G * S]`. Raises `ValueError` if one has fewer."""
+    """The first (or `last`) `num_episodes` of the streams of `[T, G * S]` steps; `ValueError` if one has fewer."""
     num_streams = transitions.obs.shape[1]
     episodes, _ = finished_episodes(transitions, OpenEpisodes.none(num_streams), spec)
     number = numbered(episodes.stream)

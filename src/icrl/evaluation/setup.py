@@ -116,7 +116,7 @@ class Setup:
 
 @contextmanager
 def open_setup(config: Config, device: torch.device) -> Iterator[Setup]:
-    """The setup that `config` describes, with its world open. Raises `ConfigError` if the training had other ones."""
+    """The setup that `config` describes, with its world open. `ConfigError`: the training had other options."""
     opened = policy_kind(config.policy, config.finetune).open(config, device)
     before, is_mixture = opened.described["config"], len(config.histories) > 1
     changes = trained.changes_of(config, before)

@@ -124,7 +124,7 @@ class Training:
         return Clock(done / self.run.total, done // self._each, 0, done)
 
     def evaluate_and_save(self, update: int) -> None:
-        """Evaluate and save, if it is time to, after `update` updates. Raises `Stopped`, saved, if a signal asks."""
+        """Evaluate and save after `update` updates, if it is time to. Raises `Stopped`, once saved, after a signal."""
         run = self.run
         run.done = update
         if self._config.trainer.evaluate and (update == 0 or self._evaluates_at.due(update)):

@@ -113,7 +113,7 @@ class Trials:
         return TrialBatch(*columns, weight=self._weight.repeat(len(chosen), 1))
 
     def tasks_of(self, iteration: int) -> Tensor:
-        """Tasks `[B, task_dim]` of the streams of `iteration`: those of training, unsolvable ones, other rooms."""
+        """Tasks `[B, task_dim]` of the streams of `iteration`, by task: of training, unsolvable ones, other rooms."""
         drawn = self._drawn(len(self.tasks), _TASKS, iteration)
         unsolvable = self._unsolvable[drawn[torch.arange(self.config.num_unsolvable) % len(drawn)]]
         rooms = self.tasks[:0]

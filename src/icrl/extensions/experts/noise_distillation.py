@@ -105,7 +105,8 @@ class NoiseDistillation(Learner):
             with closing(make_env(config.env)) as world:
                 known = world.has_planner
             needs = f"source.name={options.name} needs the optimal action, which is unknown with {where}"
-            refuse(not known, f"{needs}: give source.teacher=RUN, or env.expert if the environment has one")
+            taught = "source.teacher=RUN, or " if hasattr(options, "teacher") else ""
+            refuse(not known, f"{needs}: give {taught}env.expert, if the environment has one")
         return learners
 
     @property
