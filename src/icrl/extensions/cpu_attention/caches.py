@@ -6,7 +6,8 @@ Attention of one query to the keys and values so far is
 
 Most of a rollout's time goes into reading them. On many processors products with single rows run far below the memory's
 rate, and sums of weighted rows (`embedding_bag`) are faster, so `RowCache` lays out both products as such sums. On
-others, those with AMX, PyTorch's kernel is faster than such sums, and `DenseCache` serves it
+others, those with AMX, products are faster than such sums, and `DenseCache` serves them: PyTorch's kernel in bfloat16,
+and in float32 plain products with keys that lie channel by channel
 (`python -m benchmarks.extensions.cpu_attention.caches`).
 """
 
@@ -25,7 +26,11 @@ class DenseCache(KVCache):
 
     def __init__(self, shape: tuple[int, ...], dtype: torch.dtype) -> None:
         """An empty cache of `shape`, layers, B, K, capacity and Dh."""
-        super().__init__(torch.empty(shape, dtype=dtype), torch.empty(shape, dtype=dtype))
+        *rows, capacity, width = shape
+        keys = torch.empty(shape, dtype=dtype)
+        if dtype == torch.float32:  # tokens of a channel are neighbours
+            keys = torch.empty(*rows, width, capacity).mT
+        super().__init__(keys, torch.empty(shape, dtype=dtype))
 
     def append(self, layer: int, *new: Tensor) -> list[Tensor]:
         """As `KVCache.append`, in the dtype of `new`; tokens of an empty cache are returned before they are rounded."""
@@ -36,12 +41,12 @@ class DenseCache(KVCache):
         """As `RowCache.attend`."""
         keys, values = super().append(layer, key, value)
         streams, heads, _, width = keys.shape
-        rows = query.to(keys.dtype)
-        if keys.dtype == torch.bfloat16:
+        if keys.dtype != torch.float32:
+            rows = query.to(keys.dtype)
             mixed = F.scaled_dot_product_attention(rows, keys, values, enable_gqa=query.shape[1] > heads)
-        else:  # queries that share keys as rows of one matrix
-            mixed = F.scaled_dot_product_attention(rows.reshape(streams, heads, -1, width), keys, values)
-        return mixed.reshape(query.shape).to(query.dtype)
+            return mixed.to(query.dtype)
+        rows = (query * width**-0.5).reshape(streams, heads, -1, width)  # queries that share keys
+        return ((rows @ keys.mT).softmax(-1) @ values).reshape(query.shape)
 
 
 class RowCache(TokenCache):
