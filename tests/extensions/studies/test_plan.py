@@ -160,6 +160,20 @@ def finish(row: Row, seed: int, index: int) -> None:
     write_results(row.folders[index], replace(row.config, seed=seed).model_dump())
 
 
+@needs("induction")
+def test_variants_of_a_preset_are_chosen_by_their_labels() -> None:
+    """A chosen one has the row and the runs that it has among all."""
+    everything, label, slug = preset_plan("tokens"), "three tokens per step", "three-tokens-per-step"
+    options = ("study=tokens", "root=/tmp/none")
+    _, rows, jobs = plan([*options, f"study.variants=['{label}', {variant('narrow', 'model.embed_dim=32')}]"])
+    assert [row.variant for row in rows] == [label, "narrow"]
+    assert rows[0] == next(row for row in everything.rows if row.variant == label)
+    chosen, all_of_it = ([job for job in among if slug in job.name] for among in (jobs, everything.jobs))
+    assert chosen == all_of_it and len(chosen) == 3
+    with pytest.raises(ConfigError, match=r"study.variants=\['two'\].*'three tokens per step'"):
+        plan([*options, "study.variants=[two]"])
+
+
 def test_finished_work_is_not_repeated_and_must_be_the_same(tmp_path: Path) -> None:
     variants, options = (variant("a"), variant("b", "model.num_layers=1")), ("study.seeds=[0, 1]",)
     _, rows, jobs = study(*variants, options=options, root=tmp_path)

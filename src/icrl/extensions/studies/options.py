@@ -19,11 +19,12 @@ class StudyConfig(Options):
     options: list[Text] = option(
         [], "options of all runs, KEY=VALUE each; those of the command line and of a variant come after these"
     )
-    variants: list[dict[str, Any]] = option(
+    variants: Annotated[list[dict[str, Any] | Text], "a list of labels and mappings"] = option(
         [],
-        "what is compared: each a `label`, what it changes (`set`, a list of KEY=VALUE) and, if needed, its place "
-        "`x` (a number or a name) on the axis, `line`, the name of the line through such places, and `test`, the "
-        "worlds it is evaluated in: for each a label and a list of KEY=VALUE ([]: there is nothing to compare); "
+        "what is compared: each the label of a variant of the preset, or a `label`, what it changes (`set`, a list of "
+        "KEY=VALUE) and, if needed, its place `x` (a number or a name) on the axis, `line`, the name of the line "
+        "through such places, and `test`, the worlds it is evaluated in: for each a label and a list of KEY=VALUE ([]: "
+        "there is nothing to compare); "
         "`published`, results to show beside ours: a `label`, a `value`, a `source` and a `measure`, total (reward "
         "of a life, the default), last (return of the last episode) or the number of an episode (its return)",
     )

@@ -88,8 +88,9 @@ def plan(options: Sequence[str]) -> Plan:
     own = [option for option in options if group_of(option) in of_study]
     shared = compose_config(StudiedConfig, [*QUIET, *own]).study.options
     check_not_reserved(shared, (*OF_STUDY, *OF_RUNS))
-    config = compose_config(StudiedConfig, [*QUIET, *(one for one in shared if group_of(one) in of_study), *own])
-    variants = [read_variant(written) for written in config.study.variants]
+    own = [*QUIET, *(one for one in shared if group_of(one) in of_study), *own]
+    config = compose_config(StudiedConfig, own)
+    variants = [read_variant(written) for written in _looked_up(config.study.variants, own)]
     slugs, seeds = [variant.slug for variant in variants], config.study.seeds
     refuse(not slugs, "study.variants=[]: must have a variant; study=NAME chooses a study, --help lists the names")
     twice = {variant.label for variant in variants if slugs.count(variant.slug) > 1}
@@ -107,6 +108,19 @@ def plan(options: Sequence[str]) -> Plan:
     same = "study.variants: all must have a number as `x` (or as labels of `test`), all a name, or none"
     refuse(len({type(row.x) for row in rows}) > 1, same)
     return Plan(config, rows, planner.missing())
+
+
+def _looked_up(variants: Sequence[dict[str, Any] | str], options: Sequence[str]) -> list[dict[str, Any]]:
+    """The `variants` of a study with the `options`, with those of its preset in the place of their labels."""
+    if all(isinstance(one, dict) for one in variants):
+        return [one for one in variants if isinstance(one, dict)]
+    preset = [option for option in options if option.partition("=")[0] != "study.variants"]
+    written = [one for one in compose_config(StudiedConfig, preset).study.variants if isinstance(one, dict)]
+    known = {str(one.get("label")): one for one in written}
+    unknown = [one for one in variants if isinstance(one, str) and one not in known]
+    allowed = f"must be one of {', '.join(map(repr, known))}" if known else "needs a preset, study=NAME, that has it"
+    refuse(unknown, f"study.variants={unknown}: each {allowed}")
+    return [known[one] if isinstance(one, str) else one for one in variants]
 
 
 class _Planner:
