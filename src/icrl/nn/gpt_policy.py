@@ -140,9 +140,9 @@ class InContextPolicy:
         model, spec = self.policy.model, self.spec
         size = sum(parameter.numel() for parameter in model.parameters())
         return (
-            f"<InContextPolicy of {self.config.env.name}: observations {spec.observation_space}, actions "
-            f"{spec.action_space}; tokens {model.config.tokens}, context {model.config.context_len} steps; "
-            f"{size:,} parameters>"
+            f"<InContextPolicy of {self.config.env.name}, {self.config.policy.model}: observations "
+            f"{spec.observation_space}, actions {spec.action_space}; tokens {model.config.tokens}, context "
+            f"{model.config.context_len} steps; {size:,} parameters>"
         )
 
     def reset(self, num_streams: int = 1) -> None:
