@@ -52,7 +52,7 @@ def test_examples_of_docstrings_run():
 def test_a_loaded_model_acts_in_single_and_batched_environments_alike(finished):
     assert icrl.open_histories(finished / "histories/tiny").columns["action"].ndim == 2
     policy = icrl.load(finished / "logs/tiny", seed=3)
-    assert repr(policy).startswith("<InContextPolicy of dark_room, gpt: observations Discrete(9), actions Discrete(5); ")
+    assert repr(policy).startswith("<InContextPolicy of dark_room, gpt: observations Discrete(9), actions Discrete(5);")
     single = icrl.rollout(policy, gymnasium.make("icrl:icrl/DarkRoom-v0", **ROOM), num_episodes=4)
     batch = gymnasium.make_vec("icrl:icrl/DarkRoom-v0", num_envs=3, **ROOM)
     returns = icrl.rollout(policy, batch, num_episodes=4)
