@@ -123,7 +123,7 @@ def test_losses_are_those_of_models_of_legal_actions(legal: list[list[bool]], se
     torch.testing.assert_close(terms["imitation"].detach(), (losses * weights).mean())
     learned, metrics = ImplicitQLearning(critic)(critic, batch)
     q = critic(context_of(Window.of(batch))).q.detach()
-    losses = torch.stack([F.cross_entropy(*restricted(q[i], batch, t)) for i in range(2) for t in range(4)])
+    losses = torch.stack([F.cross_entropy(*restricted(q[i], batch, t)) for i in range(2) for t in range(3)])
     torch.testing.assert_close(learned["conservative"].detach(), losses.mean())
     assert metrics["largest_q"] == q[:, 0, torch.tensor(legal)].abs().max()
     for one, acting in ((awr, model), (ImplicitQLearning(critic), critic)):

@@ -94,14 +94,16 @@ def expected_terms(critic: Critic, batch: Batch, backups: np.ndarray, counts: np
             error = backups[row][t] - q[action]
             sums[f"q{i + 1}"] += count * error**2
             sums["td_error"] += count * abs(error) / 2
-            sums["conservative"] += (math.log(sum(math.exp(x) for x in q)) - q[action]) / 2
+            sums["conservative"] += (t < LENGTH - 1) * (math.log(sum(math.exp(x) for x in q)) - q[action]) / 2
             sums["q"] += q[action] / 2
         above = min(float(slow.q[i, row, t, action]) for i in range(2)) - v
-        sums["value"] += (config.expectile if above >= 0 else 1 - config.expectile) * above**2
+        sums["value"] += (t < LENGTH - 1) * (config.expectile if above >= 0 else 1 - config.expectile) * above**2
         sums["above_value"] += above > 0
         sums["v"] += v
     usable, largest = max(counts.sum(), 1.0), online.q.abs().max().item()
-    means = {name: total / (usable if name in ("q1", "q2", "td_error") else steps) for name, total in sums.items()}
+    counted = dict.fromkeys(("q1", "q2", "td_error"), usable)
+    counted |= dict.fromkeys(("value", "conservative"), len(batch.obs) * (LENGTH - 1))
+    means = {name: total / counted.get(name, steps) for name, total in sums.items()}
     return means | {"largest_q": largest, "q_over_bound": largest / BOUND}
 
 
@@ -279,8 +281,8 @@ def test_values_of_a_small_world_become_the_true_ones(backup: str, horizon: str,
     torch.manual_seed(0)
     critic = fresh_critic(config, ENV.spec).train()
     updater = Updater(critic, ImplicitQLearning(critic), config, CPU, Ranks(), critic.after_update)
-    for update in range(400):
-        updater.update(windows_of(played, 64), Clock(update / 400, update, 0, update))
+    for update in range(500):
+        updater.update(windows_of(played, 64), Clock(update / 500, update, 0, update))
     seen = windows_of(played, 400)
     with torch.no_grad():
         values = critic.eval().target(shown(seen))
@@ -289,6 +291,25 @@ def test_values_of_a_small_world_become_the_true_ones(backup: str, horizon: str,
     time, cell, action = seen.timestep, seen.obs, seen.action
     for error in (q - true_q[time, cell, action], value - true_value[time, cell]):
         assert error.abs().mean() < 0.02 * true_q.max() and error.abs().max() < 0.08 * true_q.max()
+
+
+def test_values_are_right_at_every_position_of_a_window_whose_positions_are_learned() -> None:
+    """For a reward of 1 at every step they are 1 / (1 - gamma). No target reaches the last position."""
+    critic_options = {"horizon": "across_episodes", "return_lambda": 0.0, "discount_factor": 0.9, "expectile": 0.8}
+    torch.manual_seed(0)
+    critic = fresh_critic(config_of(encoder={"position": "learned"}, critic=critic_options)).train()
+    objective, optimizer = ImplicitQLearning(critic), torch.optim.Adam(critic.online.parameters(), 5e-3)
+    for update in range(400):
+        batch = batch_of(16, LENGTH, update, [0] * 16 * LENGTH, [0] * 16 * LENGTH)
+        terms, _ = objective(critic, batch._replace(training_reward=torch.ones(16, LENGTH)))
+        optimizer.zero_grad()
+        torch.stack([objective.weights[name] * term for name, term in terms.items()]).sum().backward()
+        optimizer.step()
+        critic.after_update()
+    with torch.no_grad():
+        values = critic.eval().target(shown(batch_of(100, LENGTH, 999)))
+    for found in (values.value.mean(0), values.q.mean((0, 1, 3))):
+        assert torch.allclose(found, torch.full((LENGTH,), 10.0), atol=0.5), found
 
 
 # ---- critics whose values diverge: what is refused, and what is said

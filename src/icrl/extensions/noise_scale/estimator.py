@@ -49,8 +49,9 @@ class GradientNoiseScale:
         """Metrics after `update` updates: `gradient_noise_scale` in windows and the averages behind it; empty until an
         estimate is positive, and for a single window, of which batches of trials may be.
 
-        Samples are windows, because steps of one window are correlated. The batch `[B, T]` has them in random order,
-        and `loss` is their mean. Each of the `ranks` has B windows. If an estimate is negative or not finite, the last
+        Samples are windows, because steps of one window are correlated. The batch `[B, T]` has them in random order
+        (those of trials longer than a context are in order and correlated: noise is then too large), and `loss` is
+        their mean. Each of the `ranks` has B windows. If an estimate is negative or not finite, the last
         valid one is kept. Parameters, their `grad` and generators do not change; a forward pass may change buffers."""
         size, state, ranks = len(batch[0]), self._state, ranks or Ranks()
         if self._kind == "none" or size < 2:

@@ -45,7 +45,7 @@ class Guided(Acting):
 
 
 def lone_critic(config: OfflineConfig, spec: EnvSpec, weights: dict[str, Any], device: torch.device) -> Guided:
-    """Loader of a critic in training, which acts as the policy that AWR extracts from it."""
+    """Loader of a critic in training, which acts by its advantages alone, times awr.inverse_temperature."""
     critic = make_critic(config, spec).to(device, dtype_of(config))
     critic.load_state_dict(weights)
     return Guided(None, critic.target, config.awr.inverse_temperature)

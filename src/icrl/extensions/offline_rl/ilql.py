@@ -19,7 +19,8 @@ observation in the window, even if it starts another episode. With horizon=episo
 after a truncation, the final observation replaces the first one of the next episode. This takes a second forward pass,
 which can include one truncation per window: one is drawn at random and has the weight of all truncations of its window.
 The final observation gets the last time step, because no action is chosen at its own. The last step of a window has no
-next observation and weight 0: to use it only after a termination would select steps by their outcome.
+next observation and weight 0 in all terms: to use it only after a termination would select steps by their outcome,
+and V must not learn what Q says at a position where Q has no target.
 """
 
 import math
@@ -65,9 +66,9 @@ class ImplicitQLearning:
         terms = dict(zip(("q1", "q2"), (errors.square() * counts).sum((1, 2)) / usable, strict=True))
         above = target - values.value
         if "value" in self.weights:
-            terms["value"] = ((self.config.expectile - (above < 0).float()).abs() * above.square()).mean()
+            terms["value"] = ((self.config.expectile - (above < 0).float()).abs() * above.square())[:, :-1].mean()
         if "conservative" in self.weights:
-            terms["conservative"] = (self.spec.legal_of(values.q, batch.obs).logsumexp(-1) - taken).mean()
+            terms["conservative"] = (self.spec.legal_of(values.q, batch.obs).logsumexp(-1) - taken)[..., :-1].mean()
         largest = self.spec.legal_of(values.q, batch.obs, 0.0).abs().max()
         metrics = {
             "q": taken.mean(),
