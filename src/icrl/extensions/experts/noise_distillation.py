@@ -83,6 +83,14 @@ class RandomConfig(UnlearnedConfig):
     name: Literal["random"] = named("random")
 
 
+def check_planner(config: Config, taught: str = "") -> None:
+    """Raise `ConfigError`, which proposes `taught` too, unless the world tells the optimal action."""
+    with closing(make_env(config.env)) as world:
+        known = world.has_planner
+    needs = f"source.name={config.source.name} needs the optimal action, which is unknown with"
+    refuse(not known, f"{needs} env.name={config.env.name}: give {taught}env.expert, if the environment has one")
+
+
 @source("noise_distillation", NoiseDistillationConfig)
 class NoiseDistillation(Learner):
     """L learners that imitate `expert`, which is the planner if it is None, with noise; they learn nothing."""
@@ -94,7 +102,7 @@ class NoiseDistillation(Learner):
     def create(cls, config: Config, env: Env[Any], tasks: Tensor, seeds: Tensor, device: torch.device) -> Self:
         """Learners with their expert. Raises `ConfigError` without a planner or such a teacher."""
         learners, options = super().create(config, env, tasks, seeds, device), config.source
-        teacher, where = getattr(options, "teacher", "none"), f"env.name={config.env.name}"
+        teacher = getattr(options, "teacher", "none")
         if teacher != "none":
             learners.expert = trained_agents(config, teacher, tasks)
             learners.has_memory = learners.expert.has_memory
@@ -102,11 +110,7 @@ class NoiseDistillation(Learner):
             needs = "must have been trained with env.task_visible=true and without a memory"
             refuse(unfit, f"source.wrong_task: source.teacher={teacher} {needs}; give source.wrong_task=0")
         elif cls.constant_noise != 1:
-            with closing(make_env(config.env)) as world:
-                known = world.has_planner
-            needs = f"source.name={options.name} needs the optimal action, which is unknown with {where}"
-            taught = "source.teacher=RUN, or " if hasattr(options, "teacher") else ""
-            refuse(not known, f"{needs}: give {taught}env.expert, if the environment has one")
+            check_planner(config, "source.teacher=RUN, or " if hasattr(options, "teacher") else "")
         return learners
 
     @property
