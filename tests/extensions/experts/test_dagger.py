@@ -70,7 +70,7 @@ def test_a_killed_run_ends_with_the_same_bits(played: Path, tmp_path: Path) -> N
     assert all(column.equal(before[name]) for name, column in columns_of(root).items())
 
 
-def test_a_model_learns_from_both_histories(played: Path, tmp_path: Path) -> None:
+def test_a_model_is_trained_on_both_histories(played: Path, tmp_path: Path) -> None:
     root = Path(shutil.copytree(played, tmp_path / "root"))
     complete("train_gpt", root, *COPY, "objective=dpt", "histories=[tiny,played]", "name=again")
     assert len(icrl.load(root / "logs/again").about["description"]["histories"]) == 2

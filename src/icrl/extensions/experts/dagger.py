@@ -40,9 +40,6 @@ class DaggerConfig(UnlearnedConfig):
     def inputs(self, config: Config) -> dict[str, str]:
         return {"run": _opened(config).about["state_sha256"], "policy.temperature": str(config.policy.temperature)}
 
-    def alone(self) -> dict[str, Any] | None:
-        return {}
-
 
 @source("dagger", DaggerConfig)
 class Dagger(Learner):
@@ -83,6 +80,7 @@ class Dagger(Learner):
 
 
 def _plain(carry: GPTCarry) -> Any:
+    """A context as tuples of tensors and numbers: columns of the window and of each cache, lengths, steps seen."""
     return tuple(carry.window), tuple((one.columns, one.length) for one in carry.cache), carry.seen
 
 
